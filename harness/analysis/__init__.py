@@ -1,0 +1,1 @@
+"""Numbers from records: pure, DataFrames in and out."""

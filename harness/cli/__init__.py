@@ -1,0 +1,43 @@
+"""The command line. Each command is one file here and is imported only when it is called."""
+
+import importlib
+
+import click
+
+from harness import __version__
+
+# name: (module with a click command called `command`, one line for --help)
+COMMANDS = {
+    "sweep": ("harness.cli.sweep", "Plan, launch, collect and report a scaling study: the main job."),
+    "status": ("harness.cli.status", "Tell how far a sweep is, from any terminal."),
+    "report": ("harness.cli.report", "Draw the report of a sweep from its records."),
+    "paper": ("harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
+    "train": ("harness.cli.train", "Train one workload on the ranks of this MPI world."),
+    "data": ("harness.cli.data", "List, fetch, verify, prepare and describe the data sets."),
+    "doctor": ("harness.cli.doctor", "Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use."),
+    "bench": ("harness.cli.bench", "Measure the harness against its alternatives, side by side."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when it is called, not to list it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="harness")
+def main() -> None:
+    """How well does synchronous TensorFlow training scale on this machine?"""

@@ -1,0 +1,80 @@
+"""The options that describe a workload, the same for every command that trains."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from harness.spec.presets import PRESETS, resolve
+from harness.spec.workload import Workload
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_FIELDS = (
+    "loss",
+    "optimizer",
+    "learning_rate",
+    "schedule",
+    "init",
+    "batch_per_rank",
+    "global_batch",
+    "drop_remainder",
+    "epochs",
+    "samples",
+    "seed",
+    "sync",
+    "distribution",
+    "data",
+)
+
+_OPTIONS = (
+    click.option("--dataset", help="adult, acoustic, mnist, cifar10 or higgs; see `harness data list`."),
+    click.option("--data", "data_file", help="Train on a file of your own: .csv, .npz or .h5."),
+    click.option("--model", help="dnn, cnn or package.module:function [default: the data set's own]."),
+    click.option("--preset", default="default", show_default=True, help=f"Training settings: {', '.join(PRESETS)}."),
+    click.option("--epochs", type=int, help="Passes over the training rows."),
+    click.option("--samples", type=int, help="Training rows; under weak scaling, rows per rank."),
+    click.option("--batch-per-rank", type=int, help="Rows per rank and step."),
+    click.option("--global-batch", type=int, help="Rows per step over all ranks, instead of a batch per rank."),
+    click.option("--sync", help="gradients, weights:K (every K steps) or weights:epoch."),
+    click.option("--optimizer", help="sgd, momentum, adagrad or adam."),
+    click.option("--learning-rate", type=float),
+    click.option("--schedule", help="Learning rate over the run: constant or cosine."),
+    click.option("--loss", help="cross-entropy or squared-error."),
+    click.option("--init", help="Initial weights: glorot, or fan-in for N(0, 1/fan_in)."),
+    click.option("--drop-remainder/--keep-remainder", default=None, help="Leave out each epoch's partial last batch."),
+    click.option("--seed", type=int, help="Seed of the initial weights and of the order of rows."),
+    click.option("--distribution", help="parallel (each rank reads its rows) or scatter (rank 0 sends them)."),
+    click.option("--data-kind", "data", help="auto, real or synthetic."),
+    click.option(
+        "--data-dir", type=click.Path(path_type=Path), envvar="HARNESS_DATA_DIR", help="Folder with the original files."
+    ),
+)
+
+
+def workload_options(command: Command) -> Command:
+    """Add the workload's options, and ``--data-dir``, to a click command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def build_workload(options: dict[str, Any]) -> Workload:
+    """Return the workload that the command line's `options` describe; unset ones come from the preset.
+
+    Raises:
+        UserError: neither or both of a data set and a data file are given, or a setting is wrong.
+    """
+    from harness import datasets
+
+    data_file = options.get("data_file")
+    dataset = datasets.choose(options.get("dataset"), data_file)
+    model = options.get("model") or datasets.info(dataset).default_model
+    return resolve(
+        dataset=dataset,
+        model=model,
+        preset=options["preset"],
+        data_file=str(Path(data_file).resolve()) if data_file else None,
+        **{field: options.get(field) for field in _FIELDS},
+    )

@@ -1,0 +1,1 @@
+"""Ranks in step: the MPI world, reductions, sync policies."""

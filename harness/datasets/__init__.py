@@ -1,0 +1,1 @@
+"""Data sets: readers, downloads, cache, synthetic twins, shards."""

@@ -1,0 +1,20 @@
+"""Errors that a user can mend: one sentence, exit code 2, no traceback."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input. The message is one sentence naming the field, the value and the fix."""
+
+
+class RunError(Exception):
+    """A run that started and could not finish: exit code 1, the message says which rank and why."""
+
+
+def unknown(field: str, value: str, choices: Iterable[str]) -> UserError:
+    """Return the error for a `value` of `field` that is none of `choices`, naming the nearest one."""
+    known = sorted(choices)
+    near = difflib.get_close_matches(value.lower(), known, n=1, cutoff=0.4)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return UserError(f"unknown {field} '{value}': {hint}known are {', '.join(known)}")

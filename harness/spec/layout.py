@@ -1,0 +1,51 @@
+"""Layout: where the ranks of one launch run."""
+
+from dataclasses import dataclass
+
+from harness.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """Nodes, ranks per node, threads (= cores) per rank and GPUs per rank of one launch.
+
+    `shares` gives ranks unequal parts of the rows, in proportion (paper A's promised feature for unequal
+    devices); None means equal parts.
+
+    Raises:
+        UserError: a count is out of range or the shares do not match the ranks.
+    """
+
+    nodes: int
+    ranks_per_node: int = 1
+    threads: int = 1
+    gpus_per_rank: int = 0
+    shares: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("nodes", "ranks_per_node", "threads"):
+            if getattr(self, field) < 1:
+                raise UserError(f"{field.replace('_', ' ')} {getattr(self, field)} is too small: use at least 1")
+        if self.gpus_per_rank < 0:
+            raise UserError(f"gpus per rank {self.gpus_per_rank} is negative: use 0 or more")
+        if self.shares is not None:
+            if len(self.shares) != self.ranks:
+                raise UserError(
+                    f"shares {self} has {len(self.shares)} parts for {self.ranks} ranks: give one part per rank"
+                )
+            if min(self.shares) < 1:
+                raise UserError(f"shares {self} has a part below 1: give every rank at least 1")
+
+    @property
+    def ranks(self) -> int:
+        """Number of MPI ranks."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def cores(self) -> int:
+        """Number of cores over all nodes."""
+        return self.ranks * self.threads
+
+    def __str__(self) -> str:
+        text = f"{self.nodes} x {self.ranks_per_node} ranks x {self.threads} threads"
+        return text + (f" shares {':'.join(map(str, self.shares))}" if self.shares else "")

@@ -1,0 +1,44 @@
+"""Point: one launch, named by the hash of everything that determines it."""
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from harness import __version__
+from harness.spec.layout import Layout
+from harness.spec.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One launch of a workload on a layout. `repeat` counts from 0.
+
+    `data_id` fingerprints the data (its kind and the hash of its source). `scaling` is ``strong`` (the same
+    rows at every rank count) or ``weak`` (rows in proportion to the ranks). `oversubscribe` permits more
+    ranks than cores: for function, never for timing.
+    """
+
+    workload: Workload
+    layout: Layout
+    repeat: int = 0
+    scaling: str = "strong"
+    data_id: str = ""
+    oversubscribe: bool = False
+    harness: str = __version__
+
+    @property
+    def key(self) -> str:
+        """Twelve hexadecimal digits that change with everything that determines the launch."""
+        return digest(self)
+
+    @property
+    def folder(self) -> str:
+        """The name of the launch's folder: layout, repeat and key, readable and unique."""
+        layout = self.layout
+        return f"n{layout.nodes}x{layout.ranks_per_node}x{layout.threads}-r{self.repeat}-{self.key}"
+
+
+def digest(value: object) -> str:
+    """Return twelve hexadecimal digits of the SHA-256 of `value`'s canonical JSON."""
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:12]

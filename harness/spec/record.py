@@ -1,0 +1,139 @@
+"""RunRecord: what one launch was, where it ran, and what came out of it (``run.json``)."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from harness.spec.point import Point
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataRecord:
+    """The data that was trained on. `kind` is ``real`` or ``synthetic``; `sha256` is of the source.
+
+    `held_out` says that the test rows were taken from the training part because no test part was there.
+    `note` is one sentence for the report, such as why a synthetic twin stood in.
+    """
+
+    name: str
+    kind: str
+    sha256: str
+    train_rows: int
+    test_rows: int
+    features: tuple[int, ...]
+    classes: int
+    held_out: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """The first rank's machine. `memory_bytes` is the total; `fingerprint` hashes what determines its speed."""
+
+    hostname: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpus: tuple[str, ...]
+    os: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """Versions of all that the run's speed and result depend on. `commit` is empty outside a checkout."""
+
+    harness: str
+    commit: str
+    dirty: bool
+    python: str
+    tensorflow: str
+    keras: str
+    numpy: str
+    mpi4py: str
+    mpi_library: str
+    launcher: str
+    reduction: str
+    machine: Machine
+    load_before: float
+    load_after: float
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankRecord:
+    """What one rank was given and observed. Times in seconds, memory in bytes, `cores` it may run on.
+
+    `rows` is its share of the training rows; `batch` its rows of a full global batch.
+    `import_s` from process start to TensorFlow imported; `load_s` reading its rows; `distribute_s` the
+    scatter from rank 0 (0 when read in parallel); `compile_s` tracing, compilation and warm-up;
+    `evaluate_s` all evaluations together.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    cores: tuple[int, ...]
+    threads: int
+    rows: int
+    batch: int
+    import_s: float
+    load_s: float
+    distribute_s: float
+    compile_s: float
+    evaluate_s: float
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpochRecord:
+    """One epoch. `seconds` and `sync_seconds` have one entry per rank: training time of the epoch without
+    evaluation, and the part of it spent inside synchronisation calls (waiting included).
+
+    `train_loss` is the mean over the rows as they were visited; the rest is measured after the epoch on
+    the test rows, None where that epoch was not evaluated. `test_auc` only for two classes. Losses that are
+    not finite are None.
+    """
+
+    epoch: int
+    steps: int
+    seconds: tuple[float, ...]
+    sync_seconds: tuple[float, ...]
+    train_loss: float | None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    test_auc: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsRecord:
+    """The trained weights. `sha256` is of all of them in order; `identical` over all ranks."""
+
+    parameters: int
+    bytes: int
+    sha256: str
+    identical: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One finished launch. A record is written only by a run that reached its end with all ranks.
+
+    `invalid` lists why the times must not be used (too few cores, other load, ranks not where they should
+    be); an empty tuple is a valid run. `started` and `ended` are aware datetimes.
+    """
+
+    schema: int
+    point: Point
+    started: datetime
+    ended: datetime
+    global_batch: int
+    steps_per_epoch: int
+    data: DataRecord
+    provenance: Provenance
+    ranks: tuple[RankRecord, ...]
+    epochs: tuple[EpochRecord, ...]
+    weights: WeightsRecord
+    invalid: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,63 @@
+"""Sweep: a study of one workload over several layouts, each launched several times."""
+
+from dataclasses import dataclass, replace
+
+from harness.errors import UserError, unknown
+from harness.spec.layout import Layout
+from harness.spec.point import Point, digest
+from harness.spec.workload import Workload
+
+SCALINGS = ("strong", "weak")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """One workload, several layouts, `repeats` launches of each, strong or weak scaling.
+
+    Under weak scaling `workload.samples` is the number of rows per rank.
+
+    Raises:
+        UserError: the scaling is unknown, a count is below 1, or weak scaling lacks its rows per rank.
+    """
+
+    workload: Workload
+    layouts: tuple[Layout, ...]
+    repeats: int = 3
+    scaling: str = "strong"
+    data_id: str = ""
+    oversubscribe: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scaling not in SCALINGS:
+            raise unknown("SCALING", self.scaling, SCALINGS)
+        if self.repeats < 1:
+            raise UserError(f"REPEATS={self.repeats} is too small: use at least 1")
+        if self.scaling == "weak" and self.workload.samples is None:
+            raise UserError("SCALING=weak needs SAMPLES=, the rows per rank, so that work per rank stays equal")
+
+    @property
+    def name(self) -> str:
+        """The folder of the study: the same for every command that adds layouts or repeats to it."""
+        workload = self.workload
+        identity = digest((self.workload, self.scaling, self.data_id, self.oversubscribe))
+        return f"{workload.name}-{workload.preset}-{self.scaling}-{identity[:8]}"
+
+    def points(self) -> tuple[Point, ...]:
+        """Return every launch: layouts in order, repeats innermost."""
+        return tuple(
+            Point(
+                workload=self._sized(layout.ranks),
+                layout=layout,
+                repeat=repeat,
+                scaling=self.scaling,
+                data_id=self.data_id,
+                oversubscribe=self.oversubscribe,
+            )
+            for layout in self.layouts
+            for repeat in range(self.repeats)
+        )
+
+    def _sized(self, ranks: int) -> Workload:
+        if self.scaling == "strong" or self.workload.samples is None:
+            return self.workload
+        return replace(self.workload, samples=self.workload.samples * ranks)

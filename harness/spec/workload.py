@@ -1,0 +1,84 @@
+"""Workload: what is trained, on what, and how."""
+
+import math
+from dataclasses import dataclass
+
+from harness.errors import UserError, unknown
+from harness.spec.sync import SyncSpec
+
+OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")
+LOSSES = ("cross-entropy", "squared-error")
+SCHEDULES = ("constant", "cosine")
+INITIALISERS = ("glorot", "fan-in")
+DISTRIBUTIONS = ("parallel", "scatter")
+DATA_KINDS = ("auto", "real", "synthetic")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """Data set, network and training settings of one run; independent of how many ranks train it.
+
+    Exactly one of `batch_per_rank` (rows per rank and step: the global batch grows with the ranks) and
+    `global_batch` (rows per step over all ranks) is set. `samples` is the number of training rows over all
+    ranks, None for all there are. `init`: ``glorot`` is Keras's default, ``fan-in`` is N(0, 1/fan_in) as in
+    the paper groups' March 2016 script. `distribution`: ``parallel`` (each rank reads its own rows) or
+    ``scatter`` (rank 0 reads and sends point to point, paper A section 4).
+
+    Raises:
+        UserError: a field is out of its range, naming it.
+    """
+
+    dataset: str
+    model: str
+    preset: str = "default"
+    loss: str = "cross-entropy"
+    optimizer: str = "sgd"
+    learning_rate: float = 0.1
+    schedule: str = "constant"
+    init: str = "glorot"
+    batch_per_rank: int | None = None
+    global_batch: int | None = None
+    drop_remainder: bool = False
+    epochs: int = 1
+    samples: int | None = None
+    seed: int = 0
+    sync: str = "gradients"
+    distribution: str = "parallel"
+    data: str = "auto"
+    data_file: str | None = None
+
+    def __post_init__(self) -> None:
+        for field, choices in (
+            ("optimizer", OPTIMIZERS),
+            ("loss", LOSSES),
+            ("schedule", SCHEDULES),
+            ("init", INITIALISERS),
+            ("distribution", DISTRIBUTIONS),
+            ("data", DATA_KINDS),
+        ):
+            if getattr(self, field) not in choices:
+                raise unknown(field, getattr(self, field), choices)
+        SyncSpec.parse(self.sync)
+        if (self.batch_per_rank is None) == (self.global_batch is None):
+            raise UserError("set exactly one of batch per rank and global batch")
+        for field in ("batch_per_rank", "global_batch", "epochs", "samples"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise UserError(f"{field.replace('_', ' ')} {value} is too small: use at least 1")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise UserError(f"learning rate {self.learning_rate} must be a positive number")
+        if not 0 <= self.seed < 2**31:
+            raise UserError(f"seed {self.seed} is out of range: use 0 to {2**31 - 1}")
+
+    @property
+    def name(self) -> str:
+        """The workload's short name, ``mnist-dnn``."""
+        model = self.model.rpartition(":")[2]
+        return f"{self.dataset}-{model}"
+
+    def batch(self, ranks: int) -> int:
+        """Return the global batch (rows per step over all ranks) at `ranks` ranks."""
+        if self.global_batch is not None:
+            return self.global_batch
+        assert self.batch_per_rank is not None
+        return self.batch_per_rank * ranks

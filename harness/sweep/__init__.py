@@ -1,0 +1,1 @@
+"""A study from the outside: plan, render, launch, status."""

@@ -1,0 +1,1 @@
+"""One launch from the inside: load, train, time, evaluate, record."""
