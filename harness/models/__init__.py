@@ -1,1 +1,68 @@
 """The papers' networks, and users' own."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    import keras
+
+_INITIALISERS = {"glorot": "GlorotUniform", "fan-in": "LecunNormal"}
+_NETWORKS = ("dnn", "cnn")
+
+
+def build(name: str, *, dataset: str, features: tuple[int, ...], classes: int, init: str) -> "keras.Model":
+    """Return the network `name` for `dataset`: inputs float32 [rows, *features], output logits [rows, classes].
+
+    `name` is ``dnn``, ``cnn`` or ``package.module:function``, a user's function of (features, classes) that
+    returns a built Keras model with logits as output. `init` is ``glorot`` or ``fan-in``, N(0, 1/fan_in)
+    (truncated, as Keras has it); a user's network brings its own.
+
+    Raises:
+        UserError: the network is unknown, does not suit the data, or the user's function does not give a model.
+    """
+    import keras
+
+    from harness.models import networks
+
+    if ":" in name:
+        return _user_model(name, features, classes)
+    if name not in _NETWORKS:
+        raise unknown("MODEL", name, _NETWORKS)
+    if name == "cnn" and len(features) != 3:
+        raise UserError(f"MODEL=cnn needs images, but this data set has {features} features a row: use MODEL=dnn")
+    kernel = getattr(keras.initializers, _INITIALISERS[init])()
+    network = {"dnn": networks.dnn, "cnn": networks.cnn}[name]
+    return network(dataset, features, classes, kernel)
+
+
+def _user_model(name: str, features: tuple[int, ...], classes: int) -> "keras.Model":
+    import keras
+
+    model = _load_function(name)(features, classes)
+    if not isinstance(model, keras.Model):
+        raise UserError(f"MODEL={name} returned {type(model).__name__}: it must return a keras.Model")
+    if not model.built or tuple(model.output_shape) != (None, classes):
+        raise UserError(
+            f"MODEL={name} must return a built model with {classes} logits a row, not output {model.output_shape}"
+            if model.built
+            else f"MODEL={name} returned a model that is not built: start it with keras.Input({features})"
+        )
+    return model
+
+
+def _load_function(name: str) -> Callable[..., Any]:
+    module_name, _, function_name = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))  # where `python -m` would look; a console script does not
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"MODEL={name} cannot be imported: {error}; write package.module:function") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UserError(f"MODEL={name} names no function: '{module_name}' has no callable '{function_name}'")
+    return function  # type: ignore[no-any-return]

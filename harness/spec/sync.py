@@ -1,4 +1,4 @@
-"""The sync policy as users write it: ``gradients``, ``weights:K`` or ``weights:epoch``."""
+"""The sync policy as users write it: ``gradients``, ``weights:K``, ``weights:epoch`` or ``none``."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,8 @@ from harness.errors import UserError
 class SyncSpec:
     """What is averaged over the ranks (``gradients`` or ``weights``) and every how many steps.
 
-    `every` is 1 for gradients; for weights a step count, or None for once per epoch.
+    `every` is 1 for gradients; for weights a step count, or None for once per epoch. ``none`` averages
+    nothing: the ranks train side by side and drift apart. It measures the machine's own limit.
     """
 
     what: str
@@ -22,8 +23,8 @@ class SyncSpec:
         Raises:
             UserError: the text is none of the three forms.
         """
-        if text == "gradients":
-            return cls(what="gradients")
+        if text in ("gradients", "none"):
+            return cls(what=text)
         what, _, period = text.partition(":")
         if what == "weights" and period == "epoch":
             return cls(what="weights", every=None)
@@ -32,6 +33,6 @@ class SyncSpec:
         raise UserError(f"SYNC={text} is no sync policy: write gradients, weights:K (every K steps) or weights:epoch")
 
     def __str__(self) -> str:
-        if self.what == "gradients":
-            return "gradients"
+        if self.what != "weights":
+            return self.what
         return f"weights:{'epoch' if self.every is None else self.every}"

@@ -1,0 +1,59 @@
+"""Replicas start equal and are shown to end equal."""
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.errors import RunError
+
+if TYPE_CHECKING:
+    import keras
+
+    from harness.comm.world import World
+
+
+def broadcast_weights(world: "World", variables: "list[keras.Variable]") -> None:
+    """Set every variable on every rank to rank 0's value."""
+    for variable in variables:
+        value = np.ascontiguousarray(variable.numpy())
+        world.comm.Bcast(value, root=0)
+        if world.rank:
+            variable.assign(value)
+
+
+def average_floats(world: "World", variables: "list[keras.Variable]") -> None:
+    """Replace floating-point variables (such as batch normalisation's statistics) by their mean over the ranks."""
+    for variable in variables:
+        value = np.asarray(variable.numpy())
+        if np.issubdtype(value.dtype, np.floating):
+            total = np.empty_like(value)
+            world.comm.Allreduce(value, total)
+            variable.assign(total / world.size)
+
+
+def hash_weights(variables: "list[keras.Variable]") -> str:
+    """Return the SHA-256 of all values in order, as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for variable in variables:
+        digest.update(np.ascontiguousarray(variable.numpy()).tobytes())
+    return digest.hexdigest()
+
+
+def verify_replicas(world: "World", variables: "list[keras.Variable]") -> str:
+    """Return the weight hash that all ranks share.
+
+    Raises:
+        RunError: on every rank, naming the first variable that differs and the ranks.
+    """
+    own = hash_weights(variables)
+    hashes = world.comm.allgather(own)
+    if len(set(hashes)) == 1:
+        return own
+    parts = world.comm.allgather([hash_weights([variable]) for variable in variables])
+    for index, variable in enumerate(variables):
+        odd = [rank for rank in range(world.size) if parts[rank][index] != parts[0][index]]
+        if odd:
+            ranks = ", ".join(map(str, odd))
+            raise RunError(f"replicas differ: variable '{variable.path}' of rank {ranks} is not that of rank 0")
+    raise AssertionError("the hashes of all weights differ, but no variable's does")
