@@ -12,6 +12,14 @@ class RunError(Exception):
     """A run that started and could not finish: exit code 1, the message says which rank and why."""
 
 
+class SharedError(Exception):
+    """An error that every rank has raised at the same place: rank 0 tells it, the others just end."""
+
+    def __init__(self, error: UserError | RunError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def unknown(field: str, value: str, choices: Iterable[str]) -> UserError:
     """Return the error for a `value` of `field` that is none of `choices`, naming the nearest one."""
     known = sorted(choices)

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 class SyncPolicy(Protocol):
     """How the ranks of one launch stay in step.
 
-    `period` is the number of steps after which `average` is due: None for once at the end of an epoch,
-    0 for never.
+    `period` is the number of steps after which `average` is due, counted anew in every epoch, at whose end it
+    is due too; None for at the end of an epoch only, 0 for never.
     """
 
-    period: int | None
+    @property
+    def period(self) -> int | None: ...
 
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return what a rank divides its summed loss by, so that reduced gradients are row-weighted means."""
@@ -70,7 +71,7 @@ class Gradients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
-    """Train locally and average the weights over the ranks every `period` steps (paper A, section 3.3).
+    """Train locally and average the weights over the ranks every `period` steps (paper A).
 
     `weight` is this rank's part of all training rows. Optimizer state (momentum, accumulators) stays local,
     as in the papers' scripts.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.errors import RunError
+from harness.errors import RunError, SharedError
 
 if TYPE_CHECKING:
     import keras
@@ -44,7 +44,7 @@ def verify_replicas(world: "World", variables: "list[keras.Variable]") -> str:
     """Return the weight hash that all ranks share.
 
     Raises:
-        RunError: on every rank, naming the first variable that differs and the ranks.
+        SharedError: a RunError on every rank, naming the first variable that differs and the ranks.
     """
     own = hash_weights(variables)
     hashes = world.comm.allgather(own)
@@ -55,5 +55,7 @@ def verify_replicas(world: "World", variables: "list[keras.Variable]") -> str:
         odd = [rank for rank in range(world.size) if parts[rank][index] != parts[0][index]]
         if odd:
             ranks = ", ".join(map(str, odd))
-            raise RunError(f"replicas differ: variable '{variable.path}' of rank {ranks} is not that of rank 0")
+            raise SharedError(
+                RunError(f"replicas differ: variable '{variable.path}' of rank {ranks} is not that of rank 0")
+            )
     raise AssertionError("the hashes of all weights differ, but no variable's does")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from harness.errors import RunError, UserError
+from harness.errors import RunError, SharedError, UserError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,7 +28,7 @@ class World:
         """Run `action` on rank 0 and return its result on every rank.
 
         Raises:
-            UserError, RunError: on every rank, when `action` raised it on rank 0.
+            SharedError: on every rank, when `action` raised a UserError or RunError on rank 0.
         """
         outcome: tuple[bool, Any] | None = None
         if self.rank == 0:
@@ -38,7 +38,7 @@ class World:
                 outcome = (False, error)
         succeeded, value = self.comm.bcast(outcome, root=0)
         if not succeeded:
-            raise value
+            raise SharedError(value)
         return value  # type: ignore[no-any-return]
 
 

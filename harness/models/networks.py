@@ -29,7 +29,7 @@ def dnn(dataset: str, features: tuple[int, ...], classes: int, kernel: keras.Ini
 
 
 def cnn(dataset: str, features: tuple[int, ...], classes: int, kernel: keras.Initializer) -> keras.Model:
-    """Return Table 1's CNN, the same for every data set: 5x5 stride 1 ReLU convolutions (32, 64), each with 2x2 max-pooling, then 1024.
+    """Return Table 1's CNN: 5x5 stride 1 ReLU convolutions (32, 64), each with 2x2 max-pooling, then 1024.
 
     Convolutions keep the image's size ("same" padding), which gives the 13 MB (MNIST) and 17 MB (CIFAR10) of
     weights that the paper's communication volume implies. Input float32 [rows, height, width, channels],

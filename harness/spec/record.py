@@ -42,7 +42,11 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """Versions of all that the run's speed and result depend on. `commit` is empty outside a checkout."""
+    """Versions of all that the run's speed and result depend on. `commit` is empty outside a checkout.
+
+    `load_before` is the machine's load average at the start; `other_load` the cores that other processes
+    kept busy during the timed epochs, on the host where that was most.
+    """
 
     harness: str
     commit: str
@@ -57,7 +61,7 @@ class Provenance:
     reduction: str
     machine: Machine
     load_before: float
-    load_after: float
+    other_load: float
     environment: dict[str, str]
 
 

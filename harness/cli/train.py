@@ -1,0 +1,126 @@
+"""`harness train`: one launch, as one rank of the MPI world it was started in."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.options import build_workload, workload_options
+from harness.errors import SharedError, UserError
+from harness.spec.layout import Layout
+from harness.spec.point import Point
+
+if TYPE_CHECKING:
+    from harness.comm.world import World
+    from harness.spec.record import EpochRecord
+
+
+@click.command()
+@workload_options
+@click.option("--threads", type=int, default=1, show_default=True, help="TensorFlow threads per rank.")
+@click.option("--shares", help="Unequal parts of the rows for unequal devices, such as 2:1:1.")
+@click.option("--point", "point_file", type=click.Path(path_type=Path), help="Train this point; a sweep writes it.")
+@click.option("--record", type=click.Path(path_type=Path), help="Write the run's record into this new folder.")
+def command(point_file: Path | None, record: Path | None, **options: Any) -> None:
+    """Train one workload on the ranks of this MPI world.
+
+    Alone it is one rank; `mpirun -n 2 harness train --dataset mnist` trains on two.
+    """
+    import_begin = _process_start()
+    load_before = os.getloadavg()[0]
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from harness.comm.world import abort, start
+
+    world = start()
+    try:
+        point = world.on_root(lambda: _point(world.size, point_file, options))
+        _train(world, point, options["data_dir"], record, import_begin, load_before)
+    except SharedError as shared:
+        if world.rank == 0:
+            raise shared.error from shared
+        sys.exit(2 if isinstance(shared.error, UserError) else 1)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
+        abort(world, error)
+
+
+def _train(
+    world: "World", point: Point, data_dir: Path | None, record: Path | None, begin: float, load_before: float
+) -> None:
+    from harness.train.run import configure_tensorflow, train
+
+    configure_tensorflow(point.layout.threads)
+    import_s = time.time() - begin
+    outcome = train(world, point, data_dir, _progress(world.rank, point.workload.epochs))
+    from harness.train.collect import collect
+    from harness.train.record import write_run
+
+    collected = collect(outcome, import_s=import_s, load_before=load_before)
+
+    def finish() -> None:
+        assert collected is not None
+        run, steps = collected
+        for reason in run.invalid:
+            click.echo(f"times are not valid: {reason}")
+        if record:
+            write_run(record, run, steps)
+        click.echo(f"replicas identical: {'yes' if run.weights.identical else 'no'} (sha256 {run.weights.sha256[:16]})")
+
+    world.on_root(finish)
+
+
+def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Point:
+    if point_file:
+        from harness.spec.codec import read_point
+
+        return read_point(point_file)
+    from harness import datasets
+
+    workload = build_workload(options)
+    source = datasets.locate(workload, options["data_dir"])
+    if source.note:
+        click.echo(source.note)
+    shares = parse_shares(options["shares"]) if options["shares"] else None
+    layout = Layout(nodes=1, ranks_per_node=ranks, threads=options["threads"], shares=shares)
+    return Point(workload=workload, layout=layout, data_id=source.data_id)
+
+
+def parse_shares(text: str) -> tuple[int, ...]:
+    """Parse ``2:1:1``.
+
+    Raises:
+        UserError: a part is no whole number.
+    """
+    parts = text.split(":")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise UserError(f"SHARES={text} is no list of parts: write whole numbers such as 2:1:1")
+    return tuple(int(part) for part in parts)
+
+
+def _progress(rank: int, epochs: int) -> "Any":
+    def show(epoch: "EpochRecord") -> None:
+        if rank == 0:
+            click.echo(_line(epoch, epochs))
+
+    return show
+
+
+def _line(epoch: "EpochRecord", epochs: int) -> str:
+    parts = [f"epoch {epoch.epoch + 1}/{epochs}", f"{max(epoch.seconds):.3f} s"]
+    for label, value in (
+        ("train loss", epoch.train_loss),
+        ("test loss", epoch.test_loss),
+        ("accuracy", epoch.test_accuracy),
+        ("AUC", epoch.test_auc),
+    ):
+        if value is not None:
+            parts.append(f"{label} {value:.4f}")
+    return "  ".join(parts)
+
+
+def _process_start() -> float:
+    import psutil
+
+    return psutil.Process().create_time()  # type: ignore[no-any-return]

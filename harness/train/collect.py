@@ -1,0 +1,106 @@
+"""Gather what all ranks observed into one record on rank 0."""
+
+import os
+import platform
+import resource
+from collections import Counter
+from datetime import UTC, datetime
+
+import keras
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from harness import __version__
+from harness.comm.load import other_loads, overloads
+from harness.comm.placement import Place, misplacements, observe
+from harness.provenance import describe_machine, git_commit, package_version, relevant_environment
+from harness.spec.record import SCHEMA, Provenance, RankRecord, RunRecord, WeightsRecord
+from harness.train.record import Columns
+from harness.train.run import Outcome
+
+
+def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:
+    """Return the launch's record and the step columns of all ranks on rank 0, None elsewhere.
+
+    `import_s` is this rank's seconds until TensorFlow was imported, `load_before` the load average at the start.
+    """
+    replica = outcome.replica
+    comm = replica.world.comm
+    place = observe()
+    ranks = comm.gather(_rank_record(outcome, place, import_s), root=0)
+    steps = comm.gather(list(outcome.steps), root=0)
+    places = comm.allgather((place, psutil.cpu_count() or 1))
+    loads = other_loads(replica.world, [where.host for where, _ in places], *outcome.usage)
+    if ranks is None or steps is None:
+        return None
+    layout, shards = replica.point.layout, replica.data.shards
+    needed = {host: count * layout.threads for host, count in Counter(where.host for where, _ in places).items()}
+    misplaced = misplacements(layout, [where for where, _ in places])
+    loaded = overloads(loads, needed, {where.host: cores for where, cores in places})
+    model = replica.trainee.model
+    record = RunRecord(
+        schema=SCHEMA,
+        point=replica.point,
+        started=outcome.started,
+        ended=datetime.now(UTC),
+        global_batch=shards.batch,
+        steps_per_epoch=outcome.epochs[0].steps,
+        data=replica.data.record,
+        provenance=_provenance(outcome, load_before, max(loads.values())),
+        ranks=tuple(ranks),
+        epochs=outcome.epochs,
+        weights=WeightsRecord(
+            parameters=sum(int(np.prod(variable.shape)) for variable in model.trainable_variables),
+            bytes=sum(int(np.asarray(variable.numpy()).nbytes) for variable in model.trainable_variables),
+            sha256=outcome.weights_sha256,
+            identical=outcome.identical,
+        ),
+        invalid=misplaced or loaded,
+        notes=("ranks were not synchronised: weights differ on purpose",) if not outcome.identical else (),
+    )
+    return record, [columns for part in steps for columns in part]
+
+
+def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:
+    replica = outcome.replica
+    rank, shards = replica.world.rank, replica.data.shards
+    return RankRecord(
+        rank=rank,
+        host=place.host,
+        pid=os.getpid(),
+        cores=place.cores,
+        threads=replica.point.layout.threads,
+        rows=len(shards.own_rows(rank)),
+        batch=len(shards.lanes(rank)),
+        import_s=import_s,
+        load_s=replica.data.load_s,
+        distribute_s=replica.data.distribute_s,
+        compile_s=outcome.compile_s,
+        evaluate_s=outcome.evaluate_s,
+        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+
+
+def _provenance(outcome: Outcome, load_before: float, other_load: float) -> Provenance:
+    from mpi4py import MPI
+
+    replica = outcome.replica
+    commit, dirty = git_commit()
+    return Provenance(
+        harness=__version__,
+        commit=commit,
+        dirty=dirty,
+        python=platform.python_version(),
+        tensorflow=tf.__version__,
+        keras=keras.__version__,
+        numpy=np.__version__,
+        mpi4py=package_version("mpi4py"),
+        mpi_library=MPI.Get_library_version().split("\0")[0].split("\n")[0].strip(),
+        launcher=os.environ.get("HARNESS_LAUNCHER", ""),
+        reduction=replica.reduction.name if replica.world.size > 1 else "none",
+        machine=describe_machine(gpus=()),
+        load_before=load_before,
+        other_load=other_load,
+        environment=relevant_environment(),
+    )

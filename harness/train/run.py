@@ -1,0 +1,218 @@
+"""One launch from the inside, the same on every rank."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from harness import models
+from harness.comm.load import Usage
+from harness.comm.policies import build_policy
+from harness.comm.reduction import Reduction, select
+from harness.comm.replicas import average_floats, broadcast_weights, hash_weights, verify_replicas
+from harness.comm.world import World
+from harness.errors import SharedError, UserError
+from harness.spec.point import Point
+from harness.spec.record import EpochRecord
+from harness.train.evaluate import Scores, compile_evaluation
+from harness.train.load import RankData, load
+from harness.train.loop import Epoch, Trainee, compile_epoch
+from harness.train.optimizer import build_optimizer
+from harness.train.record import Columns, step_columns
+
+_WARM_UP_STEPS = 3
+
+Progress = Callable[[EpochRecord], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replica:
+    """One rank's data, model and compiled functions, ready to train."""
+
+    world: World
+    point: Point
+    data: RankData
+    trainee: Trainee
+    reduction: Reduction
+    epoch: Epoch
+    evaluate: Callable[[], Scores]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What one rank knows when training has ended; `usage` at the first and at the last moment of the epochs."""
+
+    started: datetime
+    replica: Replica
+    weights_sha256: str
+    identical: bool
+    epochs: tuple[EpochRecord, ...]
+    steps: tuple[Columns, ...]
+    compile_s: float
+    evaluate_s: float
+    usage: tuple[Usage, Usage]
+
+
+def configure_tensorflow(threads: int) -> None:
+    """Give TensorFlow as many threads as the rank has cores, and no GPU. Call before its first operation."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    tf.config.set_visible_devices([], "GPU")
+
+
+def train(world: World, point: Point, data_dir: Path | None, progress: Progress) -> Outcome:
+    """Train `point` on this rank, in step with all others. `progress` is called after every epoch.
+
+    Raises:
+        SharedError: bad input, or replicas that differ at the end; on every rank.
+    """
+    started = datetime.now(UTC)
+    if world.size != point.layout.ranks:
+        raise SharedError(
+            UserError(
+                f"{world.size} MPI ranks were started for a layout of {point.layout.ranks}: start it with "
+                f"mpirun -n {point.layout.ranks} (srun needs --mpi=pmix, or it starts single ranks)"
+            )
+        )
+    data = load(world, point, data_dir)
+    begin = time.perf_counter()
+    replica = prepare_replica(world, point, data)
+    compile_s = time.perf_counter() - begin
+    epochs, steps, evaluate_s = [], [], 0.0
+    before = Usage.now()
+    for number in range(point.workload.epochs):
+        losses, columns, seconds = train_epoch(replica, number)
+        tick = time.perf_counter()
+        scores = _evaluate(replica)
+        evaluate_s += time.perf_counter() - tick
+        epochs.append(_epoch_record(replica, number, losses, columns, seconds, scores))
+        steps.append(columns)
+        progress(epochs[-1])
+    usage = (before, Usage.now())
+    drifting = point.workload.sync == "none" and world.size > 1
+    weights = replica.trainee.model.weights
+    return Outcome(
+        started=started,
+        replica=replica,
+        weights_sha256=hash_weights(weights) if drifting else verify_replicas(world, weights),
+        identical=not drifting,
+        epochs=tuple(epochs),
+        steps=tuple(steps),
+        compile_s=compile_s,
+        evaluate_s=evaluate_s,
+        usage=usage,
+    )
+
+
+def prepare_replica(world: World, point: Point, data: RankData) -> Replica:
+    """Build the model with rank 0's weights, compile the epoch and run a few steps that leave no trace."""
+    workload, shards = point.workload, data.shards
+    reduction = select(world)
+    tf.keras.utils.set_random_seed(workload.seed)
+    model = models.build(
+        workload.model,
+        dataset=workload.dataset,
+        features=data.record.features,
+        classes=data.record.classes,
+        init=workload.init,
+    )
+    partial = bool(shards.remainder) and not workload.drop_remainder
+    optimizer = build_optimizer(workload, workload.epochs * (shards.full_steps + partial))
+    optimizer.build(model.trainable_variables)
+    broadcast_weights(world, model.weights)
+    weight = len(shards.own_rows(world.rank)) / shards.rows
+    policy = build_policy(workload.sync, ranks=world.size, weight=weight, reduction=reduction)
+    trainee = Trainee(model=model, optimizer=optimizer, loss=workload.loss, policy=policy)
+    replica = Replica(
+        world=world,
+        point=point,
+        data=data,
+        trainee=trainee,
+        reduction=reduction,
+        epoch=compile_epoch(trainee, data, rank=world.rank, drop_remainder=workload.drop_remainder),
+        evaluate=compile_evaluation(world, model, workload.loss, data),
+    )
+    _warm_up(replica)
+    return replica
+
+
+def _warm_up(replica: Replica) -> None:
+    """Trace, compile, touch all memory and make the first collectives; then restore every variable."""
+    model, optimizer = replica.trainee.model, replica.trainee.optimizer
+    variables = [*model.variables, *optimizer.variables]
+    saved = [variable.numpy() for variable in variables]
+    order, partial = _order(replica, 0)
+    replica.epoch(order[:_WARM_UP_STEPS], partial)
+    replica.evaluate()
+    for variable, value in zip(variables, saved, strict=True):
+        variable.assign(value)
+    replica.reduction.take_calls()
+
+
+def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32], Columns, float]:
+    """Train epoch `number` on all ranks.
+
+    Returns:
+        the rank's summed row losses of every step, its rows of steps.parquet, and the epoch's seconds on this
+        rank: from a barrier before its order of rows is drawn to the end of the compiled loop.
+    """
+    replica.world.comm.Barrier()
+    begin = time.perf_counter()
+    losses = replica.epoch(*_order(replica, number)).numpy()
+    seconds = time.perf_counter() - begin
+    columns = step_columns(
+        rank=replica.world.rank,
+        epoch=number,
+        losses=losses,
+        calls=replica.reduction.take_calls() - begin,
+        period=replica.trainee.policy.period,
+    )
+    return losses, columns, seconds
+
+
+def _order(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
+    order, partial = replica.data.shards.order(replica.world.rank, seed=replica.point.workload.seed, epoch=epoch)
+    return tf.constant(order), tf.constant(partial)
+
+
+def _evaluate(replica: Replica) -> Scores:
+    """Evaluate on all ranks; batch normalisation's statistics, local until now, become their mean first."""
+    model = replica.trainee.model
+    if replica.world.size > 1 and replica.point.workload.sync != "none":
+        trained = {id(variable) for variable in model.trainable_variables}
+        average_floats(replica.world, [variable for variable in model.weights if id(variable) not in trained])
+    return replica.evaluate()
+
+
+def _epoch_record(
+    replica: Replica,
+    number: int,
+    losses: npt.NDArray[np.float32],
+    columns: Columns,
+    seconds: float,
+    scores: Scores,
+) -> EpochRecord:
+    synchronising = float(np.nansum(columns["exit_s"] - columns["entry_s"]))
+    parts = replica.world.comm.allgather((seconds, synchronising, float(losses.sum(dtype=np.float64))))
+    shards = replica.data.shards
+    dropped = shards.remainder if replica.point.workload.drop_remainder else 0
+    return EpochRecord(
+        epoch=number,
+        steps=len(losses),
+        seconds=tuple(part[0] for part in parts),
+        sync_seconds=tuple(part[1] for part in parts),
+        train_loss=_finite(sum(part[2] for part in parts) / (shards.rows - dropped)),
+        test_loss=_finite(scores.loss),
+        test_accuracy=scores.accuracy,
+        test_auc=scores.auc,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
