@@ -1,0 +1,91 @@
+"""The two formats of CIFAR-10's batches: 3,073-byte binary rows, and pickled numpy arrays."""
+
+import gzip
+import io
+import pickle
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.datasets.dataset import Array, Block
+from harness.errors import UserError
+
+BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST_BATCH = "test_batch"
+
+_PIXELS = 32 * 32 * 3
+_ROW = 1 + _PIXELS
+# What a pickled numpy array needs; anything else in a downloaded pickle could run code.
+_PICKLED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+def read_binary(path: Path, batches: tuple[str, ...]) -> Iterator[Block]:
+    """Yield the batches of a ``.bin`` file, or those called `batches` of a tar archive of such files."""
+    for name, content in _contents(path, tuple(f"{batch}.bin" for batch in batches)):
+        if not content or len(content) % _ROW:
+            raise UserError(f"{name} is cut: {len(content):,} bytes are not whole rows of {_ROW:,}; fetch it again")
+        rows = np.frombuffer(content, np.uint8).reshape(-1, _ROW)
+        yield _images(rows[:, 1:]), _labels(name, rows[:, 0])
+
+
+def read_python(path: Path, batches: tuple[str, ...]) -> Iterator[Block]:
+    """Yield the batches of a pickle file, or those called `batches` of a tar archive of such files."""
+    for name, content in _contents(path, batches):
+        try:
+            batch: dict[bytes, Any] = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+            pixels, labels = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"])
+        except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{name} is no CIFAR-10 Python batch ({error}): fetch it again") from error
+        if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(pixels) != len(labels):
+            raise UserError(f"{name} has images {pixels.shape} and {len(labels):,} labels: fetch it again")
+        yield _images(pixels), _labels(name, labels)
+
+
+class _Unpickler(pickle.Unpickler):
+    """An unpickler that builds numpy arrays and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PICKLED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module, name)
+
+
+def _contents(path: Path, members: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Yield a name for messages and the content of the file, or of each of the archive's `members`."""
+    if not path.name.endswith(".tar.gz"):
+        yield f"'{path}'", path.read_bytes()
+        return
+    found = dict.fromkeys(members, b"")
+    try:
+        with tarfile.open(path, "r|gz") as archive:  # one pass: a gzip file cannot be searched
+            for member in archive:
+                name = Path(member.name).name
+                file = archive.extractfile(member) if name in found else None
+                if file is not None:
+                    found[name] = file.read()
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"'{path}' is a cut or damaged archive ({error}): fetch it again") from error
+    for name, content in found.items():
+        yield f"'{path}' member {name}", content
+
+
+def _images(pixels: Array) -> Array:
+    """Return [rows, 3072], stored as planes of red, green and blue, as [rows, 32, 32, 3]."""
+    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+
+
+def _labels(name: str, labels: Array) -> Array:
+    wrong = np.flatnonzero((labels < 0) | (labels > 9))
+    if len(wrong):
+        raise UserError(f"{name} row {wrong[0] + 1:,} has label {labels[wrong[0]]}: labels are 0 to 9")
+    return labels

@@ -1,0 +1,87 @@
+"""Numbers from CSV text of any size: block by block through pyarrow, never the whole file in memory."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.datasets.dataset import Array, Block
+from harness.errors import UserError
+
+_BLOCK_BYTES = 4 << 20
+
+
+def read_numbers(path: Path, features: int, classes: int) -> Iterator[Block]:
+    """Yield blocks of a CSV file without header, label first: float32 [rows, features] and labels.
+
+    The file may be gzip-compressed. One thread: the other cores belong to other ranks.
+
+    Raises:
+        UserError: a line has another column count, is no number, is NaN or has a label outside 0..classes-1.
+    """
+    columns = [f"c{number}" for number in range(1 + features)]
+    line = 1
+    for batch in stream(path, columns):
+        values = to_array(path, batch, range(len(columns)), line)
+        labels = values[:, 0]
+        wrong = np.flatnonzero((labels != np.floor(labels)) | (labels < 0) | (labels >= classes))
+        if len(wrong):
+            raise UserError(
+                f"'{path}' line {line + wrong[0]:,} has label {labels[wrong[0]]}: labels are 0 to {classes - 1}"
+            )
+        yield values[:, 1:], labels
+        line += len(values)
+
+
+def stream(path: Path, columns: Sequence[str], header_lines: int = 0, exact: str | None = None) -> Iterator[Any]:
+    """Yield the pyarrow record batches of a CSV file with `columns` of float32, the `exact` one float64.
+
+    Raises:
+        UserError: the text cannot be parsed; the message carries the line.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    try:
+        yield from pa.csv.open_csv(
+            str(path),
+            read_options=pa.csv.ReadOptions(
+                use_threads=False, column_names=columns, skip_rows=header_lines, block_size=_BLOCK_BYTES
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types={name: pa.float64() if name == exact else pa.float32() for name in columns}
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {_reason(str(error))}") from error
+    except OSError as error:
+        raise UserError(f"'{path}' is cut or cannot be read: {error}") from error
+
+
+def to_array(path: Path, batch: Any, columns: Sequence[int], line: int, dtype: str = "float32") -> Array:
+    """Return `columns` of a record batch as [rows, columns]; `line` is its first row's line in the file.
+
+    Raises:
+        UserError: a value is missing, NaN or infinite; line and column are named.
+    """
+    values = np.empty((batch.num_rows, len(columns)), dtype)
+    for place, column in enumerate(columns):
+        values[:, place] = batch.column(column).to_numpy(zero_copy_only=False)  # a missing value becomes NaN
+    # One sum tells whether there is any NaN or infinity; only then is it worth looking where.
+    if not np.isfinite(values.sum(dtype=np.float64)):
+        row, place = np.argwhere(~np.isfinite(values))[0]
+        raise UserError(
+            f"'{path}' line {line + row:,} column {columns[place] + 1} is missing, NaN or infinite: give a number"
+        )
+    return values
+
+
+def _reason(message: str) -> str:
+    """Return pyarrow's message as the user counts: lines from 1, without the text of the whole row."""
+    row = re.search(r"Row #(\d+)", message)
+    what = re.search(r"(Expected \d+ columns, got \d+|invalid value '[^']{0,40}|Empty CSV file)", message)
+    text = what[1].replace("Expected", "expected").replace("Empty CSV file", "it is empty") if what else message[:160]
+    text += "'" if text.startswith("invalid value") else ""
+    return f"line {int(row[1]):,}: {text}" if row else text

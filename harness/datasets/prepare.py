@@ -1,0 +1,193 @@
+"""Prepare: read the source once into memory-mapped arrays that every rank opens."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.datasets import synthetic
+from harness.datasets.cache import cache_folder, locked, publish
+from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
+from harness.datasets.npy import NpyWriter
+from harness.datasets.registry import FILE, dataset
+from harness.datasets.source import Source
+from harness.datasets.statistics import Vector, shift_and_factor
+from harness.errors import UserError
+from harness.files import write_atomic
+from harness.spec.codec import decode, encode
+from harness.spec.record import DataRecord
+
+_log = logging.getLogger(__name__)
+
+_FORMAT = "1"  # part of every prepared folder's path: a new layout of the files never reads an old one
+_RECORD, _FEATURES, _LABELS, _SHIFT, _FACTOR = "data.json", "x.npy", "y.npy", "shift.npy", "factor.npy"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """Data ready for every rank, in `folder`.
+
+    `train_x` and `test_x` are read-only memory maps [rows, *features], uint8 or float32; `train_y` and
+    `test_y` int32 [rows]. `shift` and `factor` (float32) broadcast against a row: the network's input is
+    (float32(x) - shift) * factor.
+    """
+
+    record: DataRecord
+    folder: Path
+    train_x: Array
+    train_y: npt.NDArray[np.int32]
+    test_x: Array
+    test_y: npt.NDArray[np.int32]
+    shift: Vector
+    factor: Vector
+
+
+def prepare(source: Source, cache_dir: Path | None = None) -> Prepared:
+    """Return the source's data as memory maps, writing them to the cache folder the first time.
+
+    Ranks that start together write once: the others wait at a lock, and where locks do not work the
+    first to finish wins.
+
+    Raises:
+        UserError: the source's content is bad, or the cache folder is full or cannot be written.
+    """
+    folder = prepared_folder(source, cache_dir)
+    if not (folder / _RECORD).exists():
+        with locked(folder.with_name(f"{folder.name}.lock")):
+            if not (folder / _RECORD).exists():
+                _log.info("preparing %s in '%s'", source.data_id, folder)
+                with publish(folder) as staging:
+                    _write(source, staging)
+    return _open(source, folder)
+
+
+def prepared_folder(source: Source, cache_dir: Path | None = None) -> Path:
+    """Return the folder that the source's prepared data has or will have."""
+    size = f"-{source.rows}" if source.kind == "synthetic" else ""
+    return (cache_dir or cache_folder()) / "prepared" / _FORMAT / f"{source.data_id}{size}"
+
+
+def _write(source: Source, folder: Path) -> None:
+    """Write x.npy and y.npy (training rows, then test rows), the statistics and, last, the record."""
+    entry = dataset(source.name)
+    train_rows, test_rows = _write_rows(entry, source, folder)
+    notes = []
+    classes = entry.info.classes
+    if source.name == FILE:
+        classes, note = _relabel(folder / _LABELS, source.files[0])
+        notes.append(note)
+    held_out = False
+    if test_rows == 0:
+        if train_rows < 2:
+            raise UserError(f"'{source.files[0]}' has {train_rows} rows: training and test need at least 2")
+        test_rows = entry.hold_out(train_rows)
+        train_rows -= test_rows
+        held_out, note = _held_out(entry, source, train_rows, test_rows)
+        notes.append(note)
+    x = np.load(folder / _FEATURES, mmap_mode="r")
+    shift, factor = shift_and_factor(x[:train_rows], entry.info.standardise)
+    np.save(folder / _SHIFT, shift)
+    np.save(folder / _FACTOR, factor)
+    record = DataRecord(
+        name=source.name,
+        kind=source.kind,
+        sha256=source.sha256,
+        train_rows=train_rows,
+        test_rows=test_rows,
+        features=x.shape[1:],
+        classes=classes,
+        held_out=held_out,
+        note="; ".join(filter(None, notes)),
+    )
+    write_atomic(folder / _RECORD, encode(record))
+
+
+def _write_rows(entry: Dataset, source: Source, folder: Path) -> tuple[int, int]:
+    """Write the features and labels of both parts; return the rows of each."""
+    train, test = _blocks(entry, source, TRAIN), _blocks(entry, source, TEST)
+    head = next(train, None)
+    if head is None:
+        raise UserError(f"'{source.files[0]}' has no rows: check the file")
+    label_type = "int64" if source.name == FILE else "int32"
+    with (
+        NpyWriter(folder / _FEATURES, str(head[0].dtype), head[0].shape[1:]) as features,
+        NpyWriter(folder / _LABELS, label_type, ()) as labels,
+    ):
+        for x, y in chain([head], train):
+            features.append(x)
+            labels.append(y)
+        train_rows = features.rows
+        for x, y in test:
+            features.append(x)
+            labels.append(y)
+        return train_rows, features.rows - train_rows
+
+
+def _blocks(entry: Dataset, source: Source, part: str) -> Iterator[Block]:
+    """Yield the non-empty blocks of one part, read from the files or drawn for the twin."""
+    if source.kind == "synthetic":
+        rows = source.rows if part == TRAIN else synthetic.test_rows(entry.info.test_rows, source.rows)
+        blocks = synthetic.blocks(entry, rows, part)
+    else:
+        blocks = entry.read(source.train if part == TRAIN else source.test, part)
+    return (block for block in blocks if len(block[0]))
+
+
+def _relabel(path: Path, file: Path) -> tuple[int, str]:
+    """Replace labels by their places 0..k-1 among the k different ones; return k and a note if they changed."""
+    raw = np.load(path)
+    values, places = np.unique(raw, return_inverse=True)
+    if len(values) < 2:
+        raise UserError(f"'{file}' has one class only (label {values[0]}): training needs at least 2")
+    np.save(path, places.astype(np.int32))
+    if np.array_equal(values, np.arange(len(values))):
+        return len(values), ""
+    shown = ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")
+    return len(values), f"labels {shown} of {file.name} are classes 0 to {len(values) - 1}"
+
+
+def _held_out(entry: Dataset, source: Source, train_rows: int, test_rows: int) -> tuple[bool, str]:
+    """Return whether test rows were taken from what the original trains on, and the sentence that says so."""
+    info, file, rows = entry.info, source.files[0].name, train_rows + test_rows
+    if source.name == FILE:
+        return True, f"{file} has no test part: its last {test_rows:,} rows are held out for test"
+    if info.separate_test:
+        return True, f"no {info.title} test files: the last {test_rows:,} training rows are held out for test"
+    if rows == info.train_rows + info.test_rows:
+        return False, ""
+    whole = info.train_rows + info.test_rows
+    return True, f"{file} has {rows:,} of {whole:,} rows: its last {test_rows:,} are held out for test"
+
+
+def _open(source: Source, folder: Path) -> Prepared:
+    """Open the prepared folder.
+
+    Raises:
+        UserError: a file in it is missing or damaged.
+    """
+    path = folder / _RECORD
+    try:
+        record = decode(path.read_bytes(), DataRecord, path)
+        x = np.load(folder / _FEATURES, mmap_mode="r")
+        y = np.load(folder / _LABELS, mmap_mode="r")
+        shift, factor = np.load(folder / _SHIFT), np.load(folder / _FACTOR)
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"prepared data in '{folder}' is damaged ({error}): delete that folder") from error
+    rows = record.train_rows + record.test_rows
+    if len(x) != rows or len(y) != rows:
+        raise UserError(f"prepared data in '{folder}' has {len(x):,} rows, not {rows:,}: delete that folder")
+    note = "; ".join(filter(None, (source.note if source.kind == "synthetic" else "", record.note)))
+    return Prepared(
+        record=replace(record, note=note),
+        folder=folder,
+        train_x=x[: record.train_rows],
+        train_y=y[: record.train_rows],
+        test_x=x[record.train_rows :],
+        test_y=y[record.train_rows :],
+        shift=shift,
+        factor=factor,
+    )

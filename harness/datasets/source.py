@@ -1,0 +1,123 @@
+"""Source: the data a workload will train on, decided before anything is read."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.datasets import synthetic
+from harness.datasets.cache import cache_folder
+from harness.datasets.dataset import Dataset, Found
+from harness.datasets.fingerprint import file_sha256
+from harness.datasets.registry import FILE, dataset
+from harness.errors import UserError
+from harness.spec.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where a workload's data comes from. `kind` is ``real`` or ``synthetic``.
+
+    `data_id` fingerprints it, whatever the number of samples. `rows` is the size of a twin's training part,
+    0 for real data. `note` is one sentence for the user, empty when there is nothing to say.
+    """
+
+    name: str
+    kind: str
+    data_id: str
+    sha256: str
+    train: tuple[Path, ...] = ()
+    test: tuple[Path, ...] = ()
+    rows: int = 0
+    note: str = ""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All source files, each once."""
+        return tuple(dict.fromkeys((*self.train, *self.test)))
+
+
+def locate(workload: Workload, data_dir: Path | None) -> Source:
+    """Return the source of the workload's data: its real files, or the synthetic twin.
+
+    `data_dir` is the folder of the original files, None for the default one. ``workload.data`` decides:
+    ``real``, ``synthetic``, or ``auto`` (real where it is, else the twin).
+
+    Raises:
+        UserError: `data_dir` does not exist, or real data is asked for and absent.
+    """
+    entry = dataset(workload.dataset)
+    if workload.dataset == FILE:
+        return _own_file(workload)
+    folder = data_folder(data_dir)
+    if workload.data == "synthetic":
+        return _twin(entry, workload.samples, "")
+    found = entry.find(folder)
+    if not found.missing:
+        return _real(entry.info.name, found, _held_out_note(entry, found, folder))
+    missing = ", ".join(found.missing)
+    if workload.data == "real":
+        where = f" --data-dir {data_dir}" if data_dir else ""
+        raise UserError(
+            f"no complete {entry.info.title} files in '{folder}' (missing {missing}): "
+            f"put them there or run `harness data fetch {entry.info.name}{where}`"
+        )
+    return _twin(entry, workload.samples, f"no {entry.info.title} files in {folder} (missing {missing}): ")
+
+
+def data_folder(data_dir: Path | None) -> Path:
+    """Return the folder of original files: `data_dir`, else $HARNESS_DATA_DIR, else ``data`` in the cache.
+
+    Raises:
+        UserError: a folder that was asked for does not exist.
+    """
+    asked = data_dir or (Path(os.environ["HARNESS_DATA_DIR"]) if os.environ.get("HARNESS_DATA_DIR") else None)
+    if asked is None:
+        return cache_folder() / "data"
+    if not asked.is_dir():
+        raise UserError(f"data folder '{asked}' is not there: check --data-dir")
+    return asked
+
+
+def _own_file(workload: Workload) -> Source:
+    if workload.data == "synthetic":
+        raise UserError("--data-kind synthetic needs a DATASET: a file of your own has no synthetic twin")
+    if workload.data_file is None:
+        raise UserError("DATASET=file names no file: give it with --data FILE")
+    path = Path(workload.data_file)
+    return _real(FILE, Found(train=(path,), test=(path,)), "")
+
+
+def _real(name: str, found: Found, note: str) -> Source:
+    hashes = [file_sha256(path) for path in found.train] + ["test"] + [file_sha256(path) for path in found.test]
+    sha256 = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+    return Source(
+        name=name,
+        kind="real",
+        data_id=f"{name}-{sha256[:16]}",
+        sha256=sha256,
+        train=found.train,
+        test=found.test,
+        note=note,
+    )
+
+
+def _held_out_note(entry: Dataset, found: Found, folder: Path) -> str:
+    info = entry.info
+    if found.test or not info.separate_test:
+        return ""
+    return f"no {info.title} test files in {folder}: the last tenth of the training rows is held out for test"
+
+
+def _twin(entry: Dataset, samples: int | None, reason: str) -> Source:
+    info = entry.info
+    data_id = f"synthetic-{info.name}-v{synthetic.VERSION}"
+    rows = samples or info.twin_rows
+    return Source(
+        name=info.name,
+        kind="synthetic",
+        data_id=data_id,
+        sha256=hashlib.sha256(data_id.encode()).hexdigest(),
+        rows=rows,
+        note=f"{reason}a synthetic twin of {rows:,} rows stands in",
+    )

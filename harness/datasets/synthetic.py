@@ -1,0 +1,128 @@
+"""Synthetic twins: seeded data with a real set's shapes, dtypes, class balance and range, made in blocks.
+
+A row's class is drawn by the class shares. Each class is two Gaussian clusters in a small latent space; the
+row's latent point, through a fixed random matrix, becomes one score per feature, and the set's own `render`
+turns scores into features. The clusters overlap, so the twin is learnable and no network reaches 100 %.
+
+Every block has its own counter range of Philox, so a twin of n rows is a prefix of every larger one.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.datasets.dataset import TRAIN, Array, Block, Dataset, Twin
+
+VERSION = 1
+_CLUSTERS = 2
+_FIXED, _TRAIN_STREAM, _TEST_STREAM = 0, 1, 2
+
+Scores = npt.NDArray[np.float32]
+
+# HIGGS's columns: transverse momentum, pseudorapidity, azimuth, b-tag, mass; as in the UCI description.
+_HIGGS_KINDS = np.array([*"pea", *"pa", *("peat" * 4), *("m" * 7)])
+_B_TAG_LEVELS = np.array([1.0865, 1.1074, 1.2741, 1.5510], dtype=np.float32)
+
+
+def test_rows(info_rows: int, train_rows: int) -> int:
+    """Return the size of a twin's test part: the original's, at most a fifth of `train_rows`, at least 1,000."""
+    return max(1_000, min(info_rows, train_rows // 5))
+
+
+def blocks(dataset: Dataset, rows: int, part: str) -> Iterator[Block]:
+    """Yield the first `rows` rows of part ``train`` or ``test`` of the data set's twin.
+
+    Features are [rows, *features] of the set's dtype, labels int32. The same on every machine and call.
+    """
+    twin, info = dataset.twin, dataset.info
+    assert twin is not None
+    centres, matrix = _structure(dataset, twin)
+    stream = _TRAIN_STREAM if part == TRAIN else _TEST_STREAM
+    for block, start in enumerate(range(0, rows, twin.block_rows)):
+        rng = _generator(info.name, stream, block)
+        labels = rng.choice(info.classes, size=twin.block_rows, p=info.shares).astype(np.int32)
+        cluster = rng.integers(_CLUSTERS, size=twin.block_rows)
+        latent = rng.standard_normal((twin.block_rows, twin.latent), dtype=np.float32)
+        latent += centres[labels, cluster]
+        scores = latent @ matrix
+        scores += np.float32(twin.noise) * rng.standard_normal(scores.shape, dtype=np.float32)
+        features = _patches(twin.render(scores, rng), info.features, twin.patch)
+        count = min(twin.block_rows, rows - start)
+        yield features[:count], labels[:count]
+
+
+def render_plain(scores: Scores, rng: np.random.Generator) -> Array:
+    """Return the scores as they are: features of mean about 0 and deviation about 1."""
+    return scores
+
+
+def render_grey(scores: Scores, rng: np.random.Generator) -> Array:
+    """Return pixels, uint8, most of them black as on a page with a digit."""
+    return np.clip(scores * 90 - 20, 0, 255).astype(np.uint8)
+
+
+def render_colour(scores: Scores, rng: np.random.Generator) -> Array:
+    """Return pixels, uint8, about the mean and deviation of photographs."""
+    return np.clip(scores * 63 + 121, 0, 255).astype(np.uint8)
+
+
+def render_groups(sizes: tuple[int, ...]) -> Callable[[Scores, np.random.Generator], Array]:
+    """Return a render to one-hot groups of the given `sizes`: in each, one column is 1 (uint8)."""
+    edges = np.cumsum((0, *sizes))
+
+    def render(scores: Scores, rng: np.random.Generator) -> Array:
+        # Scores plus Gumbel noise, the negative logarithm of an exponential: the largest is a softmax sample.
+        waits = rng.standard_exponential(scores.shape, dtype=np.float32)
+        chance = scores - np.log(np.maximum(waits, np.float32(1e-30)))
+        ones = np.zeros(scores.shape, np.uint8)
+        for first, last in itertools.pairwise(edges):
+            ones[np.arange(len(ones)), first + chance[:, first:last].argmax(axis=1)] = 1
+        return ones
+
+    return render
+
+
+def render_collisions(scores: Scores, rng: np.random.Generator) -> Array:
+    """Return HIGGS-like features: positive momenta and masses about 1, bounded angles, b-tags of three levels."""
+    for column, kind in enumerate(_HIGGS_KINDS):
+        values = scores[:, column]
+        if kind in "pm":
+            width = np.float32(0.5 if kind == "p" else 0.35)
+            np.clip(np.exp(values * width - width * width / 2, out=values), 0.05, 10, out=values)
+        elif kind in "ea":
+            limit = 2.5 if kind == "e" else 1.7435
+            np.clip(values, -limit, limit, out=values)
+        else:
+            level = _B_TAG_LEVELS[np.count_nonzero(_HIGGS_KINDS[:column] == "t")]
+            values[:] = level * ((values > 0).astype(np.float32) + (values > 1))
+    return scores
+
+
+def _structure(dataset: Dataset, twin: Twin) -> tuple[Scores, Scores]:
+    """Return the class centres [classes, clusters, latent] and the matrix [latent, scores] of a twin."""
+    info = dataset.info
+    rng = _generator(info.name, _FIXED, 0)
+    shape = (info.classes, _CLUSTERS, twin.latent)
+    centres = rng.standard_normal(shape, dtype=np.float32)
+    centres *= np.float32(twin.separation) / np.linalg.norm(centres, axis=-1, keepdims=True)
+    scores = int(np.prod(info.features)) // twin.patch**2
+    matrix = rng.standard_normal((twin.latent, scores), dtype=np.float32)
+    matrix /= np.linalg.norm(matrix, axis=0)
+    return centres, matrix
+
+
+def _patches(values: Array, features: tuple[int, ...], patch: int) -> Array:
+    """Return [rows, *features] in which every value fills a square of `patch` pixels."""
+    if patch == 1:
+        return values.reshape(-1, *features)
+    height, width, channels = features
+    small = values.reshape(-1, height // patch, width // patch, channels)
+    return small.repeat(patch, axis=1).repeat(patch, axis=2)
+
+
+def _generator(name: str, stream: int, block: int) -> np.random.Generator:
+    key = int.from_bytes(hashlib.sha256(f"{name}-v{VERSION}".encode()).digest()[:16], "little")
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, block, stream]))
