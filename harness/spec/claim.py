@@ -37,9 +37,9 @@ class Claim:
     units: str
     base: int
     count: int
-    value: float | None
     kind: str
     text: str
+    value: float | None = None
     quantity: str = "speedup"
     reading: float = 0.0
     erratum: str = ""

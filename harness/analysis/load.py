@@ -1,0 +1,119 @@
+"""Read a sweep's folder: what is whole is returned, what is damaged is named."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.errors import UserError
+from harness.spec.codec import STEPS_FILE, decode, read_run
+from harness.spec.record import RunRecord
+from harness.spec.study import FAILURES, LOGS, STUDY_FILE, Failure, Study
+from harness.spec.workload import Workload
+
+STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """A sweep's folder in memory. `damaged` has one sentence for each file or folder that was left out."""
+
+    folder: Path
+    study: Study | None
+    runs: tuple[RunRecord, ...]
+    damaged: tuple[str, ...]
+    failures: tuple[Failure, ...]
+
+    @property
+    def valid(self) -> tuple[RunRecord, ...]:
+        """The launches whose times may be used."""
+        return tuple(run for run in self.runs if not run.invalid)
+
+
+def load_sweep(folder: Path) -> Loaded:
+    """Read every launch, failure and the study file under `folder`, launches in order of ranks and repeats.
+
+    A launch that is cut, inconsistent, moved or of another workload than the study's is left out and
+    named in `damaged`; so is a damaged study or failure file. A failure whose point finished in a later
+    attempt is dropped.
+
+    Raises:
+        UserError: `folder` is not a folder.
+    """
+    if not folder.is_dir():
+        raise UserError(f"sweep '{folder}' is not a folder: give the path of a folder in results/")
+    damaged: list[str] = []
+    study = _read_study(folder, damaged)
+    runs = tuple(_read_runs(folder, study, damaged))
+    finished = {run.point.folder for run in runs}
+    failures = tuple(f for f in _read_failures(folder, damaged) if f.point.folder not in finished)
+    return Loaded(folder=folder, study=study, runs=runs, damaged=tuple(damaged), failures=failures)
+
+
+def _read_study(folder: Path, damaged: list[str]) -> Study | None:
+    path = folder / STUDY_FILE
+    if not path.exists():
+        return None
+    try:
+        return decode(path.read_bytes(), Study, path)
+    except UserError as error:
+        damaged.append(str(error))
+        return None
+
+
+def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterator[RunRecord]:
+    runs: list[RunRecord] = []
+    for child in folder.iterdir():
+        if not child.is_dir() or child.name in (FAILURES, LOGS) or child.name.startswith("."):
+            continue
+        try:
+            run = read_run(child)
+            _check_steps(child / STEPS_FILE)
+            _check_record(child, run, study)
+        except UserError as error:
+            damaged.append(str(error))
+        else:
+            runs.append(run)
+    damaged.sort()
+    yield from sorted(runs, key=lambda run: (run.point.layout.ranks, run.point.folder, run.point.repeat))
+
+
+def _read_failures(folder: Path, damaged: list[str]) -> Iterator[Failure]:
+    for path in sorted((folder / FAILURES).glob("*.json")):
+        try:
+            yield decode(path.read_bytes(), Failure, path)
+        except UserError as error:
+            damaged.append(str(error))
+
+
+def _check_steps(path: Path) -> None:
+    if not path.exists():
+        raise UserError(f"'{path.parent}' has no {STEPS_FILE}: delete the folder and run the point again")
+    try:
+        columns = set(pq.read_schema(path).names)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"'{path}' is cut or damaged: delete its folder and run the point again") from error
+    if missing := STEP_COLUMNS - columns:
+        raise UserError(f"'{path}' lacks the columns {', '.join(sorted(missing))}: run the point again")
+
+
+def _check_record(child: Path, run: RunRecord, study: Study | None) -> None:
+    """Refuse a record whose parts contradict each other, its folder or the study."""
+    point, ranks = run.point, run.point.layout.ranks
+    again = "delete the folder and run the point again"
+    if child.name != point.folder:
+        raise UserError(f"'{child}' holds the record of '{point.folder}', so it was moved by hand: {again}")
+    if study and _unsized(point.workload) != _unsized(study.sweep.workload):
+        raise UserError(f"'{child}' trained another workload than {STUDY_FILE} names: move it to a folder of its own")
+    if not run.epochs or len(run.ranks) != ranks:
+        raise UserError(f"'{child}' has {len(run.epochs)} epochs and {len(run.ranks)} of {ranks} ranks: {again}")
+    for epoch in run.epochs:
+        if not len(epoch.seconds) == len(epoch.sync_seconds) == ranks or not max(epoch.seconds) > 0:
+            raise UserError(f"'{child}' has no times of every rank in epoch {epoch.epoch}: {again}")
+
+
+def _unsized(workload: Workload) -> Workload:
+    """Return `workload` without its number of rows, which grows with the ranks under weak scaling."""
+    return replace(workload, samples=None)

@@ -1,0 +1,151 @@
+"""The scaling table: what each point took, and how much faster than the base that is."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval
+from harness.errors import UserError
+
+SAME_WORK = 0.01  # relative difference of rows (strong) or rows per rank (weak) that is still the same work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PointScaling:
+    """One layout's row of the scaling table. Times in seconds per epoch; intervals are None below 6 launches.
+
+    `speedup` is relative to the base (scaled speedup under weak scaling) and None where the work differs
+    from the base's, `ideal` the ratio of the ranks, `efficiency` speedup / ideal. `flags` are short
+    sentences: superlinear, indivisible, not comparable.
+    """
+
+    layout: str
+    nodes: int
+    ranks: int
+    threads: int
+    launches: int
+    excluded: int
+    epochs: int
+    rows: int
+    global_batch: int
+    seconds: float
+    seconds_interval: Interval | None
+    rows_per_second: float
+    ideal: float
+    speedup: float | None
+    speedup_interval: Interval | None
+    efficiency: float | None
+    efficiency_interval: Interval | None
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scaling:
+    """All points with a valid launch, in order of ranks, and the one they are compared with."""
+
+    scaling: str
+    base: PointScaling
+    points: tuple[PointScaling, ...]
+
+    @property
+    def repeats(self) -> tuple[int, int]:
+        """The fewest and the most valid launches of a point."""
+        counts = [point.launches for point in self.points]
+        return min(counts), max(counts)
+
+    @property
+    def others(self) -> tuple[PointScaling, ...]:
+        """The points that are not the base."""
+        return tuple(point for point in self.points if point is not self.base)
+
+
+def scale(launches: pd.DataFrame, *, base_ranks: int | None = None) -> Scaling | None:
+    """Return the scaling of the valid rows of `launches` (see `frames.launch_frame`), None if there are none.
+
+    The base is the smallest rank count that has valid launches, or `base_ranks`.
+
+    Raises:
+        UserError: `base_ranks` has no valid launch.
+    """
+    valid = launches[launches["valid"]]
+    if valid.empty:
+        return None
+    order = valid.sort_values(["ranks", "nodes", "threads"], kind="stable")
+    groups = [group for _, group in order.groupby("layout", sort=False)]
+    base = groups[0]
+    if base_ranks is not None:
+        bases = [group for group in groups if group["ranks"].iloc[0] == base_ranks]
+        if not bases:
+            have = ", ".join(str(ranks) for ranks in sorted(set(valid["ranks"])))
+            raise UserError(f"base {base_ranks} has no valid launch: choose one of {have}")
+        base = bases[0]
+    excluded = launches[~launches["valid"]]["layout"].value_counts()
+    points = [_point(group, base, int(excluded.get(group["layout"].iloc[0], 0))) for group in groups]
+    own = next(point for point in points if point.layout == base["layout"].iloc[0])
+    return Scaling(scaling=str(base["scaling"].iloc[0]), base=own, points=tuple(points))
+
+
+def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: int) -> PointScaling:
+    first = {str(name): value for name, value in group.iloc[0].items()}
+    ideal = first["ranks"] / int(base["ranks"].iloc[0])
+    different = _different_work(group, base)
+    ratio = None if different else float(base["seconds"].median() / group["seconds"].median())
+    same = group["layout"].iloc[0] == base["layout"].iloc[0]
+    interval = None if different or same else ratio_interval(base["seconds"], group["seconds"])
+    # Strong: the same rows in less time. Weak: more rows in the same time.
+    strong = first["scaling"] == "strong"
+    to_speedup, to_efficiency = (1.0, 1 / ideal) if strong else (ideal, 1.0)
+    efficiency = None if ratio is None else ratio * to_efficiency
+    flags = [different, _superlinear(efficiency), *_indivisible(first)]
+    seconds = float(group["seconds"].median())
+    return PointScaling(
+        layout=first["layout"],
+        nodes=first["nodes"],
+        ranks=first["ranks"],
+        threads=first["threads"],
+        launches=len(group),
+        excluded=excluded,
+        epochs=first["epochs"],
+        rows=first["rows"],
+        global_batch=first["global_batch"],
+        seconds=seconds,
+        seconds_interval=median_interval(group["seconds"]),
+        rows_per_second=first["rows"] / seconds,
+        ideal=ideal,
+        speedup=None if ratio is None else ratio * to_speedup,
+        speedup_interval=interval.scaled(to_speedup) if interval else None,
+        efficiency=efficiency,
+        efficiency_interval=interval.scaled(to_efficiency) if interval else None,
+        flags=tuple(flag for flag in flags if flag),
+    )
+
+
+def _different_work(group: pd.DataFrame, base: pd.DataFrame) -> str:
+    """Return why the times of `group` and `base` are not of the same work, an empty text where they are."""
+    strong = group["scaling"].iloc[0] == "strong"
+    what = "rows per epoch" if strong else "rows per rank"
+    own, its = (float(frame["rows"].iloc[0] / (1 if strong else frame["ranks"].iloc[0])) for frame in (group, base))
+    if math.isclose(own, its, rel_tol=SAME_WORK):
+        return ""
+    return f"{own:,.0f} {what} against the base's {its:,.0f}: not the same work, no speedup"
+
+
+def _superlinear(efficiency: float | None) -> str:
+    return "superlinear: efficiency above 100 %" if efficiency is not None and efficiency > 1 + 1e-12 else ""
+
+
+def _indivisible(first: dict[str, Any]) -> list[str]:
+    rows, ranks, batch = first["all_rows"], first["ranks"], first["global_batch"]
+    flags = []
+    if rows % ranks and first["equal_shares"]:
+        flags.append(f"{rows:,} rows do not divide by {ranks} ranks")
+    if rows % batch and rows != first["rows"]:
+        flags.append(f"the last {rows % batch:,} rows of an epoch fill no batch of {batch:,} and are left out")
+    return flags
+
+
+def needed_launches(scaling: Scaling) -> int:
+    """Return how many launches the poorest point still needs for an interval, 0 where none does."""
+    return max(0, NEEDED - scaling.repeats[0])

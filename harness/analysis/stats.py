@@ -1,0 +1,75 @@
+"""Medians and their intervals.
+
+The sample is the launch, not the step (Hoefler & Belli, "Scientific Benchmarking of Parallel Computing
+Systems", SC'15, rules 5 to 7). No mean of ratios is ever taken: ratios are of medians.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom, bootstrap
+
+LEVEL = 0.95
+NEEDED = 6  # launches: below this no pair of order statistics reaches 95 %
+_RESAMPLES = 9999
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A two-sided 95 % interval, in the unit of the values."""
+
+    low: float
+    high: float
+
+    def scaled(self, factor: float) -> "Interval":
+        """Return the interval of `factor` (above 0) times the value."""
+        return Interval(low=self.low * factor, high=self.high * factor)
+
+
+def order_ranks(n: int, level: float = LEVEL) -> tuple[int, int] | None:
+    """Return the ranks (from 1) of the order statistics that enclose the median of `n` values.
+
+    Exact and without assumption on the distribution: the number of values below the median is
+    Binomial(n, 1/2). The narrowest symmetric pair with at least `level` coverage, None where there is
+    none (n < 6 for 95 %).
+    """
+    tail = (1 - level) / 2
+    # ppf is the smallest k with P(X <= k) >= tail, so P(X < k) is below it.
+    lower = int(binom.ppf(tail, n, 0.5)) if n > 0 else 0
+    return (lower, n + 1 - lower) if lower >= 1 else None
+
+
+def median_interval(values: ArrayLike) -> Interval | None:
+    """Return the exact order-statistic 95 % interval of the median of `values`, None below 6 values."""
+    data = np.sort(np.asarray(values, dtype=float))
+    ranks = order_ranks(len(data))
+    if ranks is None:
+        return None
+    return Interval(low=float(data[ranks[0] - 1]), high=float(data[ranks[1] - 1]))
+
+
+def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, *, seed: int = 0) -> Interval | None:
+    """Return the 95 % interval of median(numerator) / median(denominator).
+
+    Percentile bootstrap over the launches of both, seeded, so a report is the same when drawn again.
+    None when either has fewer than 6 values.
+    """
+    top, bottom = np.asarray(numerator, dtype=float), np.asarray(denominator, dtype=float)
+    if min(len(top), len(bottom)) < NEEDED:
+        return None
+    result = bootstrap(
+        (top, bottom),
+        _median_ratio,
+        n_resamples=_RESAMPLES,
+        vectorized=True,
+        confidence_level=LEVEL,
+        method="percentile",
+        random_state=np.random.default_rng(seed),
+    )
+    return Interval(low=float(result.confidence_interval.low), high=float(result.confidence_interval.high))
+
+
+def _median_ratio(top: NDArray[np.float64], bottom: NDArray[np.float64], axis: int = -1) -> NDArray[np.float64]:
+    ratio: NDArray[np.float64] = np.median(top, axis=axis) / np.median(bottom, axis=axis)
+    return ratio
