@@ -1,0 +1,90 @@
+"""How many cores this process may really use, whatever the machine has."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+_ROOT = Path("/")
+
+
+def usable_cores(root: Path = _ROOT) -> int:
+    """Return the number of cores for ranks: physical ones in the affinity mask, within the cgroup's CPU quota.
+
+    `root` is where ``proc`` and ``sys`` are found.
+    """
+    affinity = os.sched_getaffinity(0)
+    limits = [_physical(affinity, root)]
+    quota = cpu_quota(root)
+    if quota is not None:
+        limits.append(max(1, int(quota)))
+    return min(limits)
+
+
+def cpu_quota(root: Path = _ROOT) -> float | None:
+    """Return the CPUs' worth of time that the cgroup (v1 or v2) grants, None without a limit."""
+    quotas = []
+    for folder in _cgroup_folders(root, "cpu"):
+        words = _words(folder / "cpu.max") or _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
+        if len(words) == 2 and words[0] not in ("max", "-1"):
+            quotas.append(int(words[0]) / int(words[1]))
+    return min(quotas, default=None)
+
+
+def affinity_narrowed(root: Path = _ROOT) -> bool:
+    """Tell whether this process may run on fewer CPUs than its cgroup allows, as after ``taskset``.
+
+    Open MPI's mpirun binds to all CPUs of the cgroup and ignores such a mask.
+    """
+    allowed: set[int] = set(range(os.cpu_count() or 1))
+    for folder in _cgroup_folders(root, "cpuset"):
+        words = _words(folder / "cpuset.cpus.effective") or _words(folder / "cpuset.effective_cpus")
+        if words:
+            allowed = _cpu_list(words[0])
+            break
+    return len(os.sched_getaffinity(0)) < len(allowed)
+
+
+def _physical(affinity: set[int], root: Path) -> int:
+    """Return the number of cores behind the logical CPUs: hyper-threads of one core count once."""
+    topology = root / "sys/devices/system/cpu"
+    siblings = [_words(topology / f"cpu{cpu}/topology/thread_siblings_list") for cpu in affinity]
+    if all(siblings):
+        return len({words[0] for words in siblings})
+    return min(len(affinity), psutil.cpu_count(logical=False) or len(affinity))
+
+
+def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:
+    """Yield this process's cgroup folders that may limit `controller`, innermost first."""
+    mounts = root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = mounts / controllers if controllers else mounts
+        if controllers and not base.exists():
+            base = mounts / controller
+        inner = base / path.strip("/")
+        # Inside a container the path may be the host's: the folders that exist here still count.
+        yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(base))
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
+def _cpu_list(text: str) -> set[int]:
+    """Return the numbers of a kernel CPU list, ``0-3,8``."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus

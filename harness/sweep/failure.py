@@ -1,0 +1,38 @@
+"""Why a launch failed, from its output."""
+
+import re
+from pathlib import Path
+
+_TAIL_LINES = 30
+_READ_BYTES = 1_000_000
+_OURS = re.compile(r"harness: (?P<reason>.+)")
+_EXCEPTION = re.compile(r"(?P<reason>(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")
+_OTHER = re.compile(r"(?P<reason>.*\b(?:error|fail\w*|killed|cannot|unable|no such|not found)\b.*)", re.IGNORECASE)
+
+
+def read_output(log: Path) -> str:
+    """Return the last megabyte of a log; launchers write NUL bytes and cut characters into it."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _READ_BYTES))
+            content = file.read()
+    except OSError:
+        return ""
+    return content.replace(b"\0", b"").decode(errors="replace")
+
+
+def first_error(output: str) -> str | None:
+    """Return the first error line: the harness's own sentence, else an exception's, else what looks like one."""
+    lines = [line.strip() for line in output.splitlines()]
+    for pattern in (_OURS, _EXCEPTION, _OTHER):
+        for line in lines:
+            match = pattern.match(line)
+            if match:
+                return match["reason"]
+    return None
+
+
+def tail(output: str) -> str:
+    """Return the last lines of `output`."""
+    return "\n".join(output.splitlines()[-_TAIL_LINES:])

@@ -1,0 +1,132 @@
+"""What lies in a sweep's folder: the study, its records, its failures, what runs now."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from harness.errors import UserError
+from harness.files import user_errors, write_atomic
+from harness.spec.codec import decode, encode, read_run
+from harness.spec.point import Point
+from harness.spec.record import SCHEMA, RunRecord
+from harness.spec.study import FAILURES, STUDY_FILE, Failure, Skipped, Study
+from harness.spec.sweep import Sweep
+
+RUNNING_FILE = "running.json"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Running:
+    """A launch that was submitted and has not been settled. `job` is the scheduler's identifier."""
+
+    point: Point
+    job: str
+    started: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """What is known of each point, by its folder's name. `damaged` says why a record does not count."""
+
+    records: dict[str, RunRecord]
+    failures: dict[str, Failure]
+    damaged: dict[str, str]
+
+    def missing(self, points: Iterable[Point]) -> tuple[Point, ...]:
+        """Return the points without a valid record, in the order given."""
+        return tuple(point for point in points if point.folder not in self.records)
+
+
+def survey(folder: Path, points: Iterable[Point]) -> Survey:
+    """Read what `folder` holds about `points`."""
+    records: dict[str, RunRecord] = {}
+    failures: dict[str, Failure] = {}
+    damaged: dict[str, str] = {}
+    for point in points:
+        found = check_record(folder, point)
+        if isinstance(found, RunRecord):
+            records[point.folder] = found
+            continue
+        if (folder / point.folder).exists():
+            damaged[point.folder] = found
+        failure = _read(_failure_path(folder, point), Failure)
+        if failure is not None:
+            failures[point.folder] = failure
+    return Survey(records=records, failures=failures, damaged=damaged)
+
+
+def check_record(folder: Path, point: Point) -> RunRecord | str:
+    """Return the record of `point`, or one sentence that says why there is none that counts."""
+    try:
+        record = read_run(folder / point.folder)
+    except UserError as error:
+        return str(error)
+    if record.point.key != point.key:
+        return f"'{folder / point.folder}' holds the record of another point: delete it and run again"
+    return record
+
+
+def write_study(folder: Path, sweep: Sweep, skipped: tuple[Skipped, ...]) -> None:
+    """Write what this command asks of the sweep.
+
+    Raises:
+        UserError: the results folder cannot be written to.
+    """
+    with user_errors("RESULTS", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / STUDY_FILE, encode(Study(schema=SCHEMA, sweep=sweep, skipped=skipped)))
+
+
+def read_study(folder: Path) -> Study:
+    """Read what the last command asked of the sweep in `folder`.
+
+    Raises:
+        UserError: there is no study, or it is damaged or of another schema version.
+    """
+    path = folder / STUDY_FILE
+    study = _read(path, Study)
+    if study is None:
+        raise UserError(f"'{folder}' holds no sweep: run 'harness sweep' first")
+    if study.schema != SCHEMA:
+        raise UserError(f"'{path}' has schema {study.schema}, this harness reads {SCHEMA}: run the sweep again")
+    return study
+
+
+def write_failure(folder: Path, point: Point, *, exit_code: int, reason: str, tail: str) -> None:
+    """Keep why `point` failed until it succeeds."""
+    failure = Failure(point=point, ended=datetime.now(UTC), exit_code=exit_code, reason=reason, tail=tail)
+    write_atomic(_failure_path(folder, point), encode(failure))
+
+
+def forget_failure(folder: Path, point: Point) -> None:
+    """Remove the failure of a point that has succeeded."""
+    _failure_path(folder, point).unlink(missing_ok=True)
+
+
+def write_running(folder: Path, running: tuple[Running, ...]) -> None:
+    """Say which launches are under way; `harness status` reads it."""
+    if running:
+        write_atomic(folder / RUNNING_FILE, encode(running))
+    else:
+        (folder / RUNNING_FILE).unlink(missing_ok=True)
+
+
+def read_running(folder: Path) -> tuple[Running, ...]:
+    """Return the launches that were under way when the sweep last wrote."""
+    return _read(folder / RUNNING_FILE, tuple[Running, ...]) or ()
+
+
+def _failure_path(folder: Path, point: Point) -> Path:
+    return folder / FAILURES / f"{point.folder}.json"
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return decode(content, kind, path)
