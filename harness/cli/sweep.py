@@ -71,15 +71,19 @@ def _default_nodes(cores_per_node: int) -> str:
 
 def _run_and_report(run: Callable[[], Path], folder: Path, reports: Path) -> None:
     """Run the sweep and report what there is, also when some launches failed."""
-    from harness.report.sweep_page import write_report
-
     try:
         run()
     except RunError:
         if any(folder.glob("*/run.json")):
-            click.echo(f"report of what has finished: {write_report(folder, reports)}")
+            click.echo(f"report of what has finished: {_report(folder, reports)}")
         raise
-    click.echo(str(write_report(folder, reports)))
+    click.echo(_report(folder, reports))
+
+
+def _report(folder: Path, reports: Path) -> Path:
+    from harness.report.sweep_page import write_report
+
+    return write_report(folder, reports)
 
 
 def _print_plan(plan: "Plan") -> None:
