@@ -3,7 +3,6 @@
 import contextlib
 import signal
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -115,9 +114,7 @@ class _Launches:
         self._shown = shown
         self._waiting = list(plan.missing)
         self._running: dict[str, tuple[study.Running, Job]] = {}
-        self._seconds: defaultdict[Layout, list[float]] = defaultdict(list)
-        for record in plan.known.records.values():
-            self._seconds[record.point.layout].append((record.ended - record.started).total_seconds())
+        self._seconds = plan.known.durations()
         self._failed = 0
 
     def run(self) -> int:
@@ -145,24 +142,26 @@ class _Launches:
             self._note_running()
 
     def _settle(self, name: str, code: int) -> None:
+        """Take an ended launch off the list: a success only with a valid record, whatever its exit code."""
         running, job = self._running.pop(name)
         self._note_running()
         point = running.point
-        problem = self._judge(point, job, code)
         seconds = (datetime.now(UTC) - running.started).total_seconds()
-        if problem is None:
-            self._seconds[point.layout].append(seconds)
-        else:
-            self._failed += 1
-        left = time_left((*self._waiting, *(other.point for other, _ in self._running.values())), self._seconds)
-        self._shown.ended(point, f"FAILED: {problem}" if problem else f"done in {format_seconds(seconds)}", left)
-
-    def _judge(self, point: Point, job: Job, code: int) -> str | None:
-        """Return why a launch that ended with `code` failed, or None. Only a valid record is a success."""
         found = study.check_record(self._folder, point)
-        if not isinstance(found, str):
+        if isinstance(found, str):
+            self._failed += 1
+            outcome = f"FAILED: {self._keep_failure(point, job, code)}"
+        else:
             study.forget_failure(self._folder, point)
-            return None
+            self._seconds.setdefault(point.layout, []).append(seconds)
+            outcome = f"done in {format_seconds(seconds)}"
+            if found.invalid:
+                outcome += f", times not valid: {'; '.join(found.invalid)}"
+        left = time_left((*self._waiting, *(other.point for other, _ in self._running.values())), self._seconds)
+        self._shown.ended(point, outcome, left)
+
+    def _keep_failure(self, point: Point, job: Job, code: int) -> str:
+        """Write why the launch failed and return the reason."""
         output = read_output(job.log)
         reason = first_error(output)
         if reason is None:

@@ -7,6 +7,7 @@ _TAIL_LINES = 30
 _READ_BYTES = 1_000_000
 _OURS = re.compile(r"harness: (?P<reason>.+)")
 _EXCEPTION = re.compile(r"(?P<reason>(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")
+_LIBRARY_LOG = re.compile(r"[IWE]\d{4,} |WARNING: ")  # TensorFlow's own remarks, which a good run makes as well
 _OTHER = re.compile(r"(?P<reason>.*\b(?:error|fail\w*|killed|cannot|unable|no such|not found)\b.*)", re.IGNORECASE)
 
 
@@ -24,7 +25,7 @@ def read_output(log: Path) -> str:
 
 def first_error(output: str) -> str | None:
     """Return the first error line: the harness's own sentence, else an exception's, else what looks like one."""
-    lines = [line.strip() for line in output.splitlines()]
+    lines = [line.strip() for line in output.splitlines() if not _LIBRARY_LOG.match(line)]
     for pattern in (_OURS, _EXCEPTION, _OTHER):
         for line in lines:
             match = pattern.match(line)

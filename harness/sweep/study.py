@@ -9,6 +9,7 @@ from typing import TypeVar
 from harness.errors import UserError
 from harness.files import user_errors, write_atomic
 from harness.spec.codec import decode, encode, read_run
+from harness.spec.layout import Layout
 from harness.spec.point import Point
 from harness.spec.record import SCHEMA, RunRecord
 from harness.spec.study import FAILURES, STUDY_FILE, Failure, Skipped, Study
@@ -39,6 +40,13 @@ class Survey:
     def missing(self, points: Iterable[Point]) -> tuple[Point, ...]:
         """Return the points without a valid record, in the order given."""
         return tuple(point for point in points if point.folder not in self.records)
+
+    def durations(self) -> dict[Layout, list[float]]:
+        """Return the seconds that finished launches took, by layout."""
+        found: dict[Layout, list[float]] = {}
+        for record in self.records.values():
+            found.setdefault(record.point.layout, []).append((record.ended - record.started).total_seconds())
+        return found
 
 
 def survey(folder: Path, points: Iterable[Point]) -> Survey:

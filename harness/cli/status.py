@@ -1,0 +1,42 @@
+"""`harness status`: how far a sweep is, from any terminal."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from harness.sweep.status import Status
+
+
+@click.command(name="status")
+@click.argument("sweep", required=False)
+@click.option(
+    "--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True, help="Folder of records."
+)
+def command(sweep: str | None, results: Path) -> None:
+    """Tell what of SWEEP is done, running, failed, missing and skipped; of all sweeps when none is named."""
+    from harness.sweep.status import find_sweeps, read_status
+
+    folders = find_sweeps(results, sweep)
+    for folder in folders:
+        _print(read_status(folder), folder)
+
+
+def _print(status: "Status", folder: Path) -> None:
+    from harness.spec.study import LOGS
+    from harness.sweep.plan import format_seconds
+
+    states = ("done", "invalid", "running", "failed", "missing")
+    counts = ", ".join(f"{status.count(state)} {state}" for state in states if status.count(state))
+    left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
+    click.echo(f"{status.name}: {counts}{left}{'' if status.active else ' (nothing runs now)'}")
+    for entry in status.entries:
+        detail = f": {entry.detail}" if entry.detail else ""
+        click.echo(f"  {entry.state:8} {entry.point.layout}, repeat {entry.point.repeat}{detail}")
+        if entry.state == "failed":
+            click.echo(f"           log: {folder / LOGS / entry.point.folder}.log")
+    for skipped in status.skipped:
+        click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
+    if status.count("invalid") and not status.active:
+        click.echo(f"  to measure an invalid launch again, delete its folder in {folder} and run the sweep again")

@@ -1,0 +1,97 @@
+"""How far a sweep is, read from its folder by any process."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.errors import UserError, unknown
+from harness.spec.point import Point
+from harness.spec.study import STUDY_FILE, Skipped
+from harness.sweep import study
+from harness.sweep.lock import is_locked
+from harness.sweep.plan import launch_order, time_left
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One launch. `state` is ``done``, ``invalid``, ``running``, ``failed`` or ``missing``; `detail` says why."""
+
+    point: Point
+    state: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Status:
+    """One sweep. `active` tells whether a process works on it now; `left` is in seconds, None when unknown."""
+
+    name: str
+    active: bool
+    entries: tuple[Entry, ...]
+    skipped: tuple[Skipped, ...]
+    left: float | None
+
+    def count(self, state: str) -> int:
+        """Return the number of launches in `state`."""
+        return sum(entry.state == state for entry in self.entries)
+
+
+def find_sweeps(results: Path, name: str | None) -> tuple[Path, ...]:
+    """Return the folder of sweep `name`, or of every sweep in `results`, the latest command first.
+
+    Raises:
+        UserError: there is no such sweep, or none at all.
+    """
+    files = sorted(results.glob(f"*/{STUDY_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    folders = {path.parent.name: path.parent for path in files}
+    if not folders:
+        raise UserError(f"no sweep in '{results}': run 'harness sweep' first, or name the folder with --results")
+    if name is None:
+        return tuple(folders.values())
+    if name not in folders:
+        raise unknown("SWEEP", name, folders)
+    return (folders[name],)
+
+
+def read_status(folder: Path) -> Status:
+    """Read the state of the sweep in `folder`.
+
+    Raises:
+        UserError: the study file is missing or damaged.
+    """
+    asked = study.read_study(folder)
+    active = is_locked(folder)
+    skipped = {skipped.layout for skipped in asked.skipped}
+    points = launch_order(asked.sweep, [layout for layout in asked.sweep.layouts if layout not in skipped])
+    known = study.survey(folder, points)
+    running = {entry.point.folder: entry for entry in study.read_running(folder)} if active else {}
+    entries = tuple(_entry(point, known, running) for point in points)
+    return Status(
+        name=folder.name,
+        active=active,
+        entries=entries,
+        skipped=asked.skipped,
+        left=_left(entries, known, running) if active else None,
+    )
+
+
+def _entry(point: Point, known: study.Survey, running: dict[str, study.Running]) -> Entry:
+    record = known.records.get(point.folder)
+    if record is not None:
+        return Entry(point=point, state="invalid" if record.invalid else "done", detail="; ".join(record.invalid))
+    if point.folder in running:
+        return Entry(point=point, state="running")
+    if point.folder in known.failures:
+        return Entry(point=point, state="failed", detail=known.failures[point.folder].reason)
+    return Entry(point=point, state="missing", detail=known.damaged.get(point.folder, ""))
+
+
+def _left(entries: Sequence[Entry], known: study.Survey, running: dict[str, study.Running]) -> float | None:
+    """Return the seconds until an active sweep ends: what waits, and the rest of what runs."""
+    to_do = [entry.point for entry in entries if entry.state in ("running", "missing", "failed")]
+    left = time_left(to_do, known.durations())
+    if left is None:
+        return None
+    spent = sum((datetime.now(UTC) - entry.started).total_seconds() for entry in running.values())
+    return max(0.0, left - spent)
