@@ -1,0 +1,94 @@
+# Every target is one call of the harness (or of pytest, ruff, mypy) in .venv, which is set up on first use.
+# Relative paths throughout: the folder's own name may have spaces.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.stamp
+
+# $(call quote,NAME): the variable's text as one word for the shell, whatever it holds.
+quote = '$(subst ','\'',$(value $(1)))'
+# $(call option,NAME,option): --option and its value, or nothing when NAME is not set.
+option = $(if $(value $(1)), --$(2) $(call quote,$(1)))
+# $(call switch,NAME,option): --option when NAME is set to anything but 0.
+switch = $(if $(filter-out 0,$(value $(1))), --$(2))
+
+HARNESS = $(if $(value MPI),HARNESS_MPI=$(call quote,MPI) )$(BIN)/harness
+
+TRAINING = $(call option,PRESET,preset)$(call option,EPOCHS,epochs)$(call option,SAMPLES,samples)$(call \
+	option,BATCH_PER_RANK,batch-per-rank)$(call option,GLOBAL_BATCH,global-batch)$(call \
+	option,SYNC,sync)$(call option,OPTIMIZER,optimizer)$(call option,LEARNING_RATE,learning-rate)$(call \
+	option,SCHEDULE,schedule)$(call option,LOSS,loss)$(call option,INIT,init)$(call option,SEED,seed)$(call \
+	option,DISTRIBUTION,distribution)
+WORKLOAD = $(call option,DATASET,dataset)$(call option,DATA,data)$(call option,DATA_KIND,data-kind)$(call \
+	option,DATA_DIR,data-dir)$(call option,MODEL,model)$(TRAINING)
+LAYOUTS = $(call option,NODES,nodes)$(call option,RANKS_PER_NODE,ranks-per-node)$(call \
+	option,THREADS,threads)$(call option,REPEATS,repeats)$(call option,SCALING,scaling)$(call \
+	option,SHARES,shares)$(call switch,OVERSUBSCRIBE,oversubscribe)
+FOLDERS = $(call option,RESULTS,results)$(call option,REPORTS,reports)
+
+.PHONY: help sweep status report paper bench data doctor test lint lock clean
+
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo 'make sweep DATASET=mnist NODES=1..2        the first thing to try: about two minutes on 2 cores'
+	@echo 'make sweep DATASET=higgs NODES=1..8 DATA_DIR=folder REPEATS=6'
+	@echo
+	@echo 'What:   DATASET= or DATA=file, DATA_DIR= DATA_KIND=auto|real|synthetic MODEL=dnn|cnn|package.module:function'
+	@echo 'How:    PRESET= EPOCHS= SAMPLES= BATCH_PER_RANK= GLOBAL_BATCH= OPTIMIZER= LEARNING_RATE= SEED='
+	@echo '        SYNC=gradients|weights:K|weights:epoch SCHEDULE= LOSS= INIT= DISTRIBUTION='
+	@echo 'Where:  NODES=1..8|1..64*2|1,2,4 RANKS_PER_NODE= THREADS= REPEATS= SCALING=strong|weak SHARES=2:1:1'
+	@echo '        OVERSUBSCRIBE=1 DRY_RUN=1 MPI=system RESULTS=folder REPORTS=folder PYTHON=python3.11'
+
+sweep: $(STAMP) ## Plan, launch, collect and report a scaling study; the last line is the report.
+	@$(HARNESS) sweep$(WORKLOAD)$(LAYOUTS)$(FOLDERS)$(call switch,DRY_RUN,dry-run)
+
+status: $(STAMP) ## Tell how far a sweep is: SWEEP=name, or all of them.
+	@$(HARNESS) status$(call option,RESULTS,results)$(if $(value SWEEP), -- $(call quote,SWEEP))
+
+report: $(STAMP) ## Draw the report of SWEEP=results/name again from its records.
+	@$(HARNESS) report$(call option,REPORTS,reports)$(if $(value SWEEP), -- $(call quote,SWEEP))
+
+paper: $(STAMP) ## Repeat the paper's seven experiments at the core counts this machine has.
+	@$(HARNESS) paper$(call option,DATA_DIR,data-dir)$(call option,REPEATS,repeats)$(FOLDERS)
+
+bench: $(STAMP) ## Measure the harness against its alternatives, side by side.
+	@$(HARNESS) bench$(call option,DATA_DIR,data-dir)
+
+data: $(STAMP) ## Originals of DATASET=: ACTION=list|fetch|verify|prepare|info.
+	@$(HARNESS) data $(if $(value ACTION),$(call quote,ACTION),list)$(call option,DATA_DIR,data-dir)$(if $(value \
+		DATASET), -- $(call quote,DATASET))
+
+doctor: $(STAMP) ## Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use.
+	@$(HARNESS) doctor
+
+test: $(STAMP) ## Run the tests, or TESTS=tests/test_sweep_plan.py.
+	@$(BIN)/python -m pytest$(if $(value TESTS), $(call quote,TESTS))
+
+lint: $(STAMP) ## Check style, types and shell scripts.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/shellcheck .ci/run
+
+lock: $(STAMP) ## Choose the newest versions for requirements.lock.
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --no-annotate --upgrade --python-version 3.11 \
+		--no-emit-index-url --custom-compile-command 'make lock' --quiet --output-file requirements.lock
+
+clean: ## Remove .venv and caches; results and reports stay.
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find harness tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \
+		'Python 3.11 or newer is needed: install it and say make PYTHON=python3.11'; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo >&2 \
+		'Python has no venv: install it (Debian: apt-get install python3-venv)'; exit 2; }
+	@echo 'setting up .venv from requirements.lock: once, a few minutes, about 2 GB'
+	@rm -f $(STAMP)
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
