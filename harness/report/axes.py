@@ -1,0 +1,84 @@
+"""What the figures over ranks have in common: the axis of ranks, raw launches, medians with intervals."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from harness.analysis.scaling import PointScaling
+from harness.analysis.stats import Interval
+from harness.report.palette import BLUE, MUTED
+
+_LOG_FROM = 8  # the ratio of the largest to the smallest count from which doublings are drawn equally far
+_MOST_TICKS = 9
+_SIDEWAYS = 0.02  # half-width over which launches of one point are spread, of the axis
+
+
+def rank_axis(axes: Axes, ranks: Sequence[int], label: str = "MPI ranks") -> bool:
+    """Set the x axis to the measured `ranks`; return whether it is logarithmic (base 2)."""
+    counts = sorted(set(ranks))
+    low, high = counts[0], counts[-1]
+    logarithmic = high / low >= _LOG_FROM
+    if logarithmic:
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(low / 1.3, high * 1.3)
+    else:
+        room = max((high - low) * 0.12, 0.4)
+        axes.set_xlim(low - room, high + room)
+    axes.xaxis.set_major_locator(FixedLocator([float(count) for count in _ticks(counts, logarithmic)]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlabel(label)
+    return logarithmic
+
+
+def _ticks(counts: list[int], logarithmic: bool) -> list[int]:
+    if len(counts) <= _MOST_TICKS:
+        return counts
+    if logarithmic:
+        powers = [count for count in counts if count & (count - 1) == 0]
+        counts = powers if len(powers) > 1 else counts
+    step = -(-len(counts) // _MOST_TICKS)
+    return counts[::step]
+
+
+def spread(ranks: float, number: int, limits: tuple[float, float], logarithmic: bool) -> list[float]:
+    """Return `number` places side by side around `ranks`, so that launches with equal values are all seen."""
+    if number == 1:
+        return [ranks]
+    steps = np.linspace(-_SIDEWAYS, _SIDEWAYS, number)
+    if logarithmic:
+        return list(ranks * (limits[1] / limits[0]) ** steps)
+    return list(ranks + steps * (limits[1] - limits[0]))
+
+
+def raw_launches(axes: Axes, launches: pd.DataFrame, column: str, logarithmic: bool) -> None:
+    """Draw `column` of every row of `launches` as a light dot."""
+    x: list[float] = []
+    y: list[float] = []
+    for (ranks, _), group in launches.groupby(["ranks", "layout"], sort=False):
+        x += spread(float(ranks), len(group), axes.get_xlim(), logarithmic)  # type: ignore[arg-type]
+        y += [float(value) for value in group[column]]
+    axes.plot(x, y, ".", color=MUTED.light, alpha=0.55, markersize=5, markeredgewidth=0, label="single launch")
+
+
+def medians(
+    axes: Axes,
+    points: Sequence[PointScaling],
+    value: Callable[[PointScaling], float | None],
+    interval: Callable[[PointScaling], Interval | None],
+    label: str,
+) -> None:
+    """Draw the medians of `points` joined by straight lines, with their intervals where there are any."""
+    known = [(point.ranks, y, interval(point)) for point in points if (y := value(point)) is not None]
+    x = [ranks for ranks, _, _ in known]
+    style = {"color": BLUE.light, "marker": "o", "zorder": 3}
+    axes.plot(x, [y for _, y, _ in known], label=label, **style)  # type: ignore[arg-type]
+    bars = [(ranks, y, found) for ranks, y, found in known if found is not None]
+    if bars:
+        # A bootstrap interval may end short of the value by rounding: an error bar cannot be negative.
+        lengths = [[max(0.0, y - found.low), max(0.0, found.high - y)] for _, y, found in bars]
+        places, heights = [ranks for ranks, _, _ in bars], [y for _, y, _ in bars]
+        axes.errorbar(places, heights, yerr=np.transpose(lengths), fmt="none", ecolor=BLUE.light, capsize=4, zorder=4)

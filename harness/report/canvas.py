@@ -1,0 +1,93 @@
+"""A figure as SVG for a page, as SVG for a paper, and as PNG. No pyplot, no global state."""
+
+import html
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from harness.report.palette import GRID, INK, MUTED, PAPER, TONES
+
+SIZE = (5.6, 3.7)  # inches: at a phone's width the text is still as large as the page's small print
+DPI = 200
+_STYLE = {
+    "font.size": 9.5,
+    "axes.labelsize": 9.5,
+    "axes.edgecolor": MUTED.light,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelcolor": INK.light,
+    "axes.linewidth": 0.8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.facecolor": PAPER.light,
+    "grid.color": GRID.light,
+    "grid.linewidth": 0.7,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 6.5,
+    "text.color": INK.light,
+    "xtick.color": MUTED.light,
+    "ytick.color": MUTED.light,
+    "xtick.labelcolor": INK.light,
+    "ytick.labelcolor": INK.light,
+    "svg.fonttype": "path",  # glyphs as paths: looks the same wherever the fonts differ
+    "svg.hashsalt": "harness",  # the same records give the same file
+    "pdf.fonttype": 42,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """One finished figure: `inline` for a page (colours are CSS variables), `svg` and `png` as files."""
+
+    name: str
+    inline: str
+    svg: bytes
+    png: bytes
+
+
+def draw(name: str, title: str, paint: Callable[[Axes], None], size: tuple[float, float] = SIZE) -> Picture:
+    """Return the picture that `paint` draws on empty axes; `title` describes it to those who cannot see it.
+
+    `size` in inches. The legend of what `paint` labels goes below the axes, where it hides no data.
+    """
+    svg, png = io.BytesIO(), io.BytesIO()
+    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes: Axes = figure.add_subplot()
+        axes.tick_params(length=3)
+        paint(axes)
+        handles, labels = axes.get_legend_handles_labels()
+        if handles:
+            figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(handles)))
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Title": title})
+        figure.savefig(png, format="png", dpi=DPI, metadata={"Title": title})
+    text = svg.getvalue().decode()
+    return Picture(name=name, inline=_inline(text, name, title), svg=svg.getvalue(), png=png.getvalue())
+
+
+def _inline(svg: str, name: str, title: str) -> str:
+    """Return `svg` for the inside of a page: no prolog, no addresses, its own ids, colours as variables."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    viewbox = re.search(r'viewBox="([^"]+)"', body)
+    assert viewbox is not None
+    label = html.escape(title, quote=True)
+    body = re.sub(r"<svg[^>]*>", f'<svg viewBox="{viewbox[1]}" role="img" aria-label="{label}">', body, count=1)
+    body = re.sub(r"<title>.*?</title>", "", body, count=1, flags=re.DOTALL)
+    # Ids are per page, not per drawing: glyphs and clips of two figures would get mixed up.
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'href="#', f'href="#{name}-', body).replace("url(#", f"url(#{name}-")
+    body = body.replace("xlink:href", "href")
+    for tone in TONES:
+        body = body.replace(tone.light, f"var(--{tone.name})")
+    return re.sub(r"\n\s*", "\n", body)

@@ -1,0 +1,96 @@
+"""What must stand beside every figure: base, seconds, scaling, batch, repeats, interval."""
+
+from collections.abc import Sequence
+
+from harness.analysis.scaling import PointScaling, Scaling, needed_launches
+from harness.analysis.stats import NEEDED
+from harness.report import numbers
+from harness.spec.record import RunRecord
+from harness.spec.workload import Workload
+
+
+def subject(workload: Workload) -> str:
+    """Return the workload's name as papers print it: ``MNIST-DNN``."""
+    return workload.name.upper()
+
+
+def headline(scaling: Scaling, workload: Workload) -> str:
+    """Return the report's first sentence: the largest point against the base, with its doubt."""
+    base, name = scaling.base, subject(workload)
+    compared = [point for point in scaling.others if point.speedup is not None]
+    if not compared:
+        only = f"{numbers.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {name}"
+        return f"{only} in {numbers.seconds(base.seconds)}; {_one_point(scaling)}."
+    last = compared[-1]
+    assert last.speedup is not None and last.efficiency is not None
+    efficiency = f"efficiency {numbers.percent(last.efficiency)}"
+    if scaling.scaling == "weak":
+        work = f"{last.ideal:g} times the rows of {numbers.ranks(base.ranks)}"
+        fact = f"{numbers.ranks(last.ranks)} {_verb(last.ranks, 'train')} {name} on {work} at {last.speedup:.2f} times"
+        return f"{fact} the rate ({efficiency}), {_certainty(last, base)}."
+    fact = f"{numbers.ranks(last.ranks)} {_verb(last.ranks, 'train')} {name} {last.speedup:.2f} times as fast as"
+    return f"{fact} {numbers.ranks(base.ranks)} ({efficiency}), {_certainty(last, base)}."
+
+
+def conditions(scaling: Scaling, runs: Sequence[RunRecord]) -> str:
+    """Return the sentences that every figure's caption ends with."""
+    valid = [run for run in runs if not run.invalid]
+    base = scaling.base
+    per_rank = [rank.batch for run in valid for rank in run.ranks]
+    batches = [run.global_batch for run in valid]
+    rows = f"{scaling.scaling.capitalize()} scaling, {_rows(scaling)}"
+    return (
+        f"{rows}; batch {numbers.span(min(per_rank), max(per_rank), 'rows')} per rank, "
+        f"{numbers.span(min(batches), max(batches))} global. "
+        f"Base: {numbers.ranks(base.ranks)}, {numbers.seconds(base.seconds)} per epoch. {repeats(scaling)}"
+    )
+
+
+def repeats(scaling: Scaling) -> str:
+    """Return how many launches stand behind each point and what the error bars are."""
+    low, high = scaling.repeats
+    times = f"{numbers.span(low, high)} {'launch' if low == high == 1 else 'launches'} per point"
+    if high < NEEDED:
+        return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
+    if needed_launches(scaling):
+        return f"{times}; 95 % interval of the median only where there are {NEEDED} or more."
+    return f"{times}; bars: 95 % interval."
+
+
+def method(scaling: Scaling) -> str:
+    """Return how a time, a ratio and an interval are computed."""
+    work = "its epoch time" if scaling.scaling == "strong" else "its epoch time, times the ratio of the ranks"
+    return (
+        "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation. "
+        "A point's time is the median over its launches. Speedup is the base's median over the point's median of "
+        f"{work}; ratios are never averaged. The 95 % interval of a time is exact (binomial order statistics), that "
+        "of a ratio a bootstrap over the launches of both points; "
+        f"both need {NEEDED} launches. Invalid launches count nowhere and are listed below."
+    )
+
+
+def _certainty(last: PointScaling, base: PointScaling) -> str:
+    counts = sorted({last.launches, base.launches})
+    each = "each" if len(counts) == 1 else "against"
+    number = counts[0] if len(counts) == 1 else last.launches
+    launches = numbers.plural(number, "launch")
+    text = f"{launches} {each}" if each == "each" else f"{launches} against {base.launches}"
+    if last.speedup_interval is None:
+        return f"{text}: too few for an interval"
+    return f"95 % interval {numbers.ratio_span(last.speedup_interval)}, {text}"
+
+
+def _one_point(scaling: Scaling) -> str:
+    if len(scaling.points) == 1:
+        return "no other rank count has a valid launch, so there is no speedup"
+    return "no other point did the same work, so there is no speedup"
+
+
+def _rows(scaling: Scaling) -> str:
+    if scaling.scaling == "strong":
+        return f"{numbers.count(scaling.base.rows)} rows per epoch"
+    return f"{numbers.count(scaling.base.rows / scaling.base.ranks)} rows per rank and epoch"
+
+
+def _verb(count: int, stem: str) -> str:
+    return f"{stem}s" if count == 1 else stem

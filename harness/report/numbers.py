@@ -1,0 +1,81 @@
+"""Numbers as a reader wants them: three digits, a unit, no false precision."""
+
+import math
+
+from harness.analysis.stats import Interval
+
+NONE = "–"
+
+
+def seconds(value: float) -> str:
+    """Return a duration in the unit that fits it: ``312 ms``, ``4.21 s``, ``2 min 05 s``, ``1 h 04 min``."""
+    if not math.isfinite(value):
+        return NONE
+    if value < 1e-3:
+        return f"{significant(value * 1e6)} µs"
+    if value < 1:
+        return f"{significant(value * 1e3)} ms"
+    if value < 60:
+        return f"{significant(value)} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return `value` with at least `digits` significant digits, whole digits never rounded to zeros."""
+    if not math.isfinite(value):
+        return NONE
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{places}f}"
+    return f"{value:.{digits - 1}e}" if len(text) > 12 and abs(value) < 1 else text
+
+
+def percent(fraction: float, places: int = 0) -> str:
+    """Return ``86 %`` for 0.86."""
+    return f"{100 * fraction:.{places}f} %" if math.isfinite(fraction) else NONE
+
+
+def count(value: float) -> str:
+    """Return a whole number with separators: ``60,000``."""
+    return f"{value:,.0f}" if math.isfinite(value) else NONE
+
+
+def memory(value: float) -> str:
+    """Return bytes as ``1.5 GiB`` or ``600 MiB``."""
+    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+
+
+def ranks(value: int) -> str:
+    """Return ``1 rank`` or ``2 ranks``."""
+    return plural(value, "rank")
+
+
+def plural(value: int, noun: str) -> str:
+    """Return `value` with its noun: ``1 launch``, ``3 launches``, ``2 ranks``."""
+    ending = "" if value == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{value:,} {noun}{ending}"
+
+
+def span(low: float, high: float, unit: str = "") -> str:
+    """Return ``64`` where both are equal, else ``64 to 128``."""
+    text = count(low) if low == high else f"{count(low)} to {count(high)}"
+    return f"{text} {unit}".strip()
+
+
+def ratio_span(interval: Interval | None) -> str:
+    """Return the interval of a ratio: ``1.68 to 1.74``, a dash where there is none."""
+    return NONE if interval is None else f"{interval.low:.2f} to {interval.high:.2f}"
+
+
+def percent_span(interval: Interval | None) -> str:
+    """Return the interval of a fraction: ``84 to 87 %``."""
+    return NONE if interval is None else f"{100 * interval.low:.0f} to {percent(interval.high)}"
+
+
+def seconds_span(interval: Interval | None) -> str:
+    """Return the interval of a duration, each end with its unit."""
+    return NONE if interval is None else f"{seconds(interval.low)} to {seconds(interval.high)}"

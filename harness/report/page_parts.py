@@ -1,0 +1,65 @@
+"""The parts of a page that a template lays out: figures, tables, banners."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pandas as pd
+
+from harness.report.canvas import Picture
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FigureBlock:
+    """One figure of a page with its caption. Beside the page lie NAME.svg, NAME.png and NAME.csv."""
+
+    picture: Picture
+    title: str
+    caption: str
+    table: pd.DataFrame
+
+    @property
+    def name(self) -> str:
+        """The figure's name: of its files and of its place in the page."""
+        return self.picture.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Banner:
+    """One statement that must not be missed. `kind` is ``data`` or ``warning``."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """One line of a list of facts."""
+
+    name: str
+    value: str
+
+
+def write_figures(folder: Path, blocks: Iterable[FigureBlock]) -> None:
+    """Write each figure's SVG, PNG and CSV into `folder`."""
+    for block in blocks:
+        (folder / f"{block.name}.svg").write_bytes(block.picture.svg)
+        (folder / f"{block.name}.png").write_bytes(block.picture.png)
+        (folder / f"{block.name}.csv").write_text(block.table.to_csv(index=False, lineterminator="\n"))
+
+
+def relative_link(target: Path, page: Path) -> str:
+    """Return the address of `target` as a link in a page that will lie in folder `page`."""
+    return quote(Path(os.path.relpath(target.resolve(), page.resolve())).as_posix())
+
+
+def distinct(values: Iterable[object]) -> str:
+    """Return the different `values` as one text, in order of first appearance."""
+    return ", ".join(dict.fromkeys(str(value) for value in values))
+
+
+def facts(pairs: Sequence[tuple[str, object]]) -> tuple[Fact, ...]:
+    """Return the pairs that have a value."""
+    return tuple(Fact(name=name, value=str(value)) for name, value in pairs if value not in ("", None))

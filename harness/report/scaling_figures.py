@@ -1,0 +1,114 @@
+"""Speedup, efficiency and absolute epoch time against ranks."""
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from harness.analysis.scaling import Scaling
+from harness.report import numbers
+from harness.report.axes import medians, rank_axis, raw_launches
+from harness.report.canvas import Picture, draw
+from harness.report.palette import MUTED
+
+_IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}
+
+
+def scaling_pictures(scaling: Scaling, launches: pd.DataFrame, subject: str) -> tuple[Picture, ...]:
+    """Return the pictures `speedup` and `efficiency` (with two points or more) and `epoch-time`.
+
+    `launches` are the rows behind `scaling` (`ratios_frame`); `subject` names the workload.
+    """
+    pictures = []
+    base = numbers.ranks(scaling.base.ranks)
+    if len(scaling.points) > 1:
+        pictures = [
+            draw("speedup", f"Speedup of {subject} over {base}", lambda axes: _speedup(axes, scaling, launches)),
+            draw("efficiency", f"Parallel efficiency of {subject}", lambda axes: _efficiency(axes, scaling, launches)),
+        ]
+    time = draw("epoch-time", f"Training time of one epoch of {subject}", lambda axes: _time(axes, scaling, launches))
+    return (*pictures, time)
+
+
+def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the valid rows of `launches` with speedup and efficiency of each: base median over its time.
+
+    Points whose work differs from the base's get NaN.
+    """
+    points = {point.layout: point for point in scaling.points}
+    valid = launches[launches["valid"]]
+    valid = valid.sort_values(["ranks", "nodes", "threads", "repeat"], kind="stable")
+    ideal = valid["layout"].map(lambda layout: points[layout].ideal)
+    known = valid["layout"].map(lambda layout: points[layout].speedup is not None)
+    ratio = (scaling.base.seconds / valid["seconds"]).where(known)
+    strong = scaling.scaling == "strong"
+    return valid.assign(
+        speedup=ratio if strong else ratio * ideal,
+        efficiency=ratio / ideal if strong else ratio,
+    )
+
+
+def speedup_label(scaling: Scaling) -> str:
+    """Return what the ratio is called under this kind of scaling."""
+    return "Speedup" if scaling.scaling == "strong" else "Scaled speedup"
+
+
+def _speedup(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
+    ranks = [point.ranks for point in scaling.points]
+    logarithmic = rank_axis(axes, ranks)
+    ends = [min(ranks), max(ranks)]
+    axes.plot(ends, [end / scaling.base.ranks for end in ends], label="ideal", **_IDEAL)
+    raw_launches(axes, launches, "speedup", logarithmic)
+    medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "median of launches")
+    if logarithmic:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}")
+
+
+def _efficiency(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
+    logarithmic = rank_axis(axes, [point.ranks for point in scaling.points])
+    axes.axhline(1, label="ideal", **_IDEAL)
+    raw_launches(axes, launches, "efficiency", logarithmic)
+    medians(axes, scaling.points, lambda p: p.efficiency, lambda p: p.efficiency_interval, "median of launches")
+    axes.set_ylim(bottom=0, top=max(1.1, 1.05 * launches["efficiency"].max()))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+    axes.set_ylabel("Parallel efficiency")
+
+
+def _time(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
+    ranks = [point.ranks for point in scaling.points]
+    logarithmic = rank_axis(axes, ranks)
+    factor, unit = time_unit(float(launches["seconds"].max()))
+    base, strong = scaling.base, scaling.scaling == "strong"
+    if len(ranks) > 1:
+        # The ideal is a curve (base time over ranks), drawn finely: a straight line between points would lie.
+        fine = [min(ranks) + (max(ranks) - min(ranks)) * step / 200 for step in range(201)]
+        ideal = [base.seconds * factor * (base.ranks / rank if strong else 1) for rank in fine]
+        axes.plot(fine, ideal, label="ideal", **_IDEAL)
+    scaled = launches.assign(scaled=launches["seconds"] * factor)
+    raw_launches(axes, scaled, "scaled", logarithmic)
+    medians(
+        axes,
+        scaling.points,
+        lambda p: p.seconds * factor,
+        lambda p: p.seconds_interval.scaled(factor) if p.seconds_interval else None,
+        "median of launches",
+    )
+    if logarithmic and strong:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"Training time of an epoch ({unit})")
+
+
+def time_unit(longest: float) -> tuple[float, str]:
+    """Return the factor from seconds and the unit that suit an axis up to `longest` seconds."""
+    if longest < 1:
+        return 1e3, "ms"
+    return (1.0, "s") if longest < 300 else (1 / 60, "min")

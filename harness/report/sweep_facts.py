@@ -1,0 +1,85 @@
+"""Where and with what a sweep ran, on which data, in which words."""
+
+from collections.abc import Sequence
+
+from harness.analysis.caveats import doubts, mixtures, notes
+from harness.report import numbers
+from harness.report.page_parts import Banner, Fact, distinct, facts
+from harness.spec.record import RunRecord
+from harness.spec.workload import Workload
+
+
+def banners(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
+    """Return what a reader must know first: synthetic data, held-out rows, mixed records, doubts."""
+    found = []
+    for data in dict.fromkeys((run.data.name, run.data.kind, run.data.held_out) for run in runs):
+        name, kind, held_out = data
+        if kind == "synthetic":
+            text = (
+                f"Synthetic data: a twin of {name} with the same shapes stood in for the real rows. "
+                "Times are comparable, accuracy says only that training works."
+            )
+            found.append(Banner(kind="data", text=text))
+        if held_out:
+            text = f"The test rows of {name} were held out of its training part: no test part was there."
+            found.append(Banner(kind="data", text=text))
+    return (*found, *(Banner(kind="warning", text=text) for text in (*mixtures(runs), *doubts(runs))))
+
+
+def data_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
+    """Return what was trained on."""
+    data = [run.data for run in runs]
+    return facts(
+        [
+            ("Data set", distinct(f"{d.name}, {d.kind}" for d in data)),
+            ("Rows", distinct(f"{numbers.count(d.train_rows)} train, {numbers.count(d.test_rows)} test" for d in data)),
+            ("Test rows", distinct("held out of the training part" if d.held_out else "the set's own" for d in data)),
+            ("A row", distinct(" x ".join(map(str, d.features)) + f", {d.classes} classes" for d in data)),
+            ("SHA-256", distinct(d.sha256 for d in data)),
+            ("Notes", " ".join(notes(runs))),
+        ]
+    )
+
+
+def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
+    """Return how was trained."""
+    batch = (
+        f"{numbers.count(workload.batch_per_rank)} rows per rank"
+        if workload.batch_per_rank is not None
+        else f"{numbers.count(workload.global_batch or 0)} rows over all ranks"
+    )
+    parameters = {run.weights.parameters: run.weights.bytes for run in runs}
+    return facts(
+        [
+            ("Workload", f"{workload.name}, preset {workload.preset}"),
+            ("Parameters", distinct(f"{numbers.count(n)} ({size / 1e6:.2f} MB)" for n, size in parameters.items())),
+            ("Loss", workload.loss),
+            ("Optimizer", f"{workload.optimizer}, learning rate {workload.learning_rate:g}, {workload.schedule}"),
+            ("Batch", batch + (", partial batch dropped" if workload.drop_remainder else "")),
+            ("Epochs", numbers.count(workload.epochs)),
+            ("Synchronisation", workload.sync),
+            ("Initial weights", f"{workload.init}, seed {workload.seed}"),
+            ("Distribution", workload.distribution),
+        ]
+    )
+
+
+def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
+    """Return where it ran and with which versions."""
+    machines = [run.provenance.machine for run in runs]
+    origins = [run.provenance for run in runs]
+    return facts(
+        [
+            ("Machine", distinct(m.hostname for m in machines)),
+            ("Processor", distinct(f"{m.cpu}, {numbers.plural(m.cores, 'core')}" for m in machines)),
+            ("Memory", distinct(numbers.memory(m.memory_bytes) for m in machines)),
+            ("GPUs", distinct(", ".join(m.gpus) or "none" for m in machines)),
+            ("System", distinct(m.os for m in machines)),
+            ("MPI", distinct(f"{p.mpi_library}, mpi4py {p.mpi4py}, {p.launcher}" for p in origins)),
+            ("Reduction", distinct(p.reduction for p in origins)),
+            ("TensorFlow", distinct(f"{p.tensorflow}, Keras {p.keras}" for p in origins)),
+            ("Python", distinct(f"{p.python}, NumPy {p.numpy}" for p in origins)),
+            ("Harness", distinct(f"{p.harness} {p.commit[:12]}{' (changed)' if p.dirty else ''}" for p in origins)),
+            ("Environment", distinct(f"{k}={v}" for p in origins for k, v in sorted(p.environment.items()))),
+        ]
+    )

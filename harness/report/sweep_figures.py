@@ -1,0 +1,128 @@
+"""All figures of a sweep, each with its caption and the table behind it."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.analysis.learning import curve_frame
+from harness.analysis.scaling import PointScaling, Scaling
+from harness.analysis.split import split_frame
+from harness.analysis.stats import Interval
+from harness.report import captions, numbers
+from harness.report.learning_figures import learning_pictures
+from harness.report.page_parts import FigureBlock
+from harness.report.scaling_figures import ratios_frame, scaling_pictures, speedup_label
+from harness.report.split_figures import split_pictures
+from harness.spec.record import RunRecord
+
+
+def scaling_blocks(
+    scaling: Scaling, runs: Sequence[RunRecord], launches: pd.DataFrame, subject: str
+) -> tuple[FigureBlock, ...]:
+    """Return speedup, efficiency and epoch time of the launches' valid rows (`frames.launch_frame`)."""
+    ratios = ratios_frame(scaling, launches)
+    base = numbers.ranks(scaling.base.ranks)
+    end = captions.conditions(scaling, runs)
+    dots = "Markers: medians of launches, joined by straight lines; light dots: single launches, spread sideways."
+    texts = {
+        "speedup": (
+            speedup_label(scaling),
+            f"{speedup_label(scaling)} of {subject} over {base}. Dashed: ideal, the ratio of the ranks. {dots} {end}",
+        ),
+        "efficiency": (
+            "Parallel efficiency",
+            f"Efficiency of {subject}: {speedup_label(scaling).lower()} over {base} divided by the ratio of the "
+            f"ranks. Dashed: ideal. {dots} {end}",
+        ),
+        "epoch-time": (
+            "Absolute time",
+            f"Training time of one epoch of {subject}, slowest rank, without evaluation. "
+            f"{'Dashed: the base divided by the ratio of the ranks. ' if len(scaling.points) > 1 else ''}{dots} {end}"
+            if scaling.scaling == "strong"
+            else f"Training time of one epoch of {subject}, slowest rank, without evaluation. Dashed: constant. "
+            f"{dots} {end}",
+        ),
+    }
+    columns = {"speedup": "speedup", "efficiency": "efficiency", "epoch-time": "seconds"}
+    return tuple(
+        FigureBlock(
+            picture=picture,
+            title=texts[picture.name][0],
+            caption=texts[picture.name][1],
+            table=series_table(scaling.points, ratios, columns[picture.name]),
+        )
+        for picture in scaling_pictures(scaling, ratios, subject)
+    )
+
+
+def split_blocks(
+    scaling: Scaling, runs: Sequence[RunRecord], launches: pd.DataFrame, subject: str
+) -> tuple[FigureBlock, ...]:
+    """Return the parts of an epoch and of a launch, from the launches' valid rows."""
+    split = split_frame(launches)
+    end = captions.conditions(scaling, runs)
+    texts = {
+        "epoch-split": (
+            "Where an epoch's time goes",
+            f"Medians over launches. Synchronisation: mean over ranks of the time inside synchronisation calls of "
+            f"{subject}, waiting for other ranks included; computation: the rest of the slowest rank's epoch. {end}",
+        ),
+        "launch-split": (
+            "Where a launch's time goes",
+            f"Medians over launches of {subject}: all epochs, all evaluations and what is done once, slowest rank. "
+            f"Only computation and synchronisation count in a speedup. {end}",
+        ),
+    }
+    return tuple(
+        FigureBlock(picture=p, title=texts[p.name][0], caption=texts[p.name][1], table=split)
+        for p in split_pictures(split, subject)
+    )
+
+
+def learning_blocks(
+    scaling: Scaling, runs: Sequence[RunRecord], epochs: pd.DataFrame, subject: str
+) -> tuple[FigureBlock, ...]:
+    """Return loss and accuracy against time and samples, from the valid rows of `frames.epoch_frame`."""
+    curves = curve_frame(epochs)
+    end = captions.conditions(scaling, runs).partition(" Base:")[0]
+    low, high = scaling.repeats
+    over = f"after each epoch: median of {numbers.span(low, high)} launches per point, shaded from the least to the "
+    blocks = []
+    for picture in learning_pictures(curves, subject):
+        what, _, against = picture.name.partition("-")
+        where = "training time (without evaluation)" if against == "time" else "training rows visited"
+        name = "accuracy" if what == "accuracy" else "loss"
+        blocks.append(
+            FigureBlock(
+                picture=picture,
+                title=f"{name.capitalize()} against {'time' if against == 'time' else 'samples'}",
+                caption=f"{name.capitalize()} of {subject} against {where}, {over}greatest launch. {end}",
+                table=curves,
+            )
+        )
+    return tuple(blocks)
+
+
+def series_table(points: Sequence[PointScaling], launches: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return the numbers drawn in a figure of `column`: a row per point (kind median) and per launch.
+
+    Columns: kind, layout, ranks, value, low, high (95 % interval, empty where there is none), launches, run.
+    """
+    value, interval = {
+        "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval),
+        "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval),
+        "seconds": (lambda p: p.seconds, lambda p: p.seconds_interval),
+    }[column]
+    rows = [
+        {"kind": "median", "layout": point.layout, "ranks": point.ranks, column: value(point)}
+        | _ends(interval(point))
+        | {"launches": point.launches}
+        for point in points
+    ]
+    raw = launches[["layout", "ranks", column, "run"]].assign(kind="launch", launches=1)
+    order = ["kind", "layout", "ranks", column, "low", "high", "launches", "run"]
+    return pd.concat([pd.DataFrame(rows), raw]).reindex(columns=order)
+
+
+def _ends(interval: Interval | None) -> dict[str, float | None]:
+    return {"low": interval.low if interval else None, "high": interval.high if interval else None}
