@@ -1,10 +1,11 @@
-"""Adult (census income): LIBSVM's a9a, 123 binary features, two classes."""
+"""Adult (census income): 123 binary features, two classes; LIBSVM's a9a or UCI's CSV, which give the same."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from harness.datasets.census import GROUPS, read_census
 from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, last_tenth
 from harness.datasets.find import first, packed
 from harness.datasets.libsvm import read_libsvm
@@ -13,8 +14,7 @@ from harness.errors import UserError
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 _FEATURES = 123
-# Columns of a9a per attribute of the census: a row has at most one 1 in each group.
-GROUPS = (5, 8, 5, 16, 5, 7, 14, 6, 5, 2, 2, 2, 5, 41)
+_SUFFIXES = (".gz", ".bz2")
 
 INFO = DatasetInfo(
     name="adult",
@@ -48,29 +48,33 @@ INFO = DatasetInfo(
 
 
 def find(folder: Path) -> Found:
-    """Return the LIBSVM files in `folder`."""
-    train = first(folder, INFO.name, packed("a9a", suffixes=(".gz", ".bz2")))
-    test = first(folder, INFO.name, packed("a9a.t", suffixes=(".gz", ".bz2")))
+    """Return the LIBSVM files in `folder`, else UCI's."""
+    train = first(folder, INFO.name, (*packed("a9a", suffixes=_SUFFIXES), "adult.data"))
+    test = first(folder, INFO.name, (*packed("a9a.t", suffixes=_SUFFIXES), "adult.test"))
     if train is None:
         return Found(missing=("a9a",))
     return Found(train=(train,), test=(test,) if test else ())
 
 
 def read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:
-    """Yield one block, uint8 [rows, 123] of zeros and ones, and labels 0 (-1 in the file) and 1.
+    """Yield one block, uint8 [rows, 123] of zeros and ones, and labels 0 (-1 or <=50K in the file) and 1.
 
     Raises:
         UserError: a line is bad, or a value is not 0 or 1.
     """
     for path in paths:
-        values, labels = read_libsvm(path, _FEATURES, (-1, 1))
-        wrong = np.argwhere((values != 0) & (values != 1))
-        if len(wrong):
-            row, column = wrong[0]
-            raise UserError(
-                f"'{path}' row {row + 1:,} has value {values[row, column]} at index {column + 1}: a9a's are 0 or 1"
-            )
-        yield values.astype(np.uint8), labels
+        yield read_census(path) if path.name.startswith("adult.") else _read_a9a(path)
+
+
+def _read_a9a(path: Path) -> Block:
+    values, labels = read_libsvm(path, _FEATURES, (-1, 1))
+    wrong = np.argwhere((values != 0) & (values != 1))
+    if len(wrong):
+        row, column = wrong[0]
+        raise UserError(
+            f"'{path}' row {row + 1:,} has value {values[row, column]} at index {column + 1}: a9a's are 0 or 1"
+        )
+    return values.astype(np.uint8), labels
 
 
 DATASET = Dataset(

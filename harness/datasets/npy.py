@@ -1,14 +1,18 @@
 """A .npy file that grows block by block, so that an array may be larger than memory.
 
-Written by plain writes, not through a memory map: on a full disk a write raises an error, a map kills the process.
+Plain writes and reads, no memory map: on a full disk a write raises an error where a map kills the process, and
+pages that were read once do not count as the process's memory.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
 from harness.datasets.dataset import Array
+
+_BLOCK_BYTES = 16 << 20
 
 
 class NpyWriter:
@@ -42,3 +46,15 @@ class NpyWriter:
         # numpy pads the header so that the first axis can grow without moving the data.
         fields = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, *self.features)}
         np.lib.format.write_array_header_1_0(self._file, fields)
+
+
+def read_blocks(path: Path, rows: int) -> Iterator[Array]:
+    """Yield the first `rows` rows of a .npy file in blocks of some megabytes."""
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        features = shape[1:]
+        size = int(np.prod(features, dtype=np.int64))
+        step = max(1, _BLOCK_BYTES // max(1, size * dtype.itemsize))
+        for start in range(0, rows, step):
+            yield np.fromfile(file, dtype, min(step, rows - start) * size).reshape(-1, *features)

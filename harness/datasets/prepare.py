@@ -12,7 +12,7 @@ import numpy.typing as npt
 from harness.datasets import synthetic
 from harness.datasets.cache import cache_folder, locked, publish
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
-from harness.datasets.npy import NpyWriter
+from harness.datasets.npy import NpyWriter, read_blocks
 from harness.datasets.registry import FILE, dataset
 from harness.datasets.source import Source
 from harness.datasets.statistics import Vector, shift_and_factor
@@ -44,6 +44,10 @@ class Prepared:
     test_y: npt.NDArray[np.int32]
     shift: Vector
     factor: Vector
+
+    def blocks(self, rows: int) -> Iterator[Array]:
+        """Yield the features of the first `rows` rows, training rows first, without mapping them."""
+        return read_blocks(self.folder / _FEATURES, rows)
 
 
 def prepare(source: Source, cache_dir: Path | None = None) -> Prepared:
@@ -88,8 +92,9 @@ def _write(source: Source, folder: Path) -> None:
         train_rows -= test_rows
         held_out, note = _held_out(entry, source, train_rows, test_rows)
         notes.append(note)
-    x = np.load(folder / _FEATURES, mmap_mode="r")
-    shift, factor = shift_and_factor(x[:train_rows], entry.info.standardise)
+    features = np.load(folder / _FEATURES, mmap_mode="r").shape[1:]
+    blocks = read_blocks(folder / _FEATURES, train_rows)
+    shift, factor = shift_and_factor(blocks, features, entry.info.standardise)
     np.save(folder / _SHIFT, shift)
     np.save(folder / _FACTOR, factor)
     record = DataRecord(
@@ -98,7 +103,7 @@ def _write(source: Source, folder: Path) -> None:
         sha256=source.sha256,
         train_rows=train_rows,
         test_rows=test_rows,
-        features=x.shape[1:],
+        features=features,
         classes=classes,
         held_out=held_out,
         note="; ".join(filter(None, notes)),

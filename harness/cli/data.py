@@ -1,0 +1,192 @@
+"""`harness data`: list, fetch, verify, prepare and describe the data sets."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.errors import UserError
+from harness.spec.workload import DATA_KINDS, Workload
+
+if TYPE_CHECKING:
+    from harness.datasets.dataset import Download, Found
+    from harness.datasets.verify import Check
+
+_data_dir = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    envvar="HARNESS_DATA_DIR",
+    help="Folder of the original files [default: the cache's own].",
+)
+
+
+@click.group()
+def command() -> None:
+    """List, fetch, verify, prepare and describe the data sets.
+
+    NAME is a data set's name, or for `verify`, `prepare` and `info` also a .csv, .npz or .h5 file of your own.
+    """
+
+
+@command.command("list")
+@_data_dir
+def list_sets(data_dir: Path | None) -> None:
+    """Show every data set and what of it is here."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from harness import datasets
+    from harness.datasets.registry import dataset
+    from harness.datasets.source import data_folder
+
+    folder = data_folder(data_dir)
+    table = Table(title=f"data in {folder}", title_justify="left")
+    for heading in ("name", "train rows", "test rows", "features", "classes", "model", "here"):
+        table.add_column(heading, no_wrap=heading != "here")
+    for name in datasets.names():
+        facts, found = datasets.info(name), dataset(name).find(folder)
+        rows = (f"{facts.train_rows:,}", f"{facts.test_rows:,}")
+        table.add_row(name, *rows, _shape(facts.features), str(facts.classes), facts.default_model, _here(found))
+    Console().print(table)
+    click.echo("Where a set is not here, a synthetic twin of it stands in; `harness data fetch NAME` downloads it.")
+
+
+@command.command()
+@click.argument("name")
+@_data_dir
+@click.option("--mirror", help="Address of a folder that has the files, instead of the published one.")
+def fetch(name: str, data_dir: Path | None, mirror: str | None) -> None:
+    """Download the original files of NAME, checked by hash; a broken download goes on where it stopped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from harness import datasets
+    from harness.datasets.cache import cache_folder
+    from harness.datasets.fetch import fetch as fetch_files
+
+    datasets.info(name)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+
+        def progress(file: "Download") -> Callable[[int, int | None], None]:
+            task = bar.add_task(file.name, total=file.bytes)
+            return lambda done, total: bar.update(task, completed=done, total=total)
+
+        files = fetch_files(name, data_dir or cache_folder() / "data", mirror, progress)
+    for path in files:
+        click.echo(f"{path}  {path.stat().st_size:,} bytes")
+
+
+@command.command()
+@click.argument("name")
+@_data_dir
+def verify(name: str, data_dir: Path | None) -> None:
+    """Read the real data of NAME and compare rows, classes and ranges with what is published."""
+    from harness import datasets
+    from harness.datasets.verify import verify as checks_of
+
+    source = datasets.locate(_workload(name, "real"), data_dir)
+    prepared = datasets.prepare(source)
+    checks = checks_of(source, prepared)
+    for check in checks:
+        click.echo(_line(check))
+    for note in filter(None, (prepared.record.note,)):
+        click.echo(f"note: {note}")
+    wrong = [check.what for check in checks if check.agrees is False]
+    if wrong:
+        raise UserError(f"the data of {name} is not as published in {', '.join(wrong)}: fetch it again")
+
+
+@command.command()
+@click.argument("name")
+@_data_dir
+@click.option("--data-kind", type=click.Choice(DATA_KINDS), default="auto", show_default=True)
+@click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic twin.")
+def prepare(name: str, data_dir: Path | None, data_kind: str, samples: int | None) -> None:
+    """Write the memory-mapped cache of NAME, which every rank opens."""
+    from harness import datasets
+    from harness.datasets.prepare import prepared_folder
+
+    source = datasets.locate(_workload(name, data_kind, samples), data_dir)
+    there = prepared_folder(source).exists()
+    begin = time.perf_counter()
+    prepared = datasets.prepare(source)
+    seconds = time.perf_counter() - begin
+    record = prepared.record
+    if record.note:
+        click.echo(record.note)
+    size = sum(path.stat().st_size for path in prepared.folder.iterdir())
+    rows = f"{record.train_rows:,} + {record.test_rows:,} rows, {size / 1e6:,.1f} MB"
+    state = "was prepared before" if there else f"prepared in {seconds:.2f} s"
+    click.echo(f"{name} ({record.kind}) {state}: {rows} in {prepared.folder}")
+
+
+@command.command()
+@click.argument("name")
+@_data_dir
+def info(name: str, data_dir: Path | None) -> None:
+    """Tell everything known about NAME."""
+    from harness import datasets
+    from harness.datasets.prepare import prepared_folder
+
+    workload = _workload(name, "auto")
+    facts = datasets.info(workload.dataset)
+    source = datasets.locate(workload, data_dir)
+    lines: dict[str, Any] = {"name": facts.name, "title": facts.title, "source": facts.source}
+    if facts.train_rows:
+        lines |= {"train rows": f"{facts.train_rows:,}", "test rows": f"{facts.test_rows:,}"}
+        lines |= {"features": _shape(facts.features), "stored as": facts.dtype, "classes": facts.classes}
+        lines |= {"test part": "own files" if facts.separate_test else "the last rows of the one file"}
+        lines |= {"synthetic twin": f"{facts.twin_rows:,} rows unless --samples says otherwise"}
+    lines |= {"standardised by": facts.standardise, "default model": facts.default_model}
+    lines |= {"original": "\n".join(_address(file) for file in facts.downloads)}
+    lines |= {"files here": "\n".join(map(str, source.files)), "used": source.kind, "note": source.note}
+    lines |= {"data id": source.data_id, "prepared": _prepared(prepared_folder(source))}
+    for key, value in lines.items():
+        for number, part in enumerate(str(value).splitlines()):
+            click.echo(f"{key if number == 0 else '':<16} {part}")
+
+
+def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
+    """Return a workload of data set `name`, or of the user's file called so, for `locate`."""
+    from harness import datasets
+    from harness.datasets.userfile import SUFFIXES
+
+    own = name not in datasets.names() and Path(name).suffix.lower() in SUFFIXES
+    dataset = datasets.choose(None if own else name, name if own else None)
+    model = datasets.info(dataset).default_model
+    return Workload(
+        dataset=dataset,
+        model=model,
+        batch_per_rank=1,
+        data=kind,
+        samples=samples,
+        data_file=str(Path(name).resolve()) if own else None,
+    )
+
+
+def _shape(features: tuple[int, ...]) -> str:
+    return "x".join(map(str, features))
+
+
+def _here(found: "Found") -> str:
+    if found.missing:
+        return "no: twin"
+    files = {*found.train, *found.test}
+    return files.pop().name if len(files) == 1 else f"{len(files)} files"
+
+
+def _address(file: "Download") -> str:
+    size = f"{file.bytes:,} bytes" if file.bytes else "size not published"
+    return f"{file.url}  {size}  {f'sha256 {file.sha256}' if file.sha256 else 'hash pinned on first use'}"
+
+
+def _prepared(folder: Path) -> str:
+    return f"yes, in {folder}" if folder.exists() else "not yet"
+
+
+def _line(check: "Check") -> str:
+    mark = {True: "ok", False: "WRONG", None: "-"}[check.agrees]
+    return f"{mark:<6} {check.what}: {check.found}" + (f"  ({check.expected})" if check.expected else "")
