@@ -12,7 +12,23 @@ import psutil
 from harness.spec.record import Machine
 
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
-_PREFIXES = ("OMP_", "TF_", "OMPI_MCA_", "MPI4PY_", "KMP_", "MKL_", "OPENBLAS_", "XLA_", "UCX_", "FI_", "CUDA_VISIBLE")
+_PREFIXES = (
+    "CUDA_VISIBLE_",
+    "KMP_",
+    "MKL_",
+    "MPI4PY_",
+    "OMP_",
+    "OMPI_MCA_",
+    "OPENBLAS_",
+    "TF_CPP_",
+    "TF_ENABLE_",
+    "TF_NUM_",
+    "TF_XLA_",
+    "UCX_",
+    "XLA_",
+)
+# What mpirun itself tells every rank, none of it a setting.
+_TOLD = ("OMPI_MCA_PREFIXES", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs")
 
 
 def package_version(name: str) -> str:
@@ -62,4 +78,6 @@ def describe_machine(gpus: tuple[str, ...]) -> Machine:
 
 def relevant_environment() -> dict[str, str]:
     """Return the environment variables that can change a run's speed."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)}
+    return {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES) and name not in _TOLD
+    }

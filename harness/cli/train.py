@@ -49,9 +49,14 @@ def command(point_file: Path | None, record: Path | None, **options: Any) -> Non
 def _train(
     world: "World", point: Point, data_dir: Path | None, record: Path | None, begin: float, load_before: float
 ) -> None:
-    from harness.train.run import configure_tensorflow, train
+    from harness.train.quiet import quiet_stderr
 
-    configure_tensorflow(point.layout.threads)
+    if not point.layout.gpus_per_rank:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # TensorFlow then does not look for a driver, nor takes a GPU
+    with quiet_stderr():
+        from harness.train.run import configure_tensorflow, train
+
+        configure_tensorflow(point.layout.threads)
     import_s = time.time() - begin
     outcome = train(world, point, data_dir, _progress(world.rank, point.workload.epochs))
     from harness.train.collect import collect

@@ -60,10 +60,10 @@ class Outcome:
 
 
 def configure_tensorflow(threads: int) -> None:
-    """Give TensorFlow as many threads as the rank has cores, and no GPU. Call before its first operation."""
+    """Give TensorFlow as many threads as the rank has cores and start it. Call before its first operation."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
-    tf.config.set_visible_devices([], "GPU")
+    tf.config.list_logical_devices()
 
 
 def train(world: World, point: Point, data_dir: Path | None, progress: Progress) -> Outcome:

@@ -1,0 +1,69 @@
+"""Models that fail on one rank, for `--model tests.mpi.faulty:NAME`."""
+
+import os
+import time
+
+import keras
+import numpy as np
+
+_RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+
+
+def _network(features, classes, *extra):
+    return keras.Sequential([keras.Input(features), keras.layers.Flatten(), *extra, keras.layers.Dense(classes)])
+
+
+def raises_while_building(features, classes):
+    """Fail on rank 1, while rank 0 waits for it in a broadcast."""
+    if _RANK == 1:
+        raise ValueError("planted fault while building")
+    return _network(features, classes)
+
+
+class _Drift(keras.layers.Layer):
+    """A layer whose weight rank 1 changes by itself."""
+
+    def build(self, shape):
+        self.offset = self.add_weight(shape=(), initializer="zeros", name="offset", trainable=True)
+
+    def call(self, inputs, training=False):
+        if training and _RANK == 1:
+            self.offset.assign_add(1e-3)
+        return inputs + self.offset
+
+
+def drifts(features, classes):
+    """Give rank 1 a replica that leaves the others."""
+    return _network(features, classes, _Drift(name="drift"))
+
+
+class _FailLater(keras.layers.Layer):
+    """A layer that raises in the middle of an epoch on rank 1."""
+
+    def call(self, inputs, training=False):
+        import tensorflow as tf
+
+        calls = [0]
+
+        def fail(values):
+            calls[0] += 1
+            if _RANK == 1 and calls[0] > 20:
+                raise RuntimeError("planted fault in step 20")
+            return values.astype(np.float32)
+
+        passed = tf.numpy_function(fail, [inputs], tf.float32)
+        passed.set_shape(inputs.shape)
+        return inputs + 0.0 * tf.stop_gradient(passed)
+
+
+def raises_in_a_step(features, classes):
+    """Fail on rank 1 in the middle of the first epoch, while rank 0 waits in an allreduce."""
+    return _network(features, classes, _FailLater())
+
+
+def hangs_up(features, classes):
+    """End rank 1 without a word, as the kernel's out-of-memory killer does."""
+    if _RANK == 1:
+        time.sleep(0.5)
+        os.kill(os.getpid(), 9)
+    return _network(features, classes)

@@ -1,0 +1,39 @@
+"""Start rank programs under mpirun, more ranks than cores if need be: for function, never for timing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.comm.launcher import find_launcher
+
+PROGRAMS = Path(__file__).parent
+_AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
+
+
+def run_ranks(
+    ranks: int, *arguments: object, timeout: float = 240, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `python arguments` on `ranks` ranks; fail the test when it takes longer than `timeout` seconds."""
+    as_root = {name + suffix: "1" for name in _AS_ROOT for suffix in ("", "_CONFIRM")}
+    command = [find_launcher(), "-n", str(ranks), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable]
+    return subprocess.run(
+        [*map(str, command), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        env={**os.environ, **as_root, "OMPI_MCA_mpi_yield_when_idle": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        check=False,
+    )
+
+
+def result(ranks: int, program: str, *arguments: object) -> Any:
+    """Return what rank 0 of tests/mpi/`program` printed behind RESULT, as JSON."""
+    finished = run_ranks(ranks, PROGRAMS / program, *arguments)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    lines = [line for line in finished.stdout.splitlines() if line.startswith("RESULT ")]
+    assert len(lines) == 1, finished.stdout
+    return json.loads(lines[0].removeprefix("RESULT "))

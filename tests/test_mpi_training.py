@@ -1,0 +1,135 @@
+"""Training under mpirun on 1, 2 and 4 ranks: the same losses, equal replicas, no hang."""
+
+import functools
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.spec.codec import read_run
+from harness.spec.record import RunRecord
+from tests.mpi.launch import result, run_ranks
+
+pytestmark = pytest.mark.mpi
+
+DNNS = ("adult-dnn", "acoustic-dnn", "mnist-dnn", "cifar10-dnn", "higgs-dnn")
+CNNS = ("mnist-cnn", "cifar10-cnn")
+END_WITHIN = 10.0  # seconds from one rank's error to the end of all
+
+
+@functools.cache
+def curves(ranks: int) -> dict:
+    """Return every workload's loss curve and weight hash at `ranks` ranks."""
+    return result(ranks, "invariance.py", *DNNS, *CNNS)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory, session_environment):
+    """Keep prepared data of these tests in a folder of their own."""
+    session_environment.setenv("HARNESS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("workload", [*DNNS, *CNNS])
+def test_losses_do_not_depend_on_the_ranks(workload, ranks):
+    """50 steps of the same global batches: within 1e-5 of one rank (1e-4 for the CNNs), relative."""
+    alone, divided = curves(1)[workload]["losses"], curves(ranks)[workload]["losses"]
+    assert len(alone) == 50
+    tolerance = 1e-5 if workload in DNNS else 1e-4
+    assert divided == pytest.approx(alone, rel=tolerance)
+    assert sum(alone[-10:]) < sum(alone[:10]), "the loss does not fall"
+
+
+def train(folder: Path, ranks: int, *options: object) -> RunRecord:
+    """Train on `ranks` ranks through the command line and return the record."""
+    record = folder / f"run-{ranks}-{abs(hash(options))}"
+    finished = run_ranks(ranks, "-m", "harness", "train", "--data-kind", "synthetic", "--record", record, *options)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return read_run(record)
+
+
+@pytest.mark.parametrize("sync", ["gradients", "weights:7", "weights:epoch"])
+def test_replicas_end_equal_under_every_policy(tmp_path, sync):
+    record = train(tmp_path, 4, "--dataset", "adult", "--samples", 1500, "--epochs", 2, "--sync", sync)
+    assert record.weights.identical
+    assert [rank.rows for rank in record.ranks] == [375] * 4
+    assert record.epochs[1].train_loss < record.epochs[0].train_loss
+    assert all(0 < sync_s <= s for e in record.epochs for s, sync_s in zip(e.seconds, e.sync_seconds, strict=True))
+
+
+def test_steps_have_entry_and_exit_of_every_call(tmp_path):
+    record = train(tmp_path, 2, "--dataset", "adult", "--samples", 1000, "--epochs", 2, "--sync", "weights:3")
+    steps = pd.read_parquet(next(tmp_path.iterdir()) / "steps.parquet")
+    assert len(steps) == 2 * 2 * record.steps_per_epoch  # epochs x ranks x steps
+    called = steps[steps["entry_s"].notna()]
+    assert set(called["step"]) == {2, 5, 7}  # every third of 8 steps and the epoch's last
+    assert (called["exit_s"] > called["entry_s"]).all()
+    rows = steps.groupby("epoch")["loss_sum"].sum() / 1000
+    assert list(rows) == pytest.approx([epoch.train_loss for epoch in record.epochs], rel=1e-5)
+
+
+def test_scatter_hands_every_rank_the_rows_it_would_have_read(tmp_path):
+    options = ("--dataset", "adult", "--samples", 997, "--epochs", 1)
+    read = train(tmp_path, 4, *options)
+    sent = train(tmp_path, 4, *options, "--distribution", "scatter")
+    assert sent.weights.sha256 == read.weights.sha256
+    assert all(rank.distribute_s > 0 for rank in sent.ranks)
+
+
+def test_unequal_shares_give_the_same_model(tmp_path):
+    options = ("--dataset", "adult", "--samples", 1000, "--epochs", 1, "--global-batch", 40)
+    equal = train(tmp_path, 1, *options)
+    unequal = train(tmp_path, 3, *options, "--shares", "2:1:1")
+    assert [rank.rows for rank in unequal.ranks] == [500, 250, 250]
+    assert unequal.epochs[0].train_loss == pytest.approx(equal.epochs[0].train_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("sync", ["gradients", "weights:epoch"])
+def test_fewer_rows_than_ranks_neither_hangs_nor_counts_twice(tmp_path, sync):
+    """Three rows on four ranks: one rank owns none and takes part in every step."""
+    record = train(tmp_path, 4, "--dataset", "adult", "--samples", 3, "--epochs", 2, "--sync", sync)
+    assert sum(rank.rows for rank in record.ranks) == 3
+    assert min(rank.rows for rank in record.ranks) == 0
+    assert record.weights.identical
+    assert record.epochs[1].train_loss < record.epochs[0].train_loss
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raises_while_building", "rank 1: ValueError: planted fault while building"),
+        ("raises_in_a_step", "planted fault in step 20"),
+        ("hangs_up", ""),
+    ],
+)
+def test_one_rank_that_fails_ends_all(fault, message):
+    begin = time.monotonic()
+    run_ranks(2, "-m", "harness", "train", "--help")
+    start_up = time.monotonic() - begin
+    begin = time.monotonic()
+    finished = run_ranks(
+        2, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000, "--data-kind", "synthetic",
+        "--model", f"tests.mpi.faulty:{fault}", timeout=120,
+    )  # fmt: skip
+    assert finished.returncode != 0
+    assert message in finished.stderr
+    assert "replicas identical" not in finished.stdout
+    assert time.monotonic() - begin < start_up + 40 + END_WITHIN  # 40 s: TensorFlow's import on a busy machine
+
+
+def test_a_replica_that_drifts_is_named():
+    finished = run_ranks(
+        2, "-m", "harness", "train", "--dataset", "adult", "--samples", 640, "--epochs", 1,
+        "--data-kind", "synthetic", "--model", "tests.mpi.faulty:drifts",
+    )  # fmt: skip
+    assert finished.returncode == 1
+    assert "replicas differ: variable 'drift/offset' of rank 1 is not that of rank 0" in finished.stderr
+
+
+def test_bad_input_is_told_once_with_exit_code_two():
+    finished = run_ranks(2, "-m", "harness", "train", "--dataset", "mnits")
+    told = [line for line in finished.stderr.splitlines() if line.startswith("harness:")]
+    assert finished.returncode == 2
+    assert len(told) == 1
+    assert "did you mean 'mnist'" in told[0]
