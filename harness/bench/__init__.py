@@ -1,0 +1,1 @@
+"""The harness beside its alternatives on the same network, data and cores."""

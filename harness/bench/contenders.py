@@ -1,0 +1,180 @@
+"""The registry of contenders: who trains the same network on the same data, and how each is launched.
+
+A new one is one entry of `CONTENDERS`: a script of its own (`Script`), a sync policy of the harness (`Ours`), or a
+class with the same attributes and `launch`.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from harness import datasets
+from harness.bench.process import cores, free_ports, run_together
+from harness.bench.task import WARM_UP_EPOCHS, Answer, Place, Task
+from harness.errors import RunError
+from harness.spec.codec import read_run
+from harness.spec.layout import Layout
+from harness.spec.point import Point
+from harness.spec.record import Provenance
+from harness.sweep.failure import first_error, read_output
+from harness.sweep.jobs import write_job
+from harness.sweep.schedulers import Job, Scheduler, open_scheduler
+
+_POLL_S = 0.1
+_ALARM_S = 10  # how long after its limit a script that the bench could not end ends itself
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """What a launch gave: seconds of every timed epoch (slowest rank), doubts about them, facts for the header."""
+
+    seconds: tuple[float, ...]
+    invalid: tuple[str, ...] = ()
+    details: dict[str, str] = field(default_factory=dict)
+
+
+class Contender(Protocol):
+    """One way to train."""
+
+    @property
+    def name(self) -> str:
+        """The name in records."""
+
+    @property
+    def title(self) -> str:
+        """The head of its column."""
+
+    @property
+    def ranks(self) -> int:
+        """How many processes train, one on each core."""
+
+    @property
+    def fast(self) -> bool:
+        """Whether it runs at about the speed that `Exercise.guess` says."""
+
+    def launch(self, task: Task, *, limit_s: int) -> Measured:
+        """Train `task` once.
+
+        Raises:
+            RunError: it could not be started, failed, or was not done within `limit_s` seconds.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A contender whose processes are ``python -m harness.bench.<module>``, one on each core."""
+
+    name: str
+    title: str
+    module: str
+    ranks: int
+    fast: bool = False
+
+    def launch(self, task: Task, *, limit_s: int) -> Measured:
+        """Run the script on the first cores; all its processes must end with the same weights."""
+        places = self._places(limit_s)
+        with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
+            words = [("-m", f"harness.bench.{self.module}", _json(task), _json(place)) for place in places]
+            outputs = run_together(words, limit_s=limit_s, folder=Path(folder))
+        answers = [_answer(output) for output in outputs]
+        if len({answer.weights for answer in answers}) > 1:
+            raise RunError("its processes ended with different weights: they were not synchronised")
+        if not all(math.isfinite(answer.loss) for answer in answers):
+            raise RunError("its loss is not a finite number")
+        return Measured(seconds=slowest(answer.seconds for answer in answers))
+
+    def _places(self, limit_s: int) -> list[Place]:
+        usable = cores()
+        if len(usable) < self.ranks:
+            raise RunError(f"needs {self.ranks} cores, this machine has {len(usable)}")
+        addresses = tuple(f"localhost:{port}" for port in free_ports(self.ranks)) if self.ranks > 1 else ()
+        return [
+            Place(index=index, cpus=usable[index], limit_s=limit_s + _ALARM_S, addresses=addresses)
+            for index in range(self.ranks)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ours:
+    """The harness itself, launched as a sweep launches it: point file, rendered script, run record."""
+
+    name: str
+    title: str
+    ranks: int
+    sync: str = "gradients"
+    fast: bool = True
+
+    def launch(self, task: Task, *, limit_s: int) -> Measured:
+        """Launch one point and read its record; its doubts about the times are the record's."""
+        scheduler = open_scheduler("local")
+        layout = Layout(nodes=self.ranks)
+        refusal = scheduler.refusal(layout)
+        if refusal:
+            raise RunError(refusal)
+        workload = task.workload(sync=self.sync)
+        point = Point(workload=workload, layout=layout, data_id=datasets.locate(workload, None).data_id)
+        with tempfile.TemporaryDirectory(prefix="harness-bench-") as name:
+            folder = Path(name)
+            job = write_job(point, scheduler, folder=folder, data_dir=None)
+            _finish(scheduler, job, limit_s)
+            record = read_run(folder / point.folder)
+        return Measured(
+            seconds=tuple(max(epoch.seconds) for epoch in record.epochs[WARM_UP_EPOCHS:]),
+            invalid=record.invalid,
+            details=self._details(record.provenance),
+        )
+
+    def _details(self, provenance: Provenance) -> dict[str, str]:
+        if self.ranks == 1:
+            return {}
+        return {"MPI library": provenance.mpi_library, "reduction": provenance.reduction}
+
+
+CONTENDERS: dict[str, Contender] = {
+    contender.name: contender
+    for contender in (
+        Script(name="keras-fit", title="Keras fit, 1 rank", module="keras_fit", ranks=1),
+        Ours(name="ours-1", title="ours, 1 rank", ranks=1),
+        Script(name="mwms", title="MWMS, 2 workers", module="mwms", ranks=2),
+        Ours(name="gradients", title="ours gradients, 2 ranks", ranks=2),
+        Ours(name="weights-epoch", title="ours weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
+        Ours(name="none", title="ours none, 2 ranks", ranks=2, sync="none"),
+    )
+}
+
+
+def slowest(seconds: Iterable[Iterable[float]]) -> tuple[float, ...]:
+    """Return the longest time of every epoch; `seconds` holds one row per process."""
+    return tuple(max(epoch) for epoch in zip(*seconds, strict=True))
+
+
+def _finish(scheduler: Scheduler, job: Job, limit_s: int) -> None:
+    """Run `job` to its end; end it when it takes too long or the bench is interrupted."""
+    deadline = time.monotonic() + limit_s
+    name = scheduler.submit(job)
+    try:
+        while not (ended := scheduler.poll((name,))):
+            if time.monotonic() > deadline:
+                raise RunError(f"was not done within its limit of {limit_s} s")
+            time.sleep(_POLL_S)
+    finally:
+        scheduler.cancel(name)
+    if ended[name]:
+        raise RunError(first_error(read_output(job.log)) or scheduler.explain(ended[name]))
+
+
+def _answer(output: str) -> Answer:
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    if not lines:
+        raise RunError("it printed no answer")
+    return msgspec.json.decode(lines[-1], type=Answer)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

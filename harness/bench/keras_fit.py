@@ -1,0 +1,42 @@
+"""Contender: Keras's own ``model.fit`` with its default settings, on one core."""
+
+import time
+from typing import Any
+
+from harness.bench.script import answer, begin, build_network, one_thread, own_rows
+from harness.bench.task import WARM_UP_EPOCHS
+
+
+def main() -> None:
+    """Train as the command line asks; an epoch lasts from its begin to its end as Keras calls them back."""
+    task, place = begin()
+    one_thread()
+    import keras
+
+    class Clock(keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.seconds: list[float] = []
+
+        def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+            self.begin = time.perf_counter()
+
+        def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+            self.seconds.append(time.perf_counter() - self.begin)
+
+    x, y = own_rows(task, place)
+    model = build_network(task)
+    model.compile(
+        optimizer=keras.optimizers.SGD(task.learning_rate),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    clock = Clock()
+    # verbose=0 spares Keras the cost of its progress bar; everything else is as it comes.
+    history = model.fit(
+        x, y, batch_size=task.batch_per_rank, epochs=WARM_UP_EPOCHS + task.epochs, verbose=0, callbacks=[clock]
+    )
+    answer(seconds=clock.seconds, loss=float(history.history["loss"][-1]), model=model)
+
+
+if __name__ == "__main__":
+    main()

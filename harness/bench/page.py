@@ -1,0 +1,142 @@
+"""The bench's page: what was measured where, both tables, and everything that went wrong."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.bench.contenders import CONTENDERS
+from harness.bench.sample import BenchRecord
+from harness.bench.table import RATIOS, Cell, Line, tabulate
+from harness.bench.task import BATCH_PER_RANK, LEARNING_RATE, WARM_UP_EPOCHS
+from harness.files import write_atomic
+from harness.spec.codec import encode
+
+PAGE, RECORD, TABLE = "index.md", "bench.json", "bench.csv"
+_COLUMNS = ("workload", "rows", "quantity", "unit", "rounds", "median", "min", "max", "required", "met", "note")
+
+
+def write_bench(folder: Path, record: BenchRecord) -> str:
+    """Write page, table and every launch into `folder` and return the page.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    lines = tabulate(record)
+    page = render_page(record, lines)
+    write_atomic(folder / RECORD, encode(record))
+    write_atomic(folder / TABLE, render_csv(lines))
+    write_atomic(folder / PAGE, page)
+    return page
+
+
+def render_page(record: BenchRecord, lines: Sequence[Line]) -> str:
+    """Return the page in Markdown, with columns that also line up as plain text."""
+    rates = [[line.workload, *(_rate(line.rates[name]) for name in CONTENDERS)] for line in lines]
+    ratios = [[line.workload, *map(_ratio, line.ratios, line.met)] for line in lines]
+    required = [_required(ratio.required, ratio.judged) for ratio in RATIOS]
+    parts = [
+        "# Bench\n",
+        *(f"- {entry}" for entry in _header(record)),
+        "\n## Training throughput, thousand rows per second over all ranks: median (min-max) of the rounds\n",
+        *_markdown(["workload", *(contender.title for contender in CONTENDERS.values())], rates),
+        "\n## Ratios: formed within each round, median (min-max) of the rounds\n",
+        *_markdown(["workload", *(ratio.title for ratio in RATIOS)], [*ratios, ["required", *required]]),
+        "",
+        *(f"- {entry}" for entry in _remarks(record)),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def render_csv(lines: Sequence[Line]) -> str:
+    """Return both tables as CSV, one line for every cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for line in lines:
+        for name, cell in line.rates.items():
+            writer.writerow([line.workload, line.rows, name, "krows/s", *_figures(cell), "", "", cell.note])
+        for ratio, cell, met in zip(RATIOS, line.ratios, line.met, strict=True):
+            name = f"{ratio.top}/{ratio.bottom}"
+            judged = [] if met is None else [ratio.required, "yes" if met else "no"]
+            note = "" if cell.count else cell.note
+            writer.writerow([line.workload, line.rows, name, "1", *_figures(cell), *(judged or ["", ""]), note])
+    return text.getvalue()
+
+
+def _header(record: BenchRecord) -> list[str]:
+    machine = record.machine
+    details = {f"{name}: {value}" for sample in record.samples for name, value in sample.details.items()}
+    commit = f"commit {record.commit[:12]}{' with changes' if record.dirty else ''}" if record.commit else "no checkout"
+    measured = 1 + max((sample.round for sample in record.samples), default=-1)
+    memory = machine.memory_bytes / 2**30
+    return [
+        f"{machine.hostname}: {machine.cpu}, {machine.cores} cores, {memory:.0f} GiB, {machine.os}",
+        f"{record.started:%Y-%m-%d %H:%M} UTC, {commit}",
+        ", ".join(f"{name} {version}" for name, version in record.versions.items() if version),
+        *sorted(details),
+        f"batch {BATCH_PER_RANK} per rank, SGD {LEARNING_RATE}, one thread per rank, every rank on a core of its own, "
+        "the same network and the same rows of the synthetic twin for all",
+        f"{measured} of {record.rounds} rounds, order shuffled in each (seed {record.seed}); a launch gives the median "
+        f"of its timed epochs (at least 3, after {WARM_UP_EPOCHS} of warm-up); raw samples in {RECORD}",
+        "Keras fit: default settings without the progress bar; MWMS: MultiWorkerMirroredStrategy, custom training "
+        "loop; none: the ranks side by side without synchronisation",
+    ]
+
+
+def _remarks(record: BenchRecord) -> list[str]:
+    """Return one line for every launch that failed or whose times are in doubt."""
+    found = ["**forced: measured whatever else the machine was doing; nothing is judged**"] if record.forced else []
+    if record.quick:
+        found.append(
+            "**quick: few rows and one round, which show that it works, not how fast it is; nothing is judged**"
+        )
+    for sample in record.samples:
+        launch = f"{sample.workload}, {CONTENDERS[sample.contender].title}, round {sample.round + 1}"
+        if sample.failed:
+            found.append(f"{launch} failed: {sample.failed}")
+        elif sample.invalid:
+            use = "used all the same" if record.forced else "left out"
+            found.append(f"{launch} {use}: {'; '.join(sample.invalid)}")
+    return found
+
+
+def _rate(cell: Cell) -> str:
+    if not cell.count:
+        return f"failed: {_short(cell.note)}"
+    return f"{_digits(cell.middle)} ({_digits(cell.low)}-{_digits(cell.high)})"
+
+
+def _ratio(cell: Cell, met: bool | None) -> str:
+    if not cell.count:
+        return "-"
+    verdict = {None: "", True: " yes", False: " **NO**"}[met]
+    return f"{cell.middle:.2f} ({cell.low:.2f}-{cell.high:.2f}){verdict}"
+
+
+def _required(required: float | None, judged: tuple[str, ...]) -> str:
+    return "-" if required is None else f">= {required:g} for {', '.join(judged)}"
+
+
+def _digits(value: float) -> str:
+    """Return three significant digits without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _figures(cell: Cell) -> list[object]:
+    if not cell.count:
+        return [0, "", "", ""]
+    return [cell.count, *(f"{value:.6g}" for value in (cell.middle, cell.low, cell.high))]
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    safe = [[text.replace("|", "\\|") for text in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*safe, strict=True)]
+    drawn = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in safe
+    ]
+    return [drawn[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *drawn[1:]]

@@ -1,0 +1,108 @@
+"""From launches to the table: rates as medians, ratios formed within a round. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from harness.bench.contenders import CONTENDERS
+from harness.bench.sample import BenchRecord, Sample
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ratio:
+    """How much faster `top` is than `bottom`. `required` is the least it must be, on the workloads `judged`."""
+
+    title: str
+    top: str
+    bottom: str
+    required: float | None = None
+    judged: tuple[str, ...] = ("mnist-dnn",)
+
+
+RATIOS = (
+    Ratio(title="ours / Keras fit, 1 rank", top="ours-1", bottom="keras-fit", required=3.0),
+    Ratio(title="ours gradients / MWMS, 2 ranks", top="gradients", bottom="mwms", required=3.0),
+    Ratio(title="weights:epoch / none, 2 ranks", top="weights-epoch", bottom="none", required=0.95),
+    Ratio(title="gradients / none, 2 ranks", top="gradients", bottom="none"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """Median and range of `count` values, one per round; with a count of 0 there are none and `note` says why."""
+
+    count: int
+    middle: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One workload. `rates` are krows/s by contender, `ratios` in the order of `RATIOS`.
+
+    `met` tells for every ratio whether its median reaches what is required; None where nothing is, where
+    there is no value, and in a quick or forced bench.
+    """
+
+    workload: str
+    rows: int
+    rates: dict[str, Cell]
+    ratios: tuple[Cell, ...]
+    met: tuple[bool | None, ...]
+
+
+def tabulate(record: BenchRecord) -> tuple[Line, ...]:
+    """Return one line for every workload that has been launched, in the record's order."""
+    lines = []
+    for workload in record.workloads:
+        samples = [sample for sample in record.samples if sample.workload == workload]
+        if samples:
+            lines.append(_line(workload, samples, record))
+    return tuple(lines)
+
+
+def _line(workload: str, samples: Sequence[Sample], record: BenchRecord) -> Line:
+    forced = record.forced
+    ratios = tuple(_ratio(ratio, samples, forced=forced) for ratio in RATIOS)
+    judged = not (record.forced or record.quick)
+    return Line(
+        workload=workload,
+        rows=samples[0].rows,
+        rates={name: _rate(name, samples, forced=forced) for name in CONTENDERS},
+        ratios=ratios,
+        met=tuple(_met(ratio, cell, workload) if judged else None for ratio, cell in zip(RATIOS, ratios, strict=True)),
+    )
+
+
+def _rate(name: str, samples: Iterable[Sample], *, forced: bool) -> Cell:
+    own = [sample for sample in samples if sample.contender == name and not sample.calibration]
+    values = [sample.rows_per_s / 1000 for sample in own if sample.counts(forced=forced)]
+    reasons = [sample.failed or ", ".join(sample.invalid) for sample in own if not sample.counts(forced=forced)]
+    return _cell(values, reasons[0] if reasons else "")
+
+
+def _ratio(ratio: Ratio, samples: Iterable[Sample], *, forced: bool) -> Cell:
+    """Return the ratio within each round in which both contenders have a time, over the rounds.
+
+    Both ran within a minute of each other, so a slow drift of the machine cancels.
+    """
+    rates: dict[int, dict[str, float]] = {}
+    for sample in samples:
+        if sample.counts(forced=forced):
+            rates.setdefault(sample.round, {})[sample.contender] = sample.rows_per_s
+    pairs = [found for found in rates.values() if ratio.top in found and ratio.bottom in found]
+    return _cell([found[ratio.top] / found[ratio.bottom] for found in pairs], "no round has both")
+
+
+def _cell(values: Sequence[float], note: str) -> Cell:
+    if not values:
+        return Cell(count=0, note=note)
+    return Cell(count=len(values), middle=median(values), low=min(values), high=max(values), note=note)
+
+
+def _met(ratio: Ratio, cell: Cell, workload: str) -> bool | None:
+    if ratio.required is None or workload not in ratio.judged or not cell.count:
+        return None
+    return cell.middle >= ratio.required
