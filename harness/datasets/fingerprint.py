@@ -32,20 +32,26 @@ def file_sha256(path: Path, cache: Path | None = None) -> str:
         raise UserError(f"data file '{path}' cannot be read: {os.strerror(error.errno or 0).lower()}") from error
     place = str(path.resolve())
     memo_file = (cache or cache_folder()) / "sha256" / hashlib.sha256(place.encode()).hexdigest()[:24]
+    memo = _read(memo_file, place, state)
+    if memo is not None:  # before any lock: a cache that somebody else prepared may be read-only
+        return memo.sha256
     make_folder(memo_file.parent)
     with locked(memo_file.with_suffix(".lock")):  # ranks that start together: one reads, the others wait
-        memo = _read(memo_file)
-        if memo is None or (memo.path, memo.bytes, memo.mtime_ns) != (place, state.st_size, state.st_mtime_ns):
+        memo = _read(memo_file, place, state)
+        if memo is None:
             memo = _Memo(path=place, bytes=state.st_size, mtime_ns=state.st_mtime_ns, sha256=_hash(path))
             write_atomic(memo_file, msgspec.json.encode(memo))
     return memo.sha256
 
 
-def _read(memo_file: Path) -> _Memo | None:
+def _read(memo_file: Path, place: str, state: os.stat_result) -> _Memo | None:
+    """Return what is remembered of the file, None if that is nothing or the file has changed since."""
     try:
-        return msgspec.json.decode(memo_file.read_bytes(), type=_Memo)
-    except (FileNotFoundError, msgspec.DecodeError):
+        memo = msgspec.json.decode(memo_file.read_bytes(), type=_Memo)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return None
+    same = (memo.path, memo.bytes, memo.mtime_ns) == (place, state.st_size, state.st_mtime_ns)
+    return memo if same else None
 
 
 def _hash(path: Path) -> str:

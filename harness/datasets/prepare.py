@@ -79,6 +79,8 @@ def _write(source: Source, folder: Path) -> None:
     """Write x.npy and y.npy (training rows, then test rows), the statistics and, last, the record."""
     entry = dataset(source.name)
     train_rows, test_rows = _write_rows(entry, source, folder)
+    if train_rows + test_rows < 2:
+        raise UserError(f"'{source.files[0]}' has one row only: training and test need at least 2")
     notes = []
     classes = entry.info.classes
     if source.name == FILE:
@@ -86,8 +88,6 @@ def _write(source: Source, folder: Path) -> None:
         notes.append(note)
     held_out = False
     if test_rows == 0:
-        if train_rows < 2:
-            raise UserError(f"'{source.files[0]}' has {train_rows} rows: training and test need at least 2")
         test_rows = entry.hold_out(train_rows)
         train_rows -= test_rows
         held_out, note = _held_out(entry, source, train_rows, test_rows)

@@ -1,0 +1,74 @@
+"""The original files, where they are: the published facts, and that both forms of Adult agree in every row."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import datasets
+from harness.datasets.adult import read as read_adult
+from harness.datasets.verify import verify
+from harness.spec.workload import Workload
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_cache(tmp_path_factory):
+    """Prepare every set once for the whole file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def real(name: str, folder: Path) -> tuple[datasets.Source, datasets.Prepared]:
+    source = datasets.locate(Workload(dataset=name, model="dnn", batch_per_rank=1, data="real"), folder)
+    return source, datasets.prepare(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "agreeing"),
+    [
+        ("mnist", {"train rows", "test rows", "train rows per class", "test rows per class", "values"}),
+        ("adult", {"train rows", "test rows", "train rows per class", "test rows per class", "values"}),
+        ("cifar10", {"train rows", "train rows per class", "values", "mean per channel", "deviation per channel"}),
+    ],
+)
+def test_published_facts_hold(shared_data, name, agreeing):
+    checks = {check.what: check for check in verify(*real(name, shared_data))}
+    assert not [check for check in checks.values() if check.agrees is False]
+    assert agreeing <= {what for what, check in checks.items() if check.agrees}
+
+
+def test_mnist(shared_data):
+    source, prepared = real("mnist", shared_data)
+    assert source.note == "" and not prepared.record.held_out
+    assert list(np.bincount(prepared.test_y)) == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    scaled = (prepared.train_x[::7].astype(np.float32) - prepared.shift) * prepared.factor
+    assert scaled.mean() == pytest.approx(0, abs=0.01) and scaled.std() == pytest.approx(1, abs=0.01)
+
+
+def test_cifar10_holds_out_the_last_batch_end(shared_data):
+    source, prepared = real("cifar10", shared_data)
+    assert (prepared.record.train_rows, prepared.record.test_rows, prepared.record.held_out) == (45_000, 5_000, True)
+    assert "the last 5,000 training rows are held out" in prepared.record.note and "held out" in source.note
+    assert list(np.bincount(prepared.train_y[:10_000])) == [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
+
+
+def test_adult_csv_gives_a9a_row_by_row(shared_data):
+    folder = shared_data / "adult"
+    for census, libsvm in (("adult.data", "a9a"), ("adult.test", "a9a.t")):
+        ((x, y),) = read_adult((folder / census,), "train")
+        ((a9a_x, a9a_y),) = read_adult((folder / libsvm,), "train")
+        np.testing.assert_array_equal(x, a9a_x)
+        np.testing.assert_array_equal(y, a9a_y)
+
+
+def test_higgs_piece(shared_data):
+    source, prepared = real("higgs", shared_data)
+    record = prepared.record
+    assert (record.train_rows, record.test_rows, record.held_out) == (8_000, 2_000, True)
+    assert record.note == "HIGGS_first10000.csv has 10,000 of 11,000,000 rows: its last 2,000 are held out for test"
+    labels = np.concatenate([prepared.train_y, prepared.test_y])
+    assert list(np.bincount(labels)) == [4_705, 5_295]
+    first = source.files[0].open().readline().split(",")
+    np.testing.assert_array_equal(prepared.train_x[0], np.array(first[1:], np.float32))
+    assert prepared.train_y[0] == float(first[0])

@@ -1,0 +1,111 @@
+"""A user's own .csv, .npz or .h5 file: what is made of it, and what is refused."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from harness import datasets
+from harness.errors import UserError
+from harness.spec.workload import Workload
+
+
+def own(path: Path) -> datasets.Prepared:
+    """Prepare a user's own file."""
+    dataset = datasets.choose(None, str(path))
+    workload = Workload(dataset=dataset, model="dnn", batch_per_rank=4, data_file=str(path))
+    return datasets.prepare(datasets.locate(workload, None))
+
+
+@pytest.mark.parametrize("header", ["", "a,target,b\n", "0,label,1\n"])
+def test_own_csv(cache, tmp_path, header):
+    path = tmp_path / "own.csv"
+    lines = [f"{row}.5,{row % 2},{2 * row}" for row in range(20)]
+    if not header:
+        lines = [f"{row}.5,{2 * row},{row % 2}" for row in range(20)]
+    path.write_text(header + "\n".join(lines))
+    prepared = own(path)
+    assert prepared.train_x.shape == (18, 2) and prepared.record.classes == 2 and prepared.record.held_out
+    assert list(prepared.train_x[3]) == [3.5, 6] and list(prepared.train_y[:4]) == [0, 1, 0, 1]
+    assert prepared.record.note == "own.csv has no test part: its last 2 rows are held out for test"
+    np.testing.assert_allclose(((prepared.train_x - prepared.shift) * prepared.factor).std(axis=0), 1, rtol=1e-5)
+
+
+def test_own_labels_are_mapped_and_it_is_said(cache, tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(f"{row},{[7, -3, 100][row % 3]}" for row in range(30)))
+    prepared = own(path)
+    assert list(prepared.train_y[:3]) == [1, 0, 2] and prepared.record.classes == 3
+    assert "labels -3, 7, 100 of own.csv are classes 0 to 2" in prepared.record.note
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+@pytest.mark.parametrize("parts", [("x", "y"), ("x_train", "y_train")])
+def test_own_arrays(cache, tmp_path, suffix, parts):
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 256, (20, 4, 4, 1)).astype(np.uint8)
+    arrays = {parts[0]: x, parts[1]: np.arange(20) % 3}
+    if parts[0] != "x":
+        arrays |= {"x_test": x[:5], "y_test": np.arange(5) % 3}
+    path = tmp_path / f"own{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        with h5py.File(path, "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+    prepared = own(path)
+    held_out = parts[0] == "x"
+    assert prepared.record.held_out is held_out and prepared.train_x.dtype == np.uint8
+    assert (prepared.record.train_rows, prepared.record.test_rows) == ((18, 2) if held_out else (20, 5))
+    np.testing.assert_array_equal(prepared.train_x, x[:18] if held_out else x)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ("", "is empty"),
+        ("1\n2\n", "one column only"),
+        ("a,b,label\n1,2,0\n1,x,1\n", "line 3: invalid value 'x'"),
+        ("a,b,label\n1,2,0\n1,,1\n", "line 3 column 2"),
+        ("a,label,b\n1,0,2\n1,0.5,2\n", "line 3 has label 0.5"),
+        ("1,2,0\n1,2,1,5\n", "line 2: expected 3 columns, got 4"),
+        ("1,2,0\n", "one row only"),
+        ("1,2,0\n1,2,0\n", "one class only"),
+        ("a,b,label\n", "no rows"),
+    ],
+)
+def test_own_csv_refuses(cache, tmp_path, content, part):
+    path = tmp_path / "own.csv"
+    path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        own(path)
+    assert part in str(caught.value) and "own.csv" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "part"),
+    [
+        ({"a": np.zeros(3)}, "has arrays a: name them"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(4)}, "give 4 rows"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros((3, 2))}, "y has shape (3, 2)"),
+        ({"x": np.array([[0], [np.nan], [0]]), "y": np.arange(3)}, "x row 1 has NaN"),
+        ({"x": np.zeros((3, 2)), "y": np.array([0, 1.5, 1])}, "y row 1 has label 1.5"),
+        ({"x": np.array([{}, {}, {}]), "y": np.arange(3)}, "no readable .npz"),
+    ],
+)
+def test_own_arrays_refuse(cache, tmp_path, arrays, part):
+    path = tmp_path / "own.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(UserError) as caught:
+        own(path)
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_own_file_of_another_kind(cache, tmp_path, suffix):
+    path = tmp_path / f"own{suffix}"
+    path.write_text("this is text")
+    with pytest.raises(UserError, match="no readable"):
+        own(path)
