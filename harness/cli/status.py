@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     "--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True, help="Folder of records."
 )
 def command(sweep: str | None, results: Path) -> None:
-    """Tell what of SWEEP is done, running, failed, missing and skipped; of all sweeps when none is named."""
+    """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
     from harness.sweep.status import find_sweeps, read_status
 
     folders = find_sweeps(results, sweep)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.errors import UserError
-from harness.files import user_errors
 
 LOCK_FILE = ".lock"
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
@@ -24,9 +23,12 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         UserError: another process holds it, or the folder cannot be written to.
     """
-    with user_errors("RESULTS", folder):
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise UserError(f"RESULTS '{folder.parent}' cannot be used: {reason}; choose another folder") from error
     try:
         _take(handle, folder)
         os.ftruncate(handle, 0)

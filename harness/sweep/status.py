@@ -38,7 +38,7 @@ class Status:
 
 
 def find_sweeps(results: Path, name: str | None) -> tuple[Path, ...]:
-    """Return the folder of sweep `name`, or of every sweep in `results`, the latest command first.
+    """Return the folders of the sweeps in `results` whose names begin with `name`, the latest command first.
 
     Raises:
         UserError: there is no such sweep, or none at all.
@@ -49,9 +49,10 @@ def find_sweeps(results: Path, name: str | None) -> tuple[Path, ...]:
         raise UserError(f"no sweep in '{results}': run 'harness sweep' first, or name the folder with --results")
     if name is None:
         return tuple(folders.values())
-    if name not in folders:
+    named = tuple(folder for known, folder in folders.items() if known.startswith(name))
+    if not named:
         raise unknown("SWEEP", name, folders)
-    return (folders[name],)
+    return named
 
 
 def read_status(folder: Path) -> Status:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.errors import UserError
-from harness.files import user_errors, write_atomic
+from harness.files import write_atomic
 from harness.spec.codec import decode, encode, read_run
 from harness.spec.layout import Layout
 from harness.spec.point import Point
@@ -84,8 +84,6 @@ def write_study(folder: Path, sweep: Sweep, skipped: tuple[Skipped, ...]) -> Non
     Raises:
         UserError: the results folder cannot be written to.
     """
-    with user_errors("RESULTS", folder):
-        folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / STUDY_FILE, encode(Study(schema=SCHEMA, sweep=sweep, skipped=skipped)))
 
 

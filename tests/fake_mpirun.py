@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""A launcher for tests of the sweep: behaves as `behaviour.json` beside it says for that number of ranks.
+
+``ok`` writes a whole record, ``fail`` prints what a failing rank prints, ``silent`` exits with 0 and writes
+nothing, ``cut`` leaves half a record, ``hang`` starts a rank and waits, ``stubborn`` one that ignores SIGTERM.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print("mpirun (Open MPI) 5.0.0 for tests")
+        return 0
+    ranks = arguments[arguments.index("-n") + 1]
+    point = json.loads(Path(arguments[arguments.index("--point") + 1]).read_text())
+    folder = Path(arguments[arguments.index("--record") + 1])
+    with (HERE / "launched.txt").open("a") as file:
+        print(folder.name, file=file)
+    return act(json.loads((HERE / "behaviour.json").read_text()).get(ranks, "ok"), point, folder)
+
+
+def act(behaviour: str, point: object, folder: Path) -> int:
+    record = json.dumps(json.loads((HERE / "record.json").read_text()) | {"point": point})
+    if behaviour == "fail":
+        sys.stdout.buffer.write(b"epoch 1/3\0\xff\n")
+        print("harness: rank 1: loss is not finite: lower the learning rate", file=sys.stderr)
+        return 1
+    if behaviour in ("hang", "stubborn"):
+        wait(stubborn=behaviour == "stubborn")
+    if behaviour in ("ok", "cut"):
+        folder.mkdir(exist_ok=True)
+        (folder / "run.json").write_text(record[: len(record) // 2] if behaviour == "cut" else record)
+    return 0
+
+
+def wait(*, stubborn: bool) -> None:
+    """Wait with one rank in a process group of its own, as Open MPI starts them, and pass SIGTERM on."""
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" if stubborn else ""
+    code = f"import signal, time; {ignore} print('up', flush=True); time.sleep(60)"
+    rank = subprocess.Popen([sys.executable, "-c", code], process_group=0, stdout=subprocess.PIPE)
+    assert rank.stdout is not None
+    rank.stdout.readline()
+
+    def end(number: int, frame: object) -> None:
+        rank.terminate()
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    (HERE / "rank.tmp").write_text(str(rank.pid))
+    (HERE / "rank.tmp").rename(HERE / "rank.pid")
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

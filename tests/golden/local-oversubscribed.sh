@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# mnist-dnn, 16 x 1 ranks x 1 threads, repeat 0
+# Written by harness VERSION; it can be run by hand: bash n16x1x1-r0-KEY.sh
+set -euo pipefail
+
+cd /home/user
+
+# As many threads as the rank has cores, in every library that would start its own.
+export OMP_NUM_THREADS=1
+export OPENBLAS_NUM_THREADS=1
+export MKL_NUM_THREADS=1
+export TF_CPP_MIN_LOG_LEVEL=2
+export PYTHONUNBUFFERED=1
+export CUDA_VISIBLE_DEVICES=-1
+export HARNESS_MPI=wheel
+unset MPI4PY_LIBMPI
+unset MPI4PY_MPIABI
+export OMPI_ALLOW_RUN_AS_ROOT=1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_mpi_yield_when_idle=1
+export PRTE_ALLOW_RUN_AS_ROOT=1
+export PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+exec /opt/mpi/bin/mpirun -n 16 --map-by :OVERSUBSCRIBE --bind-to none \
+  /opt/venv/bin/python -m harness train \
+  --data-dir '/tmp/data dir' \
+  --point '/tmp/a sweep/jobs/n16x1x1-r0-KEY.json' \
+  --record '/tmp/a sweep/n16x1x1-r0-KEY'

