@@ -1,8 +1,7 @@
 """`harness data`: what each command prints, and exit code 2 with one sentence for bad input."""
 
+import bz2
 import gzip
-import os
-import subprocess
 import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,23 +11,23 @@ from threading import Thread
 import numpy as np
 import pytest
 
-HARNESS = [sys.executable, "-m", "harness", "data"]
+from harness.__main__ import main
 
 
-def run(*arguments: object, code: int = 0) -> str:
-    """Run `harness data` with `arguments`; return what it printed (its one sentence, for code 2)."""
-    done = subprocess.run(
-        [*HARNESS, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"COLUMNS": "120"},
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    if code:
-        assert "Traceback" not in done.stderr
-        return done.stderr.strip().splitlines()[-1]
-    return done.stdout
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Return a function that runs `harness data` and gives what it printed (its one sentence, for code 2)."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*arguments: object, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["harness", "data", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert ended.value.code == code, printed.out + printed.err
+        return printed.err.strip().splitlines()[-1] if code else printed.out
+
+    return run
 
 
 def write_mnist(folder: Path, train: int = 30, test: int = 10) -> None:
@@ -41,7 +40,7 @@ def write_mnist(folder: Path, train: int = 30, test: int = 10) -> None:
             (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(header + values))
 
 
-def test_list_says_what_is_here(cache, tmp_path):
+def test_list_says_what_is_here(run, cache, tmp_path):
     write_mnist(tmp_path / "data" / "mnist")
     out = run("list", "--data-dir", tmp_path / "data")
     rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
@@ -50,7 +49,7 @@ def test_list_says_what_is_here(cache, tmp_path):
     assert "no: twin" in rows["higgs"] and "10,900,000" in rows["higgs"]
 
 
-def test_prepare_writes_once_and_says_where(cache, tmp_path):
+def test_prepare_writes_once_and_says_where(run, cache, tmp_path):
     write_mnist(tmp_path / "data" / "mnist")
     first = run("prepare", "mnist", "--data-dir", tmp_path / "data")
     assert "mnist (real) prepared in" in first and "30 + 10 rows" in first and str(cache) in first
@@ -59,13 +58,13 @@ def test_prepare_writes_once_and_says_where(cache, tmp_path):
     assert "a synthetic twin of 50 rows stands in" in twin and "50 + 1,000 rows" in twin
 
 
-def test_verify_refuses_a_set_that_is_not_whole(cache, tmp_path):
+def test_verify_refuses_a_set_that_is_not_whole(run, cache, tmp_path):
     write_mnist(tmp_path / "mnist")
     sentence = run("verify", "mnist", "--data-dir", tmp_path, code=2)
     assert sentence.startswith("harness: the data of mnist is not as published in train rows, test rows")
 
 
-def test_verify_and_info_of_a_file_of_the_users_own(cache, tmp_path):
+def test_verify_and_info_of_a_file_of_the_users_own(run, cache, tmp_path):
     path = tmp_path / "my data.csv"
     path.write_text("\n".join(f"{row / 7},{row % 2}" for row in range(20)))
     out = run("verify", path)
@@ -73,17 +72,15 @@ def test_verify_and_info_of_a_file_of_the_users_own(cache, tmp_path):
     assert str(path) in run("info", path)
 
 
-def test_info_tells_addresses_files_and_the_twin(cache, tmp_path):
+def test_info_tells_addresses_files_and_the_twin(run, cache, tmp_path):
     out = run("info", "acoustic")
     assert "acoustic.t.bz2  size not published  hash pinned on first use" in out
     assert "a synthetic twin of 78,823 rows stands in" in out and "synthetic-acoustic-v1" in out
 
 
-def test_fetch_from_a_mirror_and_then_use_it(cache, tmp_path):
+def test_fetch_from_a_mirror_and_then_use_it(run, cache, tmp_path):
     (tmp_path / "mirror").mkdir()
     for name in ("acoustic.bz2", "acoustic.t.bz2"):
-        import bz2
-
         lines = "".join(f"{1 + row % 3} 1:{row}.5 50:1\n" for row in range(30))
         (tmp_path / "mirror" / name).write_bytes(bz2.compress(lines.encode()))
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path / "mirror"))
@@ -109,11 +106,11 @@ def test_fetch_from_a_mirror_and_then_use_it(cache, tmp_path):
         (("fetch", "mnist", "--mirror", "http://127.0.0.1:9"), "connection refused"),
     ],
 )
-def test_bad_input_is_one_sentence(cache, arguments, part):
+def test_bad_input_is_one_sentence(run, cache, arguments, part):
     assert part in run(*arguments, code=2)
 
 
-def test_wrong_hash_from_a_mirror(cache, tmp_path):
+def test_wrong_hash_from_a_mirror(run, cache, tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path))
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"not it")
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

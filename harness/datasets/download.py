@@ -50,7 +50,7 @@ class ResumingDownloader:
             except (RequestException, TransferError) as error:
                 reason = _cause(error)
             idle = 0 if _size(self.part) > before else idle + 1
-            time.sleep(self.pause)
+            time.sleep(self.pause if idle < _IDLE_ATTEMPTS else 0)
         kept = _size(self.part)
         again = f"{kept:,} bytes are kept, the same command goes on from there" if kept else "or try --mirror URL"
         raise UserError(f"{url} cannot be downloaded ({reason}): check the network; {again}")
