@@ -9,11 +9,11 @@ from statistics import median
 
 from harness import __version__, datasets
 from harness.bench.contenders import CONTENDERS, Contender
-from harness.bench.load import TOLERANCE, Reading, other_load, wait_until_quiet
 from harness.bench.plan import Settings, correct_epochs, guess_epochs, shuffled
 from harness.bench.sample import SCHEMA, BenchRecord, Sample
 from harness.bench.task import Task
 from harness.errors import RunError, UserError
+from harness.hostload import TOLERANCE, Reading, other_load, wait_until_quiet
 from harness.provenance import describe_machine, git_commit, package_version
 from harness.sweep.plan import format_seconds
 

@@ -1,4 +1,4 @@
-"""A bench is only worth its numbers on a machine that does nothing else."""
+"""What other processes take of this machine: times are only worth something when it is little."""
 
 import os
 import time
@@ -44,19 +44,19 @@ def wait_until_quiet(say: Callable[[str], None], *, force: bool, patience_s: flo
     """
     deadline = time.monotonic() + patience_s
     while True:
-        load, busiest = _look()
+        load, busiest = look()
         if load <= TOLERANCE or force:
             return load
         if time.monotonic() >= deadline:
             raise UserError(
                 f"other processes keep {load:.1f} of {psutil.cpu_count()} cores busy (most of all {busiest}): "
-                "end them and run the bench again, or add --force to measure all the same"
+                "end them and try again, or add --force to measure all the same"
             )
         say(f"waiting: other processes keep {load:.1f} cores busy (most of all {busiest})")
 
 
-def _look() -> tuple[float, str]:
-    """Return the other processes' load over two seconds, and the name and number of the busiest one."""
+def look() -> tuple[float, str]:
+    """Return the other processes' load (cores) over two seconds, and the name and number of the busiest one."""
     others = {process.pid: process for process in psutil.process_iter() if process.pid != os.getpid()}
     before = {pid: _cpu_s(process) for pid, process in others.items()}
     begin = Reading.now()

@@ -1,0 +1,32 @@
+"""All checks, in the order of the table."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from harness.doctor import folders, machine, mpi, software
+from harness.doctor.check import PROBLEM, Check
+from harness.errors import UserError
+
+
+def diagnose(data_dir: Path | None) -> Iterator[Check]:
+    """Yield every check as it is made; about 15 s altogether. `data_dir` is the data folder, None for the default."""
+    yield machine.check_load()  # first: the doctor's own processes come later
+    yield software.check_python()
+    tensorflow = software.try_tensorflow()
+    yield software.check_tensorflow(tensorflow)
+    for name, title in (("keras", "Keras"), ("numpy", "NumPy"), ("mpi4py", "mpi4py")):
+        yield software.check_package(name, title)
+    launcher = mpi.find()
+    yield from mpi.check_mpi(launcher)
+    yield from software.check_compilers(None if isinstance(launcher, UserError) else launcher.path)
+    yield from machine.check_cores()
+    yield machine.check_memory()
+    yield machine.check_gpus(tensorflow.gpus)
+    yield folders.check_cache()
+    yield from folders.check_data(data_dir)
+    yield software.check_commit()
+
+
+def exit_code(checks: Iterable[Check]) -> int:
+    """Return 0 when everything that runs need works, else 1."""
+    return 1 if any(check.status == PROBLEM for check in checks) else 0
