@@ -206,12 +206,14 @@ def test_loading_names_what_is_damaged_and_keeps_the_rest(tmp_path: Path) -> Non
     write_failure(tmp_path, make_point(1, 0), "finished on a later attempt")
     (tmp_path / "failures" / "torn.json").write_text("{")
     (tmp_path / ".staging").mkdir()
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / make_point(1, 7).folder).mkdir()
 
     loaded = load_sweep(tmp_path)
     assert [run.point.repeat for run in loaded.runs] == [0] and loaded.study is not None
     assert [failure.reason for failure in loaded.failures] == ["rank 1 lost"]
     text = "\n".join(loaded.damaged)
-    assert len(loaded.damaged) == 7
+    assert len(loaded.damaged) == 8
     for reason in ("cut or damaged", "has no steps.parquet", "moved by hand", "another workload", "0 epochs"):
         assert reason in text
 

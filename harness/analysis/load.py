@@ -1,5 +1,6 @@
 """Read a sweep's folder: what is whole is returned, what is damaged is named."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.errors import UserError
-from harness.spec.codec import STEPS_FILE, decode, read_run
+from harness.spec.codec import RUN_FILE, STEPS_FILE, decode, read_run
 from harness.spec.record import RunRecord
-from harness.spec.study import FAILURES, LOGS, STUDY_FILE, Failure, Study
+from harness.spec.study import FAILURES, STUDY_FILE, Failure, Study
 from harness.spec.workload import Workload
 
+_LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
 STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 
@@ -66,7 +68,7 @@ def _read_study(folder: Path, damaged: list[str]) -> Study | None:
 def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterator[RunRecord]:
     runs: list[RunRecord] = []
     for child in folder.iterdir():
-        if not child.is_dir() or child.name in (FAILURES, LOGS) or child.name.startswith("."):
+        if not _is_launch(child):
             continue
         try:
             run = read_run(child)
@@ -78,6 +80,13 @@ def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterato
             runs.append(run)
     damaged.sort()
     yield from sorted(runs, key=lambda run: (run.point.layout.ranks, run.point.folder, run.point.repeat))
+
+
+def _is_launch(child: Path) -> bool:
+    """Return whether `child` is a launch's folder: by its name, or by a record under another name."""
+    if child.name.startswith("."):  # being written, or left by a launch that was killed while it wrote
+        return False
+    return child.is_dir() and (_LAUNCH.fullmatch(child.name) is not None or (child / RUN_FILE).exists())
 
 
 def _read_failures(folder: Path, damaged: list[str]) -> Iterator[Failure]:

@@ -40,6 +40,12 @@ class PointScaling:
     efficiency_interval: Interval | None
     flags: tuple[str, ...]
 
+    @property
+    def rows_interval(self) -> Interval | None:
+        """The interval of `rows_per_second`: the rows over the ends of the time's interval."""
+        times = self.seconds_interval
+        return None if times is None else Interval(low=self.rows / times.high, high=self.rows / times.low)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:

@@ -13,7 +13,7 @@ from harness.report.palette import BLUE, MUTED
 
 _LOG_FROM = 8  # the ratio of the largest to the smallest count from which doublings are drawn equally far
 _MOST_TICKS = 9
-_SIDEWAYS = 0.02  # half-width over which launches of one point are spread, of the axis
+_BESIDE = (0.022, 0.06)  # where the launches of a point lie, right of its marker, in parts of the axis
 
 
 def rank_axis(axes: Axes, ranks: Sequence[int], label: str = "MPI ranks") -> bool:
@@ -44,24 +44,22 @@ def _ticks(counts: list[int], logarithmic: bool) -> list[int]:
     return counts[::step]
 
 
-def spread(ranks: float, number: int, limits: tuple[float, float], logarithmic: bool) -> list[float]:
-    """Return `number` places side by side around `ranks`, so that launches with equal values are all seen."""
-    if number == 1:
-        return [ranks]
-    steps = np.linspace(-_SIDEWAYS, _SIDEWAYS, number)
+def beside(ranks: float, number: int, limits: tuple[float, float], logarithmic: bool) -> list[float]:
+    """Return `number` places right of `ranks`, so that no launch hides another or under the median."""
+    steps = np.linspace(*_BESIDE, number) if number > 1 else np.array([sum(_BESIDE) / 2])
     if logarithmic:
         return list(ranks * (limits[1] / limits[0]) ** steps)
     return list(ranks + steps * (limits[1] - limits[0]))
 
 
 def raw_launches(axes: Axes, launches: pd.DataFrame, column: str, logarithmic: bool) -> None:
-    """Draw `column` of every row of `launches` as a light dot."""
+    """Draw `column` of every row of `launches` as a light dot right of its rank count."""
     x: list[float] = []
     y: list[float] = []
     for (ranks, _), group in launches.groupby(["ranks", "layout"], sort=False):
-        x += spread(float(ranks), len(group), axes.get_xlim(), logarithmic)  # type: ignore[arg-type]
+        x += beside(float(ranks), len(group), axes.get_xlim(), logarithmic)  # type: ignore[arg-type]
         y += [float(value) for value in group[column]]
-    axes.plot(x, y, ".", color=MUTED.light, alpha=0.55, markersize=5, markeredgewidth=0, label="single launch")
+    axes.plot(x, y, "o", color=MUTED.light, alpha=0.6, markersize=3.2, markeredgewidth=0, label="single launch")
 
 
 def medians(

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 
 from harness.report.palette import GRID, INK, MUTED, PAPER, TONES
 
-SIZE = (5.6, 3.7)  # inches: at a phone's width the text is still as large as the page's small print
+SIZE = (4.8, 3.3)  # inches: small, so that the text is still readable at a phone's width
 DPI = 200
 _STYLE = {
-    "font.size": 9.5,
-    "axes.labelsize": 9.5,
+    "font.size": 9.0,
+    "axes.labelsize": 9.0,
     "axes.edgecolor": MUTED.light,
     "axes.facecolor": "none",
     "axes.grid": True,
@@ -29,10 +29,10 @@ _STYLE = {
     "figure.facecolor": PAPER.light,
     "grid.color": GRID.light,
     "grid.linewidth": 0.7,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 8.0,
     "legend.frameon": False,
     "lines.linewidth": 1.6,
-    "lines.markersize": 6.5,
+    "lines.markersize": 6.0,
     "text.color": INK.light,
     "xtick.color": MUTED.light,
     "ytick.color": MUTED.light,

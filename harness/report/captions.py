@@ -32,8 +32,8 @@ def headline(scaling: Scaling, workload: Workload) -> str:
     return f"{fact} {numbers.ranks(base.ranks)} ({efficiency}), {_certainty(last, base)}."
 
 
-def conditions(scaling: Scaling, runs: Sequence[RunRecord]) -> str:
-    """Return the sentences that every figure's caption ends with."""
+def conditions(scaling: Scaling, runs: Sequence[RunRecord], *, bars: bool = True) -> str:
+    """Return the sentences that every figure's caption ends with; `bars` if it draws intervals."""
     valid = [run for run in runs if not run.invalid]
     base = scaling.base
     per_rank = [rank.batch for run in valid for rank in run.ranks]
@@ -42,14 +42,15 @@ def conditions(scaling: Scaling, runs: Sequence[RunRecord]) -> str:
     return (
         f"{rows}; batch {numbers.span(min(per_rank), max(per_rank), 'rows')} per rank, "
         f"{numbers.span(min(batches), max(batches))} global. "
-        f"Base: {numbers.ranks(base.ranks)}, {numbers.seconds(base.seconds)} per epoch. {repeats(scaling)}"
+        f"Base: {numbers.ranks(base.ranks)}, {numbers.seconds(base.seconds)} per epoch. "
+        f"{repeats(scaling) if bars else f'{_launches(scaling)}, no interval drawn.'}"
     )
 
 
 def repeats(scaling: Scaling) -> str:
     """Return how many launches stand behind each point and what the error bars are."""
-    low, high = scaling.repeats
-    times = f"{numbers.span(low, high)} {'launch' if low == high == 1 else 'launches'} per point"
+    high = scaling.repeats[1]
+    times = _launches(scaling)
     if high < NEEDED:
         return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
     if needed_launches(scaling):
@@ -78,6 +79,11 @@ def _certainty(last: PointScaling, base: PointScaling) -> str:
     if last.speedup_interval is None:
         return f"{text}: too few for an interval"
     return f"95 % interval {numbers.ratio_span(last.speedup_interval)}, {text}"
+
+
+def _launches(scaling: Scaling) -> str:
+    low, high = scaling.repeats
+    return f"{numbers.span(low, high)} {'launch' if high == 1 else 'launches'} per point"
 
 
 def _one_point(scaling: Scaling) -> str:

@@ -40,9 +40,12 @@ def _quantities(curves: pd.DataFrame) -> list[tuple[str, str, str]]:
 def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, title: str) -> None:
     factor, unit = time_unit(float(curves["trained_s"].max())) if x == "trained_s" else (1.0, "")
     twice = curves.drop_duplicates("layout")["ranks"].duplicated().any()
-    for number, (layout, all_rows) in enumerate(curves.groupby("layout", sort=False)):
+    layouts = curves.groupby("layout", sort=False)
+    for number, (layout, all_rows) in enumerate(layouts):
         rows = all_rows[all_rows[column].notna()]
         look = mark(number)
+        # The first line is the widest: where all ranks learn alike, each still shows below the next.
+        nested = 3.0 * (1 - number / len(layouts))
         label = str(layout) if twice else numbers.ranks(int(all_rows["ranks"].iloc[0]))
         every = max(1, len(rows) // _MOST_MARKERS)
         places = rows[x] * factor
@@ -51,7 +54,7 @@ def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, title: str) -
         )
         axes.plot(
             places, rows[column], color=look.colour, marker=look.marker, linestyle=look.dashes,
-            markersize=5, markevery=every, label=label,
+            markersize=4 + nested, linewidth=1 + nested / 2, markevery=every, label=label,
         )  # fmt: skip
     axes.set_xlim(left=0)
     axes.set_ylabel(title)

@@ -1,26 +1,30 @@
 """Numbers as a reader wants them: three digits, a unit, no false precision."""
 
 import math
+from datetime import UTC, datetime
 
 from harness.analysis.stats import Interval
 
 NONE = "–"
+_S = "\u00a0"  # a number and its unit stay on one line
 
 
 def seconds(value: float) -> str:
     """Return a duration in the unit that fits it: ``312 ms``, ``4.21 s``, ``2 min 05 s``, ``1 h 04 min``."""
     if not math.isfinite(value):
         return NONE
+    if value == 0:
+        return f"0{_S}s"
     if value < 1e-3:
-        return f"{significant(value * 1e6)} µs"
+        return f"{significant(value * 1e6)}{_S}µs"
     if value < 1:
-        return f"{significant(value * 1e3)} ms"
+        return f"{significant(value * 1e3)}{_S}ms"
     if value < 60:
-        return f"{significant(value)} s"
+        return f"{significant(value)}{_S}s"
     whole = round(value)
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+        return f"{whole // 60}{_S}min{_S}{whole % 60:02d}{_S}s"
+    return f"{whole // 3600}{_S}h{_S}{whole % 3600 // 60:02d}{_S}min"
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -36,7 +40,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 def percent(fraction: float, places: int = 0) -> str:
     """Return ``86 %`` for 0.86."""
-    return f"{100 * fraction:.{places}f} %" if math.isfinite(fraction) else NONE
+    return f"{100 * fraction:.{places}f}{_S}%" if math.isfinite(fraction) else NONE
 
 
 def count(value: float) -> str:
@@ -46,7 +50,7 @@ def count(value: float) -> str:
 
 def memory(value: float) -> str:
     """Return bytes as ``1.5 GiB`` or ``600 MiB``."""
-    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+    return f"{value / 2**30:.1f}{_S}GiB" if value >= 2**30 else f"{value / 2**20:.0f}{_S}MiB"
 
 
 def ranks(value: int) -> str:
@@ -57,7 +61,7 @@ def ranks(value: int) -> str:
 def plural(value: int, noun: str) -> str:
     """Return `value` with its noun: ``1 launch``, ``3 launches``, ``2 ranks``."""
     ending = "" if value == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{value:,} {noun}{ending}"
+    return f"{value:,}{_S}{noun}{ending}"
 
 
 def span(low: float, high: float, unit: str = "") -> str:
@@ -79,3 +83,13 @@ def percent_span(interval: Interval | None) -> str:
 def seconds_span(interval: Interval | None) -> str:
     """Return the interval of a duration, each end with its unit."""
     return NONE if interval is None else f"{seconds(interval.low)} to {seconds(interval.high)}"
+
+
+def layout(text: str) -> str:
+    """Return a layout's text short enough for a table: ``2 × 1 × 1`` (nodes, ranks per node, threads)."""
+    return text.replace(" ranks", "").replace(" threads", "").replace(" x ", " × ")
+
+
+def moment(when: datetime) -> str:
+    """Return an aware time as ``2026-01-05 12:00:00`` in UTC."""
+    return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")

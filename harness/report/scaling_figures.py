@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from harness.analysis.scaling import Scaling
 from harness.report import numbers
@@ -16,7 +16,7 @@ _IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linew
 
 
 def scaling_pictures(scaling: Scaling, launches: pd.DataFrame, subject: str) -> tuple[Picture, ...]:
-    """Return the pictures `speedup` and `efficiency` (with two points or more) and `epoch-time`.
+    """Return the pictures `speedup` and `efficiency` (with two points or more), `epoch-time` and `throughput`.
 
     `launches` are the rows behind `scaling` (`ratios_frame`); `subject` names the workload.
     """
@@ -27,8 +27,11 @@ def scaling_pictures(scaling: Scaling, launches: pd.DataFrame, subject: str) -> 
             draw("speedup", f"Speedup of {subject} over {base}", lambda axes: _speedup(axes, scaling, launches)),
             draw("efficiency", f"Parallel efficiency of {subject}", lambda axes: _efficiency(axes, scaling, launches)),
         ]
-    time = draw("epoch-time", f"Training time of one epoch of {subject}", lambda axes: _time(axes, scaling, launches))
-    return (*pictures, time)
+    pictures += [
+        draw("epoch-time", f"Training time of one epoch of {subject}", lambda axes: _time(axes, scaling, launches)),
+        draw("throughput", f"Training throughput of {subject}", lambda axes: _throughput(axes, scaling, launches)),
+    ]
+    return tuple(pictures)
 
 
 def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
@@ -100,11 +103,31 @@ def _time(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
     )
     if logarithmic and strong:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.set_ylim(bottom=0)
     axes.set_ylabel(f"Training time of an epoch ({unit})")
+
+
+def _throughput(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
+    ranks = [point.ranks for point in scaling.points]
+    logarithmic = rank_axis(axes, ranks)
+    base = scaling.base
+    if len(ranks) > 1:
+        ends = [min(ranks), max(ranks)]
+        axes.plot(ends, [base.rows_per_second * end / base.ranks for end in ends], label="ideal", **_IDEAL)
+    raw_launches(axes, launches, "rows_per_second", logarithmic)
+    medians(axes, scaling.points, lambda p: p.rows_per_second, lambda p: p.rows_interval, "median of launches")
+    if logarithmic:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_ylabel("Training rows per second")
 
 
 def time_unit(longest: float) -> tuple[float, str]:

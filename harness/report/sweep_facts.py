@@ -16,7 +16,7 @@ def banners(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
         name, kind, held_out = data
         if kind == "synthetic":
             text = (
-                f"Synthetic data: a twin of {name} with the same shapes stood in for the real rows. "
+                f"Synthetic data. A twin of {name} with the same shapes stood in for the real rows. "
                 "Times are comparable, accuracy says only that training works."
             )
             found.append(Banner(kind="data", text=text))

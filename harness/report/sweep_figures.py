@@ -1,6 +1,6 @@
 """All figures of a sweep, each with its caption and the table behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
@@ -15,6 +15,13 @@ from harness.report.scaling_figures import ratios_frame, scaling_pictures, speed
 from harness.report.split_figures import split_pictures
 from harness.spec.record import RunRecord
 
+_COLUMNS: dict[str, tuple[Callable[[PointScaling], float | None], Callable[[PointScaling], Interval | None]]] = {
+    "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval),
+    "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval),
+    "seconds": (lambda p: p.seconds, lambda p: p.seconds_interval),
+    "rows_per_second": (lambda p: p.rows_per_second, lambda p: p.rows_interval),
+}
+
 
 def scaling_blocks(
     scaling: Scaling, runs: Sequence[RunRecord], launches: pd.DataFrame, subject: str
@@ -23,7 +30,9 @@ def scaling_blocks(
     ratios = ratios_frame(scaling, launches)
     base = numbers.ranks(scaling.base.ranks)
     end = captions.conditions(scaling, runs)
-    dots = "Markers: medians of launches, joined by straight lines; light dots: single launches, spread sideways."
+    dots = "Markers: medians of launches, joined by straight lines; light dots: single launches, set beside them."
+    alone = len(scaling.points) == 1
+    constant = "constant" if scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
     texts = {
         "speedup": (
             speedup_label(scaling),
@@ -37,13 +46,20 @@ def scaling_blocks(
         "epoch-time": (
             "Absolute time",
             f"Training time of one epoch of {subject}, slowest rank, without evaluation. "
-            f"{'Dashed: the base divided by the ratio of the ranks. ' if len(scaling.points) > 1 else ''}{dots} {end}"
-            if scaling.scaling == "strong"
-            else f"Training time of one epoch of {subject}, slowest rank, without evaluation. Dashed: constant. "
-            f"{dots} {end}",
+            f"{'' if alone else f'Dashed: ideal, {constant}. '}{dots} {end}",
+        ),
+        "throughput": (
+            "Throughput",
+            f"Rows per second of {subject}, all ranks together: the rows of an epoch over its training time. "
+            f"{'' if alone else 'Dashed: ideal, the base times the ratio of the ranks. '}{dots} {end}",
         ),
     }
-    columns = {"speedup": "speedup", "efficiency": "efficiency", "epoch-time": "seconds"}
+    columns = {
+        "speedup": "speedup",
+        "efficiency": "efficiency",
+        "epoch-time": "seconds",
+        "throughput": "rows_per_second",
+    }
     return tuple(
         FigureBlock(
             picture=picture,
@@ -60,7 +76,7 @@ def split_blocks(
 ) -> tuple[FigureBlock, ...]:
     """Return the parts of an epoch and of a launch, from the launches' valid rows."""
     split = split_frame(launches)
-    end = captions.conditions(scaling, runs)
+    end = captions.conditions(scaling, runs, bars=False)
     texts = {
         "epoch-split": (
             "Where an epoch's time goes",
@@ -84,9 +100,8 @@ def learning_blocks(
 ) -> tuple[FigureBlock, ...]:
     """Return loss and accuracy against time and samples, from the valid rows of `frames.epoch_frame`."""
     curves = curve_frame(epochs)
-    end = captions.conditions(scaling, runs).partition(" Base:")[0]
-    low, high = scaling.repeats
-    over = f"after each epoch: median of {numbers.span(low, high)} launches per point, shaded from the least to the "
+    end = captions.conditions(scaling, runs, bars=False)
+    over = "after each epoch: median of the launches, shaded from the least to the greatest."
     blocks = []
     for picture in learning_pictures(curves, subject):
         what, _, against = picture.name.partition("-")
@@ -96,7 +111,7 @@ def learning_blocks(
             FigureBlock(
                 picture=picture,
                 title=f"{name.capitalize()} against {'time' if against == 'time' else 'samples'}",
-                caption=f"{name.capitalize()} of {subject} against {where}, {over}greatest launch. {end}",
+                caption=f"{name.capitalize()} of {subject} against {where}, {over} {end}",
                 table=curves,
             )
         )
@@ -108,11 +123,7 @@ def series_table(points: Sequence[PointScaling], launches: pd.DataFrame, column:
 
     Columns: kind, layout, ranks, value, low, high (95 % interval, empty where there is none), launches, run.
     """
-    value, interval = {
-        "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval),
-        "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval),
-        "seconds": (lambda p: p.seconds, lambda p: p.seconds_interval),
-    }[column]
+    value, interval = _COLUMNS[column]
     rows = [
         {"kind": "median", "layout": point.layout, "ranks": point.ranks, column: value(point)}
         | _ends(interval(point))

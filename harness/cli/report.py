@@ -1,0 +1,58 @@
+"""``harness report``: draw the report of a sweep from its records."""
+
+from pathlib import Path
+
+import click
+
+from harness.errors import UserError, unknown
+from harness.spec.study import STUDY_FILE
+
+
+@click.command(name="report")
+@click.argument("sweeps", nargs=-1, metavar="[SWEEP]...")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True)
+def command(sweeps: tuple[str, ...], results: Path, reports: Path) -> None:
+    """Draw the report of each SWEEP, a folder or its name in the results; the newest if none is given."""
+    folders = [find_sweep(name, results) for name in sweeps] or [newest_sweep(results)]
+
+    from harness.report.sweep_page import write_report
+
+    for folder in folders:
+        click.echo(write_report(folder, reports))
+
+
+def find_sweep(name: str, results: Path) -> Path:
+    """Return the folder called `name`, or the one of that name in `results`.
+
+    Raises:
+        UserError: there is neither; the nearest name is told.
+    """
+    for folder in (Path(name), results / name):
+        if folder.is_dir():
+            return folder
+    known = [folder.name for folder in _sweeps(results)]
+    if not known:
+        raise UserError(f"SWEEP '{name}' is no folder and '{results}' holds no sweep: run `harness sweep` first")
+    raise unknown("SWEEP", name, known)
+
+
+def newest_sweep(results: Path) -> Path:
+    """Return the sweep in `results` that was written to last.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = _sweeps(results)
+    if not found:
+        raise UserError(f"results '{results}' holds no sweep: run `harness sweep` first")
+    return max(found, key=lambda folder: (max(_times(folder)), folder.name))
+
+
+def _sweeps(results: Path) -> list[Path]:
+    return sorted(path.parent for path in results.glob(f"*/{STUDY_FILE}"))
+
+
+def _times(folder: Path) -> list[float]:
+    """Return when the study was asked for and when its folder last gained or lost a launch."""
+    return [folder.stat().st_mtime, (folder / STUDY_FILE).stat().st_mtime]
