@@ -139,7 +139,7 @@ def test_a_deleted_or_damaged_record_runs_again(lab: Lab) -> None:
 def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) -> None:
     lab.behave(r2="fail")
     sweep = lab.sweep()
-    with pytest.raises(RunError, match=r"^2 of 4 launches failed, the others are kept: see 'harness status "):
+    with pytest.raises(RunError, match=r"^2 of 4 launches failed, whatever finished is kept: see `harness status "):
         lab.run(sweep)
     status = read_status(lab.results / sweep.name)
     assert (status.count("done"), status.count("failed")) == (2, 2)

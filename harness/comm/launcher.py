@@ -11,8 +11,9 @@ from pathlib import Path
 from harness.errors import UserError, unknown
 
 CHOICES = ("wheel", "system")
-# The first name is the one that releases of the last ten years install; the others are older or distribution names.
-_LIBRARIES = {"openmpi": ("libmpi.so.40", "libmpi.so"), "mpich": ("libmpi.so.12", "libmpich.so.12", "libmpi.so")}
+# The names that mpi4py's compiled parts ask the loader for. Debian's MPICH calls its library libmpich.so.12, which
+# cannot stand in for them; MPICH's own releases, Intel's, Cray's and MVAPICH install libmpi.so.12.
+_LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
 
 
 def mpi_choice() -> str:
@@ -74,10 +75,10 @@ def mpi4py_variables(launcher: Path, family: str) -> Mapping[str, str | None]:
 
 
 def _library_of(launcher: Path, family: str) -> str:
-    names = _LIBRARIES[family]
+    name = _LIBRARIES[family]
     prefix = launcher.resolve().parent.parent
-    beside = (prefix / folder / name for folder in ("lib", "lib64") for name in names)
-    return next((str(path) for path in beside if path.exists()), names[0])
+    beside = (prefix / folder / name for folder in ("lib", "lib64"))
+    return next((str(path) for path in beside if path.exists()), name)
 
 
 def _installed_with_wheel() -> str | None:

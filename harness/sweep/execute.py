@@ -1,6 +1,7 @@
 """Run a sweep: launch what is missing, settle what has ended, keep what is finished whatever happens."""
 
 import contextlib
+import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -77,9 +78,10 @@ def run_sweep(sweep: Sweep, *, data_dir: Path | None, results: Path, console: Co
         with display(len(plan.missing), console) as shown:
             failed = _Launches(scheduler, plan, data_dir, shown).run()
     if failed:
+        where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
         raise RunError(
-            f"{failed} of {len(plan.missing)} launches failed, the others are kept: "
-            f"see 'harness status {sweep.name}'; the same command again runs only what failed"
+            f"{failed} of {len(plan.missing)} launches failed, whatever finished is kept: "
+            f"see `harness status {sweep.name}{where}`; the same command again runs only what failed"
         )
     return folder
 

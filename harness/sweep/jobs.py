@@ -1,5 +1,6 @@
 """The files of one launch: the point for the ranks, the script for the scheduler, the log."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def write_job(point: Point, scheduler: Scheduler, *, folder: Path, data_dir: Pat
     point_file = folder / JOBS / f"{point.folder}.json"
     script = point_file.with_suffix(".sh")
     log = folder / LOGS / f"{point.folder}.log"
+    launcher = scheduler.launcher(point.layout)
     variables = Script(
         title=f"{point.workload.name}, {point.layout}, repeat {point.repeat}",
         version=__version__,
@@ -31,8 +33,9 @@ def write_job(point: Point, scheduler: Scheduler, *, folder: Path, data_dir: Pat
         workdir=str(Path.cwd()),
         threads=point.layout.threads,
         gpus_per_rank=point.layout.gpus_per_rank,
-        environment=scheduler.environment(point.layout),
-        launcher=scheduler.launcher(point.layout),
+        # The ranks cannot see how they were started: the record quotes this.
+        environment={**scheduler.environment(point.layout), "HARNESS_LAUNCHER": shlex.join(launcher)},
+        launcher=launcher,
         python=sys.executable,
         point_file=str(point_file),
         record=str(folder / point.folder),

@@ -12,6 +12,7 @@ export MKL_NUM_THREADS=1
 export TF_CPP_MIN_LOG_LEVEL=2
 export PYTHONUNBUFFERED=1
 export CUDA_VISIBLE_DEVICES=-1
+export HARNESS_LAUNCHER='/opt/mpi/bin/mpirun -n 16 --map-by :OVERSUBSCRIBE --bind-to none'
 export HARNESS_MPI=wheel
 unset MPI4PY_LIBMPI
 unset MPI4PY_MPIABI
