@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import make_launch, make_point, make_provenance, make_run, write_failure, write_run, write_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from harness.analysis.stats import median_interval, order_ranks, ratio_interval
 from harness.errors import UserError
 from harness.spec.codec import RUN_FILE, STEPS_FILE
 from harness.spec.record import RunRecord
+from tests.factories import make_launch, make_point, make_provenance, make_run, write_failure, write_run, write_study
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e3)
 
@@ -49,7 +49,7 @@ def test_median_interval_contains_the_median(values: list[float]) -> None:
     assert interval is not None and interval.low <= np.median(values) <= interval.high
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(POSITIVE, min_size=6, max_size=12), st.lists(POSITIVE, min_size=6, max_size=12))
 def test_ratio_interval_lies_within_the_extremes(top: list[float], bottom: list[float]) -> None:
     interval = ratio_interval(top, bottom)
@@ -151,7 +151,7 @@ def test_base_can_be_chosen_among_what_was_measured() -> None:
         scale(launches, base_ranks=16)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(POSITIVE, min_size=1, max_size=5), st.lists(POSITIVE, min_size=1, max_size=5))
 def test_base_has_speedup_one_and_ratios_are_of_medians(base: list[float], two: list[float]) -> None:
     runs = [make_launch(1, k, t) for k, t in enumerate(base)] + [make_launch(2, k, t) for k, t in enumerate(two)]
