@@ -33,7 +33,7 @@ FOLDERS = $(call option,RESULTS,results)$(call option,REPORTS,reports)
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo 'make sweep DATASET=mnist NODES=1..2        the first thing to try: about two minutes on 2 cores'
+	@echo 'make sweep DATASET=mnist NODES=1..2        the first thing to try: a few minutes on 2 cores'
 	@echo 'make sweep DATASET=higgs NODES=1..8 DATA_DIR=folder REPEATS=6'
 	@echo
 	@echo 'What:   DATASET= or DATA=file, DATA_DIR= DATA_KIND=auto|real|synthetic MODEL=dnn|cnn|package.module:function'
