@@ -38,12 +38,12 @@ class Exercise:
 EXERCISES: dict[str, Exercise] = {
     exercise.name: exercise
     for exercise in (
-        Exercise(dataset="adult", model="dnn", rows=32_512, guess=400_000),
-        Exercise(dataset="acoustic", model="dnn", rows=51_200, guess=500_000),
+        Exercise(dataset="adult", model="dnn", rows=32_512, guess=300_000),
+        Exercise(dataset="acoustic", model="dnn", rows=51_200, guess=300_000),
         Exercise(dataset="mnist", model="dnn", rows=51_200, guess=200_000),
-        Exercise(dataset="mnist", model="cnn", rows=2_048, guess=1_500),
-        Exercise(dataset="cifar10", model="dnn", rows=25_600, guess=50_000),
-        Exercise(dataset="cifar10", model="cnn", rows=1_024, guess=1_000),
+        Exercise(dataset="mnist", model="cnn", rows=2_048, guess=1_700),
+        Exercise(dataset="cifar10", model="dnn", rows=25_600, guess=40_000),
+        Exercise(dataset="cifar10", model="cnn", rows=1_024, guess=1_200),
         Exercise(dataset="higgs", model="dnn", rows=51_200, guess=300_000),
     )
 }

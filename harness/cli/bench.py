@@ -23,7 +23,7 @@ def command(workloads: str | None, rounds: int, quick: bool, reports: Path, **op
     """Measure the harness against Keras fit and MultiWorkerMirroredStrategy, side by side.
 
     Every contender trains the same networks on the same synthetic rows, one core per rank. All of it takes about
-    20 minutes; the machine should do nothing else meanwhile.
+    25 minutes; the machine should do nothing else meanwhile.
     """
     from harness.bench.execute import run_bench
     from harness.bench.page import PAGE, write_bench

@@ -52,17 +52,17 @@ def check_mpi(launcher: Launcher | UserError) -> Iterator[Check]:
         return
     yield ok("MPI launcher", f"{launcher.version}, {launcher.path}")
     if answers:
-        yield check_match(answers[0]["library"], launcher.version)
+        yield check_match(library=answers[0]["library"], launcher=launcher.version)
         yield _check_world()
 
 
-def check_match(library: str, launcher: str) -> Check:
+def check_match(*, library: str, launcher: str) -> Check:
     """Return whether `library` and `launcher`, as they name themselves, are of one version."""
     versions = [found[0] if found else "" for found in map(_VERSION.search, (library, launcher))]
     same_kind = ("open mpi" in library.lower()) == ("open mpi" in launcher.lower())
     if same_kind and versions[0] == versions[1]:
         return ok("they match", f"library and launcher are both {versions[0]}")
-    found = f"library '{library}' and launcher '{launcher}' differ"
+    found = f"library '{library.split(',')[0]}' and launcher '{launcher}' differ"
     return warning("they match", found, _FIX) if same_kind else problem("they match", found, _FIX)
 
 
@@ -96,7 +96,7 @@ def _check_library(answer: dict[str, Any] | None, reply: Reply) -> Iterator[Chec
     if answer is None:
         yield problem("MPI library", f"does not load: {reply.last_error}", _FIX)
         return
-    yield ok("MPI library", f"{answer['library']}, MPI {answer['standard']}")
+    yield ok("MPI library", f"{answer['library'].split(',')[0]}, MPI standard {answer['standard']}")
     if answer["threads"] in ("serialized", "multiple"):
         yield ok("MPI threads", answer["threads"])
     else:

@@ -1,0 +1,253 @@
+"""The bench's plan, statistics, page and bookkeeping, with contenders that are told how fast to be."""
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.bench import execute, plan, table
+from harness.bench.contenders import CONTENDERS, Contender, Measured, slowest
+from harness.bench.page import PAGE, RECORD, TABLE, write_bench
+from harness.bench.plan import EXERCISES, Settings, correct_epochs, fit_epochs, guess_epochs, shuffled
+from harness.bench.sample import SCHEMA, BenchRecord, Sample
+from harness.bench.task import BATCH_PER_RANK, MIN_TIMED_EPOCHS, Task
+from harness.errors import RunError, UserError
+from harness.spec.codec import decode
+from harness.spec.record import Machine
+
+MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")
+
+
+def sample(contender: str, number: int, krows: float, **changes: object) -> Sample:
+    return replace(
+        Sample(
+            workload="mnist-dnn",
+            contender=contender,
+            round=number,
+            rows=12_800,
+            started=datetime(2026, 1, 5, tzinfo=UTC),
+            wall_s=8.0,
+            other_load=0.0,
+            seconds=(12.8 / krows,) * 3,
+        ),
+        **changes,
+    )
+
+
+def record(*samples: Sample, **changes: object) -> BenchRecord:
+    settings: dict[str, object] = {"workloads": ("mnist-dnn",), "rounds": 3, "forced": False, "quick": False}
+    return BenchRecord(
+        schema=SCHEMA,
+        started=datetime(2026, 1, 5, 12, 30, tzinfo=UTC),
+        machine=MACHINE,
+        versions={"harness": "0.1.0", "openmpi": ""},
+        commit="0123456789abcdef",
+        dirty=False,
+        seed=0,
+        samples=samples,
+        **(settings | changes),  # type: ignore[arg-type]
+    )
+
+
+@given(st.integers(0, 50), st.sampled_from(sorted(EXERCISES)))
+def test_every_round_launches_every_contender_once(number: int, workload: str) -> None:
+    order = shuffled(CONTENDERS, seed=0, workload=workload, number=number)
+    assert sorted(order) == sorted(CONTENDERS)
+    assert order == shuffled(CONTENDERS, seed=0, workload=workload, number=number)
+
+
+def test_the_order_changes_from_round_to_round() -> None:
+    orders = {tuple(shuffled(CONTENDERS, seed=0, workload="mnist-dnn", number=number)) for number in range(20)}
+    assert len(orders) > 10
+
+
+@given(st.floats(1e-4, 100))
+def test_epochs_fill_the_time(epoch_s: float) -> None:
+    epochs = fit_epochs(epoch_s)
+    assert epochs >= MIN_TIMED_EPOCHS
+    assert epochs * epoch_s >= 2.5 - 1e-9
+    assert epochs == MIN_TIMED_EPOCHS or (epochs - 1) * epoch_s < 2.5
+    assert correct_epochs([epoch_s] * epochs) is None
+
+
+def test_far_too_short_and_long_launches_are_corrected() -> None:
+    assert correct_epochs([0.1] * 3) == 25
+    assert correct_epochs([1.0] * 20) == 3
+    assert correct_epochs([9.0] * 3) is None  # slow, but already the fewest epochs
+    assert correct_epochs([0.5] * 3) is None
+
+
+@pytest.mark.parametrize("workload", sorted(EXERCISES))
+def test_two_ranks_make_whole_batches_only(workload: str) -> None:
+    for settings in (Settings(workloads=(workload,)), Settings(workloads=(workload,), rows=1000)):
+        task = settings.task(workload)
+        assert task.rows % (2 * BATCH_PER_RANK) == 0
+        assert 0 < task.rows <= (settings.rows or task.rows)
+        assert guess_epochs(task, ranks=2, fast=False) == MIN_TIMED_EPOCHS
+        assert task.workload(sync="none").name == workload
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"workloads": ("mnist-dmn",)}, "did you mean 'mnist-dnn'"),
+        ({"workloads": ("mnist-dnn",), "rounds": 0}, "ROUNDS=0"),
+        ({"workloads": ("mnist-dnn",), "rows": 100}, "ROWS=100"),
+        ({"workloads": ("mnist-dnn",), "limit_s": 0}, "limit 0 s"),
+    ],
+)
+def test_bad_settings_are_named(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Settings(**settings)  # type: ignore[arg-type]
+
+
+def test_an_epoch_lasts_as_long_as_its_slowest_process() -> None:
+    assert slowest([(1.0, 5.0, 2.0), (3.0, 4.0, 2.0)]) == (3.0, 5.0, 2.0)
+
+
+def test_rates_are_medians_with_their_range() -> None:
+    line = table.tabulate(record(*(sample("ours-1", number, rate) for number, rate in enumerate((90, 240, 100)))))[0]
+    cell = line.rates["ours-1"]
+    assert (cell.count, round(cell.middle), round(cell.low), round(cell.high)) == (3, 100, 90, 240)
+    assert line.rates["mwms"].count == 0
+
+
+def test_ratios_are_formed_within_a_round() -> None:
+    """The machine is twice as slow in round 1: the ratio stays 4, the ratio of the medians would not."""
+    rates = {"ours-1": (400, 200, 440), "keras-fit": (100, 50, 44)}
+    samples = [sample(name, number, rate) for name, row in rates.items() for number, rate in enumerate(row)]
+    line = table.tabulate(record(*samples))[0]
+    assert [round(value, 6) for value in (line.ratios[0].middle, line.ratios[0].low, line.ratios[0].high)] == [4, 4, 10]
+    assert line.met[0] is True
+    assert line.met[1:] == (None, None, None)
+
+
+def test_a_round_without_one_of_the_two_gives_no_ratio() -> None:
+    line = table.tabulate(record(sample("ours-1", 0, 400), sample("keras-fit", 1, 100)))[0]
+    assert line.ratios[0].count == 0
+
+
+def test_failed_invalid_and_calibration_launches_are_left_out() -> None:
+    bad = (
+        sample("ours-1", 0, 1, invalid=("busy",)),
+        sample("ours-1", 1, 1, failed="it broke", seconds=()),
+        sample("ours-1", 2, 1, calibration=True),
+    )
+    cell = table.tabulate(record(*bad, sample("ours-1", 2, 100)))[0].rates["ours-1"]
+    assert (cell.count, round(cell.middle), cell.note) == (1, 100, "busy")
+    forced = table.tabulate(record(*bad, sample("ours-1", 2, 100), forced=True))[0]
+    assert (forced.rates["ours-1"].count, forced.rates["ours-1"].note) == (2, "it broke")
+
+
+@pytest.mark.parametrize("changes", [{"forced": True}, {"quick": True}])
+def test_quick_and_forced_benches_judge_nothing(changes: dict[str, object]) -> None:
+    slow = (sample("ours-1", 0, 100), sample("keras-fit", 0, 100))
+    assert table.tabulate(record(*slow))[0].met[0] is False
+    assert table.tabulate(record(*slow, **changes))[0].met[0] is None
+
+
+def test_page_table_and_record_are_written(tmp_path: Path) -> None:
+    samples = (
+        sample("ours-1", 0, 250, details={"reduction": "bridge"}),
+        sample("keras-fit", 0, 100),
+        sample("mwms", 0, 1, failed="RuntimeError: a | b", seconds=()),
+        sample("none", 0, 300, invalid=("other processes kept 1.0 cores busy",)),
+    )
+    page = write_bench(tmp_path, record(*samples))
+    assert (tmp_path / PAGE).read_text() == page
+    assert decode((tmp_path / RECORD).read_bytes(), BenchRecord, tmp_path).samples == samples
+    assert "node1: Example, 2 cores, 16 GiB, Linux 6" in page
+    assert "2026-01-05 12:30 UTC, commit 0123456789ab\n" in page
+    assert "1 of 3 rounds" in page
+    assert "reduction: bridge" in page
+    assert "2.50 (2.50-2.50) **NO**" in page
+    assert "failed: RuntimeError: a \\| b" in page
+    assert "ours none, 2 ranks, round 1 left out: other processes kept 1.0 cores busy" in page
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert len({(len(line), line.count(" | ")) for line in rows[:3:2]}) == 1
+    cells = list(csv.DictReader(io.StringIO((tmp_path / TABLE).read_text())))
+    ratio = next(cell for cell in cells if cell["quantity"] == "ours-1/keras-fit")
+    assert (ratio["median"], ratio["required"], ratio["met"]) == ("2.5", "3.0", "no")
+    assert next(cell for cell in cells if cell["quantity"] == "mwms")["note"] == "RuntimeError: a | b"
+
+
+@dataclass
+class Told:
+    """A contender that answers as it is told and remembers what it was asked."""
+
+    name: str
+    epoch_s: float
+    ranks: int = 1
+    fast: bool = False
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.title = self.name
+        self.asked: list[int] = []
+
+    def launch(self, task: Task, *, limit_s: int) -> Measured:
+        self.asked.append(task.epochs)
+        if self.error:
+            raise self.error
+        return Measured(seconds=(self.epoch_s,) * task.epochs)
+
+
+Bench = Callable[..., list[BenchRecord]]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Bench:
+    """Return a function that runs a bench of the given contenders on a machine that is quiet."""
+
+    def run(*contenders: Contender, load: float = 0.0, **settings: object) -> list[BenchRecord]:
+        monkeypatch.setattr(execute, "CONTENDERS", {contender.name: contender for contender in contenders})
+        monkeypatch.setattr(execute, "wait_until_quiet", lambda say, *, force: 0.0)
+        monkeypatch.setattr(execute, "other_load", lambda begin, end: load)
+        asked = Settings(workloads=("adult-dnn",), rows=256, **settings)  # type: ignore[arg-type]
+        return list(execute.run_bench(asked, lambda line: None))
+
+    return run
+
+
+def test_epochs_are_found_once_and_kept(bench: Bench) -> None:
+    short, right = Told(name="short", epoch_s=0.01), Told(name="right", epoch_s=1.0)
+    records = bench(short, right, rounds=3)
+    assert short.asked == [3, 250, 250, 250]
+    assert right.asked == [3, 3, 3]
+    assert [len(entry.samples) for entry in records] == [3, 5, 7]
+    assert [entry.calibration for entry in records[-1].samples if entry.contender == "short"] == [True] + [False] * 3
+
+
+def test_a_quick_bench_launches_each_contender_once(bench: Bench) -> None:
+    short = Told(name="short", epoch_s=0.01)
+    bench(short, rounds=1, quick=True)
+    assert short.asked == [MIN_TIMED_EPOCHS]
+
+
+@pytest.mark.parametrize("error", [RunError("it broke"), UserError("no mpirun")])
+def test_a_contender_that_fails_does_not_end_the_bench(bench: Bench, error: Exception) -> None:
+    broken, good = Told(name="broken", epoch_s=1.0, error=error), Told(name="good", epoch_s=1.0)
+    samples = bench(broken, good, rounds=4)[-1].samples
+    assert len(broken.asked) == 2  # then it is given up
+    assert [entry.failed for entry in samples if entry.contender == "broken"].count(str(error)) == 2
+    assert all(entry.failed for entry in samples if entry.contender == "broken")
+    assert sum(entry.counts(forced=False) for entry in samples) == 4
+
+
+def test_times_under_other_load_do_not_count(bench: Bench) -> None:
+    samples = bench(Told(name="one", epoch_s=1.0), rounds=1, load=1.5)[-1].samples
+    assert samples[0].invalid == ("other processes kept 1.5 cores busy",)
+    assert not samples[0].counts(forced=False)
+    assert samples[0].counts(forced=True)
+
+
+def test_the_paper_has_seven_workloads() -> None:
+    assert set(plan.EXERCISES) == {
+        *("adult-dnn", "acoustic-dnn", "mnist-dnn", "mnist-cnn", "cifar10-dnn", "cifar10-cnn", "higgs-dnn")
+    }

@@ -1,0 +1,152 @@
+"""The bench's launches: processes that end with it, a busy machine, and contenders that really train."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness import hostload
+from harness.bench.contenders import CONTENDERS
+from harness.bench.process import cores, free_ports, run_together
+from harness.bench.task import Task
+from harness.errors import RunError, UserError
+from harness.hostload import Reading, other_load, wait_until_quiet
+
+# Starts a child in the same group, writes both numbers to the file that is its last argument, then waits.
+FAMILY = (
+    "import os, pathlib, subprocess, sys, time;"
+    "child = subprocess.Popen(['sleep', '60']);"
+    "pathlib.Path(sys.argv[1]).write_text(f'{os.getpid()} {child.pid}');"
+)
+
+
+def assert_gone(path: Path) -> None:
+    numbers = [int(word) for word in path.read_text().split()]
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        alive = [pid for pid in numbers if is_running(pid)]
+        if not alive:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"processes {alive} are still running")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_outputs_come_back_in_order(tmp_path: Path) -> None:
+    commands = [("-c", f"print({number})") for number in range(3)]
+    assert run_together(commands, limit_s=30, folder=tmp_path) == ["0\n", "1\n", "2\n"]
+
+
+def test_one_failure_ends_all_and_is_told(tmp_path: Path) -> None:
+    family = tmp_path / "family"
+    wait = f"import os, sys, time\nwhile not os.path.exists({str(family)!r}): time.sleep(0.05)\n"
+    failing = ("-c", wait + "time.sleep(0.5)\nraise ValueError('no such worker')")
+    with pytest.raises(RunError, match="ValueError: no such worker"):
+        run_together([("-c", FAMILY + "time.sleep(60)", str(family)), failing], limit_s=30, folder=tmp_path)
+    assert_gone(family)
+
+
+def test_a_launch_past_its_limit_is_ended(tmp_path: Path) -> None:
+    family = tmp_path / "family"
+    begin = time.monotonic()
+    with pytest.raises(RunError, match="not done within its limit of 2 s"):
+        run_together([("-c", FAMILY + "time.sleep(60)", str(family))], limit_s=2, folder=tmp_path)
+    assert time.monotonic() - begin < 20
+    assert_gone(family)
+
+
+def test_what_outlives_its_process_is_ended(tmp_path: Path) -> None:
+    family = tmp_path / "family"
+    run_together([("-c", FAMILY, str(family))], limit_s=30, folder=tmp_path)
+    assert_gone(family)
+
+
+def test_ports_are_different() -> None:
+    assert len(set(free_ports(8))) == 8
+
+
+def test_hyper_threads_stand_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 5})
+    for cpu in range(6):
+        folder = tmp_path / f"cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{cpu % 3},{cpu % 3 + 3}\n")
+    assert cores(tmp_path) == [(0, 3), (1,), (2, 5)]
+    assert cores(tmp_path / "unknown") == [(0,), (1,), (2,), (3,), (5,)]
+
+
+def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
+    begin, end = Reading(clock=10, host=100, own=5), Reading(clock=14, host=108, own=9)
+    assert other_load(begin, end) == 1.0
+    assert other_load(begin, Reading(clock=14, host=101, own=9)) == 0.0
+
+
+def test_our_own_children_are_no_load(tmp_path: Path) -> None:
+    before = Reading.now()
+    spin = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass"
+    run_together([("-c", spin)], limit_s=60, folder=tmp_path)
+    assert Reading.now().own - before.own >= 1.0
+
+
+def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hostload, "look", lambda: (1.3, "compiler, process 7"))
+    said: list[str] = []
+    with pytest.raises(UserError, match=r"keep 1\.3 of \d+ cores busy \(most of all compiler, process 7\).*--force"):
+        wait_until_quiet(said.append, force=False, patience_s=0)
+    assert wait_until_quiet(said.append, force=True) == 1.3
+
+
+def test_a_machine_that_calms_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = iter([0.9, 0.4, 0.1])
+    monkeypatch.setattr(hostload, "look", lambda: (next(loads), "compiler, process 7"))
+    said: list[str] = []
+    assert wait_until_quiet(said.append, force=False) == 0.1
+    assert len(said) == 2
+
+
+def test_looking_at_the_machine_sees_a_busy_process() -> None:
+    import subprocess
+
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            time.sleep(0.3)
+            load, name = hostload.look()
+        finally:
+            busy.kill()
+    assert load > 0.2
+    assert "process" in name
+
+
+@pytest.mark.e2e
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["keras-fit", "mwms", "gradients"])
+def test_a_contender_trains(name: str, cache: Path) -> None:
+    contender = CONTENDERS[name]
+    if len(cores()) < contender.ranks:
+        pytest.skip(f"needs {contender.ranks} cores")
+    task = Task(dataset="adult", model="dnn", rows=512, epochs=3)
+    measured = contender.launch(task, limit_s=120)
+    assert len(measured.seconds) == 3
+    assert all(0 < seconds < 60 for seconds in measured.seconds)
+
+
+@pytest.mark.e2e
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["mwms", "gradients"])
+def test_a_contender_past_its_limit_leaves_nothing(name: str, cache: Path) -> None:
+    if len(cores()) < 2:
+        pytest.skip("needs 2 cores")
+    task = Task(dataset="adult", model="dnn", rows=512, epochs=3)
+    with pytest.raises(RunError, match="not done within its limit of 1 s"):
+        CONTENDERS[name].launch(task, limit_s=1)
+    left = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    assert left == []

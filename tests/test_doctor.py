@@ -1,0 +1,173 @@
+"""The doctor: what it says of launchers, worlds, folders, and of programs that hang or are missing."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from harness.cli.doctor import command
+from harness.doctor import folders, machine, mpi, software
+from harness.doctor.ask import Reply, ask
+from harness.doctor.check import OK, PROBLEM, WARNING, ok, problem, warning
+from harness.doctor.diagnose import exit_code
+from harness.doctor.software import TensorFlow
+from harness.errors import UserError
+
+LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
+
+
+def world(size: int, total: float) -> str:
+    return json.dumps({"size": size, "sum": total, "library": LIBRARY, "standard": "3.1", "threads": "multiple"}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("out", "code", "status", "words"),
+    [
+        (world(2, 1.0), 0, OK, "one world of size 2"),
+        (world(1, 0.0) * 2, 0, PROBLEM, "2 worlds of size 1 instead of one of 2"),
+        (world(2, 0.0), 0, PROBLEM, "allreduce of 0 and 1 gave 0.0"),
+        (world(2, 1.0), 7, PROBLEM, "exit code 7"),
+        ("", 1, PROBLEM, "no permission to start"),
+    ],
+)
+def test_two_ranks_must_form_one_world(out: str, code: int, status: str, words: str) -> None:
+    check = mpi.judge_world(Reply(code=code, out=out, err="warning\nno permission to start\n"))
+    assert check.status == status
+    assert words in check.found
+    assert bool(check.fix) == (status != OK)
+
+
+@pytest.mark.parametrize(
+    ("library", "launcher", "status"),
+    [
+        (LIBRARY, "mpirun (Open MPI) 5.0.11", OK),
+        (LIBRARY, "mpirun (Open MPI) 4.1.4", WARNING),
+        ("MPICH Version:      4.0.2", "mpirun (Open MPI) 4.0.2", PROBLEM),
+        ("MPICH Version:      4.0.2", "HYDRA build details: Version: 4.0.2", OK),
+    ],
+)
+def test_library_and_launcher_are_compared(library: str, launcher: str, status: str) -> None:
+    assert mpi.check_match(library=library, launcher=launcher).status == status
+
+
+def test_a_missing_launcher_is_a_problem_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_MPI", "system")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    found = mpi.find()
+    assert isinstance(found, UserError)
+    checks = list(mpi.check_mpi(found))
+    launcher = next(check for check in checks if check.topic == "MPI launcher")
+    assert launcher.status == PROBLEM
+    assert "mpirun on PATH" in launcher.found
+    assert exit_code(checks) == 1
+
+
+@pytest.mark.mpi
+def test_this_machine_starts_two_ranks() -> None:
+    checks = {check.topic: check for check in mpi.check_mpi(mpi.find())}
+    assert checks["two ranks"].status == OK, checks["two ranks"].found
+    assert checks["they match"].status == OK, checks["they match"].found
+
+
+def test_only_problems_make_the_exit_code_1() -> None:
+    assert exit_code([ok("a", "b"), warning("a", "b", "c")]) == 0
+    assert exit_code([ok("a", "b"), problem("a", "b", "c")]) == 1
+
+
+def test_a_broken_tensorflow_is_a_problem() -> None:
+    check = software.check_tensorflow(TensorFlow(error="ImportError: no libfoo"))
+    assert check.status == PROBLEM
+    assert "no libfoo" in check.found
+    assert software.check_tensorflow(TensorFlow(seconds=3.0)).status == OK
+    assert software.check_tensorflow(TensorFlow(seconds=90.0)).status == WARNING
+
+
+def test_an_absent_package_names_the_command_that_installs_it() -> None:
+    check = software.check_package("no-such-package-here", "Nothing")
+    assert (check.status, check.fix) == (PROBLEM, "pip install no-such-package-here")
+
+
+def test_no_compiler_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [check.status for check in software.check_compilers(tmp_path / "mpirun")] == [WARNING, WARNING]
+
+
+def test_a_gpu_that_tensorflow_does_not_see_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'Example GPU, 80 GiB, 550.1'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert machine.check_gpus(()).status == WARNING
+    assert machine.check_gpus(("Example GPU",)).status == OK
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert machine.check_gpus(()).found == "none"
+
+
+def test_a_cache_in_the_way_of_a_file_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("HARNESS_CACHE_DIR", str(blocked))
+    assert folders.check_cache().status == PROBLEM
+    monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
+    assert folders.check_cache().status == OK
+
+
+def test_data_sets_are_looked_for(tmp_path: Path, shared_data: Path) -> None:
+    absent = {check.topic: check.found for check in folders.check_data(tmp_path)}
+    assert all("twin" in found for topic, found in absent.items() if topic != "data folder")
+    present = {check.topic: check.found for check in folders.check_data(shared_data)}
+    assert present["data mnist"] == "original files"
+    assert "twin" in present["data acoustic"]
+    assert next(folders.check_data(tmp_path / "gone")).status == PROBLEM
+
+
+def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = (
+        "import os, subprocess, time, pathlib;"
+        "child = subprocess.Popen(['sleep', '60'], start_new_session=True);"
+        f"pathlib.Path({str(pid_file)!r}).write_text(str(child.pid)); time.sleep(60)"
+    )
+    begin = time.monotonic()
+    reply = ask([sys.executable, "-c", script], limit_s=2)
+    assert reply.code is None
+    assert "no answer within 2 s" in reply.last_error
+    assert time.monotonic() - begin < 20
+    child = int(pid_file.read_text())
+    for _ in range(50):
+        if not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE:
+            return
+        time.sleep(0.1)
+    pytest.fail("the program's child is still running")
+
+
+def test_a_program_that_is_missing_is_told() -> None:
+    reply = ask(["/nonexistent/tool"], limit_s=1)
+    assert reply.code is None
+    assert "/nonexistent/tool does not start" in reply.last_error
+
+
+def test_variables_are_set_and_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_TEST_GONE", "1")
+    script = "import os; print(os.environ.get('HARNESS_TEST_GONE'), os.environ['HARNESS_TEST_SET'])"
+    reply = ask(
+        [sys.executable, "-c", script], limit_s=30, changes={"HARNESS_TEST_GONE": None, "HARNESS_TEST_SET": "2"}
+    )
+    assert reply.first_line == "None 2"
+
+
+@pytest.mark.e2e
+@pytest.mark.mpi
+def test_the_command_prints_json_and_its_exit_code() -> None:
+    result = CliRunner().invoke(command, ["--json"])
+    checks = json.loads(result.output)
+    assert result.exit_code == (1 if any(check["status"] == PROBLEM for check in checks) else 0)
+    topics = [check["topic"] for check in checks]
+    assert len(set(topics)) == len(topics)
+    assert {"TensorFlow", "MPI library", "two ranks", "cores", "memory", "GPUs", "git commit"} <= set(topics)
+    assert all(check["fix"] for check in checks if check["status"] != OK)
