@@ -85,7 +85,8 @@ def test_far_too_short_and_long_launches_are_corrected() -> None:
 
 @pytest.mark.parametrize("workload", sorted(EXERCISES))
 def test_two_ranks_make_whole_batches_only(workload: str) -> None:
-    for settings in (Settings(workloads=(workload,)), Settings(workloads=(workload,), rows=1000)):
+    quick = Settings(workloads=(workload,), quick=True)
+    for settings in (Settings(workloads=(workload,)), Settings(workloads=(workload,), rows=1000), quick):
         task = settings.task(workload)
         assert task.rows % (2 * BATCH_PER_RANK) == 0
         assert 0 < task.rows <= (settings.rows or task.rows)

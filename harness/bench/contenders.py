@@ -133,7 +133,7 @@ class Ours:
     def _details(self, provenance: Provenance) -> dict[str, str]:
         if self.ranks == 1:
             return {}
-        return {"MPI library": provenance.mpi_library, "reduction": provenance.reduction}
+        return {"MPI library": provenance.mpi_library.split(",")[0], "reduction": provenance.reduction}
 
 
 CONTENDERS: dict[str, Contender] = {

@@ -32,14 +32,14 @@ def write_bench(folder: Path, record: BenchRecord) -> str:
 
 def render_page(record: BenchRecord, lines: Sequence[Line]) -> str:
     """Return the page in Markdown, with columns that also line up as plain text."""
-    rates = [[line.workload, *(_rate(line.rates[name]) for name in CONTENDERS)] for line in lines]
+    rates = [[line.workload, f"{line.rows:,}", *(_rate(line.rates[name]) for name in CONTENDERS)] for line in lines]
     ratios = [[line.workload, *map(_ratio, line.ratios, line.met)] for line in lines]
     required = [_required(ratio.required, ratio.judged) for ratio in RATIOS]
     parts = [
         "# Bench\n",
         *(f"- {entry}" for entry in _header(record)),
         "\n## Training throughput, thousand rows per second over all ranks: median (min-max) of the rounds\n",
-        *_markdown(["workload", *(contender.title for contender in CONTENDERS.values())], rates),
+        *_markdown(["workload", "rows an epoch", *(contender.title for contender in CONTENDERS.values())], rates),
         "\n## Ratios: formed within each round, median (min-max) of the rounds\n",
         *_markdown(["workload", *(ratio.title for ratio in RATIOS)], [*ratios, ["required", *required]]),
         "",
