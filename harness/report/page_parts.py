@@ -8,7 +8,10 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from harness.errors import UserError
 from harness.report.canvas import Picture
+
+PAGE = "index.html"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +51,16 @@ def write_figures(folder: Path, blocks: Iterable[FigureBlock]) -> None:
         (folder / f"{block.name}.svg").write_bytes(block.picture.svg)
         (folder / f"{block.name}.png").write_bytes(block.picture.png)
         (folder / f"{block.name}.csv").write_text(block.table.to_csv(index=False, lineterminator="\n"))
+
+
+def check_replaceable(target: Path) -> None:
+    """Refuse to replace a folder that holds something else than a report.
+
+    Raises:
+        UserError: it does.
+    """
+    if target.is_dir() and any(target.iterdir()) and not (target / PAGE).exists():
+        raise UserError(f"'{target}' is there and is no report: choose another folder for reports")
 
 
 def relative_link(target: Path, page: Path) -> str:

@@ -21,10 +21,9 @@ def scaling_pictures(scaling: Scaling, launches: pd.DataFrame, subject: str) -> 
     `launches` are the rows behind `scaling` (`ratios_frame`); `subject` names the workload.
     """
     pictures = []
-    base = numbers.ranks(scaling.base.ranks)
     if len(scaling.points) > 1:
         pictures = [
-            draw("speedup", f"Speedup of {subject} over {base}", lambda axes: _speedup(axes, scaling, launches)),
+            speedup_picture(scaling, launches, subject, "speedup"),
             draw("efficiency", f"Parallel efficiency of {subject}", lambda axes: _efficiency(axes, scaling, launches)),
         ]
     pictures += [
@@ -32,6 +31,12 @@ def scaling_pictures(scaling: Scaling, launches: pd.DataFrame, subject: str) -> 
         draw("throughput", f"Training throughput of {subject}", lambda axes: _throughput(axes, scaling, launches)),
     ]
     return tuple(pictures)
+
+
+def speedup_picture(scaling: Scaling, launches: pd.DataFrame, subject: str, name: str) -> Picture:
+    """Return the picture of speedup against ranks, called `name`."""
+    title = f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}"
+    return draw(name, title, lambda axes: _speedup(axes, scaling, launches))
 
 
 def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:

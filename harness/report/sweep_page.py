@@ -13,12 +13,11 @@ from harness.analysis.split import split_frame
 from harness.errors import UserError
 from harness.files import folder_atomic
 from harness.report import captions, render
-from harness.report.page_parts import FigureBlock, relative_link, write_figures
+from harness.report.page_parts import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
 from harness.report.sweep_facts import banners, data_facts, machine_facts, workload_facts
 from harness.report.sweep_figures import learning_blocks, scaling_blocks, split_blocks
 from harness.spec.record import RunRecord
 
-PAGE = "index.html"
 LAUNCHES = "launches.csv"
 
 
@@ -50,8 +49,7 @@ def target_folder(reports: Path, sweep_folder: Path) -> Path:
     target = reports / sweep_folder.resolve().name
     if target.resolve() == sweep_folder.resolve():
         raise UserError(f"reports '{reports}' would replace the records in '{sweep_folder}': choose another folder")
-    if target.is_dir() and any(target.iterdir()) and not (target / PAGE).exists():
-        raise UserError(f"'{target}' is there and is no report: choose another folder for reports")
+    check_replaceable(target)
     return target
 
 

@@ -1,0 +1,1 @@
+"""Repeating what was published."""
