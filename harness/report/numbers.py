@@ -60,7 +60,7 @@ def ranks(value: int) -> str:
 
 def plural(value: int, noun: str) -> str:
     """Return `value` with its noun: ``1 launch``, ``3 launches``, ``2 ranks``."""
-    ending = "" if value == 1 else "es" if noun.endswith("ch") else "s"
+    ending = "" if value == 1 else "es" if noun.endswith("nch") else "s"
     return f"{value:,}{_S}{noun}{ending}"
 
 

@@ -44,7 +44,7 @@ def published(claim: Claim) -> str:
         return "chart without numbers"
     if claim.quantity == "accuracy":
         return f"accuracy {numbers.percent(claim.value)}"
-    reading = f" ± {claim.reading:g}, read off a chart" if claim.reading else ""
+    reading = f" ± {claim.reading:g}" if claim.reading else ""
     efficiency = "" if claim.efficiency is None or claim.erratum else f" ({numbers.percent(claim.efficiency)})"
     return f"{claim.value:g}{reading}{efficiency}"
 

@@ -12,13 +12,14 @@ CLAIMS_FILE = "results/published.toml"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Paper:
-    """A publication whose claims are judged."""
+    """A publication whose claims are judged. `note` says what a reader of its numbers must know."""
 
     key: str
     title: str
     authors: str
     arxiv: str
     year: int
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
