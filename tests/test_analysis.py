@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -188,6 +189,8 @@ def test_mixed_commits_and_machines_are_named() -> None:
     sentences = mixtures(runs)
     assert len(sentences) == 2 and "2 commits" in sentences[0] and "2 machines" in sentences[1]
     assert mixtures(runs[:1]) == ()
+    alone = make_run(provenance=replace(make_provenance(), reduction="none"))
+    assert mixtures([alone, make_run(make_point(2))]) == ()  # one rank reduces nothing
     assert "uncommitted" in doubts([make_run(provenance=make_provenance(dirty=True))])[0]
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 from harness.spec.record import RunRecord
 
-# What must be the same in all launches of a study, and what to call it.
-_COMMON: tuple[tuple[str, Callable[[RunRecord], object]], ...] = (
+# What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
+_COMMON: tuple[tuple[str, Callable[[RunRecord], object | None]], ...] = (
     ("commits", lambda run: run.provenance.commit[:12] or "none"),
     ("machines", lambda run: run.provenance.machine.hostname + " " + run.provenance.machine.fingerprint[:8]),
     ("harness versions", lambda run: run.provenance.harness),
     ("TensorFlow versions", lambda run: run.provenance.tensorflow),
     ("MPI libraries", lambda run: run.provenance.mpi_library),
-    ("reductions", lambda run: run.provenance.reduction),
+    ("reductions", lambda run: run.provenance.reduction if run.point.layout.ranks > 1 else None),
     ("data", lambda run: f"{run.data.kind} {run.data.sha256[:12]}"),
     ("numbers of epochs", lambda run: len(run.epochs)),
     ("threads per rank", lambda run: run.point.layout.threads),
@@ -22,7 +22,7 @@ def mixtures(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     """Return one sentence for each thing that differs between `runs` and should not."""
     sentences = []
     for name, value in _COMMON:
-        found = sorted({str(value(run)) for run in runs})
+        found = sorted({str(value(run)) for run in runs if value(run) is not None})
         if len(found) > 1:
             sentences.append(f"The launches mix {len(found)} {name} ({', '.join(found)}): compare them with care.")
     return tuple(sentences)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.errors import RunError
+from harness.spec.presets import PRESETS
 
 if TYPE_CHECKING:
     from harness.report.paper_page import Repeated
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="paper")
-@click.option("--preset", default="default", show_default=True, help="Training settings: default, paper-2016-03, ...")
+@click.option("--preset", default="default", show_default=True, help=f"Training settings: {', '.join(PRESETS)}.")
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Launches; 6 give intervals.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
 @click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")

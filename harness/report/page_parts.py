@@ -68,9 +68,9 @@ def relative_link(target: Path, page: Path) -> str:
     return quote(Path(os.path.relpath(target.resolve(), page.resolve())).as_posix())
 
 
-def distinct(values: Iterable[object]) -> str:
+def distinct(values: Iterable[object], joint: str = ", ") -> str:
     """Return the different `values` as one text, in order of first appearance."""
-    return ", ".join(dict.fromkeys(str(value) for value in values))
+    return joint.join(dict.fromkeys(str(value) for value in values))
 
 
 def facts(pairs: Sequence[tuple[str, object]]) -> tuple[Fact, ...]:

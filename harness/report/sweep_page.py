@@ -122,7 +122,10 @@ def _measured(loaded: Loaded, target: Path, staging: Path) -> dict[str, Any]:
 
 
 def _all_invalid(runs: tuple[RunRecord, ...], subject: str) -> str:
-    return f"No launch of {subject} is valid, so nothing is said about its scaling: {len(runs)} are listed with why."
+    return (
+        f"No launch of {subject} is valid, so nothing is said about its scaling: {len(runs)} are listed with why; "
+        "delete their folders to have them run again."
+    )
 
 
 def _rows(frame: pd.DataFrame) -> tuple[dict[str, Any], ...]:
