@@ -136,18 +136,24 @@ def test_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path, pub
         write_run(folder, run)
     entries = [Repeated(experiment=experiment.name, folder=None, problem="stopped") for experiment in EXPERIMENTS]
     entries[0] = Repeated(experiment="mnist-dnn", folder=folder)
+    busy = make_run(make_point(1, dataset="higgs"), invalid=("other processes kept 1.5 of 2 cores busy",))
+    write_run(tmp_path / "results" / "higgs", busy)
+    entries[-1] = Repeated(experiment="higgs-dnn", folder=tmp_path / "results" / "higgs")
     path = write_paper(entries, published, tmp_path / "reports", "default")
     page = Text(path.read_text())
     text = str(page)
     assert page.loads == [] and len(page.ids) == len(set(page.ids))
-    assert "1 of 7 experiments ran here on 1 to 2 cores. None of the paper's 9 claims can be judged" in text
+    assert (
+        "1 of 7 experiments gave valid times here on 1 to 2 cores. None of the paper's 9 claims can be judged" in text
+    )
     assert "needs 32 cores" in text and "1.60 on 2 ranks over 1 rank" in text
     drawn = {file.stem for file in path.parent.glob("*.svg")}
     stated = {"published-mnist-dnn", "published-mnist-cnn", "published-cifar10-dnn", "published-higgs-dnn"}
     assert drawn == stated | {"ours-mnist-dnn"}
     for entry in published.claims:
         assert entry.text in text
-    assert text.count("None are invented here") == 3 and text.count("Nothing: stopped.") == 6
+    assert text.count("None are invented here") == 3 and text.count("Nothing: stopped.") == 5
+    assert "none of its 1 launch is valid: other processes kept 1.5 of 2 cores busy" in text
 
 
 def test_rank_counts_reach_all_cores_and_the_papers_counts(published: Published) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 from harness.analysis.claims import JUDGED, NEEDS_CORES, Judgement, judge
 from harness.analysis.frames import launch_frame
 from harness.analysis.learning import final_frame
-from harness.analysis.load import load_sweep
+from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
 from harness.files import folder_atomic
 from harness.report import captions, numbers, render
@@ -106,8 +106,9 @@ def write_paper(repeated: Sequence[Repeated], published: Published, reports: Pat
 def _experiment(entry: Repeated, published: Published, target: Path) -> Experiment:
     claims = published.of(PAPER, entry.experiment)
     subject = entry.experiment.upper()
-    measured = _measure(entry.folder) if entry.folder else None
-    problem = entry.problem or ("" if measured else "no launch of it is valid")
+    loaded = load_sweep(entry.folder) if entry.folder else None
+    measured = _measure(loaded) if loaded else None
+    problem = entry.problem or ("" if measured else _why_nothing(loaded))
     report = target.parent / entry.folder.resolve().name / PAGE if entry.folder else None
     return Experiment(
         name=entry.experiment,
@@ -121,8 +122,15 @@ def _experiment(entry: Repeated, published: Published, target: Path) -> Experime
     )
 
 
-def _measure(folder: Path) -> Measured | None:
-    loaded = load_sweep(folder)
+def _why_nothing(loaded: Loaded | None) -> str:
+    reasons = [reason for run in loaded.runs for reason in run.invalid] if loaded else []
+    if not reasons:
+        return "no launch of it finished"
+    assert loaded is not None
+    return f"none of its {numbers.plural(len(loaded.runs), 'launch')} is valid: {reasons[0]}"
+
+
+def _measure(loaded: Loaded) -> Measured | None:
     if not loaded.valid:
         return None
     launches = launch_frame(loaded.runs)
@@ -179,7 +187,7 @@ def _headline(experiments: Sequence[Experiment], judgements: Sequence[Judgement]
     waiting = [judgement.cores for judgement in judgements if judgement.verdict == NEEDS_CORES]
     cores = [point.ranks for e in ran if e.measured for point in e.measured.scaling.points]
     where = f" on {numbers.span(min(cores), max(cores))} cores" if cores else ""
-    text = f"{len(ran)} of {len(experiments)} experiments ran here{where}. "
+    text = f"{len(ran)} of {len(experiments)} experiments gave valid times here{where}. "
     text += f"{judged or 'None'} of the paper's {len(judgements)} claims can be judged on its own base"
     if waiting:
         text += f"; {len(waiting)} need {numbers.span(min(waiting), max(waiting))} cores"

@@ -57,7 +57,7 @@ def verdict(judgement: Judgement) -> str:
     if judgement.verdict == verdicts.NEEDS_CORES:
         return f"needs {judgement.cores} {claim.units}"
     if judgement.verdict == verdicts.NOT_RUN:
-        return "not run here"
+        return "no valid run here"
     if judgement.verdict == verdicts.NEEDS_DATA:
         return "needs the real data"
     if judgement.verdict == verdicts.OTHER_WORK:
