@@ -55,14 +55,15 @@ paper: $(STAMP) ## Repeat the paper's seven experiments at the core counts this 
 	@$(HARNESS) paper$(call option,DATA_DIR,data-dir)$(call option,REPEATS,repeats)$(FOLDERS)
 
 bench: $(STAMP) ## Measure the harness against its alternatives, side by side.
-	@$(HARNESS) bench$(call option,DATA_DIR,data-dir)
+	@$(HARNESS) bench$(call option,WORKLOADS,workloads)$(call option,ROUNDS,rounds)$(call option,ROWS,rows)$(call \
+		switch,QUICK,quick)$(call switch,FORCE,force)$(call option,REPORTS,reports)
 
 data: $(STAMP) ## Originals of DATASET=: ACTION=list|fetch|verify|prepare|info.
 	@$(HARNESS) data $(if $(value ACTION),$(call quote,ACTION),list)$(call option,DATA_DIR,data-dir)$(if $(value \
 		DATASET), -- $(call quote,DATASET))
 
 doctor: $(STAMP) ## Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use.
-	@$(HARNESS) doctor
+	@$(HARNESS) doctor$(call option,DATA_DIR,data-dir)
 
 test: $(STAMP) ## Run the tests, or TESTS=tests/test_sweep_plan.py.
 	@$(BIN)/python -m pytest$(if $(value TESTS), $(call quote,TESTS))
@@ -91,4 +92,5 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m harness.comm.native.build
 	@touch $(STAMP)

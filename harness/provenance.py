@@ -14,6 +14,7 @@ from harness.spec.record import Machine
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
 _PREFIXES = (
     "CUDA_VISIBLE_",
+    "HARNESS_REDUCTION",
     "KMP_",
     "MKL_",
     "MPI4PY_",

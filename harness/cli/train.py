@@ -49,7 +49,7 @@ def command(point_file: Path | None, record: Path | None, **options: Any) -> Non
 def _train(
     world: "World", point: Point, data_dir: Path | None, record: Path | None, begin: float, load_before: float
 ) -> None:
-    from harness.train.quiet import quiet_stderr
+    from harness.quiet import quiet_stderr
 
     if not point.layout.gpus_per_rank:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # TensorFlow then does not look for a driver, nor takes a GPU
@@ -69,6 +69,8 @@ def _train(
         run, steps = collected
         for reason in run.invalid:
             click.echo(f"times are not valid: {reason}")
+        for note in run.notes:
+            click.echo(note)
         if record:
             write_run(record, run, steps)
         click.echo(f"replicas identical: {'yes' if run.weights.identical else 'no'} (sha256 {run.weights.sha256[:16]})")

@@ -23,13 +23,16 @@ class BridgeReduction:
 
     name = "numpy_function bridge"
 
-    def __init__(self, comm: "MPI.Intracomm") -> None:
+    def __init__(self, comm: "MPI.Intracomm", note: str = "") -> None:
+        self.note = note
         self._comm = comm
         self._calls = CallLog()
 
-    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the element-wise sums over all ranks; all tensors of one dtype, shapes known."""
+    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0) -> list[tf.Tensor]:
+        """Return the element-wise sums over all ranks of scale * tensor; one dtype, shapes known."""
         packed = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+        if scale != 1.0:
+            packed *= scale
         total = tf.numpy_function(self._allreduce, [packed], packed.dtype)
         total.set_shape(packed.shape)
         parts = tf.split(total, [math.prod(tensor.shape) for tensor in tensors])

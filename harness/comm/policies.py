@@ -91,7 +91,7 @@ class Weights:
 
     def average(self, variables: "list[keras.Variable]") -> None:
         """Replace every variable by its mean over the ranks, weighted by training rows."""
-        means = self.reduction.sum([variable.value * self.weight for variable in variables])
+        means = self.reduction.sum([variable.value for variable in variables], scale=self.weight)
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)
 

@@ -1,30 +1,71 @@
 """Sums of tensors over all ranks, inside a TensorFlow graph."""
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from harness.errors import RunError, unknown
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from harness.comm.world import World
 
+CHOICES = ("native", "messages", "bridge")
+
 
 class Reduction(Protocol):
-    """One grouped allreduce: all tensors of a step in one call, so that no two calls can cross."""
+    """One grouped allreduce: all tensors of a step in one call, so that no two calls can cross.
+
+    `name` says what it is in the run record; `note` why it is not what was wanted, empty otherwise.
+    """
 
     name: str
+    note: str
 
-    def sum(self, tensors: "list[tf.Tensor]") -> "list[tf.Tensor]":
-        """Return the element-wise sums over all ranks; shapes and dtypes as given. For use in a graph."""
+    def sum(self, tensors: "list[tf.Tensor]", scale: float = 1.0) -> "list[tf.Tensor]":
+        """Return the element-wise sums over all ranks of scale * tensor, for use in a graph.
+
+        All tensors are of one dtype, float32 or float64, and of known shapes; `scale` is this rank's own.
+        """
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return float64 [calls, 2]: entry and exit (s, perf_counter) of every call since the last take."""
 
 
-def select(world: "World") -> Reduction:
-    """Return the reduction to use on `world`."""
+def select(world: "World", largest: int) -> Reduction:
+    """Return the reduction for calls of up to `largest` bytes on `world`.
+
+    HARNESS_REDUCTION chooses: ``native`` (default: the C++ operation, in shared memory where all ranks are on one
+    host), ``messages`` (the operation, always by MPI_Allreduce) or ``bridge`` (through Python). Where the
+    operation cannot be built on some rank, all take the bridge and its note says why.
+
+    Raises:
+        UserError: HARNESS_REDUCTION is something else.
+    """
     from harness.comm.bridge import BridgeReduction
 
-    return BridgeReduction(world.comm)
+    choice = os.environ.get("HARNESS_REDUCTION") or "native"
+    if choice not in CHOICES:
+        raise unknown("HARNESS_REDUCTION", choice, CHOICES)
+    if choice == "bridge" or world.size == 1:
+        return BridgeReduction(world.comm)
+    library, failure = _build()
+    failures = [reason for reason in world.comm.allgather(failure) if reason]
+    if library is None or failures:
+        return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failures[0]}")
+    from harness.comm.native.reduction import NativeReduction
+
+    return NativeReduction(world.comm, library, largest=largest, shared=choice == "native")
+
+
+def _build() -> tuple[Path | None, str]:
+    from harness.comm.native.build import build
+
+    try:
+        return build(), ""
+    except RunError as error:
+        return None, str(error)

@@ -57,9 +57,14 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
             identical=outcome.identical,
         ),
         invalid=misplaced or loaded,
-        notes=("ranks were not synchronised: weights differ on purpose",) if not outcome.identical else (),
+        notes=_notes(outcome),
     )
     return record, [columns for part in steps for columns in part]
+
+
+def _notes(outcome: Outcome) -> tuple[str, ...]:
+    drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
+    return tuple(note for note in (outcome.replica.reduction.note, drifted) if note)
 
 
 def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:

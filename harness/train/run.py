@@ -113,7 +113,6 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress)
 def prepare_replica(world: World, point: Point, data: RankData) -> Replica:
     """Build the model with rank 0's weights, compile the epoch and run a few steps that leave no trace."""
     workload, shards = point.workload, data.shards
-    reduction = select(world)
     tf.keras.utils.set_random_seed(workload.seed)
     model = models.build(
         workload.model,
@@ -127,6 +126,10 @@ def prepare_replica(world: World, point: Point, data: RankData) -> Replica:
     optimizer.build(model.trainable_variables)
     broadcast_weights(world, model.weights)
     weight = len(shards.own_rows(world.rank)) / shards.rows
+    reduction = select(
+        world,
+        largest=sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables),
+    )
     policy = build_policy(workload.sync, ranks=world.size, weight=weight, reduction=reduction)
     trainee = Trainee(model=model, optimizer=optimizer, loss=workload.loss, policy=policy)
     replica = Replica(

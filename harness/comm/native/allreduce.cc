@@ -1,0 +1,80 @@
+// One grouped allreduce of all tensors of a step, as a TensorFlow operation.
+//
+// A group is a communicator with its shared memory and its log of calls. It is opened from Python with a Fortran
+// handle of the communicator, so that another communicator can take its place at run time.
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "group.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace harness {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::OpInputList;
+using tensorflow::Tensor;
+
+REGISTER_OP("HarnessAllreduce")
+    .Input("values: N * T")
+    .Output("sums: N * T")
+    .Attr("N: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("group: int")
+    .Attr("scale: float = 1.0")
+    .SetIsStateful()  // never merged with another call, never folded away
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+      return absl::OkStatus();
+    })
+    .Doc("Element-wise sums over all ranks of the values, each rank's multiplied by its scale first.");
+
+template <typename T>
+class AllreduceOp : public OpKernel {
+ public:
+  explicit AllreduceOp(OpKernelConstruction* construction) : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("group", &group_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("scale", &scale_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const double entry = Now();
+    Group* group = FindGroup(group_);
+    OP_REQUIRES(context, group != nullptr, absl::InvalidArgumentError(absl::StrCat("allreduce: group ", group_, " is not open")));
+    OpInputList values;
+    OP_REQUIRES_OK(context, context->input_list("values", &values));
+    std::vector<Segment<T>> segments(values.size());
+    size_t elements = 0;
+    for (int i = 0; i < values.size(); ++i) {
+      Tensor* sum = nullptr;
+      OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({i}, i, values[i].shape(), &sum));
+      segments[i] = {values[i].flat<T>().data(), sum->flat<T>().data(), static_cast<size_t>(values[i].NumElements())};
+      elements += segments[i].count;
+    }
+    const std::string failure = group->Sum(segments, elements, static_cast<T>(scale_));
+    OP_REQUIRES(context, failure.empty(),
+                absl::InternalError(absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
+                                                 " bytes failed: ", failure)));
+    group->Log(entry, Now());
+  }
+
+ private:
+  int64_t group_;
+  float scale_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"),
+                        AllreduceOp<float>);
+REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<double>("T"),
+                        AllreduceOp<double>);
+
+}  // namespace harness

@@ -1,0 +1,285 @@
+#include "group.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+// The library may be shared by hosts with different processors: the widest vectors are chosen at run time.
+#define HARNESS_VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
+#define HARNESS_PAUSE() _mm_pause()
+#else
+#define HARNESS_VECTORISED
+#define HARNESS_PAUSE() sched_yield()
+#endif
+
+namespace harness {
+namespace {
+
+constexpr size_t kLine = 64;              // bytes of a cache line
+constexpr size_t kSmall = 16 * 1024;      // bytes below which a tensor is packed with its like
+constexpr int kPhases = 2;                // arrivals are counted apart for "written" and "reduced"
+constexpr size_t kHeader = kPhases * kLine;
+constexpr int kSpins = 20000;             // pauses before the core is offered to others
+
+std::mutex groups_mutex;
+std::map<int64_t, std::unique_ptr<Group>> groups;
+
+template <typename T>
+constexpr MPI_Datatype Datatype();
+template <>
+MPI_Datatype Datatype<float>() {
+  return MPI_FLOAT;
+}
+template <>
+MPI_Datatype Datatype<double>() {
+  return MPI_DOUBLE;
+}
+
+size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+HARNESS_VECTORISED void Add(const float* a, const float* b, float* sum, size_t count) {
+  for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
+HARNESS_VECTORISED void Add(const double* a, const double* b, double* sum, size_t count) {
+  for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
+template <typename T>
+void Scale(const T* in, T* out, size_t count, T scale) {
+  if (scale == T(1)) {
+    if (in != out) std::memcpy(out, in, count * sizeof(T));
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) out[i] = in[i] * scale;
+}
+
+std::string Describe(int code) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return std::string(text, length);
+}
+
+}  // namespace
+
+double Now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec + 1e-9 * time.tv_nsec;
+}
+
+Group::Group(MPI_Comm comm, size_t bytes, bool shared) : bytes_(RoundUp(bytes, kLine)) {
+  MPI_Comm_dup(comm, &comm_);
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(comm_, &rank_);
+  MPI_Comm_size(comm_, &size_);
+  if (shared && size_ > 1) OpenSharedMemory();
+}
+
+Group::~Group() {
+  if (memory_ != nullptr) munmap(memory_, size_ * region_);
+  int ended = 0;
+  MPI_Finalized(&ended);  // groups still open when the process ends are closed after MPI itself
+  if (!ended) MPI_Comm_free(&comm_);
+}
+
+// POSIX shared memory under a name that is gone as soon as every rank has opened it. Nothing changes when there is
+// not enough of it or the ranks are on several hosts: `memory_` stays null on every rank.
+void Group::OpenSharedMemory() {
+  MPI_Comm host;
+  MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host);
+  int here = 0;
+  MPI_Comm_size(host, &here);
+  MPI_Comm_free(&host);
+  region_ = kHeader + 2 * bytes_;  // two buffers: a rank may start a call while others still read the last one
+  char name[64] = "";
+  int file = -1;
+  if (here == size_ && rank_ == 0) {
+    std::snprintf(name, sizeof name, "/harness-%ld-%p", static_cast<long>(getpid()), static_cast<void*>(this));
+    file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file >= 0 && posix_fallocate(file, 0, size_ * region_) != 0) {  // a write beyond a full /dev/shm would kill
+      close(file);
+      shm_unlink(name);
+      file = -1;
+    }
+    if (file < 0) name[0] = 0;
+  }
+  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm_);
+  if (name[0] == 0) return;
+  if (rank_ != 0) file = shm_open(name, O_RDWR, 0600);
+  void* memory = MAP_FAILED;
+  if (file >= 0) {
+    memory = mmap(nullptr, size_ * region_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+    close(file);
+  }
+  int opened = memory != MAP_FAILED, all = 0;
+  MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm_);
+  if (rank_ == 0) shm_unlink(name);
+  if (all) {
+    memory_ = static_cast<char*>(memory);
+  } else if (opened) {
+    munmap(memory, size_ * region_);
+  }
+}
+
+std::atomic<uint64_t>& Group::Arrivals(int rank, int phase) const {
+  return *reinterpret_cast<std::atomic<uint64_t>*>(memory_ + rank * region_ + phase * kLine);
+}
+
+char* Group::Buffer(int rank, uint64_t call) const { return memory_ + rank * region_ + kHeader + (call % 2) * bytes_; }
+
+void Group::Arrive(int phase) const { Arrivals(rank_, phase).store(call_, std::memory_order_release); }
+
+void Group::AwaitAll(int phase) const {
+  for (int rank = 0; rank < size_; ++rank) {
+    int spins = 0;
+    while (Arrivals(rank, phase).load(std::memory_order_acquire) < call_) {
+      if (++spins < kSpins) {
+        HARNESS_PAUSE();
+      } else {
+        sched_yield();  // more ranks than cores: let the awaited one run
+      }
+    }
+  }
+}
+
+template <typename T>
+std::string Group::Sum(const std::vector<Segment<T>>& segments, size_t elements, T scale) {
+  if (shared() && elements * sizeof(T) <= bytes_) {
+    SumInSharedMemory(segments, elements, scale);
+    return "";
+  }
+  return SumByMessages(segments, scale);
+}
+
+// Every rank writes its values where all can read them, waits for the others, and adds. Two ranks add everything
+// themselves: one wait. More ranks add one slice each and read the other slices' sums: two waits, less reading.
+// All ranks add in the order of ranks, so that all get the same bits.
+template <typename T>
+void Group::SumInSharedMemory(const std::vector<Segment<T>>& segments, size_t elements, T scale) {
+  ++call_;
+  T* own = reinterpret_cast<T*>(Buffer(rank_, call_));
+  size_t offset = 0;
+  for (const auto& segment : segments) {
+    Scale(segment.in, own + offset, segment.count, scale);
+    offset += segment.count;
+  }
+  Arrive(0);
+  AwaitAll(0);
+  if (size_ == 2) {
+    const T* first = reinterpret_cast<const T*>(Buffer(0, call_));
+    const T* second = reinterpret_cast<const T*>(Buffer(1, call_));
+    for (const auto& segment : segments) {
+      Add(first, second, segment.out, segment.count);
+      first += segment.count;
+      second += segment.count;
+    }
+    return;
+  }
+  const size_t line = kLine / sizeof(T);
+  const size_t slice = RoundUp((elements + size_ - 1) / size_, line);
+  const size_t begin = std::min(elements, rank_ * slice), end = std::min(elements, begin + slice);
+  T* total = reinterpret_cast<T*>(Buffer(0, call_));  // sums replace rank 0's values, slice by slice
+  for (int rank = 1; rank < size_; ++rank) {
+    const T* values = reinterpret_cast<const T*>(Buffer(rank, call_));
+    Add(total + begin, values + begin, total + begin, end - begin);
+  }
+  Arrive(1);
+  AwaitAll(1);
+  for (const auto& segment : segments) {
+    std::memcpy(segment.out, total, segment.count * sizeof(T));
+    total += segment.count;
+  }
+}
+
+// Large tensors are summed where they lie; small ones are packed into one message.
+template <typename T>
+std::string Group::SumByMessages(const std::vector<Segment<T>>& segments, T scale) {
+  size_t small = 0;
+  for (const auto& segment : segments) {
+    if (segment.count * sizeof(T) < kSmall) small += segment.count;
+  }
+  packed_.resize(small * sizeof(T));
+  T* next = reinterpret_cast<T*>(packed_.data());
+  for (const auto& segment : segments) {
+    const bool pack = segment.count * sizeof(T) < kSmall;
+    Scale(segment.in, pack ? next : segment.out, segment.count, scale);
+    if (pack) {
+      next += segment.count;
+      continue;
+    }
+    const int code = MPI_Allreduce(MPI_IN_PLACE, segment.out, segment.count, Datatype<T>(), MPI_SUM, comm_);
+    if (code != MPI_SUCCESS) return Describe(code);
+  }
+  if (small == 0) return "";
+  const int code = MPI_Allreduce(MPI_IN_PLACE, packed_.data(), small, Datatype<T>(), MPI_SUM, comm_);
+  if (code != MPI_SUCCESS) return Describe(code);
+  next = reinterpret_cast<T*>(packed_.data());
+  for (const auto& segment : segments) {
+    if (segment.count * sizeof(T) >= kSmall) continue;
+    std::memcpy(segment.out, next, segment.count * sizeof(T));
+    next += segment.count;
+  }
+  return "";
+}
+
+void Group::Log(double entry, double exit) {
+  times_.push_back(entry);
+  times_.push_back(exit);
+}
+
+template std::string Group::Sum<float>(const std::vector<Segment<float>>&, size_t, float);
+template std::string Group::Sum<double>(const std::vector<Segment<double>>&, size_t, double);
+
+Group* FindGroup(int64_t number) {
+  std::lock_guard<std::mutex> lock(groups_mutex);
+  const auto found = groups.find(number);
+  return found == groups.end() ? nullptr : found->second.get();
+}
+
+}  // namespace harness
+
+// What Python calls through ctypes.
+extern "C" {
+
+// Opens group `number` on the communicator with this Fortran handle; returns 1 when it adds in shared memory, else 0.
+int harness_open(int64_t number, int handle, uint64_t bytes, int shared) {
+  auto group = std::make_unique<harness::Group>(MPI_Comm_f2c(handle), bytes, shared != 0);
+  const bool in_memory = group->shared();
+  std::lock_guard<std::mutex> lock(harness::groups_mutex);
+  harness::groups[number] = std::move(group);
+  return in_memory;
+}
+
+void harness_close(int64_t number) {
+  std::lock_guard<std::mutex> lock(harness::groups_mutex);
+  harness::groups.erase(number);
+}
+
+// Number of calls logged since they were last taken.
+uint64_t harness_calls(int64_t number) {
+  harness::Group* group = harness::FindGroup(number);
+  return group ? group->times().size() / 2 : 0;
+}
+
+// Copies entry and exit of every logged call to `times` (2 per call) and starts anew.
+void harness_take(int64_t number, double* times) {
+  harness::Group* group = harness::FindGroup(number);
+  if (!group) return;
+  std::copy(group->times().begin(), group->times().end(), times);
+  group->times().clear();
+}
+
+}  // extern "C"

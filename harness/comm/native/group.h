@@ -1,0 +1,69 @@
+// A communicator, the memory its ranks share on one host, and the times of its calls.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace harness {
+
+// Seconds on the clock of Python's time.perf_counter (CLOCK_MONOTONIC), one for all processes of a host.
+double Now();
+
+// One tensor of a grouped call; `in` and `out` may be the same memory.
+template <typename T>
+struct Segment {
+  const T* in;
+  T* out;
+  size_t count;
+};
+
+class Group {
+ public:
+  // Opens a group on a duplicate of `comm` whose calls move at most `bytes`; with `shared`, ranks that are all on
+  // one host add up in memory they share instead of exchanging messages, when there is enough of it.
+  Group(MPI_Comm comm, size_t bytes, bool shared);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return rank_; }
+  bool shared() const { return memory_ != nullptr; }
+
+  // Writes the sums over all ranks of scale * in to out; returns an empty string, or what went wrong.
+  template <typename T>
+  std::string Sum(const std::vector<Segment<T>>& segments, size_t elements, T scale);
+
+  void Log(double entry, double exit);
+  std::vector<double>& times() { return times_; }
+
+ private:
+  template <typename T>
+  std::string SumByMessages(const std::vector<Segment<T>>& segments, T scale);
+  template <typename T>
+  void SumInSharedMemory(const std::vector<Segment<T>>& segments, size_t elements, T scale);
+  void OpenSharedMemory();
+  std::atomic<uint64_t>& Arrivals(int rank, int phase) const;
+  char* Buffer(int rank, uint64_t call) const;
+  void Arrive(int phase) const;
+  void AwaitAll(int phase) const;
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  size_t bytes_ = 0;
+  uint64_t call_ = 0;
+  size_t region_ = 0;        // bytes of one rank's part of the shared memory
+  char* memory_ = nullptr;   // all ranks' regions, in the order of ranks
+  std::vector<char> packed_;
+  std::vector<double> times_;  // entry, exit, entry, exit ...
+};
+
+// Returns the open group with this number, or null.
+Group* FindGroup(int64_t number);
+
+}  // namespace harness

@@ -1,0 +1,42 @@
+"""The reduction as a native TensorFlow operation."""
+
+import ctypes
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_GROUPS = itertools.count()
+
+
+class NativeReduction:
+    """One grouped allreduce inside the graph: in shared memory when all ranks are on one host, else by MPI.
+
+    `largest` is the bytes of the largest call to be made; larger ones go by MPI.
+    """
+
+    def __init__(self, comm: "MPI.Intracomm", library: Path, *, largest: int, shared: bool = True) -> None:
+        self._operation: Any = tf.load_op_library(str(library))
+        self._library = ctypes.CDLL(str(library))
+        self._library.harness_calls.restype = ctypes.c_uint64
+        self._group = next(_GROUPS)
+        self._number = ctypes.c_int64(self._group)
+        in_memory = self._library.harness_open(self._number, comm.py2f(), ctypes.c_uint64(largest), int(shared))
+        self.note = ""
+        self.name = f"native operation, {'shared memory' if in_memory else 'MPI_Allreduce'}"
+
+    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0) -> list[tf.Tensor]:
+        """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""
+        return list(self._operation.harness_allreduce(values=tensors, group=self._group, scale=scale))
+
+    def take_calls(self) -> npt.NDArray[np.float64]:
+        """Return entry and exit (s, perf_counter) of every call since the last take."""
+        times = np.empty((self._library.harness_calls(self._number), 2))
+        self._library.harness_take(self._number, times.ctypes.data_as(ctypes.POINTER(ctypes.c_double)))
+        return times
