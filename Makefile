@@ -49,10 +49,11 @@ status: $(STAMP) ## Tell how far a sweep is: SWEEP=name, or all of them.
 	@$(HARNESS) status$(call option,RESULTS,results)$(if $(value SWEEP), -- $(call quote,SWEEP))
 
 report: $(STAMP) ## Draw the report of SWEEP=results/name again from its records.
-	@$(HARNESS) report$(call option,REPORTS,reports)$(if $(value SWEEP), -- $(call quote,SWEEP))
+	@$(HARNESS) report$(FOLDERS)$(if $(value SWEEP), -- $(call quote,SWEEP))
 
 paper: $(STAMP) ## Repeat the paper's seven experiments at the core counts this machine has.
-	@$(HARNESS) paper$(call option,DATA_DIR,data-dir)$(call option,REPEATS,repeats)$(FOLDERS)
+	@$(HARNESS) paper$(call option,DATA_DIR,data-dir)$(call option,PRESET,preset)$(call option,NODES,nodes)$(call \
+		option,REPEATS,repeats)$(call option,EPOCHS,epochs)$(call option,SAMPLES,samples)$(FOLDERS)
 
 bench: $(STAMP) ## Measure the harness against its alternatives, side by side.
 	@$(HARNESS) bench$(call option,WORKLOADS,workloads)$(call option,ROUNDS,rounds)$(call option,ROWS,rows)$(call \

@@ -7,6 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from harness.comm.native.build import build
+from harness.errors import RunError
 from harness.spec.codec import read_run
 from harness.spec.record import RunRecord
 from tests.mpi.launch import result, run_ranks
@@ -41,10 +43,35 @@ def test_losses_do_not_depend_on_the_ranks(workload, ranks):
     assert sum(alone[-10:]) < sum(alone[:10]), "the loss does not fall"
 
 
-def train(folder: Path, ranks: int, *options: object) -> RunRecord:
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
+    """Native (shared memory), messages (MPI_Allreduce) and bridge; on two ranks bit for bit after 100 steps."""
+    found = result(ranks, "reductions.py")
+    assert "shared memory" in found["native"]["name"]
+    assert "MPI_Allreduce" in found["messages"]["name"]
+    assert "bridge" in found["bridge"]["name"]
+    for choice, outcome in found.items():
+        assert outcome["error"] < 1e-5, choice
+        assert (outcome["note"], outcome["calls"], outcome["ordered"]) == ("", 9, True), choice
+    if ranks == 2:
+        assert len({found[choice]["sha256"] for choice in ("native", "messages", "bridge")}) == 1
+
+
+def test_without_a_compiler_the_bridge_is_used_and_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.comm.native.build._FLAGS", ("-no-such-flag",))
+    with pytest.raises(RunError, match="native operation does not compile"):
+        build()
+    record = train(tmp_path, 2, "--dataset", "adult", "--samples", 640, "--epochs", 1, OMPI_CXX="no-such-compiler")
+    assert record.provenance.reduction == "numpy_function bridge"
+    assert "bridge is in use" in record.notes[0]
+
+
+def train(folder: Path, ranks: int, *options: object, **environment: str) -> RunRecord:
     """Train on `ranks` ranks through the command line and return the record."""
     record = folder / f"run-{ranks}-{abs(hash(options))}"
-    finished = run_ranks(ranks, "-m", "harness", "train", "--data-kind", "synthetic", "--record", record, *options)
+    finished = run_ranks(
+        ranks, "-m", "harness", "train", "--data-kind", "synthetic", "--record", record, *options, **environment
+    )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return read_run(record)
 

@@ -39,4 +39,4 @@ def _print(status: "Status", folder: Path) -> None:
     for skipped in status.skipped:
         click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
     if status.count("invalid") and not status.active:
-        click.echo(f"  to measure an invalid launch again, delete its folder in {folder} and run the sweep again")
+        click.echo("  the same sweep command measures invalid launches again")

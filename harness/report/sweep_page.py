@@ -124,7 +124,7 @@ def _measured(loaded: Loaded, target: Path, staging: Path) -> dict[str, Any]:
 def _all_invalid(runs: tuple[RunRecord, ...], subject: str) -> str:
     return (
         f"No launch of {subject} is valid, so nothing is said about its scaling: {len(runs)} are listed with why; "
-        "delete their folders to have them run again."
+        "the same command runs them again."
     )
 
 

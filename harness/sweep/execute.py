@@ -1,19 +1,17 @@
 """Run a sweep: launch what is missing, settle what has ended, keep what is finished whatever happens."""
 
-import contextlib
 import shlex
-import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
 from harness.datasets import locate, prepare
 from harness.errors import RunError, UserError
+from harness.interrupts import interruptible
 from harness.spec.layout import Layout
 from harness.spec.point import Point
 from harness.spec.study import Skipped
@@ -68,7 +66,7 @@ def run_sweep(sweep: Sweep, *, data_dir: Path | None, results: Path, console: Co
     scheduler = open_scheduler("local", oversubscribe=sweep.oversubscribe)
     layouts = _runnable(sweep, scheduler)
     folder = results / sweep.name
-    with locked(folder), _interruptible():
+    with locked(folder), interruptible():
         _end_leftovers(scheduler, folder)
         plan = _plan(sweep, layouts, results)
         _tell(plan, console)
@@ -137,6 +135,7 @@ class _Launches:
     def _submit(self) -> None:
         while self._waiting and len(self._running) < self._scheduler.at_once:
             point = self._waiting.pop(0)
+            study.set_aside(self._folder, point)
             job = write_job(point, self._scheduler, folder=self._folder, data_dir=self._data_dir)
             self._shown.started(point)
             name = self._scheduler.submit(job)
@@ -183,6 +182,8 @@ def _tell(plan: Plan, console: Console) -> None:
     for point in plan.missing:
         if point.folder in plan.known.damaged:
             say(console, f"runs again: {plan.known.damaged[point.folder]}")
+        elif point.folder in plan.known.records:
+            say(console, f"runs again: {point.folder}: {plan.known.records[point.folder].invalid[0]}")
 
 
 def _prepare(points: Sequence[Point], data_dir: Path | None, console: Console) -> None:
@@ -202,20 +203,3 @@ def _end_leftovers(scheduler: Scheduler, folder: Path) -> None:
     for running in study.read_running(folder):
         scheduler.cancel(running.job)
     study.write_running(folder, ())
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP (a closed terminal) end the sweep as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    # A signal that is ignored stays ignored: nohup means it.
-    wanted = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in wanted}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -16,6 +16,7 @@ from harness.spec.study import FAILURES, STUDY_FILE, Failure, Skipped, Study
 from harness.spec.sweep import Sweep
 
 RUNNING_FILE = "running.json"
+REPLACED = "replaced"  # results/<sweep>/replaced/: records whose times were not valid, after their points ran again
 
 T = TypeVar("T")
 
@@ -38,8 +39,15 @@ class Survey:
     damaged: dict[str, str]
 
     def missing(self, points: Iterable[Point]) -> tuple[Point, ...]:
-        """Return the points without a valid record, in the order given."""
-        return tuple(point for point in points if point.folder not in self.records)
+        """Return the points without a record whose times are valid, in the order given.
+
+        A point that was asked to oversubscribe is never valid for timing, and not missing for that.
+        """
+        return tuple(point for point in points if not self._counts(point))
+
+    def _counts(self, point: Point) -> bool:
+        record = self.records.get(point.folder)
+        return record is not None and (not record.invalid or point.oversubscribe)
 
     def durations(self) -> dict[Layout, list[float]]:
         """Return the seconds that finished launches took, by layout."""
@@ -76,6 +84,15 @@ def check_record(folder: Path, point: Point) -> RunRecord | str:
     if record.point.key != point.key:
         return f"'{folder / point.folder}' holds the record of another point: delete it and run again"
     return record
+
+
+def set_aside(folder: Path, point: Point) -> None:
+    """Move a record of `point` whose times are not valid out of the way of the launch that replaces it."""
+    old = folder / point.folder
+    if isinstance(check_record(folder, point), RunRecord):
+        moved = folder / REPLACED / f"{point.folder}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        moved.parent.mkdir(exist_ok=True)
+        old.rename(moved)
 
 
 def write_study(folder: Path, sweep: Sweep, skipped: tuple[Skipped, ...]) -> None:

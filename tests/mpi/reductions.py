@@ -1,0 +1,52 @@
+"""Rank program: sums of random tensors by every reduction, and the weights after 100 steps; rank 0 prints both."""
+
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from harness.comm.reduction import CHOICES, select
+from harness.comm.replicas import verify_replicas
+from harness.comm.world import start
+from harness.spec.layout import Layout
+from harness.spec.point import Point
+from harness.spec.presets import resolve
+from harness.train.load import load
+from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
+
+# Small ones that are packed, large ones that are not, none at all, and all of several cache lines but a bit.
+SHAPES = ([3], [1], [200, 100], [0], [70_001], [5, 5, 1, 32])
+TOO_LARGE = 1000  # bytes of shared memory that no call fits into: the operation must fall back on messages
+
+world = start()
+configure_tensorflow(1)
+found: dict[str, dict[str, object]] = {}
+for choice in (*CHOICES, "too large"):
+    os.environ["HARNESS_REDUCTION"] = choice if choice in CHOICES else "native"
+    reduction = select(world, largest=TOO_LARGE if choice == "too large" else 4 * 2**20)
+    errors = []
+    for dtype, scale in ((np.float32, 1.0), (np.float64, 1.0), (np.float32, 0.25)):
+        for _ in range(3):  # buffers are used in turns
+            values = [np.random.default_rng(world.rank).normal(size=shape).astype(dtype) for shape in SHAPES]
+            totals = tf.function(reduction.sum)([tf.constant(value) for value in values], scale)
+            for value, total in zip(values, totals, strict=True):
+                expected = sum(world.comm.allgather(value.astype(np.float64))) * scale
+                errors.append(float(np.abs(total.numpy() - expected).max(initial=0.0)))
+    calls = reduction.take_calls()
+    found[choice] = {
+        "name": reduction.name,
+        "note": reduction.note,
+        "error": max(errors),
+        "calls": len(calls),
+        "ordered": bool((np.diff(calls.ravel()) > 0).all()),
+    }
+for choice in CHOICES:
+    os.environ["HARNESS_REDUCTION"] = choice
+    workload = resolve(dataset="adult", model="dnn", batch_per_rank=16, samples=1600 * world.size, data="synthetic")
+    point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
+    replica = prepare_replica(world, point, load(world, point, None))
+    train_epoch(replica, 0)
+    found[choice]["sha256"] = verify_replicas(world, replica.trainee.model.weights)
+if world.rank == 0:
+    print("RESULT " + json.dumps(found))

@@ -1,0 +1,162 @@
+"""The vocabulary: counts, sync policies, presets, points and records survive the way to JSON and back."""
+
+import dataclasses
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import UserError
+from harness.spec.codec import decode, encode, read_run
+from harness.spec.layout import Layout
+from harness.spec.point import Point
+from harness.spec.presets import PRESETS, resolve
+from harness.spec.ranges import parse_counts
+from harness.spec.record import RunRecord
+from harness.spec.sweep import Sweep
+from harness.spec.sync import SyncSpec
+from tests.factories import make_launch
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("1..8", range(1, 9)),
+        ("1..64*2", [1, 2, 4, 8, 16, 32, 64]),
+        ("4,1,2,2", [1, 2, 4]),
+        ("3", [3]),
+        ("1..3,8", [1, 2, 3, 8]),
+    ],
+)
+def test_counts_are_parsed(text, counts):
+    assert parse_counts("NODES", text) == tuple(counts)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("8..1", "runs backwards: write 1..8"),
+        ("0", "below 1"),
+        ("", "not a list of counts"),
+        ("1..8*1", "never grows"),
+        ("-2", "not a list"),
+        ("1..9999999999", "above 1,000,000"),
+        ("²", "not a list"),
+    ],
+)
+def test_counts_that_make_no_sense_are_one_sentence(text, message):
+    with pytest.raises(UserError, match="^" + re.escape(f"NODES={text} ") + f".*{message}"):
+        parse_counts("NODES", text)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_counts_or_a_user_error(text):
+    try:
+        counts = parse_counts("NODES", text)
+    except UserError:
+        return
+    assert counts == tuple(sorted(set(counts)))
+    assert counts[0] >= 1
+
+
+@pytest.mark.parametrize("text", ["gradients", "weights:1", "weights:100", "weights:epoch", "none"])
+def test_sync_policies_are_written_as_they_are_read(text):
+    assert str(SyncSpec.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["weights", "weights:0", "weights:-1", "gradient", "weights:²", ""])
+def test_other_sync_policies_are_refused(text):
+    with pytest.raises(UserError, match="is no sync policy"):
+        SyncSpec.parse(text)
+
+
+def test_presets_are_the_groups_published_settings():
+    march = resolve(dataset="mnist", model="dnn", preset="paper-2016-03")
+    assert (march.optimizer, march.learning_rate, march.loss) == ("adagrad", 0.01, "squared-error")
+    assert (march.batch_per_rank, march.sync, march.epochs, march.drop_remainder) == (10, "weights:epoch", 30, True)
+    april = resolve(dataset="mnist", model="dnn", preset="paper-2016-04")
+    assert (april.optimizer, april.loss, april.sync) == ("sgd", "cross-entropy", "weights:epoch")
+    matex = resolve(dataset="mnist", model="dnn", preset="matex-2016-12")
+    assert (matex.optimizer, matex.learning_rate, matex.batch_per_rank, matex.sync) == ("sgd", 0.1, 128, "gradients")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_setting_of_a_preset_can_be_overridden(preset):
+    workload = resolve(dataset="mnist", model="dnn", preset=preset, global_batch=96, epochs=7, optimizer="momentum")
+    assert (workload.global_batch, workload.batch_per_rank) == (96, None)
+    assert (workload.epochs, workload.optimizer) == (7, "momentum")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"learning_rate": -1.0}, "learning rate -1.0 must be a positive number"),
+        ({"learning_rate": float("nan")}, "learning rate nan"),
+        ({"optimizer": "adm"}, "did you mean 'adam'"),
+        ({"epochs": 0}, "epochs 0 is too small"),
+        ({"seed": -1}, "seed -1 is out of range"),
+        ({"batch_per_rank": 8, "global_batch": 8}, "exactly one"),
+    ],
+)
+def test_settings_out_of_range_are_one_sentence(setting, message):
+    with pytest.raises(UserError, match=message):
+        resolve(dataset="mnist", model="dnn", **setting)
+
+
+def sweep(**changes):
+    workload = resolve(dataset="mnist", model="dnn")
+    return dataclasses.replace(Sweep(workload=workload, layouts=(Layout(nodes=1), Layout(nodes=2))), **changes)
+
+
+def test_a_sweep_keeps_its_folder_when_layouts_and_repeats_are_added():
+    more = sweep(layouts=(Layout(nodes=4),), repeats=9)
+    assert more.name == sweep().name
+    assert sweep(workload=resolve(dataset="mnist", model="dnn", seed=1)).name != sweep().name
+    assert sweep(data_id="other data").name != sweep().name
+
+
+def test_points_have_keys_of_their_own_that_do_not_change():
+    points = sweep().points()
+    assert len({point.key for point in points}) == len(points) == 6
+    assert [point.key for point in sweep().points()] == [point.key for point in points]
+
+
+def test_weak_scaling_gives_rows_in_proportion_to_the_ranks():
+    weak = sweep(scaling="weak", workload=resolve(dataset="mnist", model="dnn", samples=1000), repeats=1)
+    assert [point.workload.samples for point in weak.points()] == [1000, 2000]
+    with pytest.raises(UserError, match="needs SAMPLES="):
+        sweep(scaling="weak")
+
+
+@pytest.mark.parametrize("shares", [(1,), (1, 0), (1, 1, 1)])
+def test_shares_must_match_the_ranks(shares):
+    with pytest.raises(UserError, match="part"):
+        Layout(nodes=2, shares=shares)
+
+
+def test_records_survive_json(tmp_path):
+    record = make_launch(2, 0, 1.5)
+    assert decode(encode(record), RunRecord, tmp_path) == record
+    point = sweep().points()[0]
+    assert decode(encode(point), Point, tmp_path) == point
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -20])
+def test_a_record_cut_in_half_is_one_sentence(tmp_path, cut):
+    (tmp_path / "run.json").write_bytes(encode(make_launch(2, 0, 1.5))[:cut])
+    with pytest.raises(UserError, match="cut or damaged"):
+        read_run(tmp_path)
+
+
+def test_a_record_of_another_schema_is_refused(tmp_path):
+    (tmp_path / "run.json").write_bytes(encode(dataclasses.replace(make_launch(2, 0, 1.5), schema=99)))
+    with pytest.raises(UserError, match="schema 99"):
+        read_run(tmp_path)
+
+
+def test_a_record_with_a_wrong_type_names_the_field(tmp_path):
+    content = encode(make_launch(2, 0, 1.5)).replace(b'"steps_per_epoch": ', b'"steps_per_epoch": "many", "x": ')
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"\$\.steps_per_epoch"):
+        read_run(tmp_path)
