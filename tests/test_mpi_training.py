@@ -151,7 +151,7 @@ def test_a_replica_that_drifts_is_named():
         "--data-kind", "synthetic", "--model", "tests.mpi.faulty:drifts",
     )  # fmt: skip
     assert finished.returncode == 1
-    assert "replicas differ: variable 'drift/offset' of rank 1 is not that of rank 0" in finished.stderr
+    assert "replicas differ: variable 'sequential/drift/offset' of rank 1 is not that of rank 0" in finished.stderr
 
 
 def test_bad_input_is_told_once_with_exit_code_two():

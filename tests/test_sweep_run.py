@@ -210,11 +210,23 @@ def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None
     lab.run(sweep)
 
 
+def _heed_signals() -> None:
+    """Undo what nohup or a background shell has told the tests to ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
+
+
 @contextlib.contextmanager
 def hanging(lab: Lab, behaviour: str) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """Yield a sweep in a process of its own whose launch on 2 ranks waits, and one rank of that launch."""
     lab.behave(r2=behaviour)
-    sweep = subprocess.Popen(lab.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    sweep = subprocess.Popen(
+        lab.command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_signals,
+    )
     number = lab.folder / "rank.pid"
     try:
         wait_for(number.exists, "the launch to hang")

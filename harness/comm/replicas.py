@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def broadcast_weights(world: "World", variables: "list[keras.Variable]") -> None:
     """Set every variable on every rank to rank 0's value."""
     for variable in variables:
-        value = np.ascontiguousarray(variable.numpy())
+        value = np.array(variable.numpy(), order="C")  # of the same shape, also for a scalar
         world.comm.Bcast(value, root=0)
         if world.rank:
             variable.assign(value)
