@@ -19,7 +19,7 @@ HARNESS = $(if $(value MPI),HARNESS_MPI=$(call quote,MPI) )$(BIN)/harness
 TRAINING = $(call option,PRESET,preset)$(call option,EPOCHS,epochs)$(call option,SAMPLES,samples)$(call \
 	option,BATCH_PER_RANK,batch-per-rank)$(call option,GLOBAL_BATCH,global-batch)$(call \
 	option,SYNC,sync)$(call option,OPTIMIZER,optimizer)$(call option,LEARNING_RATE,learning-rate)$(call \
-	option,SCHEDULE,schedule)$(call option,LOSS,loss)$(call option,INIT,init)$(call option,SEED,seed)$(call \
+	option,SCHEDULE,schedule)$(call option,LOSS,loss)$(call option,INIT,init)$(call option,AUGMENT,augment)$(call option,SEED,seed)$(call \
 	option,DISTRIBUTION,distribution)
 WORKLOAD = $(call option,DATASET,dataset)$(call option,DATA,data)$(call option,DATA_KIND,data-kind)$(call \
 	option,DATA_DIR,data-dir)$(call option,MODEL,model)$(TRAINING)
@@ -38,7 +38,7 @@ help: ## Show this list.
 	@echo
 	@echo 'What:   DATASET= or DATA=file, DATA_DIR= DATA_KIND=auto|real|synthetic MODEL=dnn|cnn|package.module:function'
 	@echo 'How:    PRESET= EPOCHS= SAMPLES= BATCH_PER_RANK= GLOBAL_BATCH= OPTIMIZER= LEARNING_RATE= SEED='
-	@echo '        SYNC=gradients|weights:K|weights:epoch SCHEDULE= LOSS= INIT= DISTRIBUTION='
+	@echo '        SYNC=gradients|weights:K|weights:epoch SCHEDULE= LOSS= INIT= AUGMENT= DISTRIBUTION='
 	@echo 'Where:  NODES=1..8|1..64*2|1,2,4 RANKS_PER_NODE= THREADS= REPEATS= SCALING=strong|weak SHARES=2:1:1'
 	@echo '        OVERSUBSCRIBE=1 DRY_RUN=1 MPI=system RESULTS=folder REPORTS=folder PYTHON=python3.11'
 

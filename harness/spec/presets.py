@@ -38,7 +38,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 # The best settings found for each workload; every other one trains with `_OTHER`.
 _OTHER: Mapping[str, Any] = {"optimizer": "adam", "learning_rate": 1e-3, "schedule": "cosine", "epochs": 5}
-_BEST: Mapping[str, Mapping[str, Any]] = {"higgs-dnn": {**_OTHER, "learning_rate": 1e-2}}
+_BEST: Mapping[str, Mapping[str, Any]] = {
+    "higgs-dnn": {**_OTHER, "learning_rate": 1e-2},
+    "cifar10-dnn": {**_OTHER, "augment": "flip"},
+    "cifar10-cnn": {**_OTHER, "augment": "flip"},
+}
 
 
 def resolve(*, dataset: str, model: str, preset: str = "default", **overrides: Any) -> Workload:

@@ -10,6 +10,7 @@ OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")
 LOSSES = ("cross-entropy", "squared-error")
 SCHEDULES = ("constant", "cosine")
 INITIALISERS = ("glorot", "fan-in")
+AUGMENTATIONS = ("none", "flip")
 DISTRIBUTIONS = ("parallel", "scatter")
 DATA_KINDS = ("auto", "real", "synthetic")
 
@@ -22,7 +23,8 @@ class Workload:
     `global_batch` (rows per step over all ranks) is set. `samples` is the number of training rows over all
     ranks, None for all there are. `init`: ``glorot`` is Keras's default, ``fan-in`` is N(0, 1/fan_in) as in
     the paper groups' March 2016 script. `distribution`: ``parallel`` (each rank reads its own rows) or
-    ``scatter`` (rank 0 reads and sends point to point, paper A section 4).
+    ``scatter`` (rank 0 reads and sends point to point, paper A section 4). `augment`: ``flip`` mirrors every
+    second training image at random.
 
     Raises:
         UserError: a field is out of its range, naming it.
@@ -36,6 +38,7 @@ class Workload:
     learning_rate: float = 0.1
     schedule: str = "constant"
     init: str = "glorot"
+    augment: str = "none"
     batch_per_rank: int | None = None
     global_batch: int | None = None
     drop_remainder: bool = False
@@ -53,6 +56,7 @@ class Workload:
             ("loss", LOSSES),
             ("schedule", SCHEDULES),
             ("init", INITIALISERS),
+            ("augment", AUGMENTATIONS),
             ("distribution", DISTRIBUTIONS),
             ("data", DATA_KINDS),
         ):

@@ -8,40 +8,54 @@ import keras
 import tensorflow as tf
 
 from harness.comm.policies import SyncPolicy
+from harness.train.augment import flip
 from harness.train.load import RankData
 from harness.train.loss import prepare_input, row_losses
 
-Epoch = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+Epoch = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainee:
-    """What one rank trains: the replica, its optimizer, the loss and the policy that keeps it in step."""
+    """What one rank trains: the replica, its optimizer, the loss and the policy that keeps it in step.
+
+    `mirror` has every second image flipped at random (`harness.train.augment`).
+    """
 
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
     loss: str
     policy: SyncPolicy
+    mirror: bool
 
 
 def compile_epoch(trainee: Trainee, data: RankData, *, rank: int, drop_remainder: bool) -> Epoch:
     """Return a function that trains one epoch on the rank's rows, which it keeps resident on the device.
 
-    The function takes the order of an epoch (`Shards.order`: int32 [steps, batch] and int32 [partial]) and
-    returns float32 [steps + 1 if there is a partial batch]: the rank's summed row losses of every step.
+    The function takes the order of an epoch (`Shards.order`: int32 [steps, batch] and int32 [partial]) and its
+    `flip_salt` (uint32), and returns float32 [steps + 1 if there is a partial batch]: the rank's summed row
+    losses of every step.
     """
     x, y = tf.constant(data.train_x), tf.constant(data.train_y)
     batch = len(data.shards.lanes(rank))
+    first = data.shards.own_rows(rank).start
     partial_rows = 0 if drop_remainder else data.shards.remainder
 
-    def step(rows: tf.Tensor, local_rows: int, global_rows: int) -> tf.Tensor:
-        inputs = prepare_input(tf.gather(x, rows), data.shift, data.factor)
+    def step(rows: tf.Tensor, salt: tf.Tensor, local_rows: int, global_rows: int) -> tf.Tensor:
+        values = tf.gather(x, rows)
+        if trainee.mirror:
+            values = flip(values, rows + first, salt)
+        inputs = prepare_input(values, data.shift, data.factor)
         return _train_step(trainee, inputs, tf.gather(y, rows), local_rows, global_rows)
 
     @tf.function(
-        input_signature=[tf.TensorSpec([None, batch], tf.int32), tf.TensorSpec([_partial(data, rank)], tf.int32)]
+        input_signature=[
+            tf.TensorSpec([None, batch], tf.int32),
+            tf.TensorSpec([_partial(data, rank)], tf.int32),
+            tf.TensorSpec([], tf.uint32),
+        ]
     )
-    def epoch(order: tf.Tensor, partial: tf.Tensor) -> tf.Tensor:
+    def epoch(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
         steps = tf.shape(order)[0]
         losses = tf.TensorArray(tf.float32, size=steps)
         variables = trainee.model.trainable_variables
@@ -51,13 +65,13 @@ def compile_epoch(trainee: Trainee, data: RankData, *, rank: int, drop_remainder
             whole = steps // period * period
             for block in tf.range(steps // period):
                 for index in tf.range(block * period, (block + 1) * period):
-                    losses = losses.write(index, step(order[index], batch, data.shards.batch))
+                    losses = losses.write(index, step(order[index], salt, batch, data.shards.batch))
                 trainee.policy.average(variables)
         for index in tf.range(whole, steps):
-            losses = losses.write(index, step(order[index], batch, data.shards.batch))
+            losses = losses.write(index, step(order[index], salt, batch, data.shards.batch))
         result = losses.stack()
         if partial_rows:
-            result = tf.concat([result, [step(partial, partial.shape[0], partial_rows)]], axis=0)
+            result = tf.concat([result, [step(partial, salt, partial.shape[0], partial_rows)]], axis=0)
         if period is None or (period and partial_rows):
             trainee.policy.average(variables)
         elif period:

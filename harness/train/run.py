@@ -20,6 +20,7 @@ from harness.comm.world import World
 from harness.errors import SharedError, UserError
 from harness.spec.point import Point
 from harness.spec.record import EpochRecord
+from harness.train.augment import flip_salt
 from harness.train.evaluate import Scores, compile_evaluation
 from harness.train.load import RankData, load
 from harness.train.loop import Epoch, Trainee, compile_epoch
@@ -111,8 +112,14 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress)
 
 
 def prepare_replica(world: World, point: Point, data: RankData) -> Replica:
-    """Build the model with rank 0's weights, compile the epoch and run a few steps that leave no trace."""
+    """Build the model with rank 0's weights, compile the epoch and run a few steps that leave no trace.
+
+    Raises:
+        SharedError: the workload's network or augmentation does not suit the data, on every rank.
+    """
     workload, shards = point.workload, data.shards
+    if workload.augment == "flip" and len(data.record.features) != 3:
+        raise SharedError(UserError(f"AUGMENT=flip needs images, but {workload.dataset} has none: leave it out"))
     tf.keras.utils.set_random_seed(workload.seed)
     model = models.build(
         workload.model,
@@ -131,7 +138,9 @@ def prepare_replica(world: World, point: Point, data: RankData) -> Replica:
         largest=sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables),
     )
     policy = build_policy(workload.sync, ranks=world.size, weight=weight, reduction=reduction)
-    trainee = Trainee(model=model, optimizer=optimizer, loss=workload.loss, policy=policy)
+    trainee = Trainee(
+        model=model, optimizer=optimizer, loss=workload.loss, policy=policy, mirror=workload.augment == "flip"
+    )
     replica = Replica(
         world=world,
         point=point,
@@ -150,8 +159,8 @@ def _warm_up(replica: Replica) -> None:
     model, optimizer = replica.trainee.model, replica.trainee.optimizer
     variables = [*model.variables, *optimizer.variables]
     saved = [variable.numpy() for variable in variables]
-    order, partial = _order(replica, 0)
-    replica.epoch(order[:_WARM_UP_STEPS], partial)
+    order, partial, salt = _order(replica, 0)
+    replica.epoch(order[:_WARM_UP_STEPS], partial, salt)
     replica.evaluate()
     for variable, value in zip(variables, saved, strict=True):
         variable.assign(value)
@@ -179,9 +188,10 @@ def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32],
     return losses, columns, seconds
 
 
-def _order(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
-    order, partial = replica.data.shards.order(replica.world.rank, seed=replica.point.workload.seed, epoch=epoch)
-    return tf.constant(order), tf.constant(partial)
+def _order(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    seed = replica.point.workload.seed
+    order, partial = replica.data.shards.order(replica.world.rank, seed=seed, epoch=epoch)
+    return tf.constant(order), tf.constant(partial), tf.constant(flip_salt(seed, epoch), tf.uint32)
 
 
 def _evaluate(replica: Replica) -> Scores:

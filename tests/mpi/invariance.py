@@ -30,6 +30,7 @@ for dataset, model in WORKLOADS:
         optimizer="sgd",
         learning_rate=RATES.get(dataset, 0.1) if model == "dnn" else 0.003,
         schedule="constant",
+        augment="flip" if dataset == "cifar10" else "none",
     )
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
     replica = prepare_replica(world, point, load(world, point, None))
