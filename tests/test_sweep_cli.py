@@ -1,6 +1,7 @@
 """`harness sweep` and `harness status` as users call them; the make targets that call them."""
 
 import shutil
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,11 @@ def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
     assert (wrong.returncode, f"known are {folder.name}" in wrong.stderr) == (2, True)
 
 
+def _outside_make() -> dict[str, str]:
+    """Return the environment without what `make test` tells the makes below it."""
+    return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+
+
 def make(target: str, *words: str, folder: Path) -> list[str]:
     """Return the words that `make` would call the harness with, from a checkout whose .venv is up to date."""
     shutil.copy(ROOT / "Makefile", folder)
@@ -67,7 +73,7 @@ def make(target: str, *words: str, folder: Path) -> list[str]:
     program = folder / ".venv/bin/harness"
     program.write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\necho "MPI ${HARNESS_MPI-}"\n')
     program.chmod(0o755)
-    ended = subprocess.run(["make", target, *words], capture_output=True, text=True, cwd=folder)
+    ended = subprocess.run(["make", target, *words], capture_output=True, text=True, cwd=folder, env=_outside_make())
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 
@@ -89,7 +95,9 @@ def test_make_turns_switches_off_with_0(tmp_path: Path) -> None:
 
 def test_make_help_names_every_target(tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
-    said = subprocess.run(["make"], capture_output=True, text=True, cwd=tmp_path, check=True).stdout
+    said = subprocess.run(
+        ["make"], capture_output=True, text=True, cwd=tmp_path, env=_outside_make(), check=True
+    ).stdout
     targets = ["sweep", "status", "report", "paper", "bench", "data", "doctor", "test", "lint", "lock", "clean"]
     assert all(f"make {target} " in said for target in targets)
 
@@ -98,7 +106,9 @@ def test_make_says_which_python_it_needs(tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     for name in ("requirements.lock", "pyproject.toml"):
         (tmp_path / name).touch()
-    ended = subprocess.run(["make", "doctor", "PYTHON=false"], capture_output=True, text=True, cwd=tmp_path)
+    ended = subprocess.run(
+        ["make", "doctor", "PYTHON=false"], capture_output=True, text=True, cwd=tmp_path, env=_outside_make()
+    )
     assert ended.returncode == 2
     assert "Python 3.11 or newer is needed" in ended.stderr
     assert not (tmp_path / ".venv").exists()
