@@ -1,7 +1,7 @@
 """`harness sweep` and `harness status` as users call them; the make targets that call them."""
 
-import shutil
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
