@@ -13,7 +13,7 @@ def main() -> None:
     one_thread()
     import keras
 
-    class Clock(keras.callbacks.Callback):  # type: ignore[misc]
+    class Clock(keras.callbacks.Callback):
         def __init__(self) -> None:
             super().__init__()
             self.seconds: list[float] = []
