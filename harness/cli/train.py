@@ -84,6 +84,7 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
 
         return read_point(point_file)
     from harness import datasets
+    from harness.sweep.plan import parse_shares
 
     workload = build_workload(options)
     source = datasets.locate(workload, options["data_dir"])
@@ -92,18 +93,6 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
     shares = parse_shares(options["shares"]) if options["shares"] else None
     layout = Layout(nodes=1, ranks_per_node=ranks, threads=options["threads"], shares=shares)
     return Point(workload=workload, layout=layout, data_id=source.data_id)
-
-
-def parse_shares(text: str) -> tuple[int, ...]:
-    """Parse ``2:1:1``.
-
-    Raises:
-        UserError: a part is no whole number.
-    """
-    parts = text.split(":")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise UserError(f"SHARES={text} is no list of parts: write whole numbers such as 2:1:1")
-    return tuple(int(part) for part in parts)
 
 
 def _progress(rank: int, epochs: int) -> "Any":
