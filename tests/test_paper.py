@@ -54,8 +54,11 @@ def claim(value: float | None = 1.9, *, base: int = 1, count: int = 2, **changes
 
 
 def sweep_of(one: float, two: float, launches: int = 1) -> list:
-    spread = [1 + k / 100 for k in range(launches)]
-    return [make_launch(ranks, k, t * s) for ranks, t in ((1, one), (2, two)) for k, s in enumerate(spread)]
+    up = [1 + k / 100 for k in range(launches)]
+    down = up[::-1]  # blocks that slow both points alike would leave the ratio no spread at all
+    return [make_launch(1, k, one * s) for k, s in enumerate(up)] + [
+        make_launch(2, k, two * s) for k, s in enumerate(down)
+    ]
 
 
 def test_ledger_holds_every_number_of_paper_a(published: Published) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.analysis.spread import outliers
 from harness.spec.record import RankRecord, RunRecord
 
 METRICS = ("train_loss", "test_loss", "test_accuracy", "test_auc")
@@ -41,14 +42,17 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     """Return one row per launch of `runs` (at least one); `epochs` is their `epoch_frame`, made here if not given.
 
     seconds = median over the launch's epochs of the maximum over ranks (seconds); sync_seconds likewise of
-    the mean over ranks; compute_seconds the rest of `seconds`; trained_s all epochs together. One-off times
+    the mean over ranks; compute_seconds the rest of `seconds`; step_seconds = seconds over steps; within = the
+    relative standard deviation of the epochs (NaN for one); trained_s all epochs together. One-off times
     (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks. The test metrics are those
-    of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not finite.
+    of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not finite. `outlier`
+    marks valid launches far from the others of their layout (`spread.outliers`).
     """
     epochs = epoch_frame(runs) if epochs is None else epochs
     groups = epochs.groupby("run", sort=False)
     timed = groups[["seconds", "sync_seconds"]].median()
     timed["compute_seconds"] = timed["seconds"] - timed["sync_seconds"]
+    timed["within"] = groups["seconds"].std(ddof=1) / groups["seconds"].mean()
     timed["trained_s"] = groups["seconds"].sum()
     timed["trained_sync_s"] = groups["sync_seconds"].sum()
     facts = pd.DataFrame([_facts(run) for run in runs]).set_index("run", drop=False)
@@ -57,7 +61,17 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     ends["train_loss"] = epochs.drop_duplicates("run", keep="last").set_index("run")["train_loss"]
     frame = facts.join(timed).join(ends)
     frame["rows_per_second"] = frame["rows"] / frame["seconds"]
+    frame["step_seconds"] = frame["seconds"] / frame["steps"]
+    frame["outlier"] = _outliers(frame)
     return frame.reset_index(drop=True)
+
+
+def _outliers(frame: pd.DataFrame) -> pd.Series:
+    """Return which valid launches lie far from the others of their layout."""
+    marked = pd.Series(False, index=frame.index)
+    for _, group in frame[frame["valid"]].groupby("layout", sort=False):
+        marked[group.index] = outliers(group["seconds"])
+    return marked
 
 
 def epoch_rows(run: RunRecord) -> int:

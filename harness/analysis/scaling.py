@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.analysis.spread import between
 from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval
 from harness.errors import UserError
 
@@ -17,8 +18,10 @@ class PointScaling:
     """One layout's row of the scaling table. Times in seconds per epoch; intervals are None below 6 launches.
 
     `speedup` is relative to the base (scaled speedup under weak scaling) and None where the work differs
-    from the base's, `ideal` the ratio of the ranks, `efficiency` speedup / ideal. `flags` are short
-    sentences: superlinear, indivisible, not comparable.
+    from the base's, `ideal` the ratio of the ranks, `efficiency` speedup / ideal. `step_seconds` is a launch's
+    epoch time over its steps. `between` is the relative standard deviation of the launches (None for one),
+    `within` the median over launches of that of their epochs (None for one epoch); `outliers` counts launches
+    that stand out. `flags` are short sentences: superlinear, indivisible, not comparable.
     """
 
     layout: str
@@ -32,6 +35,11 @@ class PointScaling:
     global_batch: int
     seconds: float
     seconds_interval: Interval | None
+    step_seconds: float
+    step_interval: Interval | None
+    between: float | None
+    within: float | None
+    outliers: int
     rows_per_second: float
     ideal: float
     speedup: float | None
@@ -99,13 +107,14 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: int) -> PointScali
     different = _different_work(group, base)
     ratio = None if different else float(base["seconds"].median() / group["seconds"].median())
     same = group["layout"].iloc[0] == base["layout"].iloc[0]
-    interval = None if different or same else ratio_interval(base["seconds"], group["seconds"])
+    interval = None if different or same else paired_ratio(base, group)
     # Strong: the same rows in less time. Weak: more rows in the same time.
     strong = first["scaling"] == "strong"
     to_speedup, to_efficiency = (1.0, 1 / ideal) if strong else (ideal, 1.0)
     efficiency = None if ratio is None else ratio * to_efficiency
-    flags = [different, _superlinear(efficiency), *_indivisible(first)]
-    seconds = float(group["seconds"].median())
+    bounds = interval.scaled(to_efficiency) if interval else None
+    flags = [different, _superlinear(efficiency, bounds), *_indivisible(first)]
+    seconds, within = float(group["seconds"].median()), float(group["within"].median())
     return PointScaling(
         layout=first["layout"],
         nodes=first["nodes"],
@@ -118,14 +127,31 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: int) -> PointScali
         global_batch=first["global_batch"],
         seconds=seconds,
         seconds_interval=median_interval(group["seconds"]),
+        step_seconds=float(group["step_seconds"].median()),
+        step_interval=median_interval(group["step_seconds"]),
+        between=between(group["seconds"]),
+        within=None if math.isnan(within) else within,
+        outliers=int(group["outlier"].sum()),
         rows_per_second=first["rows"] / seconds,
         ideal=ideal,
         speedup=None if ratio is None else ratio * to_speedup,
         speedup_interval=interval.scaled(to_speedup) if interval else None,
         efficiency=efficiency,
-        efficiency_interval=interval.scaled(to_efficiency) if interval else None,
+        efficiency_interval=bounds,
         flags=tuple(flag for flag in flags if flag),
     )
+
+
+def paired_ratio(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
+    """Return the 95 % interval of the median time of `base` over that of `group`, both valid rows of one layout.
+
+    Paired by the block of the launch order, which has one repeat of every layout. Where one of the two lacks a
+    repeat, or has it twice, the launches count as unrelated, which can only widen the interval.
+    """
+    one, other = (frame.sort_values("repeat") for frame in (base, group))
+    blocks = one["repeat"].tolist()
+    paired = blocks == other["repeat"].tolist() and len(set(blocks)) == len(blocks)
+    return ratio_interval(one["seconds"], other["seconds"], paired=paired)
 
 
 def _different_work(group: pd.DataFrame, base: pd.DataFrame) -> str:
@@ -138,8 +164,17 @@ def _different_work(group: pd.DataFrame, base: pd.DataFrame) -> str:
     return f"{own:,.0f} {what} against the base's {its:,.0f}: not the same work, no speedup"
 
 
-def _superlinear(efficiency: float | None) -> str:
-    return "superlinear: efficiency above 100 %" if efficiency is not None and efficiency > 1 + 1e-12 else ""
+def _superlinear(efficiency: float | None, interval: Interval | None) -> str:
+    if efficiency is None or efficiency <= 1 + 1e-12:
+        return ""
+    if interval is None:
+        return "superlinear: efficiency above 100 %, with too few launches to tell it from noise"
+    if interval.low <= 1:
+        return "superlinear within noise: the interval of the efficiency includes 100 %"
+    return (
+        "superlinear: efficiency above 100 % beyond noise. A rank's part of the rows may fit a cache that the "
+        "base's does not, or the base is slow for another reason"
+    )
 
 
 def _indivisible(first: dict[str, Any]) -> list[str]:
