@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from harness.comm.native.build import build
+from harness.comm.reduction import CHOICES
 from harness.errors import RunError
 from harness.spec.codec import read_run
 from harness.spec.record import RunRecord
@@ -53,8 +54,10 @@ def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
     for choice, outcome in found.items():
         assert outcome["error"] < 1e-5, choice
         assert (outcome["note"], outcome["calls"], outcome["ordered"]) == ("", 9, True), choice
-    if ranks == 2:
-        assert len({found[choice]["sha256"] for choice in ("native", "messages", "bridge")}) == 1
+    for optimizer in ("sgd", "adam"):
+        assert {found[choice][f"{optimizer} steps"] for choice in CHOICES} == {100}
+        if ranks == 2:
+            assert len({found[choice][optimizer] for choice in CHOICES}) == 1
 
 
 def test_without_a_compiler_the_bridge_is_used_and_said(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from harness.comm.calls import CallLog
 
 if TYPE_CHECKING:
+    import keras
     from mpi4py import MPI
 
 
@@ -22,6 +23,7 @@ class BridgeReduction:
     """
 
     name = "numpy_function bridge"
+    descends = False
 
     def __init__(self, comm: "MPI.Intracomm", note: str = "") -> None:
         self.note = note
@@ -37,6 +39,10 @@ class BridgeReduction:
         total.set_shape(packed.shape)
         parts = tf.split(total, [math.prod(tensor.shape) for tensor in tensors])
         return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def descend(self, variables: "list[keras.Variable]", gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
+        """Never asked for: `descends` is False."""
+        raise AssertionError("the bridge only adds up")
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""

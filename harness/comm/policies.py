@@ -22,11 +22,18 @@ class SyncPolicy(Protocol):
     @property
     def period(self) -> int | None: ...
 
+    @property
+    def descends(self) -> bool:
+        """Whether `descend` does in one operation what `gradients` and plain gradient descent do in two."""
+
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return what a rank divides its summed loss by, so that reduced gradients are row-weighted means."""
 
     def gradients(self, gradients: "list[tf.Tensor]") -> "list[tf.Tensor]":
         """Return the gradients to apply on this rank."""
+
+    def descend(self, gradients: "list[tf.Tensor]", variables: "list[keras.Variable]", rate: "tf.Tensor") -> None:
+        """Subtract rate times the gradients to apply from the variables."""
 
     def average(self, variables: "list[keras.Variable]") -> None:
         """Average the weights over the ranks."""
@@ -37,6 +44,7 @@ class Alone:
     """No synchronisation: one rank, or ranks side by side to measure the machine's limit."""
 
     period: int | None = 0
+    descends: bool = False
 
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return the rank's own rows."""
@@ -45,6 +53,10 @@ class Alone:
     def gradients(self, gradients: "list[tf.Tensor]") -> "list[tf.Tensor]":
         """Return them as they are."""
         return gradients
+
+    def descend(self, gradients: "list[tf.Tensor]", variables: "list[keras.Variable]", rate: "tf.Tensor") -> None:
+        """Never asked for: `descends` is False."""
+        raise AssertionError("no reduction in every step")
 
     def average(self, variables: "list[keras.Variable]") -> None:
         """Leave the weights alone."""
@@ -56,6 +68,15 @@ class Gradients:
 
     reduction: "Reduction"
     period: int | None = 0
+
+    @property
+    def descends(self) -> bool:
+        """Whether the reduction can."""
+        return self.reduction.descends
+
+    def descend(self, gradients: "list[tf.Tensor]", variables: "list[keras.Variable]", rate: "tf.Tensor") -> None:
+        """Subtract rate times the sums over the ranks."""
+        self.reduction.descend(variables, gradients, rate)
 
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return the rows of the global batch: the sum over ranks is then the mean over all its rows."""
@@ -80,6 +101,7 @@ class Weights:
     reduction: "Reduction"
     period: int | None
     weight: float
+    descends: bool = False
 
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return the rank's own rows."""
@@ -88,6 +110,10 @@ class Weights:
     def gradients(self, gradients: "list[tf.Tensor]") -> "list[tf.Tensor]":
         """Return them as they are."""
         return gradients
+
+    def descend(self, gradients: "list[tf.Tensor]", variables: "list[keras.Variable]", rate: "tf.Tensor") -> None:
+        """Never asked for: `descends` is False."""
+        raise AssertionError("no reduction in every step")
 
     def average(self, variables: "list[keras.Variable]") -> None:
         """Replace every variable by its mean over the ranks, weighted by training rows."""

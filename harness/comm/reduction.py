@@ -10,6 +10,7 @@ import numpy.typing as npt
 from harness.errors import RunError, unknown
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
     from harness.comm.world import World
@@ -20,17 +21,22 @@ CHOICES = ("native", "messages", "bridge")
 class Reduction(Protocol):
     """One grouped allreduce: all tensors of a step in one call, so that no two calls can cross.
 
-    `name` says what it is in the run record; `note` why it is not what was wanted, empty otherwise.
+    `name` says what it is in the run record; `note` why it is not what was wanted, empty otherwise; `descends`
+    whether it has `descend`, the fastest way from gradients to weights for plain gradient descent.
     """
 
     name: str
     note: str
+    descends: bool
 
     def sum(self, tensors: "list[tf.Tensor]", scale: float = 1.0) -> "list[tf.Tensor]":
         """Return the element-wise sums over all ranks of scale * tensor, for use in a graph.
 
         All tensors are of one dtype, float32 or float64, and of known shapes; `scale` is this rank's own.
         """
+
+    def descend(self, variables: "list[keras.Variable]", gradients: "list[tf.Tensor]", rate: "tf.Tensor") -> None:
+        """Subtract rate times the sums over all ranks of the gradients from the variables, in one operation."""
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return float64 [calls, 2]: entry and exit (s, perf_counter) of every call since the last take."""

@@ -11,6 +11,7 @@ from harness.comm.policies import SyncPolicy
 from harness.train.augment import flip
 from harness.train.load import RankData
 from harness.train.loss import prepare_input, row_losses
+from harness.train.optimizer import update
 
 Epoch = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
@@ -100,5 +101,5 @@ def _train_step(trainee: Trainee, inputs: tf.Tensor, labels: tf.Tensor, local_ro
             objective += tf.add_n(model.losses) * (local_rows / divisor)
     gradients = tape.gradient(objective, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    trainee.optimizer.apply(policy.gradients(dense), variables)
+    update(trainee.optimizer, policy, dense, variables)
     return loss

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from harness.comm.policies import SyncPolicy
 from harness.spec.workload import Workload
 
 _MOMENTUM = 0.9
@@ -23,6 +24,20 @@ def build_optimizer(workload: Workload, total_steps: int) -> keras.optimizers.Op
         case "adam":
             return FusedAdam(rate)
     raise AssertionError(workload.optimizer)
+
+
+def update(
+    optimizer: keras.optimizers.Optimizer,
+    policy: SyncPolicy,
+    gradients: list[tf.Tensor],
+    variables: list[keras.Variable],
+) -> None:
+    """Apply what the policy makes of this rank's gradients; plain SGD is left to the reduction where it can do it."""
+    if policy.descends and isinstance(optimizer, FusedSGD):
+        policy.descend(gradients, variables, optimizer.learning_rate)
+        optimizer.iterations.assign_add(1)
+    else:
+        optimizer.apply(policy.gradients(gradients), variables)
 
 
 class FusedSGD(keras.optimizers.SGD):

@@ -41,12 +41,21 @@ for choice in (*CHOICES, "too large"):
         "calls": len(calls),
         "ordered": bool((np.diff(calls.ravel()) > 0).all()),
     }
-for choice in CHOICES:
-    os.environ["HARNESS_REDUCTION"] = choice
-    workload = resolve(dataset="adult", model="dnn", batch_per_rank=16, samples=1600 * world.size, data="synthetic")
+for optimizer in ("sgd", "adam"):  # plain gradient descent has an operation of its own
+    workload = resolve(
+        dataset="adult",
+        model="dnn",
+        batch_per_rank=16,
+        samples=1600 * world.size,
+        data="synthetic",
+        optimizer=optimizer,
+    )
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
-    replica = prepare_replica(world, point, load(world, point, None))
-    train_epoch(replica, 0)
-    found[choice]["sha256"] = verify_replicas(world, replica.trainee.model.weights)
+    for choice in CHOICES:
+        os.environ["HARNESS_REDUCTION"] = choice
+        replica = prepare_replica(world, point, load(world, point, None))
+        losses, _, _ = train_epoch(replica, 0)
+        found[choice][optimizer] = verify_replicas(world, replica.trainee.model.weights)
+        found[choice][f"{optimizer} steps"] = int(replica.trainee.optimizer.iterations.numpy())
 if world.rank == 0:
     print("RESULT " + json.dumps(found))

@@ -56,6 +56,40 @@ HARNESS_VECTORISED void Add(const double* a, const double* b, double* sum, size_
   for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
+HARNESS_VECTORISED void SubtractScaled(const float* sum, float rate, float* out, size_t count) {
+  for (size_t i = 0; i < count; ++i) out[i] -= rate * sum[i];
+}
+
+HARNESS_VECTORISED void SubtractScaled(const double* sum, double rate, double* out, size_t count) {
+  for (size_t i = 0; i < count; ++i) out[i] -= rate * sum[i];
+}
+
+HARNESS_VECTORISED void SubtractScaledSum(const float* a, const float* b, float rate, float* out, size_t count) {
+  for (size_t i = 0; i < count; ++i) out[i] -= rate * (a[i] + b[i]);
+}
+
+HARNESS_VECTORISED void SubtractScaledSum(const double* a, const double* b, double rate, double* out, size_t count) {
+  for (size_t i = 0; i < count; ++i) out[i] -= rate * (a[i] + b[i]);
+}
+
+template <typename T>
+size_t Elements(const std::vector<Segment<T>>& segments) {
+  size_t elements = 0;
+  for (const auto& segment : segments) elements += segment.count;
+  return elements;
+}
+
+// Calls work(piece, offset) for the parts of the segments that lie in `range`; offset counts from the first segment.
+template <typename T, typename Work>
+void ForEachPiece(const std::vector<Segment<T>>& segments, Range range, Work work) {
+  size_t offset = 0;
+  for (const auto& segment : segments) {
+    const size_t begin = std::max(offset, range.begin), end = std::min(offset + segment.count, range.end);
+    if (begin < end) work(Segment<T>{segment.in + (begin - offset), segment.out + (begin - offset), end - begin}, begin);
+    offset += segment.count;
+  }
+}
+
 template <typename T>
 void Scale(const T* in, T* out, size_t count, T scale) {
   if (scale == T(1)) {
@@ -156,52 +190,97 @@ void Group::AwaitAll(int phase) const {
 }
 
 template <typename T>
-std::string Group::Sum(const std::vector<Segment<T>>& segments, size_t elements, T scale) {
-  if (shared() && elements * sizeof(T) <= bytes_) {
-    SumInSharedMemory(segments, elements, scale);
-    return "";
+std::string Group::Sum(const std::vector<Segment<T>>& segments, T scale) {
+  const size_t elements = Elements(segments);
+  if (!shared() || elements * sizeof(T) > bytes_) return SumByMessages(segments, scale);
+  ++call_;
+  SumSlices(segments, scale);
+  for (int rank = 0; rank < size_; ++rank) {
+    ForEachPiece(segments, Slice<T>(rank, elements), [&](const Segment<T>& piece, size_t offset) {
+      std::memcpy(piece.out, Values<T>(rank) + offset, piece.count * sizeof(T));
+    });
   }
-  return SumByMessages(segments, scale);
+  return "";
 }
 
-// Every rank writes its values where all can read them, waits for the others, and adds. Two ranks add everything
-// themselves: one wait. More ranks add one slice each and read the other slices' sums: two waits, less reading.
-// All ranks add in the order of ranks, so that all get the same bits.
+// Two ranks read each other's values directly: one wait. More ranks read the sums of slices: two waits, less reading.
 template <typename T>
-void Group::SumInSharedMemory(const std::vector<Segment<T>>& segments, size_t elements, T scale) {
+std::string Group::Descend(const std::vector<Segment<T>>& segments, T rate) {
+  const size_t elements = Elements(segments);
+  if (!shared() || elements * sizeof(T) > bytes_) return DescendByMessages(segments, rate);
   ++call_;
-  T* own = reinterpret_cast<T*>(Buffer(rank_, call_));
-  size_t offset = 0;
+  if (size_ > 2) {
+    SumSlices(segments, T(1));
+    for (int rank = 0; rank < size_; ++rank) {
+      ForEachPiece(segments, Slice<T>(rank, elements), [&](const Segment<T>& piece, size_t offset) {
+        SubtractScaled(Values<T>(rank) + offset, rate, piece.out, piece.count);
+      });
+    }
+    return "";
+  }
+  ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
+    std::memcpy(Values<T>(rank_) + offset, piece.in, piece.count * sizeof(T));
+  });
+  Arrive(0);
+  AwaitAll(0);
+  const T* other = Values<T>(1 - rank_);
+  ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
+    SubtractScaledSum(piece.in, other + offset, rate, piece.out, piece.count);
+  });
+  return "";
+}
+
+template <typename T>
+std::string Group::DescendByMessages(const std::vector<Segment<T>>& segments, T rate) {
+  sums_.resize(Elements(segments) * sizeof(T));
+  T* next = reinterpret_cast<T*>(sums_.data());
+  std::vector<Segment<T>> sums;
   for (const auto& segment : segments) {
-    Scale(segment.in, own + offset, segment.count, scale);
-    offset += segment.count;
+    sums.push_back({segment.in, next, segment.count});
+    next += segment.count;
+  }
+  const std::string failure = SumByMessages(sums, T(1));
+  if (!failure.empty()) return failure;
+  for (size_t i = 0; i < segments.size(); ++i) SubtractScaled(sums[i].out, rate, segments[i].out, segments[i].count);
+  return "";
+}
+
+template <typename T>
+Range Group::Slice(int rank, size_t elements) const {
+  const size_t slice = RoundUp((elements + size_ - 1) / size_, kLine / sizeof(T));
+  const size_t begin = std::min(elements, rank * slice);
+  return {begin, std::min(elements, begin + slice)};
+}
+
+// Leaves the sums of slice r, one slice per rank, in rank r's buffer, for all ranks to read: every rank writes its
+// values of the others' slices where they can read them, waits, adds up its own slice, and waits again. One rank
+// adds for all, so that all get the same bits.
+template <typename T>
+void Group::SumSlices(const std::vector<Segment<T>>& segments, T scale) {
+  const size_t elements = Elements(segments);
+  T* own = Values<T>(rank_);
+  const Range mine = Slice<T>(rank_, elements);
+  for (const Range part : {Range{0, mine.begin}, Range{mine.end, elements}}) {
+    ForEachPiece(segments, part,
+                 [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
   }
   Arrive(0);
   AwaitAll(0);
-  if (size_ == 2) {
-    const T* first = reinterpret_cast<const T*>(Buffer(0, call_));
-    const T* second = reinterpret_cast<const T*>(Buffer(1, call_));
-    for (const auto& segment : segments) {
-      Add(first, second, segment.out, segment.count);
-      first += segment.count;
-      second += segment.count;
+  const T* first = Values<T>(rank_ == 0 ? 1 : 0);
+  ForEachPiece(segments, mine, [&](const Segment<T>& piece, size_t offset) {
+    if (scale == T(1)) {
+      Add(piece.in, first + offset, own + offset, piece.count);
+    } else {
+      Scale(piece.in, own + offset, piece.count, scale);
+      Add(own + offset, first + offset, own + offset, piece.count);
     }
-    return;
-  }
-  const size_t line = kLine / sizeof(T);
-  const size_t slice = RoundUp((elements + size_ - 1) / size_, line);
-  const size_t begin = std::min(elements, rank_ * slice), end = std::min(elements, begin + slice);
-  T* total = reinterpret_cast<T*>(Buffer(0, call_));  // sums replace rank 0's values, slice by slice
-  for (int rank = 1; rank < size_; ++rank) {
-    const T* values = reinterpret_cast<const T*>(Buffer(rank, call_));
-    Add(total + begin, values + begin, total + begin, end - begin);
+  });
+  for (int rank = rank_ == 0 ? 2 : 1; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    Add(own + mine.begin, Values<T>(rank) + mine.begin, own + mine.begin, mine.end - mine.begin);
   }
   Arrive(1);
   AwaitAll(1);
-  for (const auto& segment : segments) {
-    std::memcpy(segment.out, total, segment.count * sizeof(T));
-    total += segment.count;
-  }
 }
 
 // Large tensors are summed where they lie; small ones are packed into one message.
@@ -240,8 +319,10 @@ void Group::Log(double entry, double exit) {
   times_.push_back(exit);
 }
 
-template std::string Group::Sum<float>(const std::vector<Segment<float>>&, size_t, float);
-template std::string Group::Sum<double>(const std::vector<Segment<double>>&, size_t, double);
+template std::string Group::Sum<float>(const std::vector<Segment<float>>&, float);
+template std::string Group::Sum<double>(const std::vector<Segment<double>>&, double);
+template std::string Group::Descend<float>(const std::vector<Segment<float>>&, float);
+template std::string Group::Descend<double>(const std::vector<Segment<double>>&, double);
 
 Group* FindGroup(int64_t number) {
   std::lock_guard<std::mutex> lock(groups_mutex);

@@ -22,6 +22,12 @@ struct Segment {
   size_t count;
 };
 
+// Elements begin .. end of a call's tensors laid end to end.
+struct Range {
+  size_t begin;
+  size_t end;
+};
+
 class Group {
  public:
   // Opens a group on a duplicate of `comm` whose calls move at most `bytes`; with `shared`, ranks that are all on
@@ -36,7 +42,12 @@ class Group {
 
   // Writes the sums over all ranks of scale * in to out; returns an empty string, or what went wrong.
   template <typename T>
-  std::string Sum(const std::vector<Segment<T>>& segments, size_t elements, T scale);
+  std::string Sum(const std::vector<Segment<T>>& segments, T scale);
+
+  // Subtracts rate times the sums over all ranks of in from out: plain gradient descent without a pass of its own
+  // over sums and weights where the ranks share memory; returns as Sum.
+  template <typename T>
+  std::string Descend(const std::vector<Segment<T>>& segments, T rate);
 
   void Log(double entry, double exit);
   std::vector<double>& times() { return times_; }
@@ -45,7 +56,13 @@ class Group {
   template <typename T>
   std::string SumByMessages(const std::vector<Segment<T>>& segments, T scale);
   template <typename T>
-  void SumInSharedMemory(const std::vector<Segment<T>>& segments, size_t elements, T scale);
+  std::string DescendByMessages(const std::vector<Segment<T>>& segments, T rate);
+  template <typename T>
+  void SumSlices(const std::vector<Segment<T>>& segments, T scale);
+  template <typename T>
+  T* Values(int rank) const { return reinterpret_cast<T*>(Buffer(rank, call_)); }
+  template <typename T>
+  Range Slice(int rank, size_t elements) const;
   void OpenSharedMemory();
   std::atomic<uint64_t>& Arrivals(int rank, int phase) const;
   char* Buffer(int rank, uint64_t call) const;
@@ -59,7 +76,8 @@ class Group {
   uint64_t call_ = 0;
   size_t region_ = 0;        // bytes of one rank's part of the shared memory
   char* memory_ = nullptr;   // all ranks' regions, in the order of ranks
-  std::vector<char> packed_;
+  std::vector<char> packed_;   // small tensors of a message
+  std::vector<char> sums_;     // sums that came by messages and are to be applied
   std::vector<double> times_;  // entry, exit, entry, exit ...
 };
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 if TYPE_CHECKING:
+    import keras
     from mpi4py import MPI
 
 _GROUPS = itertools.count()
@@ -20,6 +21,8 @@ class NativeReduction:
 
     `largest` is the bytes of the largest call to be made; larger ones go by MPI.
     """
+
+    descends = True
 
     def __init__(self, comm: "MPI.Intracomm", library: Path, *, largest: int, shared: bool = True) -> None:
         self._operation: Any = tf.load_op_library(str(library))
@@ -34,6 +37,15 @@ class NativeReduction:
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0) -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""
         return list(self._operation.harness_allreduce(values=tensors, group=self._group, scale=scale))
+
+    def descend(self, variables: "list[keras.Variable]", gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
+        """Subtract rate times the sums over all ranks of the gradients from the variables; all of one dtype."""
+        self._operation.harness_allreduce_descend(
+            variables=[variable.value.handle for variable in variables],
+            gradients=gradients,
+            rate=tf.cast(rate, gradients[0].dtype),
+            group=self._group,
+        )
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""
