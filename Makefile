@@ -28,7 +28,7 @@ LAYOUTS = $(call option,NODES,nodes)$(call option,RANKS_PER_NODE,ranks-per-node)
 	option,SHARES,shares)$(call switch,OVERSUBSCRIBE,oversubscribe)
 FOLDERS = $(call option,RESULTS,results)$(call option,REPORTS,reports)
 
-.PHONY: help sweep status report paper bench data doctor test lint lock clean
+.PHONY: help sweep status report check baseline paper bench data doctor test lint lock clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,15 @@ status: $(STAMP) ## Tell how far a sweep is: SWEEP=name, or all of them.
 
 report: $(STAMP) ## Draw the report of SWEEP=results/name again from its records.
 	@$(HARNESS) report$(FOLDERS)$(if $(value SWEEP), -- $(call quote,SWEEP))
+
+check: $(STAMP) ## Did it get worse? Newest launches AGAINST= a baseline; DECIDE=1 measures first.
+	@$(HARNESS) check$(call option,AGAINST,against)$(call switch,DECIDE,decide)$(call option,BUDGET,budget)$(call \
+		option,SIZE,size)$(call option,SUMMARY,markdown)$(call option,JUNIT,junit)$(call option,DATA_DIR,data-dir)$(call \
+		option,RESULTS,results)$(if $(value SWEEP), -- $(call quote,SWEEP))
+
+baseline: $(STAMP) ## Keep the newest sweep's launches (or SWEEP='s) as baseline NAME=.
+	@$(HARNESS) baseline save$(call option,NOTE,note)$(call option,RESULTS,results) -- $(call quote,NAME)$(if $(value \
+		SWEEP), $(call quote,SWEEP))
 
 paper: $(STAMP) ## Repeat the paper's seven experiments at the core counts this machine has.
 	@$(HARNESS) paper$(call option,DATA_DIR,data-dir)$(call option,PRESET,preset)$(call option,NODES,nodes)$(call \

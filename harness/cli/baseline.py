@@ -1,0 +1,90 @@
+"""``harness baseline``: keep what a sweep measured, to hold later launches against it."""
+
+from pathlib import Path
+
+import click
+
+_BASELINES = click.option(
+    "--baselines", type=click.Path(path_type=Path), default=Path("results/baselines"), show_default=True
+)
+
+
+@click.group(name="baseline")
+def command() -> None:
+    """Keep, list and show baselines: files in results/baselines that a person can review and commit."""
+
+
+@command.command(name="save")
+@click.argument("name")
+@click.argument("sweep", required=False)
+@click.option("--note", default="", help="One sentence for whoever reads it later.")
+@click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@_BASELINES
+def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, baselines: Path) -> None:
+    """Keep the newest commit's valid launches of SWEEP (default: the newest sweep) as baseline NAME.
+
+    SWEEP@COMMIT keeps those of another commit. Each layout needs 6 launches; 12 judge better.
+    """
+    from harness.cli.report import newest_sweep
+    from harness.guard.sides import resolve
+    from harness.guard.store import save_baseline
+
+    measurement = resolve(sweep or str(newest_sweep(results)), results=results, baselines=None)
+    click.echo(save_baseline(measurement, name, baselines, note=note, replace_it=replace))
+
+
+@command.command(name="list")
+@_BASELINES
+def list_all(baselines: Path) -> None:
+    """List every baseline: workload, layouts, launches, commit, machine."""
+    from harness.guard.match import describe
+    from harness.guard.store import read_baselines
+    from harness.guard.terminal import console, print_table
+    from harness.report.numbers import moment
+
+    rows = []
+    for kept in read_baselines(baselines):
+        one = kept.measurement
+        ranks = ",".join(str(layout.ranks) for layout in one.layouts)
+        rows.append(
+            (kept.name, one.workload.name, ranks, str(one.fewest), one.software.name, moment(kept.saved),
+             describe(one.machine))
+        )  # fmt: skip
+    if not rows:
+        click.echo(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
+        return
+    headings = ("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine")
+    print_table(console(), headings, rows, left=3)
+
+
+@command.command(name="show")
+@click.argument("name")
+@_BASELINES
+def show(name: str, baselines: Path) -> None:
+    """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
+    from harness.analysis.quantities import samples
+    from harness.guard.match import describe
+    from harness.guard.store import find_baseline
+    from harness.guard.terminal import console, print_table
+    from harness.guard.words import value
+    from harness.report.numbers import moment
+
+    kept = find_baseline(name, baselines)
+    one = kept.measurement
+    to = console()
+    rows = [
+        (sample.quantity, str(sample.layout.ranks) if sample.layout else "all", value(sample.quantity, sample.value),
+         str(len(sample.costs)))
+        for sample in samples(one, one, one.layouts)
+    ]  # fmt: skip
+    print_table(to, ("Quantity", "Ranks", "Median", "Launches"), rows)
+    facts = {
+        "Saved": f"{moment(kept.saved)} UTC" + (f": {kept.note}" if kept.note else ""),
+        "Commit": one.software.name,
+        "Machine": describe(one.machine),
+        "Training": f"{one.workload.name}, {one.workload.preset}, {one.scaling} scaling, {one.data_id}",
+        "Versions": f"TensorFlow {one.software.tensorflow}, {one.software.mpi_library}, Python {one.software.python}",
+    }
+    for title, fact in facts.items():
+        to.print(f"{title}: {fact}", markup=False)

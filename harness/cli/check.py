@@ -1,0 +1,158 @@
+"""``harness check``: did it get worse? The exit code says it to a CI job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.analysis.regression import Check
+    from harness.spec.measurement import Baseline, Measurement
+
+CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
+
+
+@click.command(name="check")
+@click.argument("sweep", required=False)
+@click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
+@click.option("--decide", is_flag=True, help="Measure the code as it is now, until there is a verdict.")
+@click.option("--budget", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Minutes to measure.")
+@click.option("--size", type=click.FloatRange(1, 90), default=10.0, show_default=True, help="Loss not to miss, in %.")
+@click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
+@click.option("--junit", "junit_file", type=click.Path(path_type=Path), help="Write the result for a CI system.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), envvar="HARNESS_DATA_DIR", help="Folder with the original files."
+)
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--baselines", type=click.Path(path_type=Path), default=Path("results/baselines"), show_default=True)
+def command(
+    sweep: str | None,
+    against: str | None,
+    decide: bool,
+    budget: float,
+    size: float,
+    summary: Path | None,
+    junit_file: Path | None,
+    data_dir: Path | None,
+    results: Path,
+    baselines: Path,
+) -> int:
+    """Hold the newest launches of SWEEP against a baseline, point by point and over the curve.
+
+    SWEEP is by default the one that the baseline is of. Exit code 0: nothing got worse; 1: a regression; 3:
+    inconclusive, it says how many launches are missing; 2: cannot compare (another machine, another
+    workload, no baseline).
+    """
+    from datetime import UTC, datetime
+
+    from harness.files import write_atomic
+    from harness.guard.junit import junit
+    from harness.guard.markdown import markdown
+    from harness.guard.words import notes
+
+    folders = {"results": results, "baselines": baselines}
+    if decide:
+        result, kept = _measure(sweep, against, size / 100, 60 * budget, data_dir, **folders)
+    else:
+        result, kept = _compare(sweep, against, size / 100, **folders)
+    said = notes(result, kept, datetime.now(UTC))
+    _show(result, said)
+    if summary:
+        write_atomic(summary, markdown(result, said))
+    if junit_file:
+        write_atomic(junit_file, junit(result, said))
+    return CODES[result.verdict]
+
+
+def _compare(
+    sweep: str | None, against: str | None, size: float, *, results: Path, baselines: Path
+) -> "tuple[Check, Baseline | None]":
+    """Return the check of launches that are there, and the A/A launches it used."""
+    from harness.analysis.measurement import without
+    from harness.analysis.regression import check
+    from harness.guard.match import check_comparable, default_reference
+    from harness.guard.sides import resolve
+    from harness.guard.store import find_noise
+
+    reference = resolve(against, results=results, baselines=baselines) if against else None
+    current = resolve(sweep or _default_sweep(reference, results), results=results, baselines=baselines)
+    reference = reference or default_reference(current, baselines)
+    check_comparable(reference, current)
+    fresh = without(current, reference)
+    if not fresh.launches:
+        raise UserError(
+            f"the newest launches of '{current.label}' are those of '{reference.label}' itself: "
+            "measure again with `harness check --decide` (make check DECIDE=1)"
+        )
+    kept = find_noise(reference, baselines)
+    return check(reference, fresh, kept.measurement if kept else None, size=size), kept
+
+
+def _measure(
+    sweep: str | None,
+    against: str | None,
+    size: float,
+    budget_s: float,
+    data_dir: Path | None,
+    *,
+    results: Path,
+    baselines: Path,
+) -> "tuple[Check, Baseline | None]":
+    """Return the check of the code as it is now, and the A/A launches it used."""
+    from harness.datasets import locate
+    from harness.guard.decide import Measuring, decide, study_of
+    from harness.guard.sides import resolve
+    from harness.guard.store import find_noise
+
+    if against is None and sweep is None:
+        reference = _last_baseline(baselines)
+    elif against is None:
+        from harness.guard.match import default_reference
+
+        reference = default_reference(resolve(str(sweep), results=results, baselines=baselines), baselines)
+    else:
+        reference = resolve(against, results=results, baselines=baselines)
+    found = locate(reference.workload, data_dir).data_id
+    if found != reference.data_id:
+        raise UserError(
+            f"cannot compare: '{reference.label}' was trained on {reference.data_id}, the data here is {found}: "
+            "name the folder of the same originals with --data-dir (DATA_DIR=)"
+        )
+    measuring = Measuring(study_of(reference), results=results, data_dir=data_dir, budget_s=budget_s)
+    kept = find_noise(reference, baselines)
+    noise = kept.measurement if kept else None
+    return decide(reference, noise, measuring, size=size, say=click.echo), kept
+
+
+def _default_sweep(reference: "Measurement | None", results: Path) -> str:
+    """Return the sweep of the reference's study where it has been run, else the newest one."""
+    from harness.cli.report import newest_sweep
+    from harness.guard.decide import study_of
+
+    if reference is not None:
+        folder = results / study_of(reference).name
+        if folder.is_dir():
+            return str(folder)
+    return str(newest_sweep(results))
+
+
+def _last_baseline(baselines: Path) -> "Measurement":
+    from harness.guard.store import read_baselines
+
+    kept = read_baselines(baselines)
+    if not kept:
+        raise UserError(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
+    return kept[0].measurement
+
+
+def _show(result: "Check", said: tuple[str, ...]) -> None:
+    from harness.guard.terminal import console, print_table
+    from harness.guard.words import HEADINGS, cells, headline
+
+    to = console()
+    print_table(to, HEADINGS, [cells(row) for row in result.rows])
+    for note in said:
+        to.print(note, markup=False)
+    to.print(headline(result), markup=False, style="bold")

@@ -1,0 +1,39 @@
+"""``harness compare``: two or more measurements side by side."""
+
+from pathlib import Path
+
+import click
+
+from harness.errors import UserError
+
+
+@click.command(name="compare")
+@click.argument("sides", nargs=-1, metavar="A B [C]...")
+@click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Difference, in %.")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--baselines", type=click.Path(path_type=Path), default=Path("results/baselines"), show_default=True)
+def command(sides: tuple[str, ...], practical: float, results: Path, baselines: Path) -> None:
+    """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
+
+    They may differ in commit, machine, preset, sync policy or anything else that leaves the rows of an epoch
+    the same; what differs is listed. A difference below --practical is none.
+    """
+    if len(sides) < 2:
+        raise UserError(f"compare needs two or more of sweep, baseline, SWEEP@COMMIT or launch, not {len(sides)}")
+
+    from harness.analysis.compare import compare, sentence
+    from harness.guard.differences import differences
+    from harness.guard.sides import resolve
+    from harness.guard.terminal import console, print_table
+    from harness.guard.words import COMPARE_HEADINGS, comparison_cells
+
+    first, *others = (resolve(name, results=results, baselines=baselines) for name in sides)
+    to = console()
+    for name, other in zip(sides[1:], others, strict=True):
+        found = compare(first, other, practical=practical / 100)
+        to.print(f"{name} against {sides[0]}", style="bold", markup=False)
+        for line in differences(first, other):
+            to.print(f"  {line}", markup=False)
+        print_table(to, COMPARE_HEADINGS, [comparison_cells(one) for one in found])
+        to.print(sentence(name, sides[0], found), markup=False)
+        to.print()

@@ -1,0 +1,34 @@
+"""``harness history``: a study over commits, and where it changed."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command(name="history")
+@click.argument("sweep", required=False)
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--baselines", type=click.Path(path_type=Path), default=Path("results/baselines"), show_default=True)
+@click.option("--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True)
+def command(sweep: str | None, results: Path, baselines: Path, reports: Path) -> None:
+    """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
+
+    The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
+    all sweeps in --results and from the baselines. The last line is the page's path.
+    """
+    from harness.analysis.history import history
+    from harness.guard.gather import all_of, chosen_study
+    from harness.guard.terminal import console, print_table
+    from harness.report.history_figures import series_name
+    from harness.report.history_page import headline, sentence, state_rows, write_history
+
+    study = chosen_study(sweep, results=results, baselines=baselines)
+    found = history(all_of(study, results=results, baselines=baselines))
+    names = [f"{series_name(series)}".capitalize() for series in found.series]
+    rows = [(row.since, str(row.launches), *row.medians, row.commit) for row in state_rows(found)]
+    to = console()
+    print_table(to, ("First launch (UTC)", "Launches", *names, "Commit"), rows)
+    for change in found.changes:
+        to.print(sentence(found, change), markup=False)
+    to.print(headline(found), style="bold", markup=False)
+    click.echo(write_history(found, reports))

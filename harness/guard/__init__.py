@@ -1,0 +1,1 @@
+"""Guarding a result: baselines, comparisons, verdicts, histories."""

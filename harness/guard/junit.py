@@ -1,0 +1,49 @@
+"""A check as JUnit XML, which CI systems show as a list of tests."""
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from harness.analysis.regression import INCONCLUSIVE, REGRESSION, Check, Row
+from harness.guard.words import HEADINGS, cells, headline, place
+
+
+def junit(check: Check, notes: Sequence[str]) -> str:
+    """Return one test case for each row that decides: failed is a regression, skipped is inconclusive.
+
+    Rows that only explain, and the notes, are the suite's output.
+    """
+    verdicts = [row.verdict for row in check.deciding]
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"harness check against {check.reference.label}",
+        tests=str(len(verdicts) + len(check.unmeasured)),
+        failures=str(verdicts.count(REGRESSION)),
+        errors="0",
+        skipped=str(verdicts.count(INCONCLUSIVE) + len(check.unmeasured)),
+    )
+    for row in check.deciding:
+        _case(suite, check, row)
+    for layout in check.unmeasured:
+        case = ElementTree.SubElement(suite, "testcase", classname=check.current.workload.name, name=str(layout))
+        ElementTree.SubElement(case, "skipped", message="not measured now")
+    explaining = [_text(row) for row in check.rows if not row.decides]
+    output = ElementTree.SubElement(suite, "system-out")
+    output.text = "\n".join([headline(check), *explaining, *notes])
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _case(suite: ElementTree.Element, check: Check, row: Row) -> None:
+    name = f"{row.quantity} {place(row)}"
+    case = ElementTree.SubElement(suite, "testcase", classname=check.current.workload.name, name=name)
+    if row.verdict == REGRESSION:
+        ElementTree.SubElement(case, "failure", message=_text(row))
+    elif row.verdict == INCONCLUSIVE:
+        more = f"{row.more} more launches needed; " if row.more else ""
+        ElementTree.SubElement(case, "skipped", message=f"inconclusive: {more}{_text(row)}")
+    else:
+        ElementTree.SubElement(case, "system-out").text = _text(row)
+
+
+def _text(row: Row) -> str:
+    return ", ".join(f"{heading}: {cell}" for heading, cell in zip(HEADINGS, cells(row), strict=True))

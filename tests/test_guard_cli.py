@@ -1,0 +1,293 @@
+"""Baselines, checks and comparisons as users call them: exit codes, files, one sentence for what cannot be done."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.cli import main
+from harness.errors import UserError
+from harness.guard import decide as deciding
+from harness.spec.codec import encode
+from tests.factories import START, make_point, make_provenance, make_run, write_run, write_study
+
+WIGGLE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.005, -0.005, 0.015, -0.015, 0.003, -0.003, 0.008)
+OLD, NEW = "a" * 40, "b" * 40
+
+
+def write_launches(
+    results: Path,
+    launches: int,
+    *,
+    slower: float = 1.0,
+    commit: str = OLD,
+    hostname: str = "node1",
+    first: int = 0,
+    name: str = "study",
+    ranks: Sequence[int] = (1, 2),
+    **workload: object,
+) -> Path:
+    """Write a sweep of `launches` blocks from repeat `first` on, and return its folder."""
+    sweep = results / name
+    write_study(sweep, ranks=ranks, **workload)
+    for repeat in range(first, first + launches):
+        for place, count in enumerate(ranks):
+            base = (1 + WIGGLE[(repeat + 5 * place) % len(WIGGLE)]) / count**0.9 * (slower if count > 1 else 1.0)
+            run = make_run(
+                make_point(count, repeat, **workload),
+                seconds=[[base] * count] * 3,
+                provenance=make_provenance(commit=commit, hostname=hostname),
+                started=START + timedelta(minutes=10 * repeat + place),
+            )
+            write_run(sweep, run)
+    return sweep
+
+
+def harness(*words: object, folder: Path) -> Result:
+    """Call the command line with `folder`'s results, baselines and reports."""
+    places = {"results": folder / "results", "baselines": folder / "baselines", "reports": folder / "reports"}
+    taken = {"check": ("results", "baselines"), "noise": ("results", "baselines"), "compare": ("results", "baselines")}
+    taken |= {"baseline": ("results", "baselines") if "save" in words else ("baselines",), "history": tuple(places)}
+    options = [word for name in taken[str(words[0])] for word in (f"--{name}", str(places[name]))]
+    return CliRunner().invoke(main, [*map(str, words), *options], standalone_mode=False)
+
+
+def code(result: Result) -> int:
+    """Return the exit code that `python -m harness` makes of the result."""
+    if isinstance(result.exception, UserError):
+        return 2
+    assert result.exception is None, result.exception
+    return result.return_value or 0
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """Return a folder with a baseline of 12 launches and no other ones."""
+    write_launches(tmp_path / "results", 12)
+    assert code(harness("baseline", "save", "main", "--note", "first", folder=tmp_path)) == 0
+    (tmp_path / "results/study").rename(tmp_path / "first")
+    return tmp_path
+
+
+def test_the_same_speed_passes_with_0(kept: Path) -> None:
+    write_launches(kept / "results", 6, commit=NEW, first=20)
+    result = harness("check", folder=kept)
+    assert code(result) == 0
+    assert "PASS: mnist-dnn at bbbbbbbbbbbb against 'main'" in result.output
+
+
+def test_a_loss_fails_with_1_and_tells_everyone(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.15, commit=NEW, first=20)
+    markdown, junit = kept / "check.md", kept / "check.xml"
+    result = harness("check", "--against", "main", "--markdown", markdown, "--junit", junit, folder=kept)
+    assert code(result) == 1
+    assert "REGRESSION: mnist-dnn at bbbbbbbbbbbb against 'main': 13" in result.output
+    text = markdown.read_text()
+    assert text.startswith("**REGRESSION: ")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {10}
+    assert sum("| regression |" in line for line in rows) == 2
+    suite = ElementTree.fromstring(junit.read_text())
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "2", "0")
+    failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
+    assert failed == ["epoch time on 2\u00a0ranks", "efficiency on 2\u00a0ranks"]
+
+
+def test_a_gain_is_an_improvement_with_0(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=0.8, commit=NEW, first=20)
+    result = harness("check", folder=kept)
+    assert code(result) == 0
+    assert "IMPROVEMENT: " in result.output
+
+
+def test_three_launches_are_inconclusive_with_3_and_say_how_many_more(kept: Path) -> None:
+    write_launches(kept / "results", 3, slower=1.5, commit=NEW, first=20)
+    junit = kept / "check.xml"
+    result = harness("check", "--junit", junit, folder=kept)
+    assert code(result) == 3
+    assert "INCONCLUSIVE: " in result.output
+    assert "3 more launches of each layout can decide it" in result.output
+    suite = ElementTree.fromstring(junit.read_text())
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "3")
+
+
+def test_only_the_newest_commit_is_judged(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.5, commit="c" * 40, first=20)
+    write_launches(kept / "results", 6, commit=NEW, first=30)
+    assert code(harness("check", folder=kept)) == 0
+    assert code(harness("check", "study@ccc", folder=kept)) == 1
+    assert code(harness("check", "study@bbb", "--against", "study@ccc", folder=kept)) == 3  # 6 against 6, and a jump
+    wrong = harness("check", "study@ddd", folder=kept)
+    assert "no valid launch of commit 'ddd'" in str(wrong.exception)
+
+
+def test_what_cannot_be_compared_exits_with_2_and_the_reason(kept: Path) -> None:
+    write_launches(kept / "results", 6, hostname="node2", first=20)
+    other_machine = harness("check", folder=kept)
+    assert code(other_machine) == 2
+    assert "cannot compare: 'main' was measured on another machine (node1: Example CPU" in str(other_machine.exception)
+    write_launches(kept / "results", 6, first=20, name="other", batch_per_rank=128)
+    other_work = harness("check", "other", folder=kept)
+    assert code(other_work) == 2
+    assert "(batch per rank: 64 against 128)" in str(other_work.exception)
+    unknown = harness("check", "--against", "mian", folder=kept)
+    assert code(unknown) == 2
+    assert "did you mean 'main'?" in str(unknown.exception)
+
+
+def test_a_baseline_is_not_held_against_its_own_launches(tmp_path: Path) -> None:
+    write_launches(tmp_path / "results", 6)
+    none = harness("check", folder=tmp_path)
+    assert (code(none), "no baseline in" in str(none.exception)) == (2, True)
+    assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
+    itself = harness("check", folder=tmp_path)
+    assert code(itself) == 2
+    assert "are those of 'main' itself: measure again" in str(itself.exception)
+
+
+def test_invalid_launches_are_left_out_and_said(kept: Path) -> None:
+    sweep = write_launches(kept / "results", 6, commit=NEW, first=20)
+    run = make_run(
+        make_point(2, 40), seconds=[[9.0, 9.0]] * 3, provenance=make_provenance(commit=NEW), invalid=("other load",)
+    )
+    write_run(sweep, run)
+    result = harness("check", folder=kept)
+    assert code(result) == 0
+    assert "1\u00a0launch of the current commit were not valid and are left out" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("save", "../x"), "NAME '../x' is no name"),
+        (("save", "main"), "baseline 'main' is there already"),
+        (("save", "few", "few"), "needs 6 valid launches of each layout, and 1 x 1 ranks x 1 threads of"),
+        (("show", "mian"), "did you mean 'main'?"),
+        (("save", "new", "nothing"), "unknown sweep 'nothing'"),
+    ],
+)
+def test_bad_baselines_are_one_sentence(kept: Path, words: tuple[str, ...], sentence: str) -> None:
+    write_launches(kept / "results", 6, first=20)
+    write_launches(kept / "results", 3, name="few", batch_per_rank=32)
+    before = sorted((kept / "baselines").iterdir())
+    result = harness("baseline", *words, folder=kept)
+    assert code(result) == 2
+    assert sentence in str(result.exception)
+    assert sorted((kept / "baselines").iterdir()) == before
+
+
+def test_a_baseline_can_be_reviewed_listed_and_replaced(kept: Path) -> None:
+    content = json.loads((kept / "baselines/main.json").read_text())
+    assert (content["name"], content["note"], content["schema"]) == ("main", "first", 1)
+    assert [round(one["seconds"], 3) for one in content["measurement"]["launches"]][:2] == [1.0, 0.539]
+    assert "main" in harness("baseline", "list", folder=kept).output
+    shown = harness("baseline", "show", "main", folder=kept).output
+    assert "aaaaaaaaaaaa" in shown and "efficiency" in shown
+    write_launches(kept / "results", 6, commit=NEW, first=20)
+    assert code(harness("baseline", "save", "main", "--replace", folder=kept)) == 0
+    assert json.loads((kept / "baselines/main.json").read_text())["measurement"]["software"]["commit"] == NEW
+
+
+def test_a_damaged_baseline_names_the_file(kept: Path) -> None:
+    path = kept / "baselines/main.json"
+    path.write_bytes(path.read_bytes()[:500])
+    write_launches(kept / "results", 6, commit=NEW, first=20)
+    result = harness("check", folder=kept)
+    assert code(result) == 2
+    assert f"'{path}' is cut or damaged" in str(result.exception)
+
+
+def test_noise_is_kept_with_its_age_and_used(kept: Path) -> None:
+    write_launches(kept / "results", 12, first=20)
+    result = harness("noise", folder=kept)
+    assert code(result) == 0
+    assert "efficiency" in result.output
+    assert (kept / "baselines/noise/mnist-dnn-f-node1.json").exists()
+    days = (datetime.now(UTC) - START).days
+    assert f"{days:,}\u00a0days old" in harness("noise", "--list", folder=kept).output
+    write_launches(kept / "results", 6, commit=NEW, first=60)
+    checked = harness("check", folder=kept)
+    assert f"24\u00a0launches of commit aaaaaaaaaaaa, {days:,}\u00a0days old; a machine changes" in checked.output
+
+
+def test_compare_tells_what_differs_and_by_how_much(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.3, commit=NEW, first=20)
+    result = harness("compare", "main", "study", folder=kept)
+    assert code(result) == 0
+    assert "commit: aaaaaaaaaaaa against bbbbbbbbbbbb" in result.output
+    assert "On 2 ranks study is slower than main: 0.77 times as fast (95 % interval" in result.output
+    alone = harness("compare", "main", folder=kept)
+    assert (code(alone), "two or more" in str(alone.exception)) == (2, True)
+
+
+def test_one_launch_can_be_compared(kept: Path) -> None:
+    sweep = write_launches(kept / "results", 6, first=20)
+    launch = next(sweep.glob("n2x1x1-r20-*"))
+    result = harness("compare", "main", launch, folder=kept)
+    assert code(result) == 0
+    assert "1 against 12" in result.output
+    assert "6 launches of each are needed to judge" in result.output
+
+
+def test_history_draws_every_commit_of_the_study(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.4, commit=NEW, first=20)
+    result = harness("history", folder=kept)
+    assert code(result) == 0
+    assert "at bbbbbbbbbbbb after aaaaaaaaaaaa" in result.output
+    page = Path(result.output.splitlines()[-1])
+    assert page.read_text().count("<figure") == 3
+
+
+class Bench:
+    """Stands in for the launches of `decide`: each block appears in the sweep's folder at once."""
+
+    def __init__(self, folder: Path, slower: float) -> None:
+        self.folder = folder / "results/study"
+        self.asked: list[int] = []
+        self._results = folder / "results"
+        self._slower = slower
+
+    def add(self, blocks: int) -> int:
+        first = 100 + sum(self.asked)
+        self.asked.append(blocks)
+        write_launches(self._results, blocks, slower=self._slower, commit=NEW, first=first)
+        return blocks
+
+
+@pytest.mark.parametrize(("slower", "verdict"), [(1.0, "pass"), (1.2, "regression")])
+def test_deciding_measures_what_is_missing_and_stops(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, slower: float, verdict: str
+) -> None:
+    from harness.guard.sides import resolve
+
+    monkeypatch.setattr(deciding, "_code", lambda: {"commit": NEW})
+    reference = resolve("main", results=kept / "results", baselines=kept / "baselines")
+    monkeypatch.setattr(deciding, "describe_machine", lambda gpus: reference.machine)
+    bench, said = Bench(kept, slower), []
+    result = deciding.decide(reference, None, bench, say=said.append)  # type: ignore[arg-type]
+    assert result.verdict == verdict
+    assert bench.asked == [6]
+    assert said == ["measuring: 6 launches of each layout"]
+
+
+def test_deciding_on_another_machine_measures_nothing(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.guard.sides import resolve
+
+    reference = resolve("main", results=kept / "results", baselines=kept / "baselines")
+    other = make_provenance(hostname="node9").machine
+    monkeypatch.setattr(deciding, "describe_machine", lambda gpus: other)
+    bench = Bench(kept, 1.0)
+    with pytest.raises(UserError, match="another machine"):
+        deciding.decide(reference, None, bench, say=print)  # type: ignore[arg-type]
+    assert bench.asked == []
+
+
+def test_baselines_of_another_schema_are_refused(kept: Path) -> None:
+    path = kept / "baselines/main.json"
+    path.write_bytes(encode(json.loads(path.read_bytes()) | {"schema": 99}))
+    result = harness("baseline", "show", "main", folder=kept)
+    assert "has schema 99" in str(result.exception)
