@@ -98,7 +98,21 @@ def test_make_help_names_every_target(tmp_path: Path) -> None:
     said = subprocess.run(
         ["make"], capture_output=True, text=True, cwd=tmp_path, env=_outside_make(), check=True
     ).stdout
-    targets = ["sweep", "status", "report", "check", "baseline", "paper", "bench", "data", "doctor", "test", "lint", "lock", "clean"]
+    targets = [
+        "sweep",
+        "status",
+        "report",
+        "check",
+        "baseline",
+        "paper",
+        "bench",
+        "data",
+        "doctor",
+        "test",
+        "lint",
+        "lock",
+        "clean",
+    ]
     assert all(f"make {target} " in said for target in targets)
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import numpy as np
 
-from harness.analysis.changepoints import change_points
+from harness.analysis.changepoints import SHORTEST, change_points
 from harness.analysis.measurement import join, without
 from harness.analysis.noise import learn
 from harness.analysis.quantities import CURVE, RELATIVE, TIME, Sample, samples
@@ -111,6 +111,7 @@ def _same_base(sample: Sample, own: Sequence[Layout], layouts: Sequence[Layout])
 def _changes(series: Series, comparisons: int) -> list[Change]:
     points = change_points(series.costs)
     edges = (0, *points, len(series.costs))
+    comparisons *= max(1, len(series.costs) - 2 * SHORTEST + 1)  # the step was looked for at all these places
     noise = learn(_alike(series, edges))
     found = []
     for before, index, after in zip(edges, points, edges[2:], strict=False):
