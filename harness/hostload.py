@@ -1,14 +1,18 @@
-"""What other processes take of this machine: times are only worth something when it is little."""
+"""What other processes take of a host: times are only worth something when it is little."""
 
 import os
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psutil
 
-from harness.comm.load import Usage
 from harness.errors import UserError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 TOLERANCE = 0.25  # cores; a quiet machine's own housekeeping takes less
 _LOOK_S = 2.0
@@ -16,24 +20,55 @@ _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
-    """CPU seconds of the host, and of this process with all its ended descendants, at one moment."""
+class Usage:
+    """CPU seconds of the host (stolen time included), and of this process with its ended descendants, at one moment."""
 
     clock: float
     host: float
     own: float
 
     @classmethod
-    def now(cls) -> "Reading":
-        """Return the seconds so far."""
-        usage, times = Usage.now(), os.times()
-        return cls(clock=usage.clock, host=usage.host, own=usage.process + times.children_user + times.children_system)
+    def now(cls) -> "Usage":
+        """Return the usage so far."""
+        own, host = os.times(), psutil.cpu_times()
+        return cls(
+            clock=time.perf_counter(),
+            host=sum(host) - host.idle - host.iowait - host.guest - host.guest_nice,
+            own=own.user + own.system + own.children_user + own.children_system,
+        )
 
 
-def other_load(begin: Reading, end: Reading) -> float:
-    """Return the cores that all other processes kept busy between two readings; at least 0."""
+def other_load(begin: Usage, end: Usage) -> float:
+    """Return the cores that all other processes kept busy between two moments; at least 0."""
     busy = (end.host - begin.host) - (end.own - begin.own)
     return max(0.0, busy / max(end.clock - begin.clock, 1e-9))
+
+
+def other_loads(comm: "MPI.Intracomm", hosts: Sequence[str], begin: Usage, end: Usage) -> dict[str, float]:
+    """Return for every host the cores that processes other than the ranks of `comm` kept busy between two moments.
+
+    `hosts` names every rank's host. At least 0.
+    """
+    shares = comm.allgather((end.own - begin.own, end.host - begin.host, end.clock - begin.clock))
+    ours: dict[str, float] = defaultdict(float)
+    for host, (own, _, _) in zip(hosts, shares, strict=True):
+        ours[host] += own
+    return {
+        host: max(0.0, (total - ours[host]) / max(seconds, 1e-9))
+        for host, (_, total, seconds) in zip(hosts, shares, strict=True)
+    }
+
+
+def overloads(loads: Mapping[str, float], needed: Mapping[str, int], cores: Mapping[str, int]) -> tuple[str, ...]:
+    """Return one sentence for every host where other processes took cores that the ranks needed.
+
+    All by host: other load, cores that the ranks need, cores there are.
+    """
+    return tuple(
+        f"other processes kept {load:.1f} of {cores[host]} cores busy on {host}, where the ranks need {needed[host]}"
+        for host, load in sorted(loads.items())
+        if load + needed[host] > cores[host] + TOLERANCE
+    )
 
 
 def wait_until_quiet(say: Callable[[str], None], *, force: bool, patience_s: float = _PATIENCE_S) -> float:
@@ -59,9 +94,9 @@ def look() -> tuple[float, str]:
     """Return the other processes' load (cores) over two seconds, and the name and number of the busiest one."""
     others = {process.pid: process for process in psutil.process_iter() if process.pid != os.getpid()}
     before = {pid: _cpu_s(process) for pid, process in others.items()}
-    begin = Reading.now()
+    begin = Usage.now()
     time.sleep(_LOOK_S)
-    load = other_load(begin, Reading.now())
+    load = other_load(begin, Usage.now())
     used = {pid: _cpu_s(process) - before[pid] for pid, process in others.items()}
     busiest = max(used, key=lambda pid: used[pid], default=None)
     if busiest is None:

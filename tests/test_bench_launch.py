@@ -13,7 +13,7 @@ from harness.bench.contenders import CONTENDERS
 from harness.bench.process import cores, free_ports, run_together
 from harness.bench.task import Task
 from harness.errors import RunError, UserError
-from harness.hostload import Reading, other_load, wait_until_quiet
+from harness.hostload import Usage, other_load, wait_until_quiet
 
 # Starts a child in the same group, writes both numbers to the file that is its last argument, then waits.
 FAMILY = (
@@ -85,16 +85,16 @@ def test_hyper_threads_stand_together(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
-    begin, end = Reading(clock=10, host=100, own=5), Reading(clock=14, host=108, own=9)
+    begin, end = Usage(clock=10, host=100, own=5), Usage(clock=14, host=108, own=9)
     assert other_load(begin, end) == 1.0
-    assert other_load(begin, Reading(clock=14, host=101, own=9)) == 0.0
+    assert other_load(begin, Usage(clock=14, host=101, own=9)) == 0.0
 
 
 def test_our_own_children_are_no_load(tmp_path: Path) -> None:
-    before = Reading.now()
+    before = Usage.now()
     spin = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass"
     run_together([("-c", spin)], limit_s=60, folder=tmp_path)
-    assert Reading.now().own - before.own >= 1.0
+    assert Usage.now().own - before.own >= 1.0
 
 
 def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from harness.bench.plan import Settings, correct_epochs, guess_epochs, shuffled
 from harness.bench.sample import SCHEMA, BenchRecord, Sample
 from harness.bench.task import Task
 from harness.errors import RunError, UserError
-from harness.hostload import TOLERANCE, Reading, other_load, wait_until_quiet
+from harness.hostload import TOLERANCE, Usage, other_load, wait_until_quiet
 from harness.provenance import describe_machine, git_commit, package_version
 from harness.sweep.plan import format_seconds
 
@@ -104,7 +104,7 @@ class _Bench:
         return [first, self._launch(contender, replace(task, epochs=better), number)]
 
     def _launch(self, contender: Contender, task: Task, number: int) -> Sample:
-        begin, started = Reading.now(), datetime.now(UTC)
+        begin, started = Usage.now(), datetime.now(UTC)
         sample = replace(_failed(contender, task, number, ""), started=started)
         try:
             measured = contender.launch(task, limit_s=self._settings.limit_s)
@@ -112,7 +112,7 @@ class _Bench:
             sample = replace(sample, failed=str(error))
         else:
             sample = replace(sample, seconds=measured.seconds, invalid=measured.invalid, details=dict(measured.details))
-        end = Reading.now()
+        end = Usage.now()
         load = other_load(begin, end)
         if load > TOLERANCE and not sample.invalid:
             sample = replace(sample, invalid=(f"other processes kept {load:.1f} cores busy",))

@@ -20,6 +20,7 @@ COMMANDS = {
     "train": ("harness.cli.train", "Train one workload on the ranks of this MPI world."),
     "data": ("harness.cli.data", "List, fetch, verify, prepare and describe the data sets."),
     "doctor": ("harness.cli.doctor", "Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use."),
+    "probe": ("harness.cli.probe", "Measure what communication costs, and the best setting for a workload."),
     "bench": ("harness.cli.bench", "Measure the harness against its alternatives, side by side."),
 }
 

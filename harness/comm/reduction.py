@@ -59,7 +59,7 @@ def select(world: "World", largest: int) -> Reduction:
         raise unknown("HARNESS_REDUCTION", choice, CHOICES)
     if choice == "bridge" or world.size == 1:
         return BridgeReduction(world.comm)
-    library, failure = _build()
+    library, failure = build_native()
     failures = [reason for reason in world.comm.allgather(failure) if reason]
     if library is None or failures:
         return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failures[0]}")
@@ -68,7 +68,8 @@ def select(world: "World", largest: int) -> Reduction:
     return NativeReduction(world.comm, library, largest=largest, shared=choice == "native")
 
 
-def _build() -> tuple[Path | None, str]:
+def build_native() -> tuple[Path | None, str]:
+    """Return the native operation's library, or None and the reason why there is none."""
     from harness.comm.native.build import build
 
     try:

@@ -16,7 +16,6 @@ POINT_TO_POINT = "point-to-point"  # half a round trip between two ranks
 BROADCAST = "broadcast"
 ALLREDUCE = "allreduce"  # MPI_Allreduce, in place, sums of float32
 NODE, NETWORK, ALL = "node", "network", "all"
-LEVELS = (NODE, NETWORK, ALL)
 
 BAD_FIT = 0.25  # relative error from which a line is no description of the times
 
@@ -99,6 +98,11 @@ class Network:
     setting: Setting
     costs: tuple[Cost, ...]
 
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels that were measured."""
+        return tuple(dict.fromkeys(cost.level for cost in self.costs))
+
     def find(self, operation: str, level: str) -> Cost | None:
         """Return the cost of `operation` at `level`, None where it was not measured."""
         return next((c for c in self.costs if (c.operation, c.level) == (operation, level)), None)
@@ -126,11 +130,3 @@ class Probe:
     def ranks(self) -> int:
         """Number of ranks that took part."""
         return len(self.hosts)
-
-    @property
-    def levels(self) -> tuple[str, ...]:
-        """The levels that were measured: one host has ``node`` only, several with one rank each ``network`` only."""
-        hosts = len(set(self.hosts))
-        if hosts == 1:
-            return (NODE,)
-        return (NETWORK,) if hosts == self.ranks else LEVELS

@@ -12,8 +12,8 @@ import psutil
 import tensorflow as tf
 
 from harness import __version__
-from harness.comm.load import other_loads, overloads
 from harness.comm.placement import Place, misplacements, observe
+from harness.hostload import other_loads, overloads
 from harness.provenance import describe_machine, git_commit, package_version, relevant_environment
 from harness.spec.record import SCHEMA, Provenance, RankRecord, RunRecord, WeightsRecord
 from harness.train.record import Columns
@@ -31,7 +31,7 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
     ranks = comm.gather(_rank_record(outcome, place, import_s), root=0)
     steps = comm.gather(list(outcome.steps), root=0)
     places = comm.allgather((place, psutil.cpu_count() or 1))
-    loads = other_loads(replica.world, [where.host for where, _ in places], *outcome.usage)
+    loads = other_loads(comm, [where.host for where, _ in places], *outcome.usage)
     if ranks is None or steps is None:
         return None
     layout, shards = replica.point.layout, replica.data.shards

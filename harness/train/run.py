@@ -12,12 +12,12 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness import models
-from harness.comm.load import Usage
 from harness.comm.policies import build_policy
 from harness.comm.reduction import Reduction, select
 from harness.comm.replicas import average_floats, broadcast_weights, hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.errors import SharedError, UserError
+from harness.hostload import Usage
 from harness.spec.point import Point
 from harness.spec.record import EpochRecord
 from harness.train.augment import flip_salt

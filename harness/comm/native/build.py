@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.comm.launcher import find_launcher
 from harness.errors import RunError
 
-_SOURCES = ("allreduce.cc", "descend.cc", "group.cc")
+_SOURCES = ("allreduce.cc", "descend.cc", "direct.cc", "group.cc")
 _HEADERS = ("group.h",)
 # -w: TensorFlow's headers warn about themselves. No fused multiply-add: updates round as TensorFlow's kernels do.
 _FLAGS = ("-O3", "-ffp-contract=off", "-w", "-shared", "-fPIC")

@@ -1,0 +1,76 @@
+"""`harness probe`: what communication costs here, and which setting of the MPI library is best."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from harness.spec.network import Probe
+
+
+@click.command(name="probe")
+@click.option("--ranks", type=int, default=2, show_default=True, help="Ranks on this machine, one per core.")
+@click.option("--launcher", help="Start the ranks with this instead, such as 'mpirun -n 4 --host a:2,b:2' or 'srun'.")
+@click.option("--mca", multiple=True, metavar="'NAME=VALUE ...'", help="Compare this setting of Open MPI; repeatable.")
+@click.option("--algorithms", is_flag=True, help="Compare Open MPI's allreduce algorithms and components.")
+@click.option("--workload", "workloads", multiple=True, help="Print the best setting of this one only, as mnist-dnn.")
+@click.option("--largest", type=int, default=64 * 2**20, show_default=True, help="Bytes of the largest message.")
+@click.option("--samples", type=click.IntRange(min=6), default=25, show_default=True, help="Samples of every size.")
+@click.option(
+    "--budget", "budget_s", type=float, default=20.0, show_default=True, help="Seconds of a launch from which 6 do."
+)
+@click.option(
+    "--limit", "limit_s", type=float, default=600.0, show_default=True, help="Seconds that a launch may take."
+)
+@click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True)
+def command(
+    mca: tuple[str, ...],
+    algorithms: bool,
+    workloads: tuple[str, ...],
+    results: Path,
+    reports: Path,
+    **options: Any,
+) -> None:
+    """Measure what messages between ranks cost: latency, bandwidth, and the sums of the papers' networks.
+
+    The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
+    """
+    from harness.errors import unknown
+    from harness.interrupts import interruptible
+    from harness.probe.execute import Settings, run_probe
+    from harness.probe.plan import NETWORK_BYTES, algorithm_settings, parse_settings
+    from harness.probe.store import write_probe
+    from harness.report.probe_page import write_probe_page
+
+    for name in workloads:
+        if name not in NETWORK_BYTES:
+            raise unknown("WORKLOAD", name, NETWORK_BYTES)
+    settings = (algorithm_settings() if algorithms else ()) + parse_settings(mca)
+    with interruptible():
+        found = run_probe(Settings(settings=settings, **options), click.echo)
+    folder = write_probe(found, results)
+    _print(found.probe, workloads or tuple(NETWORK_BYTES))
+    click.echo(write_probe_page(found.probe, folder, reports))
+
+
+def _print(probe: "Probe", workloads: tuple[str, ...]) -> None:
+    from harness.probe.choose import choose
+    from harness.probe.plan import NETWORK_BYTES
+    from harness.report.probe_words import cost_line
+
+    for reason in probe.invalid:
+        click.echo(f"times are not valid: {reason}")
+    for note in probe.notes:
+        click.echo(note)
+    for cost in probe.networks[0].costs:
+        click.echo(cost_line(cost))
+    measured = max(size.bytes for cost in probe.networks[0].costs for size in cost.sizes)
+    for name in workloads:
+        if NETWORK_BYTES[name] > measured:
+            continue
+        choice = choose(probe, NETWORK_BYTES[name])
+        gain = f", {choice.usual_s / choice.seconds:.2f} times as fast" if choice.environment else ""
+        click.echo(f"{name:13} {NETWORK_BYTES[name]:>10,} B  {choice.seconds * 1e6:>8,.0f} us  best: {choice}{gain}")

@@ -1,0 +1,1 @@
+"""What communication costs on this machine: measured, fitted, compared, written down."""

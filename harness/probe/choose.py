@@ -1,0 +1,86 @@
+"""Which setting is best for a message size, by what a probe measured."""
+
+from dataclasses import dataclass
+
+from harness.errors import UserError
+from harness.spec.network import ALL, ALLREDUCE, NETWORK, NODE, Cost, Estimate, Network, Probe, Setting
+
+_OWN = "reduction:"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A setting of the MPI library and a way to reduce (a value of HARNESS_REDUCTION, empty for the default).
+
+    `seconds` is what one allreduce takes with it, `usual_s` with the defaults.
+    """
+
+    setting: Setting
+    reduction: str
+    seconds: float
+    usual_s: float
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that make the ranks run so; empty where the defaults are best."""
+        variables = {f"OMPI_MCA_{name}": value for name, value in self.setting.mca.items()}
+        return variables | ({"HARNESS_REDUCTION": self.reduction} if self.reduction else {})
+
+    def __str__(self) -> str:
+        way = f"HARNESS_REDUCTION={self.reduction}" if self.reduction else ""
+        mca = " ".join(f"{name}={value}" for name, value in self.setting.mca.items())
+        return ", ".join(part for part in (way, mca) if part) or "the defaults"
+
+
+def choose(probe: Probe, count: int) -> Choice:
+    """Return the fastest way to sum `count` bytes over the probed ranks.
+
+    The defaults stay unless another way is faster beyond both intervals.
+
+    Raises:
+        UserError: the probe holds no allreduce, or none of that size.
+    """
+    usual, *others = _candidates(probe)
+    measured = usual[2].sizes[-1].bytes
+    if count > measured:
+        raise UserError(
+            f"{count:,} bytes are more than the probe's {measured:,}: run `harness probe --largest {count}`"
+        )
+    best = (usual, _at(usual[2], count))
+    for other in others:
+        seconds = _at(other[2], count)
+        if seconds.value < best[1].value and _apart(seconds, _at(usual[2], count)):
+            best = (other, seconds)
+    (setting, reduction, _), seconds = best
+    return Choice(setting=setting, reduction=reduction, seconds=seconds.value, usual_s=_at(usual[2], count).value)
+
+
+def _candidates(probe: Probe) -> list[tuple[Setting, str, Cost]]:
+    """Return every way that was measured on all ranks; the harness's default first."""
+    found: list[tuple[Setting, str, Cost]] = []
+    for network in probe.networks:
+        level = next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
+        own = [cost for cost in network.costs if cost.operation.startswith(_OWN) and cost.level == level]
+        found += [(network.setting, cost.operation.removeprefix(_OWN), cost) for cost in own] or _plain(network, level)
+    if not found:
+        raise UserError("the probe measured no allreduce: run `harness probe` again")
+    usual = found[0]
+    return [(usual[0], "", usual[2]), *found[1:]]
+
+
+def _plain(network: Network, level: str) -> list[tuple[Setting, str, Cost]]:
+    cost = network.find(ALLREDUCE, level)
+    return [(network.setting, "", cost)] if cost else []
+
+
+def _at(cost: Cost, count: int) -> Estimate:
+    """Return what `count` bytes take: the median and interval of the nearest size, moved to `count`."""
+    value = cost.seconds(count)
+    near = min(cost.sizes, key=lambda size: abs(size.bytes - count)).seconds
+    factor = value / near.value
+    low, high = (None if end is None else end * factor for end in (near.low, near.high))
+    return Estimate(value=value, low=low, high=high)
+
+
+def _apart(faster: Estimate, slower: Estimate) -> bool:
+    return faster.high is not None and slower.low is not None and faster.high < slower.low

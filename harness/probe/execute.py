@@ -1,0 +1,145 @@
+"""Run a probe: one launch of the measuring ranks for every setting, and the record of what they found."""
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.analysis.network import fit_cost
+from harness.comm.probe import Answer, Plan, Series
+from harness.doctor.ask import ask
+from harness.errors import RunError, UserError
+from harness.hostload import wait_until_quiet
+from harness.probe.plan import DEFAULT, message_sizes
+from harness.provenance import describe_machine
+from harness.spec.codec import decode, encode
+from harness.spec.layout import Layout
+from harness.spec.network import NETWORK_SCHEMA, Cost, Network, Probe, Setting
+from harness.sweep.failure import first_error
+from harness.sweep.schedulers import open_scheduler
+
+REDUCTIONS = ("native", "messages")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What the user asked for. `launcher` starts the ranks; None starts `ranks` ranks on this machine's cores.
+
+    `settings` are compared with the library's default. `largest` in bytes; `limit_s` is for one launch.
+    """
+
+    ranks: int = 2
+    launcher: str | None = None
+    settings: tuple[Setting, ...] = ()
+    largest: int = 64 * 2**20
+    samples: int = 25
+    budget_s: float = 20.0
+    limit_s: float = 600.0
+    force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A probe and every sample behind it, by the name of its setting."""
+
+    probe: Probe
+    samples: tuple[tuple[str, Series], ...]
+
+
+def run_probe(settings: Settings, say: Say) -> Found:
+    """Measure under every setting.
+
+    Raises:
+        UserError: the ranks cannot run here, the machine is busy, or settings of Open MPI are asked of another library.
+        RunError: the ranks failed under the library's default setting.
+    """
+    command, environment = _launcher(settings)
+    plan = Plan(
+        sizes=message_sizes(settings.largest),
+        samples=settings.samples,
+        budget_s=settings.budget_s,
+        reductions=REDUCTIONS,
+    )
+    load = wait_until_quiet(say, force=settings.force)
+    answers: list[tuple[Setting, Answer]] = []
+    notes: list[str] = [f"measured beside other processes that kept {load:.1f} cores busy"] if load > 1 else []
+    for number, setting in enumerate((DEFAULT, *settings.settings), start=1):
+        say(f"[{number}/{len(settings.settings) + 1}] {setting.name}")
+        try:
+            answer = _measure(command, environment, setting, plan, settings.limit_s)
+        except RunError as error:
+            if setting is DEFAULT:
+                raise
+            notes.append(f"the setting '{setting.name}' did not run: {error}")
+            continue
+        if settings.settings and not answer.mpi_library.startswith("Open MPI"):
+            raise UserError(
+                f"--mca and --algorithms set up Open MPI, these ranks use {answer.mpi_library}: leave them out"
+            )
+        answers.append((setting, answer))
+    return _found(answers, command, notes)
+
+
+def _found(answers: Sequence[tuple[Setting, Answer]], command: Sequence[str], notes: Sequence[str]) -> Found:
+    first = answers[0][1]
+    probe = Probe(
+        schema=NETWORK_SCHEMA,
+        measured=datetime.now(UTC),
+        machine=describe_machine(gpus=()),
+        mpi_library=first.mpi_library,
+        launcher=shlex.join(command),
+        hosts=first.hosts,
+        networks=tuple(Network(setting=setting, costs=fit(answer.series)) for setting, answer in answers),
+        invalid=tuple(dict.fromkeys(reason for _, answer in answers for reason in answer.invalid)),
+        notes=(*notes, *dict.fromkeys(note for _, answer in answers for note in answer.notes)),
+    )
+    samples = tuple((setting.name, series) for setting, answer in answers for series in answer.series)
+    return Found(probe=probe, samples=samples)
+
+
+def fit(series: Sequence[Series]) -> tuple[Cost, ...]:
+    """Return the cost of every operation and level in `series`."""
+    groups: dict[tuple[str, str, int], dict[int, tuple[float, ...]]] = {}
+    for one in series:
+        groups.setdefault((one.operation, one.level, one.ranks), {})[one.bytes] = one.seconds
+    return tuple(fit_cost(*key, samples) for key, samples in groups.items())
+
+
+def _launcher(settings: Settings) -> tuple[tuple[str, ...], Mapping[str, str | None]]:
+    """Return the words that start the ranks and what they need in the environment."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
+    if settings.launcher is not None:
+        words = tuple(shlex.split(settings.launcher))
+        if not words:
+            raise UserError("--launcher is empty: write the command that starts the ranks, such as 'mpirun -n 4'")
+        return words, threads | quiet
+    if settings.ranks < 2:
+        raise UserError(f"RANKS={settings.ranks} is too small: a probe needs at least 2 ranks")
+    scheduler = open_scheduler("local", oversubscribe=settings.force)
+    layout = Layout(nodes=settings.ranks)
+    refusal = scheduler.refusal(layout)
+    if refusal:
+        raise UserError(f"RANKS={settings.ranks} {refusal}: ask for fewer, or add --force to measure all the same")
+    return scheduler.launcher(layout), {**scheduler.environment(layout), **threads, **quiet}
+
+
+def _measure(
+    command: Sequence[str], environment: Mapping[str, str | None], setting: Setting, plan: Plan, limit_s: float
+) -> Answer:
+    """Launch the measuring ranks under one setting."""
+    # In the working folder, not in /tmp: rank 0 may be on another host, which shares this one.
+    with tempfile.TemporaryDirectory(prefix=".harness-probe-", dir=Path.cwd()) as name:
+        plan_file, answer_file = Path(name) / "plan.json", Path(name) / "answer.json"
+        plan_file.write_bytes(encode(plan))
+        changes = dict(environment) | {f"OMPI_MCA_{key}": value for key, value in setting.mca.items()}
+        words = (*command, sys.executable, "-m", "harness.comm.probe", str(plan_file), str(answer_file))
+        reply = ask(words, limit_s=limit_s, changes=changes)
+        if not answer_file.exists():  # whatever the exit code says
+            raise RunError(first_error(reply.err) or reply.last_error)
+        return decode(answer_file.read_bytes(), Answer, answer_file)

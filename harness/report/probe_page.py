@@ -1,0 +1,95 @@
+"""The page of a probe: what communication costs here, and what was measured to say so."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import UserError
+from harness.files import folder_atomic
+from harness.report import numbers, probe_words, render
+from harness.report.page_parts import PAGE, Banner, FigureBlock, check_replaceable, distinct, facts, write_figures
+from harness.report.probe_figures import cost_pictures, cost_table, setting_picture
+from harness.spec.network import ALL, ALLREDUCE, NETWORK, NODE, Network, Probe
+
+
+def write_probe_page(probe: Probe, folder: Path, reports: Path) -> Path:
+    """Write ``REPORTS/probes/<name>/index.html`` with its figures and tables, whole or not at all; return its path.
+
+    `folder` holds the probe's record.
+
+    Raises:
+        UserError: the page cannot be written, or its folder holds something else.
+    """
+    target = reports / "probes" / folder.name
+    if target.resolve() == folder.resolve():
+        raise UserError(f"reports '{reports}' would replace the probe in '{folder}': choose another folder")
+    check_replaceable(target)
+    blocks = _blocks(probe)
+    with folder_atomic(target) as staging:
+        write_figures(staging, blocks)
+        content = render.page(
+            "probe.html.j2",
+            probe=probe,
+            costs=probe.networks[0].costs,
+            figures=blocks,
+            banners=_banners(probe),
+            groups=(("Where and with what", _facts(probe)),),
+            words=probe_words,
+        )
+        (staging / PAGE).write_text(content, encoding="utf-8")
+    return target / PAGE
+
+
+def _blocks(probe: Probe) -> tuple[FigureBlock, ...]:
+    usual = probe.networks[0]
+    where = (
+        f"{numbers.ranks(probe.ranks)} on {numbers.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
+        f"Medians of {distinct({size.samples for cost in usual.costs for size in cost.sizes}, ' to ')} samples within "
+        "one launch, vertical strokes: 95 % interval; the slowest rank counts."
+    )
+    texts = {
+        "probe-time": (
+            "Time",
+            f"Time of one call over the bytes of its message; dashed: alpha + beta x bytes. {where}",
+        ),
+        "probe-bandwidth": ("Bandwidth", f"Bytes of the message over the time of the call. {where}"),
+    }
+    table = cost_table([usual])
+    blocks = [
+        FigureBlock(picture=picture, title=texts[picture.name][0], caption=texts[picture.name][1], table=table)
+        for picture in cost_pictures(usual.costs)
+    ]
+    if len(probe.networks) > 1:
+        level = _widest(usual)
+        caption = f"MPI_Allreduce under each setting over the default's time, level {level}. {where}"
+        picture = setting_picture(probe.networks, ALLREDUCE, level)
+        blocks.append(FigureBlock(picture=picture, title="Settings", caption=caption, table=cost_table(probe.networks)))
+    return tuple(blocks)
+
+
+def _widest(network: Network) -> str:
+    return next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
+
+
+def _banners(probe: Probe) -> Sequence[Banner]:
+    doubts = [f"The times are not valid: {reason}." for reason in probe.invalid]
+    bad = [cost for cost in probe.networks[0].costs if not cost.good]
+    if bad:
+        names = distinct(f"{cost.operation} ({cost.level})" for cost in bad)
+        doubts.append(f"No straight line describes {names}: use the measured times, not alpha and beta.")
+    notes = [note[0].upper() + note[1:] + "." for note in probe.notes]
+    return tuple(Banner(kind="warning", text=text) for text in (*doubts, *notes))
+
+
+def _facts(probe: Probe) -> object:
+    machine = probe.machine
+    return facts(
+        [
+            ("Measured (UTC)", numbers.moment(probe.measured)),
+            ("Hosts", distinct(f"{host} ({numbers.ranks(probe.hosts.count(host))})" for host in probe.hosts)),
+            ("Processor", f"{machine.cpu}, {numbers.plural(machine.cores, 'core')}"),
+            ("System", machine.os),
+            ("MPI", probe.mpi_library),
+            ("Launcher", probe.launcher),
+            ("Settings", distinct(network.setting.name for network in probe.networks)),
+        ]
+    )

@@ -1,0 +1,198 @@
+"""The probe: lines fitted to known costs, choices, settings, the record, and one real launch."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.analysis.network import fit_cost
+from harness.cli.probe import command
+from harness.comm.cores import usable_cores
+from harness.comm.probe import Series
+from harness.errors import UserError
+from harness.probe.choose import choose
+from harness.probe.execute import Found, fit
+from harness.probe.plan import NETWORK_BYTES, algorithm_settings, message_sizes, parse_settings
+from harness.probe.store import newest_probe, read_probe, write_probe
+from harness.report.probe_page import write_probe_page
+from harness.report.probe_words import cost_line
+from harness.spec.network import ALLREDUCE, NODE, Network, Probe, Setting
+from tests.factories import make_provenance
+from tests.test_models import EXPECTED
+
+SIZES = message_sizes()
+
+
+def noisy(
+    alpha: float, beta: float, *, noise: float = 0.03, samples: int = 25, seed: int = 1
+) -> dict[int, list[float]]:
+    """Return samples of alpha + beta * bytes with lognormal noise, which is what timings have."""
+    generator = np.random.default_rng(seed)
+    return {size: list((alpha + beta * size) * generator.lognormal(0, noise, samples)) for size in SIZES}
+
+
+def make_probe(ways: dict[str, tuple[float, float]], *, noise: float = 0.03, **changes: object) -> Found:
+    """Return a probe whose settings (by name) reduce natively with these alpha and beta; the first is the default."""
+    series = {
+        name: tuple(
+            Series(operation=operation, level=NODE, ranks=2, bytes=size, seconds=tuple(seconds))
+            for operation in ("reduction:native", ALLREDUCE)
+            for size, seconds in noisy(*costs, noise=noise).items()
+        )
+        for name, costs in ways.items()
+    }
+    probe = Probe(
+        schema=1,
+        measured=datetime(2026, 1, 5, tzinfo=UTC),
+        machine=make_provenance().machine,
+        mpi_library="Open MPI v5.0.11",
+        launcher="mpirun -n 2",
+        hosts=("node1", "node1"),
+        networks=tuple(
+            Network(setting=Setting(name=name, mca={} if number == 0 else {"pml": name}), costs=fit(found))
+            for number, (name, found) in enumerate(series.items())
+        ),
+        **changes,  # type: ignore[arg-type]
+    )
+    return Found(probe=probe, samples=tuple((name, one) for name, found in series.items() for one in found))
+
+
+@settings(max_examples=15)
+@given(st.floats(1e-7, 1e-3), st.floats(1e-11, 1e-7))
+def test_a_line_is_found_again_within_its_interval(alpha: float, beta: float) -> None:
+    cost = fit_cost(ALLREDUCE, NODE, 2, noisy(alpha, beta))
+    for found, true in ((cost.alpha_s, alpha), (cost.beta_s_per_byte, beta)):
+        assert found.low is not None and found.high is not None
+        assert found.low <= found.value <= found.high
+        width = max(found.high - found.low, 0.01 * true)  # 95 % is not always: two widths are
+        assert abs(found.value - true) <= 2 * width
+    assert cost.good
+
+
+def test_exact_times_give_the_exact_line_and_no_samples_no_interval() -> None:
+    cost = fit_cost(ALLREDUCE, NODE, 2, {size: [2e-6 + 1e-10 * size] * 3 for size in SIZES})
+    assert cost.alpha_s.value == pytest.approx(2e-6) and cost.alpha_s.low is None
+    assert cost.beta_s_per_byte.value == pytest.approx(1e-10)
+    assert cost.worst_error < 1e-9
+    assert cost.seconds(NETWORK_BYTES["mnist-dnn"]) == pytest.approx(2e-6 + 1e-10 * 712_440)
+    assert cost.seconds(2 * SIZES[-1]) == pytest.approx(cost.line(2 * SIZES[-1]))
+    assert cost.seconds(1) == pytest.approx(cost.line(8))
+
+
+def test_a_bad_fit_is_said() -> None:
+    bent = {size: [1e-6 if size < 2**16 else 1e-4 + 1e-10 * size] * 6 for size in SIZES}
+    cost = fit_cost(ALLREDUCE, NODE, 2, bent)
+    assert not cost.good
+    assert "bad fit: off by" in cost_line(cost)
+    assert cost.seconds(2**15) == pytest.approx(1e-6)  # the measured times still stand
+
+
+def test_the_faster_setting_is_chosen_where_it_is_faster() -> None:
+    probe = make_probe({"default": (1e-6, 4e-10), "other": (1e-5, 1e-10)}).probe
+    large, small = choose(probe, NETWORK_BYTES["cifar10-cnn"]), choose(probe, 1024)
+    assert large.environment == {"OMPI_MCA_pml": "other", "HARNESS_REDUCTION": "native"}
+    assert large.usual_s / large.seconds == pytest.approx(4, rel=0.1)
+    assert small.environment == {} and str(small) == "the defaults"
+
+
+def test_a_setting_within_the_noise_is_not_chosen() -> None:
+    probe = make_probe({"default": (1e-6, 1.02e-10), "other": (1e-6, 1.00e-10)}, noise=0.2).probe
+    assert all(choose(probe, size).environment == {} for size in NETWORK_BYTES.values())
+
+
+def test_a_size_beyond_the_probe_is_refused() -> None:
+    with pytest.raises(UserError, match="more than the probe's 67,108,864: run `harness probe --largest 70000000`"):
+        choose(make_probe({"default": (1e-6, 1e-10)}).probe, 70_000_000)
+
+
+def test_sizes_are_doublings_and_the_papers_networks() -> None:
+    assert (SIZES[0], SIZES[-1]) == (8, 64 * 2**20)
+    assert {4 * parameters for _, parameters in EXPECTED.values()} == set(NETWORK_BYTES.values()) <= set(SIZES)
+    assert all(size % 4 == 0 for size in SIZES)
+    with pytest.raises(UserError, match="LARGEST=100 is too small"):
+        message_sizes(100)
+
+
+def test_settings_are_parsed_and_named() -> None:
+    assert parse_settings(["pml=ob1  btl=self,sm"])[0] == Setting(
+        name="pml=ob1 btl=self,sm", mca={"pml": "ob1", "btl": "self,sm"}
+    )
+    for text in ("pml", "", "=ob1", "pml="):
+        with pytest.raises(UserError, match="write NAME=VALUE"):
+            parse_settings([text])
+    names = [setting.name for setting in algorithm_settings()]
+    assert len(set(names)) == len(names) >= 8
+
+
+def test_a_probe_is_kept_and_found_again(tmp_path: Path) -> None:
+    found = make_probe({"default": (1e-6, 1e-10), "other": (1e-5, 1e-10)})
+    folder = write_probe(found, tmp_path)
+    assert write_probe(found, tmp_path) == folder  # the same ranks on the same machine: replaced
+    assert read_probe(folder) == found.probe
+    fingerprint = found.probe.machine.fingerprint
+    assert newest_probe(tmp_path, fingerprint) == found.probe
+    samples = pd.read_parquet(folder / "samples.parquet")
+    assert len(samples) == 2 * 2 * len(SIZES) * 25
+    with pytest.raises(UserError, match="run `harness probe` first"):
+        newest_probe(tmp_path, "another machine")
+    with pytest.raises(UserError, match="run `harness probe` first"):
+        read_probe(tmp_path / "nothing")
+
+
+def test_an_invalid_probe_speaks_for_no_machine(tmp_path: Path) -> None:
+    found = make_probe({"default": (1e-6, 1e-10)}, invalid=("other processes kept 1.4 of 2 cores busy",))
+    write_probe(found, tmp_path)
+    with pytest.raises(UserError, match="no probe of this machine"):
+        newest_probe(tmp_path, found.probe.machine.fingerprint)
+
+
+def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
+    found = make_probe({"default": (1e-6, 1e-10), "other": (1e-5, 1e-10)}, notes=("the setting 'x' did not run",))
+    page = write_probe_page(found.probe, write_probe(found, tmp_path / "results"), tmp_path / "reports")
+    text = page.read_text()
+    for expected in ("2\u00a0ranks on 1\u00a0host", "The setting &#39;x&#39; did not run.", "reduction:native", "95 %"):
+        assert expected in text, expected
+    for name in ("probe-time", "probe-bandwidth", "probe-settings"):
+        assert text.count(f'id="{name}"') == 1
+        assert (page.parent / f"{name}.png").stat().st_size > 10_000
+    assert len(pd.read_csv(page.parent / "probe-settings.csv")) == 2 * 2 * len(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ranks", "1"], "RANKS=1 is too small"),
+        (["--ranks", "4096"], "RANKS=4096 needs 4096 cores"),
+        (["--workload", "mnist-dn"], "did you mean 'mnist-dnn'"),
+        (["--mca", "pml"], "write NAME=VALUE"),
+        (["--launcher", " "], "--launcher is empty"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(command, arguments)
+    assert isinstance(result.exception, UserError)
+    assert message in str(result.exception)
+
+
+@pytest.mark.mpi
+def test_two_ranks_are_measured(tmp_path: Path) -> None:
+    """Every operation and size, a setting that does not exist named, and the page."""
+    if usable_cores() < 2:
+        pytest.skip("needs 2 cores")
+    folders = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
+    quick = ["--largest", "4096", "--samples", "6", "--budget", "1", "--limit", "60", "--force"]
+    result = CliRunner().invoke(command, [*quick, "--mca", "pml=none-such", *folders])
+    assert result.exception is None, result.output
+    probe = read_probe(next((tmp_path / "results" / "probes").iterdir()))
+    costs = probe.networks[0].costs
+    operations = {cost.operation for cost in costs}
+    assert operations == {"point-to-point", "broadcast", "allreduce", "reduction:native", "reduction:messages"}
+    assert all([size.bytes for size in cost.sizes] == list(message_sizes(4096)) for cost in costs)
+    assert all(0 < size.seconds.value < 0.1 for cost in costs for size in cost.sizes)
+    assert "the setting 'pml=none-such' did not run" in result.output
+    assert Path(result.output.splitlines()[-1]).name == "index.html"
