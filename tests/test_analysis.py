@@ -168,7 +168,7 @@ def test_base_has_speedup_one_and_ratios_are_of_medians(base: list[float], two: 
 def test_split_adds_up_to_the_epoch() -> None:
     launches = launch_frame([make_launch(2, 0, 1.0, sync=0.25)])
     split = split_frame(launches).iloc[0]
-    assert split["sync_seconds"] == 0.25 and split["compute_seconds"] == 0.75
+    assert split["skew_seconds"] + split["wire_seconds"] == 0.25 and split["compute_seconds"] == 0.75
     assert split["trained_compute_s"] + split["trained_sync_s"] == pytest.approx(3.2)
     assert (split["import_s"], split["compile_s"], split["evaluate_s"]) == (2.1, 1.5, 0.5)
 

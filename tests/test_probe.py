@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from harness.analysis.network import fit_cost
 from harness.cli.probe import command
 from harness.comm.cores import usable_cores
-from harness.comm.probe import Series
-from harness.errors import UserError
+from harness.comm.probe import Answer, Series
+from harness.errors import RunError, UserError
+from harness.probe import execute
 from harness.probe.choose import choose
 from harness.probe.execute import Found, fit
 from harness.probe.plan import NETWORK_BYTES, algorithm_settings, message_sizes, parse_settings
@@ -179,20 +180,42 @@ def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
     assert message in str(result.exception)
 
 
+def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Answer(
+        hosts=("node1", "node1"),
+        mpi_library="Open MPI v5.0.11",
+        series=tuple(one for _, one in make_probe({"default": (1e-6, 1e-10)}).samples),
+        invalid=(),
+        notes=(),
+    )
+
+    def measure(command: object, environment: object, setting: Setting, *rest: object) -> Answer:
+        if setting.mca:
+            raise RunError("no answer within 180 s")
+        return answer
+
+    monkeypatch.setattr(execute, "_measure", measure)
+    monkeypatch.setattr(execute, "wait_until_quiet", lambda say, force: 0.0)
+    asked = execute.Settings(launcher="mpirun -n 2", settings=parse_settings(["pml=none-such"]))
+    probe = execute.run_probe(asked, lambda line: None).probe
+    assert [network.setting.name for network in probe.networks] == ["default"]
+    assert probe.notes == ("the setting 'pml=none-such' did not run: no answer within 180 s",)
+
+
 @pytest.mark.mpi
 def test_two_ranks_are_measured(tmp_path: Path) -> None:
-    """Every operation and size, a setting that does not exist named, and the page."""
+    """Every operation and size under both settings, and the page."""
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
     folders = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
-    quick = ["--largest", "4096", "--samples", "6", "--budget", "1", "--limit", "60", "--force"]
-    result = CliRunner().invoke(command, [*quick, "--mca", "pml=none-such", *folders])
+    quick = ["--largest", "4096", "--samples", "6", "--budget", "1", "--limit", "100", "--force"]
+    result = CliRunner().invoke(command, [*quick, "--mca", "coll_tuned_priority=90", *folders])
     assert result.exception is None, result.output
     probe = read_probe(next((tmp_path / "results" / "probes").iterdir()))
+    assert [network.setting.name for network in probe.networks] == ["default", "coll_tuned_priority=90"]
     costs = probe.networks[0].costs
     operations = {cost.operation for cost in costs}
     assert operations == {"point-to-point", "broadcast", "allreduce", "reduction:native", "reduction:messages"}
     assert all([size.bytes for size in cost.sizes] == list(message_sizes(4096)) for cost in costs)
     assert all(0 < size.seconds.value < 0.1 for cost in costs for size in cost.sizes)
-    assert "the setting 'pml=none-such' did not run" in result.output
     assert Path(result.output.splitlines()[-1]).name == "index.html"

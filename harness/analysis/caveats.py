@@ -45,6 +45,11 @@ def doubts(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     diverged = sum(run.epochs[-1].train_loss is None for run in runs)
     if diverged:
         sentences.append(f"{_launches(diverged, len(runs))} ended with a training loss that is not finite.")
+    whole = sum(len(run.ranks) > 1 and not all(epoch.skew_seconds for epoch in run.epochs) for run in runs)
+    if whole:
+        sentences.append(
+            f"{_launches(whole, len(runs))} did not record who waited for whom: all synchronisation counts as wire."
+        )
     short = sum(len(run.epochs) < 2 for run in runs)
     if short:
         sentences.append(f"{_launches(short, len(runs))} had one epoch only: nothing tells a slow epoch from others.")

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.spread import outliers
-from harness.spec.record import RankRecord, RunRecord
+from harness.spec.record import EpochRecord, RankRecord, RunRecord
 
 METRICS = ("train_loss", "test_loss", "test_accuracy", "test_auc")
+PARTS = ("sync_seconds", "skew_seconds", "wire_seconds", "input_seconds")
 ONE_OFF = ("import_s", "load_s", "distribute_s", "compile_s", "evaluate_s")
 
 
@@ -17,7 +18,9 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     """Return one row per launch and epoch, in the order of `runs`.
 
     Columns: run (folder), layout, ranks, repeat, valid, epoch; seconds = maximum over ranks of the epoch's
-    training time; sync_seconds = mean over ranks; trained_s and rows_seen = sums up to and with this epoch;
+    training time; sync_seconds, its parts skew_seconds and wire_seconds, and input_seconds = means over ranks (a
+    record without the parts counts all as wire, see `caveats.doubts`); trained_s and rows_seen = sums up to and with
+    this epoch;
     train_loss, test_loss, test_accuracy, test_auc (NaN where not measured).
     """
     rows: list[dict[str, Any]] = []
@@ -29,20 +32,30 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
             seen += share
             rows.append(
                 _identity(run)
-                | {"epoch": epoch.epoch, "seconds": seconds, "sync_seconds": float(np.mean(epoch.sync_seconds))}
+                | {"epoch": epoch.epoch, "seconds": seconds}
+                | _parts(epoch)
                 | {"trained_s": trained, "rows_seen": seen}
                 | {name: getattr(epoch, name) for name in METRICS}
             )
-    columns = ["run", "layout", "ranks", "repeat", "valid", "epoch", "seconds", "sync_seconds", "trained_s"]
+    columns = ["run", "layout", "ranks", "repeat", "valid", "epoch", "seconds", *PARTS, "trained_s"]
     frame = pd.DataFrame(rows, columns=[*columns, "rows_seen", *METRICS])
     return frame.astype(dict.fromkeys(METRICS, float))
+
+
+def _parts(epoch: EpochRecord) -> dict[str, float]:
+    """Return the means over ranks of what is not computation."""
+    sync = float(np.mean(epoch.sync_seconds))
+    skew = float(np.mean(epoch.skew_seconds)) if epoch.skew_seconds else 0.0
+    given = float(np.mean(epoch.input_seconds)) if epoch.input_seconds else 0.0
+    return {"sync_seconds": sync, "skew_seconds": skew, "wire_seconds": sync - skew, "input_seconds": given}
 
 
 def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return one row per launch of `runs` (at least one); `epochs` is their `epoch_frame`, made here if not given.
 
-    seconds = median over the launch's epochs of the maximum over ranks (seconds); sync_seconds likewise of
-    the mean over ranks; compute_seconds the rest of `seconds`; step_seconds = seconds over steps; within = the
+    seconds = median over the launch's epochs of the maximum over ranks (seconds); skew_seconds,
+    wire_seconds and input_seconds likewise of the means over ranks; sync_seconds = skew and wire; compute_seconds the
+    rest of `seconds`; step_seconds = seconds over steps; within = the
     relative standard deviation of the epochs (NaN for one); trained_s all epochs together. One-off times
     (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks. The test metrics are those
     of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not finite. `outlier`
@@ -50,8 +63,9 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     """
     epochs = epoch_frame(runs) if epochs is None else epochs
     groups = epochs.groupby("run", sort=False)
-    timed = groups[["seconds", "sync_seconds"]].median()
-    timed["compute_seconds"] = timed["seconds"] - timed["sync_seconds"]
+    timed = groups[["seconds", *PARTS]].median()
+    timed["sync_seconds"] = timed["skew_seconds"] + timed["wire_seconds"]
+    timed["compute_seconds"] = timed["seconds"] - timed["sync_seconds"] - timed["input_seconds"]
     timed["within"] = groups["seconds"].std(ddof=1) / groups["seconds"].mean()
     timed["trained_s"] = groups["seconds"].sum()
     timed["trained_sync_s"] = groups["sync_seconds"].sum()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "--budget", "budget_s", type=float, default=20.0, show_default=True, help="Seconds of a launch from which 6 do."
 )
 @click.option(
-    "--limit", "limit_s", type=float, default=600.0, show_default=True, help="Seconds that a launch may take."
+    "--limit", "limit_s", type=float, default=180.0, show_default=True, help="Seconds that a launch may take."
 )
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)

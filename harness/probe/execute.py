@@ -39,7 +39,7 @@ class Settings:
     largest: int = 64 * 2**20
     samples: int = 25
     budget_s: float = 20.0
-    limit_s: float = 600.0
+    limit_s: float = 180.0
     force: bool = False
 
 

@@ -14,7 +14,9 @@ Part = tuple[str, str, Tone, str]
 
 EPOCH: tuple[Part, ...] = (
     ("compute_seconds", "computation", BLUE, ""),
-    ("sync_seconds", "synchronisation", VERMILLION, "//"),
+    ("input_seconds", "input", SKY, ".."),
+    ("skew_seconds", "waiting (skew)", ORANGE, "\\\\"),
+    ("wire_seconds", "sum (wire)", VERMILLION, "//"),
 )
 LAUNCH: tuple[Part, ...] = (
     ("import_s", "import", MUTED, ""),

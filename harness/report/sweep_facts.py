@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from harness.analysis.caveats import doubts, mixtures, notes
+from harness.analysis.split import SlowRank, slow_ranks
 from harness.report import numbers
 from harness.report.page_parts import Banner, Fact, distinct, facts
 from harness.spec.record import RunRecord
@@ -23,7 +24,21 @@ def banners(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
         if held_out:
             text = f"The test rows of {name} were held out of its training part: no test part was there."
             found.append(Banner(kind="data", text=text))
-    return (*found, *(Banner(kind="warning", text=text) for text in (*mixtures(runs), *doubts(runs))))
+    sentences = (*mixtures(runs), *doubts(runs), *slow_words(runs))
+    return (*found, *(Banner(kind="warning", text=text) for text in sentences))
+
+
+def slow_words(runs: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Return one sentence for every rank that the others waited for, with the longest wait."""
+    groups: dict[tuple[int, int, str], list[SlowRank]] = {}
+    for slow in slow_ranks(runs):
+        groups.setdefault((slow.ranks, slow.rank, slow.host), []).append(slow)
+    return tuple(
+        f"Rank {rank} of {ranks} on {host} is slow: in {numbers.plural(len(group), 'launch')} it computed up to "
+        f"{max(slow.ratio for slow in group):.2f} times as long as the others, which waited for it up to "
+        f"{numbers.percent(max(slow.waited for slow in group))} of an epoch."
+        for (ranks, rank, host), group in groups.items()
+    )
 
 
 def data_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:

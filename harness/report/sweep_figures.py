@@ -80,8 +80,9 @@ def split_blocks(
     texts = {
         "epoch-split": (
             "Where an epoch's time goes",
-            f"Medians over launches. Synchronisation: mean over ranks of the time inside synchronisation calls of "
-            f"{subject}, waiting for other ranks included; computation: the rest of the slowest rank's epoch. {end}",
+            f"Medians over launches of {subject}, means over ranks. Of a synchronisation call, skew is the wait for "
+            "the last rank to enter it, wire the sum itself; input is drawing the order of rows or waiting for them; "
+            f"computation is the rest of the slowest rank's epoch. {end}",
         ),
         "launch-split": (
             "Where a launch's time goes",

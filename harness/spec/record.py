@@ -72,7 +72,9 @@ class RankRecord:
     `rows` is its share of the training rows; `batch` its rows of a full global batch.
     `import_s` from process start to TensorFlow imported; `load_s` reading its rows; `distribute_s` the
     scatter from rank 0 (0 when read in parallel); `compile_s` tracing, compilation and warm-up;
-    `evaluate_s` all evaluations together.
+    `evaluate_s` all evaluations together. `clock_offset_s` is how far its host's clock was ahead of rank 0's when
+    training began, `clock_drift` what it gained in a second, `clock_error_s` the most that times on one clock are
+    wrong by; all 0 on rank 0's host, which has the same clock.
     """
 
     rank: int
@@ -88,12 +90,17 @@ class RankRecord:
     compile_s: float
     evaluate_s: float
     peak_memory_bytes: int
+    clock_offset_s: float = 0.0
+    clock_drift: float = 0.0
+    clock_error_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpochRecord:
     """One epoch. `seconds` and `sync_seconds` have one entry per rank: training time of the epoch without
-    evaluation, and the part of it spent inside synchronisation calls (waiting included).
+    evaluation, and the part of it spent inside synchronisation calls (waiting included). The latter's parts are
+    `skew_seconds`, waiting for the last rank to come, and `wire_seconds`, the sum itself; `input_seconds` is the
+    part spent on getting rows, such as drawing their order. All three are empty in records that lack them.
 
     `train_loss` is the mean over the rows as they were visited; the rest is measured after the epoch on
     the test rows, None where that epoch was not evaluated. `test_auc` only for two classes. Losses that are
@@ -108,6 +115,9 @@ class EpochRecord:
     test_loss: float | None = None
     test_accuracy: float | None = None
     test_auc: float | None = None
+    input_seconds: tuple[float, ...] = field(default=())
+    skew_seconds: tuple[float, ...] = field(default=())
+    wire_seconds: tuple[float, ...] = field(default=())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

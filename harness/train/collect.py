@@ -18,6 +18,7 @@ from harness.provenance import describe_machine, git_commit, package_version, re
 from harness.spec.record import SCHEMA, Provenance, RankRecord, RunRecord, WeightsRecord
 from harness.train.record import Columns
 from harness.train.run import Outcome
+from harness.train.split import on_one_clock, with_parts
 
 
 def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:
@@ -30,10 +31,12 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
     place = observe()
     ranks = comm.gather(_rank_record(outcome, place, import_s), root=0)
     steps = comm.gather(list(outcome.steps), root=0)
+    clocks = comm.gather(outcome.clock, root=0)
     places = comm.allgather((place, psutil.cpu_count() or 1))
     loads = other_loads(comm, [where.host for where, _ in places], *outcome.usage)
-    if ranks is None or steps is None:
+    if ranks is None or steps is None or clocks is None:
         return None
+    steps = on_one_clock(steps, clocks)
     layout, shards = replica.point.layout, replica.data.shards
     needed = {host: count * layout.threads for host, count in Counter(where.host for where, _ in places).items()}
     misplaced = misplacements(layout, [where for where, _ in places])
@@ -49,7 +52,7 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
         data=replica.data.record,
         provenance=_provenance(outcome, load_before, max(loads.values())),
         ranks=tuple(ranks),
-        epochs=outcome.epochs,
+        epochs=with_parts(outcome.epochs, steps),
         weights=WeightsRecord(
             parameters=sum(int(np.prod(variable.shape)) for variable in model.trainable_variables),
             bytes=sum(int(np.asarray(variable.numpy()).nbytes) for variable in model.trainable_variables),
@@ -84,6 +87,9 @@ def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:
         compile_s=outcome.compile_s,
         evaluate_s=outcome.evaluate_s,
         peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        clock_offset_s=outcome.clock.begin.offset_s,
+        clock_drift=outcome.clock.drift,
+        clock_error_s=outcome.clock.error_s,
     )
 
 

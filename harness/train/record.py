@@ -28,14 +28,16 @@ def step_columns(
     *,
     rank: int,
     epoch: int,
+    begin: float,
     losses: npt.NDArray[np.float32],
     calls: npt.NDArray[np.float64],
     period: int | None,
 ) -> Columns:
     """Return one rank's and epoch's rows of steps.parquet.
 
-    `losses` float32 [steps], the rank's summed row losses; `calls` float64 [calls, 2], entry and exit in seconds
-    since the epoch's start. Steps without a call have NaN times.
+    `begin` is the epoch's start in seconds on the rank's clock; `losses` float32 [steps], the rank's summed row
+    losses; `calls` float64 [calls, 2], entry and exit in seconds since the epoch's start. Steps without a call have
+    NaN times.
     """
     steps = len(losses)
     times = np.full((steps, 2), np.nan)
@@ -45,6 +47,7 @@ def step_columns(
         "epoch": np.full(steps, epoch, np.int32),
         "step": np.arange(steps, dtype=np.int32),
         "rank": np.full(steps, rank, np.int32),
+        "begin_s": np.full(steps, begin),
         "entry_s": times[:, 0],
         "exit_s": times[:, 1],
         "loss_sum": losses,
@@ -54,8 +57,9 @@ def step_columns(
 def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
     """Write run.json and steps.parquet into `folder`.
 
-    Columns of steps.parquet: epoch, step, rank (int32), entry_s, exit_s (float64, seconds since the epoch's
-    start on the rank's clock, NaN for a step without synchronisation), loss_sum (float32).
+    Columns of steps.parquet: epoch, step, rank (int32); begin_s (the rank's start of the epoch), entry_s, exit_s
+    (float64, seconds since rank 0 began the epoch, on rank 0's clock, NaN for a step without synchronisation), skew_s
+    and wire_s (float64, the parts of exit_s - entry_s, `harness.train.split`), loss_sum (float32).
 
     Raises:
         UserError: the folder cannot be written or the disk is full; nothing is left behind.

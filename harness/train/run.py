@@ -12,6 +12,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness import models
+from harness.comm.clocks import Clock, read_offset
+from harness.comm.placement import observe
 from harness.comm.policies import build_policy
 from harness.comm.reduction import Reduction, select
 from harness.comm.replicas import average_floats, broadcast_weights, hash_weights, verify_replicas
@@ -58,6 +60,7 @@ class Outcome:
     compile_s: float
     evaluate_s: float
     usage: tuple[Usage, Usage]
+    clock: Clock
 
 
 def configure_tensorflow(threads: int) -> None:
@@ -85,14 +88,16 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress)
     begin = time.perf_counter()
     replica = prepare_replica(world, point, data)
     compile_s = time.perf_counter() - begin
+    hosts = world.comm.allgather(observe().host)
     epochs, steps, evaluate_s = [], [], 0.0
+    clock = read_offset(world, hosts)
     before = Usage.now()
     for number in range(point.workload.epochs):
-        losses, columns, seconds = train_epoch(replica, number)
+        losses, columns, seconds, input_s = train_epoch(replica, number)
         tick = time.perf_counter()
         scores = _evaluate(replica)
         evaluate_s += time.perf_counter() - tick
-        epochs.append(_epoch_record(replica, number, losses, columns, seconds, scores))
+        epochs.append(_epoch_record(replica, number, losses, columns, (seconds, input_s), scores))
         steps.append(columns)
         progress(epochs[-1])
     usage = (before, Usage.now())
@@ -108,6 +113,7 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress)
         compile_s=compile_s,
         evaluate_s=evaluate_s,
         usage=usage,
+        clock=Clock(begin=clock, end=read_offset(world, hosts)),
     )
 
 
@@ -167,25 +173,29 @@ def _warm_up(replica: Replica) -> None:
     replica.reduction.take_calls()
 
 
-def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32], Columns, float]:
+def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32], Columns, float, float]:
     """Train epoch `number` on all ranks.
 
     Returns:
-        the rank's summed row losses of every step, its rows of steps.parquet, and the epoch's seconds on this
-        rank: from a barrier before its order of rows is drawn to the end of the compiled loop.
+        the rank's summed row losses of every step, its rows of steps.parquet, the epoch's seconds on this rank
+        (from a barrier before its order of rows is drawn to the end of the compiled loop), and the part of them that
+        drawing the order took.
     """
     replica.world.comm.Barrier()
     begin = time.perf_counter()
-    losses = replica.epoch(*_order(replica, number)).numpy()
+    order = _order(replica, number)
+    input_s = time.perf_counter() - begin
+    losses = replica.epoch(*order).numpy()
     seconds = time.perf_counter() - begin
     columns = step_columns(
         rank=replica.world.rank,
         epoch=number,
+        begin=begin,
         losses=losses,
         calls=replica.reduction.take_calls() - begin,
         period=replica.trainee.policy.period,
     )
-    return losses, columns, seconds
+    return losses, columns, seconds, input_s
 
 
 def _order(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -208,19 +218,20 @@ def _epoch_record(
     number: int,
     losses: npt.NDArray[np.float32],
     columns: Columns,
-    seconds: float,
+    times: tuple[float, float],
     scores: Scores,
 ) -> EpochRecord:
     synchronising = float(np.nansum(columns["exit_s"] - columns["entry_s"]))
-    parts = replica.world.comm.allgather((seconds, synchronising, float(losses.sum(dtype=np.float64))))
+    parts = replica.world.comm.allgather((*times, synchronising, float(losses.sum(dtype=np.float64))))
     shards = replica.data.shards
     dropped = shards.remainder if replica.point.workload.drop_remainder else 0
     return EpochRecord(
         epoch=number,
         steps=len(losses),
         seconds=tuple(part[0] for part in parts),
-        sync_seconds=tuple(part[1] for part in parts),
-        train_loss=_finite(sum(part[2] for part in parts) / (shards.rows - dropped)),
+        sync_seconds=tuple(part[2] for part in parts),
+        input_seconds=tuple(part[1] for part in parts),
+        train_loss=_finite(sum(part[3] for part in parts) / (shards.rows - dropped)),
         test_loss=_finite(scores.loss),
         test_accuracy=scores.accuracy,
         test_auc=scores.auc,

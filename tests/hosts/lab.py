@@ -1,0 +1,156 @@
+"""Hosts that are not there: each a network, host name and shared memory of its own on this machine.
+
+Their interfaces meet in a software switch with a delay and a rate (`tests.hosts.switch`); no route leads out. Needs
+root, util-linux (unshare, nsenter), iproute2 and /dev/net/tun.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.comm.launcher import find_launcher
+
+_START_S = 20.0
+_SET_UP = """
+set -e
+hostname {name}
+mount -t tmpfs tmpfs /dev/shm
+mount --bind {hosts} /etc/hosts
+ip link set lo up
+for scope in all default; do echo 1 >/proc/sys/net/ipv6/conf/$scope/disable_ipv6; done
+touch {ready}
+exec sleep infinity
+"""
+# Over the switch by plain TCP, whatever else the library would find; ranks outnumber cores, so they yield.
+_OPEN_MPI = {
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "self,sm,tcp",
+    "OMPI_MCA_btl_tcp_if_include": "eth0",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "PRTE_MCA_prte_if_include": "eth0",
+}
+
+
+def missing() -> str:
+    """Return why there can be no such hosts here, empty when there can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    tools = [tool for tool in ("unshare", "nsenter", "ip", "mount") if shutil.which(tool) is None]
+    if tools:
+        return f"needs {', '.join(tools)}"
+    if not Path("/dev/net/tun").exists():
+        return "needs /dev/net/tun"
+    tried = subprocess.run(["unshare", "--net", "--uts", "--mount", "--ipc", "true"], capture_output=True, check=False)
+    return "" if tried.returncode == 0 else "needs the right to make namespaces"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lab:
+    """Hosts n1, n2 ... that are up. `folder` is seen by all of them."""
+
+    folder: Path
+    pids: dict[str, int]
+
+    def network(self, *, delay_s: float = 0.0, bytes_per_s: float = 0.0) -> None:
+        """Change what every message between hosts is delayed by, and how fast a host sends (0: no limit)."""
+        control = self.folder / "control"
+        partial = control.with_suffix(".new")
+        partial.write_text(f"{delay_s} {bytes_per_s}\n")
+        partial.replace(control)
+        time.sleep(0.2)
+
+    def launcher(self, ranks_per_host: int) -> tuple[str, ...]:
+        """Return the words that start that many ranks on every host, when run on n1 (see `run`)."""
+        hosts = ",".join(f"{name}:{ranks_per_host}" for name in self.pids)
+        ranks = str(ranks_per_host * len(self.pids))
+        agent = ("--prtemca", "plm_ssh_agent", str(self.folder / "agent"))
+        return (str(find_launcher()), "-n", ranks, "--host", hosts, *agent, "--map-by", "slot", "--bind-to", "none")
+
+    def run(self, command: Sequence[object], *, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run `command` on n1."""
+        as_root = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
+        words = [*_enter(self.pids["n1"]), *map(str, command)]
+        return subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env={**os.environ, **as_root, **_OPEN_MPI, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+            check=False,
+        )
+
+
+@contextmanager
+def hosts(count: int, folder: Path) -> Iterator[Lab]:
+    """Yield `count` hosts, joined by a switch without delay, that are gone at the end.
+
+    `folder` holds the lab's files. Hosts share the machine's processes and files.
+    """
+    names = [f"n{number + 1}" for number in range(count)]
+    addresses = {name: f"10.99.0.{11 + number}" for number, name in enumerate(names)}
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in addresses.items())]
+    (folder / "hosts").write_text("\n".join(lines) + "\n")
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        pids = {}
+        for name in names:
+            processes.append(_start_host(name, folder))
+            pids[name] = processes[-1].pid
+        lab = Lab(folder=folder, pids=pids)
+        _write_agent(lab)
+        lab.network()
+        processes.append(_start_switch(lab, addresses))
+        yield lab
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _start_host(name: str, folder: Path) -> "subprocess.Popen[bytes]":
+    ready = folder / f"{name}.ready"
+    ready.unlink(missing_ok=True)
+    script = _SET_UP.format(name=name, hosts=folder / "hosts", ready=ready)
+    words = ["unshare", "--net", "--uts", "--mount", "--ipc", "--propagation", "private", "bash", "-c", script]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+    _await(ready.exists, process)
+    return process
+
+
+def _start_switch(lab: Lab, addresses: dict[str, str]) -> "subprocess.Popen[bytes]":
+    plugs = [f"{name}={lab.pids[name]}={address}/24" for name, address in addresses.items()]
+    output = lab.folder / "switch.out"
+    with output.open("wb") as out:
+        words = [sys.executable, "-m", "tests.hosts.switch", str(lab.folder / "control"), *plugs]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, cwd=Path(__file__).parents[2])
+    _await(lambda: output.read_text().startswith("ready"), process)
+    return process
+
+
+def _write_agent(lab: Lab) -> None:
+    """Write what the launcher calls instead of ssh: it enters the host's namespaces and runs the rest there."""
+    cases = "\n".join(f"{name}) pid={pid} ;;" for name, pid in lab.pids.items())
+    enter = " ".join(_enter("$pid"))
+    script = f'#!/bin/sh\ncase $1 in\n{cases}\nesac\nshift\nexec {enter} sh -c "$*"\n'
+    agent = lab.folder / "agent"
+    agent.write_text(script)
+    agent.chmod(0o755)
+
+
+def _enter(pid: object) -> list[str]:
+    return ["nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", f"--wd={Path.cwd()}", "--"]
+
+
+def _await(done: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + _START_S
+    while not done():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"{process.args} did not start")
+        time.sleep(0.01)
