@@ -9,7 +9,7 @@ import pytest
 
 from harness.comm.cores import affinity_narrowed, usable_cores
 from harness.spec.layout import Layout
-from harness.sweep.render import Script, render
+from harness.sweep.render import Launch, Script, render
 from harness.sweep.schedulers.local import Scheduler
 
 pytestmark = pytest.mark.mpi
@@ -30,17 +30,17 @@ def observe(layout: Layout, folder: Path, *, oversubscribe: bool = False) -> lis
     text = render(
         scheduler.template,
         Script(
+            name="",
             title="probe",
             version="",
             script_name="job.sh",
             workdir=str(folder),
-            threads=layout.threads,
-            gpus_per_rank=0,
+            layout=layout,
+            launches=(Launch(name="", layout=layout, launcher=scheduler.launcher(layout), point_file="", record=""),),
             environment=scheduler.environment(layout),
-            launcher=scheduler.launcher(layout),
             python=sys.executable,
-            point_file="",
-            record="",
+            jobs="",
+            logs="",
             data_dir=None,
         ),
     )

@@ -24,7 +24,7 @@ def harness(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (["--dataset", "mnist", "--nodes", "0"], "NODES=0 has a count below 1: start at 1"),
         (["--dataset", "mnsit"], "unknown DATASET 'mnsit': did you mean 'mnist'?"),
         ([], "no data set given"),
-        (["--dataset", "mnist", "--threads", "0"], "threads 0 is too small: use at least 1"),
+        (["--dataset", "mnist", "--threads", "0"], "THREADS=0 has a count below 1: start at 1"),
         (["--dataset", "mnist", "--repeats", "0"], "REPEATS=0 is too small: use at least 1"),
         (["--dataset", "mnist", "--scaling", "wek"], "unknown SCALING 'wek': did you mean 'weak'?"),
         (["--dataset", "mnist", "--scaling", "weak"], "SCALING=weak needs SAMPLES="),

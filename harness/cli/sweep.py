@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.batch import approval, batch_options, build_launching
+from harness.cli.layouts import build_layouts, layout_options
 from harness.cli.options import build_workload, workload_options
 from harness.errors import RunError
 
@@ -15,72 +17,66 @@ if TYPE_CHECKING:
 
 @click.command(name="sweep")
 @workload_options
-@click.option("--nodes", help="Node counts: 1..8, 1..64*2 (doublings) or 1,2,4 [default: doublings up to the cores].")
-@click.option("--ranks-per-node", type=int, default=1, show_default=True, help="MPI ranks on a node.")
-@click.option("--threads", type=int, default=1, show_default=True, help="Cores, and TensorFlow threads, of a rank.")
+@layout_options
 @click.option("--repeats", type=int, default=3, show_default=True, help="Launches of each layout; 6 give an interval.")
 @click.option("--scaling", default="strong", show_default=True, help="strong (the same rows) or weak (rows per rank).")
-@click.option("--shares", help="Unequal parts of the rows, one per rank: 2:1:1.")
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
 @click.option("--dry-run", is_flag=True, help="Write the scripts, print the table, launch nothing.")
+@batch_options
 @click.option(
     "--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True, help="Folder of records."
 )
 @click.option(
     "--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True, help="Folder of reports."
 )
-def command(
-    nodes: str | None,
-    shares: str | None,
-    dry_run: bool,
-    results: Path,
-    reports: Path,
-    data_dir: Path | None,
-    **options: Any,
-) -> None:
+def command(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **options: Any) -> None:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 
-    On one machine a core stands for a node. The same command again runs only what is missing or failed.
+    On one machine a core stands for a node; where Slurm or PBS is, every launch is a job of its own. The same
+    command again runs only what is missing or failed.
     """
-    from harness.spec.ranges import parse_counts
-    from harness.sweep.plan import build_sweep, parse_shares
+    from harness.sweep.plan import build_sweep
 
+    workload = build_workload(options)
+    launching, why = build_launching(options)
+    layouts, refused = build_layouts(options, launching)
     sweep = build_sweep(
-        build_workload(options),
-        nodes=parse_counts("NODES", nodes or _default_nodes(options["ranks_per_node"] * options["threads"])),
+        workload,
+        layouts=layouts,
         data_dir=data_dir,
-        shares=parse_shares(shares) if shares else None,
-        **{name: options[name] for name in ("ranks_per_node", "threads", "repeats", "scaling", "oversubscribe")},
+        **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
     )
+    if launching.scheduler != "local" or options["scheduler"] != "auto":
+        click.echo(why)
+    for sentence in refused:
+        click.echo(f"not run: {sentence}")
     if dry_run:
         from harness.sweep.execute import write_scripts
 
-        _print_plan(write_scripts(sweep, data_dir=data_dir, results=results))
+        _print_plan(write_scripts(sweep, data_dir=data_dir, results=results, launching=launching))
         return
     from harness.sweep.execute import run_sweep
 
-    _run_and_report(lambda: run_sweep(sweep, data_dir=data_dir, results=results), results / sweep.name, reports)
+    run_and_report(
+        lambda: run_sweep(sweep, data_dir=data_dir, results=results, launching=launching, approve=approval(options)),
+        results / sweep.name,
+        reports,
+    )
 
 
-def _default_nodes(cores_per_node: int) -> str:
-    """Return the doublings of nodes that this machine's cores can stand for."""
-    from harness.comm.cores import usable_cores
-
-    return f"1..{max(1, usable_cores() // max(1, cores_per_node))}*2"
-
-
-def _run_and_report(run: Callable[[], Path], folder: Path, reports: Path) -> None:
+def run_and_report(run: Callable[[], Path], folder: Path, reports: Path) -> None:
     """Run the sweep and report what there is, also when some launches failed."""
     try:
         run()
     except RunError:
         if any(folder.glob("*/run.json")):
-            click.echo(f"report of what has finished: {_report(folder, reports)}")
+            click.echo(f"report of what has finished: {report(folder, reports)}")
         raise
-    click.echo(_report(folder, reports))
+    click.echo(report(folder, reports))
 
 
-def _report(folder: Path, reports: Path) -> Path:
+def report(folder: Path, reports: Path) -> Path:
+    """Draw the report of the sweep in `folder` and return its path."""
     from harness.report.sweep_page import write_report
 
     return write_report(folder, reports)

@@ -107,7 +107,7 @@ def _check_world() -> Check:
     """Start two ranks exactly as a sweep does."""
     layout = Layout(nodes=_RANKS)
     scheduler = open_scheduler("local", oversubscribe=True)
-    command = (*scheduler.launcher(layout), *_PROBE)
+    command = (*scheduler.launcher(layout).words, *_PROBE)
     return judge_world(ask(command, limit_s=_LIMIT_S, changes=scheduler.environment(layout)))
 
 

@@ -10,7 +10,8 @@ class Layout:
     """Nodes, ranks per node, threads (= cores) per rank and GPUs per rank of one launch.
 
     `shares` gives ranks unequal parts of the rows, in proportion (paper A's promised feature for unequal
-    devices); None means equal parts.
+    devices); None means equal parts. `last_node` is the number of ranks on the last node where they do not
+    fill it (10 ranks at 4 per node: 2), None where they do.
 
     Raises:
         UserError: a count is out of range or the shares do not match the ranks.
@@ -21,6 +22,7 @@ class Layout:
     threads: int = 1
     gpus_per_rank: int = 0
     shares: tuple[int, ...] | None = None
+    last_node: int | None = None
 
     def __post_init__(self) -> None:
         for field in ("nodes", "ranks_per_node", "threads"):
@@ -28,6 +30,8 @@ class Layout:
                 raise UserError(f"{field.replace('_', ' ')} {getattr(self, field)} is too small: use at least 1")
         if self.gpus_per_rank < 0:
             raise UserError(f"gpus per rank {self.gpus_per_rank} is negative: use 0 or more")
+        if self.last_node is not None and (self.nodes == 1 or not 1 <= self.last_node < self.ranks_per_node):
+            raise UserError(f"last node {self.last_node} must hold fewer than {self.ranks_per_node} ranks, at least 1")
         if self.shares is not None:
             if len(self.shares) != self.ranks:
                 raise UserError(
@@ -39,7 +43,7 @@ class Layout:
     @property
     def ranks(self) -> int:
         """Number of MPI ranks."""
-        return self.nodes * self.ranks_per_node
+        return (self.nodes - 1) * self.ranks_per_node + (self.last_node or self.ranks_per_node)
 
     @property
     def cores(self) -> int:
@@ -47,5 +51,8 @@ class Layout:
         return self.ranks * self.threads
 
     def __str__(self) -> str:
-        text = f"{self.nodes} x {self.ranks_per_node} ranks x {self.threads} threads"
+        uneven = f" (last node {self.last_node})" if self.last_node else ""
+        text = f"{self.nodes} x {self.ranks_per_node} ranks{uneven} x {self.threads} threads"
+        if self.gpus_per_rank:
+            text += f" x {self.gpus_per_rank} GPU{'s' if self.gpus_per_rank > 1 else ''}"
         return text + (f" shares {':'.join(map(str, self.shares))}" if self.shares else "")

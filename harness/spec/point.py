@@ -36,7 +36,8 @@ class Point:
     def folder(self) -> str:
         """The name of the launch's folder: layout, repeat and key, readable and unique."""
         layout = self.layout
-        return f"n{layout.nodes}x{layout.ranks_per_node}x{layout.threads}-r{self.repeat}-{self.key}"
+        uneven = f"-{layout.ranks}ranks" if layout.last_node else ""
+        return f"n{layout.nodes}x{layout.ranks_per_node}x{layout.threads}{uneven}-r{self.repeat}-{self.key}"
 
 
 def digest(value: object) -> str:

@@ -1,47 +1,110 @@
-"""The files of one launch: the point for the ranks, the script for the scheduler, the log."""
+"""The files of a job: the points for the ranks, the script for the scheduler, the logs."""
 
-import shlex
 import sys
 from pathlib import Path
 
 from harness import __version__
-from harness.files import write_atomic
+from harness.files import resource, write_atomic
 from harness.spec.codec import encode
-from harness.spec.point import Point
+from harness.spec.point import Point, digest
 from harness.spec.study import LOGS
-from harness.sweep.render import Script, render
+from harness.sweep.directives import check_directives
+from harness.sweep.render import TEMPLATES, Launch, Script, render
+from harness.sweep.request import Request
 from harness.sweep.schedulers import Job, Scheduler
+from harness.sweep.schedulers.pbs import REMOTE
+from harness.sweep.shapes import Group, time_limit
+from harness.sweep.site import Site
 
-JOBS = "jobs"  # results/<sweep>/jobs/<point folder>.{json,sh}
+JOBS = "jobs"  # results/<sweep>/jobs/<point folder>.{json,sh,exit}
 
 
 def write_job(point: Point, scheduler: Scheduler, *, folder: Path, data_dir: Path | None) -> Job:
-    """Write the point file and the script of `point` under the sweep's `folder` and return the job.
+    """Write the point file and the script of a job for `point` alone, see `write_group`."""
+    return write_group(Group(shape="jobs", points=(point,)), scheduler, folder=folder, data_dir=data_dir)
+
+
+def write_group(
+    some: Group,
+    scheduler: Scheduler,
+    *,
+    folder: Path,
+    data_dir: Path | None,
+    request: Request | None = None,
+    site: Site | None = None,
+    template: str | None = None,
+) -> Job:
+    """Write the point files and the script of one job under the sweep's `folder` and return the job.
 
     Raises:
-        UserError: the folder cannot be written to.
+        UserError: the folder cannot be written to, or the user's `template` is wrong.
     """
     folder = folder.resolve()
-    point_file = folder / JOBS / f"{point.folder}.json"
-    script = point_file.with_suffix(".sh")
-    log = folder / LOGS / f"{point.folder}.log"
-    launcher = scheduler.launcher(point.layout)
+    request, site = request or Request(), site or Site()
+    jobs, logs = folder / JOBS, folder / LOGS
+    launches = tuple(_launch(point, scheduler, folder) for point in some.points)
+    first = some.points[0]
+    name = queue_name(folder, some)
+    script = jobs / (f"{first.folder}.sh" if some.shape == "jobs" else f"{some.shape}-{name}.sh")
+    layout = some.layout
     variables = Script(
-        title=f"{point.workload.name}, {point.layout}, repeat {point.repeat}",
+        name=name,
+        title=_title(some),
         version=__version__,
         script_name=script.name,
         workdir=str(Path.cwd()),
-        threads=point.layout.threads,
-        gpus_per_rank=point.layout.gpus_per_rank,
-        # The ranks cannot see how they were started: the record quotes this.
-        environment={**scheduler.environment(point.layout), "HARNESS_LAUNCHER": shlex.join(launcher)},
-        launcher=launcher,
+        layout=layout,
+        launches=launches,
+        environment=scheduler.environment(layout),
         python=sys.executable,
-        point_file=str(point_file),
-        record=str(folder / point.folder),
+        jobs=str(jobs),
+        logs=str(logs),
         data_dir=str(data_dir.resolve()) if data_dir is not None else None,
+        shape=some.shape,
+        walltime=time_limit(some, request, scheduler.limit()),
+        request=request,
+        site=site,
     )
-    write_atomic(point_file, encode(point))
-    write_atomic(script, render(scheduler.template, variables))
-    write_atomic(log, "")
-    return Job(script=script, log=log)
+    text = render(template or scheduler.template, variables)
+    check_directives(text, scheduler.name, template or scheduler.template)
+    for point in some.points:
+        write_atomic(jobs / f"{point.folder}.json", encode(point))
+        write_atomic(logs / f"{point.folder}.log", "")
+        exit_file(folder, point).unlink(missing_ok=True)
+    if scheduler.name == "pbs" and layout.nodes > 1:
+        write_atomic(jobs / REMOTE, (resource(TEMPLATES) / REMOTE).read_text())
+        (jobs / REMOTE).chmod(0o755)
+    write_atomic(script, text)
+    return Job(
+        name=name,
+        script=script,
+        log=logs / f"{first.folder}.log",
+        tasks=len(launches) if some.shape == "array" else 0,
+    )
+
+
+def queue_name(folder: Path, some: Group) -> str:
+    """Return the job's name in the queue: the same for the same launches of the same folder, 14 characters."""
+    return f"h-{digest((str(folder.resolve()), [point.key for point in some.points]))}"
+
+
+def exit_file(folder: Path, point: Point) -> Path:
+    """Return the file to which a batch job writes the exit code of `point`'s ranks."""
+    return folder / JOBS / f"{point.folder}.exit"
+
+
+def _launch(point: Point, scheduler: Scheduler, folder: Path) -> Launch:
+    return Launch(
+        name=point.folder,
+        layout=point.layout,
+        launcher=scheduler.launcher(point.layout),
+        point_file=str(folder / JOBS / f"{point.folder}.json"),
+        record=str(folder / point.folder),
+    )
+
+
+def _title(some: Group) -> str:
+    first = some.points[0]
+    if len(some.points) == 1:
+        return f"{first.workload.name}, {first.layout}, repeat {first.repeat}"
+    return f"{first.workload.name}, {len(some.points)} launches, {some.shape}, up to {some.layout}"

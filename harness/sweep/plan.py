@@ -20,24 +20,23 @@ from harness.spec.workload import Workload
 def build_sweep(
     workload: Workload,
     *,
-    nodes: tuple[int, ...],
-    ranks_per_node: int = 1,
-    threads: int = 1,
+    nodes: tuple[int, ...] = (),
+    layouts: tuple[Layout, ...] = (),
     repeats: int = 3,
     scaling: str = "strong",
     data_dir: Path | None = None,
     oversubscribe: bool = False,
-    shares: tuple[int, ...] | None = None,
 ) -> Sweep:
-    """Return the sweep of `workload` over `nodes`, with the fingerprint of the data found in `data_dir`.
+    """Return the sweep of `workload` over `layouts`, or over `nodes` of one rank with one thread each.
+
+    It has the fingerprint of the data found in `data_dir`.
 
     Raises:
-        UserError: a count is out of range, the shares do not match the ranks, the data is wrong.
+        UserError: a count is out of range, the data is wrong.
     """
-    layouts = plan_layouts(nodes=nodes, ranks_per_node=ranks_per_node, threads=threads, shares=shares)
     return Sweep(
         workload=workload,
-        layouts=layouts,
+        layouts=layouts or tuple(Layout(nodes=count) for count in nodes),
         repeats=repeats,
         scaling=scaling,
         data_id=locate(workload, data_dir).data_id,
@@ -55,25 +54,6 @@ def parse_shares(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
         raise UserError(f"SHARES={text} is no list of parts: write one count of at least 1 per rank, such as 2:1:1")
     return tuple(int(part) for part in parts)
-
-
-def plan_layouts(
-    *, nodes: Iterable[int], ranks_per_node: int, threads: int, shares: tuple[int, ...] | None
-) -> tuple[Layout, ...]:
-    """Return one layout for every node count. A single rank has no shares: it is the base of the others.
-
-    Raises:
-        UserError: a count is out of range or the shares do not match the ranks.
-    """
-    return tuple(
-        Layout(
-            nodes=count,
-            ranks_per_node=ranks_per_node,
-            threads=threads,
-            shares=shares if count * ranks_per_node > 1 else None,
-        )
-        for count in nodes
-    )
 
 
 def divide(

@@ -20,6 +20,9 @@ class Display(Protocol):
     def ended(self, point: Point, outcome: str, left: float | None) -> None:
         """A launch has ended; `left` is the estimate in seconds of all that is left."""
 
+    def say(self, text: str) -> None:
+        """Something the user should know of."""
+
 
 @contextlib.contextmanager
 def display(total: int, console: Console) -> Iterator[Display]:
@@ -62,6 +65,9 @@ class _Lines:
         self._ended += 1
         say(self._console, f"[{self._ended}/{self._total}] {describe(point)}: {outcome}{_left(left, '; ')}")
 
+    def say(self, text: str) -> None:
+        say(self._console, text)
+
 
 class _Bar:
     def __init__(self, bar: Progress, task: TaskID) -> None:
@@ -74,6 +80,9 @@ class _Bar:
     def ended(self, point: Point, outcome: str, left: float | None) -> None:
         say(self._bar.console, f"{describe(point)}: {outcome}")
         self._bar.update(self._task, advance=1, left=_left(left, ""))
+
+    def say(self, text: str) -> None:
+        say(self._bar.console, text)
 
 
 def _left(seconds: float | None, before: str) -> str:

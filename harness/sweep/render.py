@@ -1,45 +1,73 @@
 """Job scripts from the templates in ``jobs/templates``."""
 
+import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.errors import UserError
 from harness.files import resource
+from harness.spec.layout import Layout
+from harness.sweep.request import Request
+from harness.sweep.schedulers import Launcher
+from harness.sweep.site import Site
+
+TEMPLATES = "jobs/templates"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """One point of a job. `name` is its folder's name; `launcher` starts its ranks."""
+
+    name: str
+    layout: Layout
+    launcher: Launcher
+    point_file: str
+    record: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script:
-    """Everything a template may use. `launcher` is the command that starts the ranks, word by word.
+    """Everything a template may use; the README lists it for users' own templates.
 
-    `environment` is exported; a value of None is unset. Paths are absolute.
+    `name` is the job's name in the queue. `layout` is that of the largest launch. `request` and `site` hold the
+    directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is exported, a value of
+    None is unset. Paths are absolute.
     """
 
+    name: str
     title: str
     version: str
     script_name: str
     workdir: str
-    threads: int
-    gpus_per_rank: int
+    layout: Layout
+    launches: tuple[Launch, ...]
     environment: Mapping[str, str | None]
-    launcher: tuple[str, ...]
     python: str
-    point_file: str
-    record: str
+    jobs: str
+    logs: str
     data_dir: str | None
+    shape: str = "jobs"
+    walltime: str = ""
+    request: Request = field(default_factory=Request)
+    site: Site = field(default_factory=Site)
 
 
 def render(template: str, script: Script) -> str:
-    """Return the job script that `template`, such as ``local.sh.j2``, makes of `script`.
+    """Return the job script that `template` makes of `script`.
+
+    `template` is a file of ``jobs/templates`` such as ``local.sh.j2``, or the path of a user's own, which may
+    extend those.
 
     Raises:
-        jinja2.UndefinedError: the template uses a variable that `Script` does not have.
+        UserError: the template is missing, has an error or uses a variable that `Script` does not have.
     """
     import jinja2
 
-    folder: Path = resource("jobs/templates")
+    own = Path(template) if "/" in template or not (resource(TEMPLATES) / template).exists() else None
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader([*([own.parent] if own else []), resource(TEMPLATES)]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -47,4 +75,45 @@ def render(template: str, script: Script) -> str:
         autoescape=False,  # shell, not HTML: every value passes through `quote`
     )
     environment.filters["quote"] = shlex.quote
-    return environment.get_template(template).render(asdict(script))
+    environment.filters["words"] = _words
+    environment.filters["directive"] = _directive
+    environment.filters["plain"] = _plain
+    variables = {name: getattr(script, name) for name in script.__slots__}
+    try:
+        return environment.get_template(own.name if own else template).render(variables)
+    except jinja2.TemplateNotFound as error:
+        raise UserError(f"TEMPLATE={template} cannot be found: {error.name} is missing") from error
+    except jinja2.TemplateSyntaxError as error:
+        raise UserError(f"TEMPLATE={template} has an error in line {error.lineno}: {error.message}") from error
+    except jinja2.UndefinedError as error:
+        raise UserError(f"TEMPLATE={template} uses a variable that does not exist: {error.message}") from error
+
+
+def _words(words: tuple[str, ...]) -> str:
+    """Return words quoted for the shell; a leading ``$jobs/`` stays the script's own variable."""
+    return " ".join(
+        f'"$jobs"/{shlex.quote(word.removeprefix("$jobs/"))}' if word.startswith("$jobs/") else shlex.quote(word)
+        for word in words
+    )
+
+
+def _directive(path: str) -> str:
+    """Return a path for a quoted ``#SBATCH --output=``, where ``%`` begins a pattern.
+
+    Raises:
+        UserError: the path holds what such a line cannot.
+    """
+    if any(sign in path for sign in '"\\\n'):
+        raise UserError(f"RESULTS '{path}' has a quote or backslash: Slurm cannot write there, choose another folder")
+    return path.replace("%", "%%")
+
+
+def _plain(path: str) -> str:
+    """Return a path for a PBS directive.
+
+    Raises:
+        UserError: the path holds blanks or signs that qsub splits at.
+    """
+    if not re.fullmatch(r"[\w./+@%=-]+", path):
+        raise UserError(f"RESULTS '{path}' has a blank or sign that PBS cannot write to: choose another folder")
+    return path

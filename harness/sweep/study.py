@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from harness.errors import UserError
 from harness.files import write_atomic
-from harness.spec.codec import decode, encode, read_run
+from harness.spec.codec import RUN_FILE, decode, encode, read_run
 from harness.spec.layout import Layout
 from harness.spec.point import Point
 from harness.spec.record import SCHEMA, RunRecord
@@ -16,18 +16,25 @@ from harness.spec.study import FAILURES, STUDY_FILE, Failure, Skipped, Study
 from harness.spec.sweep import Sweep
 
 RUNNING_FILE = "running.json"
-REPLACED = "replaced"  # results/<sweep>/replaced/: records whose times were not valid, after their points ran again
+REPLACED = "replaced"  # results/<sweep>/replaced/: records that did not count, after their points ran again
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
-    """A launch that was submitted and has not been settled. `job` is the scheduler's identifier."""
+    """A launch that was submitted and has not been settled. `job` is the scheduler's identifier.
+
+    `name` is the job's name in the queue and `task` its place in an array, -1 in a plain job. `job` is empty
+    between the decision to submit and the scheduler's answer: then the name finds it.
+    """
 
     point: Point
     job: str
     started: datetime
+    scheduler: str = "local"
+    name: str = ""
+    task: int = -1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,16 +45,16 @@ class Survey:
     failures: dict[str, Failure]
     damaged: dict[str, str]
 
-    def missing(self, points: Iterable[Point]) -> tuple[Point, ...]:
-        """Return the points without a record whose times are valid, in the order given.
+    def missing(self, points: Iterable[Point], *, invalid_too: bool = True) -> tuple[Point, ...]:
+        """Return the points without a record, or with `invalid_too` without one whose times are valid, in order.
 
         A point that was asked to oversubscribe is never valid for timing, and not missing for that.
         """
-        return tuple(point for point in points if not self._counts(point))
+        return tuple(point for point in points if not self._counts(point, invalid_too))
 
-    def _counts(self, point: Point) -> bool:
+    def _counts(self, point: Point, invalid_too: bool) -> bool:
         record = self.records.get(point.folder)
-        return record is not None and (not record.invalid or point.oversubscribe)
+        return record is not None and (not record.invalid or point.oversubscribe or not invalid_too)
 
     def durations(self) -> dict[Layout, list[float]]:
         """Return the seconds that finished launches took, by layout."""
@@ -87,9 +94,9 @@ def check_record(folder: Path, point: Point) -> RunRecord | str:
 
 
 def set_aside(folder: Path, point: Point) -> None:
-    """Move a record of `point` whose times are not valid out of the way of the launch that replaces it."""
+    """Move a record of `point` that does not count out of the way of the launch that replaces it."""
     old = folder / point.folder
-    if isinstance(check_record(folder, point), RunRecord):
+    if (old / RUN_FILE).exists():
         moved = folder / REPLACED / f"{point.folder}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
         moved.parent.mkdir(exist_ok=True)
         old.rename(moved)

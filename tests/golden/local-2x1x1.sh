@@ -12,7 +12,6 @@ export MKL_NUM_THREADS=1
 export TF_CPP_MIN_LOG_LEVEL=2
 export PYTHONUNBUFFERED=1
 export CUDA_VISIBLE_DEVICES=-1
-export HARNESS_LAUNCHER='/opt/mpi/bin/mpirun -n 2 --map-by slot:PE=1 --bind-to core'
 export HARNESS_MPI=wheel
 unset MPI4PY_LIBMPI
 unset MPI4PY_MPIABI
@@ -21,6 +20,8 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1
 export PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
+# The ranks cannot see how they were started: the record quotes this.
+export HARNESS_LAUNCHER='/opt/mpi/bin/mpirun -n 2 --map-by slot:PE=1 --bind-to core'
 exec /opt/mpi/bin/mpirun -n 2 --map-by slot:PE=1 --bind-to core \
   /opt/venv/bin/python -m harness train \
   --data-dir '/tmp/data dir' \

@@ -12,11 +12,12 @@ export MKL_NUM_THREADS=2
 export TF_CPP_MIN_LOG_LEVEL=2
 export PYTHONUNBUFFERED=1
 export CUDA_VISIBLE_DEVICES=-1
-export HARNESS_LAUNCHER='/opt/mpi/bin/mpirun -n 2 -bind-to core:2'
 export HARNESS_MPI=system
 export MPI4PY_LIBMPI=libmpi.so.12
 unset MPI4PY_MPIABI
 
+# The ranks cannot see how they were started: the record quotes this.
+export HARNESS_LAUNCHER='/opt/mpi/bin/mpirun -n 2 -bind-to core:2'
 exec /opt/mpi/bin/mpirun -n 2 -bind-to core:2 \
   /opt/venv/bin/python -m harness train \
   --data-dir '/tmp/data dir' \

@@ -5,13 +5,17 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import psutil
 
 from harness.comm.cores import affinity_narrowed, usable_cores
 from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.errors import UserError
 from harness.spec.layout import Layout
-from harness.sweep.schedulers import Job
+from harness.sweep.request import Request
+from harness.sweep.schedulers import Job, Launcher, State
+from harness.sweep.site import Partition, Site
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
 _GRACE_S = 10.0
@@ -20,10 +24,17 @@ _GRACE_S = 10.0
 class Scheduler:
     """Runs scripts as child processes in sessions of their own, so that Ctrl-C does not reach them twice."""
 
+    name = "local"
     template = "local.sh.j2"
     at_once = 1  # two jobs would measure each other
+    poll_s = 0.2  # seldom enough not to disturb the ranks that are being timed
+    durable = False
 
-    def __init__(self, *, oversubscribe: bool = False) -> None:
+    def __init__(
+        self, *, oversubscribe: bool = False, site: Site | None = None, request: Request | None = None
+    ) -> None:
+        if request is not None and request.shape != "jobs":
+            raise UserError(f"{request.shape.upper()}=1 needs a batch scheduler: leave it out on one machine")
         self._cores = usable_cores()
         self._unbound = affinity_narrowed()
         self._oversubscribe = oversubscribe
@@ -31,13 +42,22 @@ class Scheduler:
         self._family = mpi_family(self._mpirun)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
+    def check(self) -> None:
+        """Nothing to check: the launcher was found."""
+
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` cannot run on this machine's cores."""
+        if layout.last_node:
+            return "needs nodes: the ranks of one machine are all alike"
         if layout.cores <= self._cores or self._oversubscribe:
             return None
         return f"needs {layout.cores} cores, this machine has {self._cores}"
 
-    def launcher(self, layout: Layout) -> tuple[str, ...]:
+    def limit(self) -> Partition | None:
+        """Return this machine: a core stands for a node."""
+        return Partition(name="this machine", nodes=self._cores, cores_per_node=1)
+
+    def launcher(self, layout: Layout) -> Launcher:
         """Return mpirun with one rank per `threads` cores, bound; unbound where that cannot be."""
         command = (str(self._mpirun), "-n", str(layout.ranks))
         binding: tuple[str, ...]
@@ -50,7 +70,7 @@ class Scheduler:
             binding = ("--bind-to", "none")
         else:
             binding = ("--map-by", f"slot:PE={layout.threads}", "--bind-to", "core")
-        return (*command, *binding)
+        return Launcher(words=(*command, *binding))
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what lets mpirun start as root (in containers) and mpi4py load the library that goes with it."""
@@ -62,7 +82,11 @@ class Scheduler:
                 variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
         return variables
 
-    def submit(self, job: Job) -> str:
+    def output(self, folder: Path, job: str) -> Path:
+        """Return nowhere: a launch's log holds all that its job says."""
+        return Path(os.devnull)
+
+    def submit(self, job: Job) -> tuple[str, ...]:
         """Start `job` and return ``pid@start``: the start time tells it from a later process of the same number."""
         with job.log.open("wb") as log:
             child = subprocess.Popen(
@@ -74,35 +98,57 @@ class Scheduler:
             )
         name = f"{child.pid}@{psutil.Process(child.pid).create_time()}"
         self._children[name] = child
-        return name
+        return (name,)
 
-    def poll(self, jobs: Iterable[str]) -> Mapping[str, int]:
-        """Return the exit codes of ended jobs; a signal counts as 128 and its number, as in a shell."""
-        ended = {name: self._children[name].poll() for name in jobs}
-        return {name: code if code >= 0 else 128 - code for name, code in ended.items() if code is not None}
+    def task(self, job: str, index: int) -> str:
+        """Return `job`: there are no arrays."""
+        return job
 
-    def cancel(self, job: str) -> None:
-        """Send SIGTERM to the job's process group, and SIGKILL to whatever of it is still there 10 s later."""
-        family = _family_of(job)
-        if not family:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(family[0].pid, signal.SIGTERM)
-        _, alive = psutil.wait_procs(family, timeout=_GRACE_S)
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(alive, timeout=_GRACE_S)
+    def find(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return nothing: a launch is noted before it could be lost."""
+        return {}
 
-    def explain(self, exit_code: int) -> str:
+    def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
+        """Return the states of jobs that this process started; a signal counts as 128 and its number."""
+        return {name: self._state(name) for name in jobs}
+
+    def cancel(self, jobs: Iterable[str]) -> None:
+        """Send SIGTERM to every job's process group, and SIGKILL to whatever of it is still there 10 s later."""
+        for job in jobs:
+            _end(job)
+
+    def explain(self, state: State) -> str:
         """Name the signal that ended a job."""
-        if exit_code <= 128 or exit_code - 128 not in set(signal.Signals):
+        number = (state.exit_code or 0) - 128
+        if number not in set(signal.Signals):
             return "the log has no error line"
-        name = signal.Signals(exit_code - 128).name
+        name = signal.Signals(number).name
         return f"ended by {name}" + (", perhaps because memory ran out" if name == "SIGKILL" else "")
+
+    def _state(self, name: str) -> State:
+        child = self._children.get(name)
+        if child is None:
+            return State(phase="running" if _family_of(name) else "unknown")
+        code = child.poll()
+        if code is None:
+            return State(phase="running")
+        return State(phase="ended", exit_code=code if code >= 0 else 128 - code)
 
     def _shared(self, layout: Layout) -> bool:
         return self._unbound or layout.cores > self._cores
+
+
+def _end(job: str) -> None:
+    family = _family_of(job)
+    if not family:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(family[0].pid, signal.SIGTERM)
+    _, alive = psutil.wait_procs(family, timeout=_GRACE_S)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=_GRACE_S)
 
 
 def _family_of(job: str) -> list[psutil.Process]:
