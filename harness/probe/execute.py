@@ -126,7 +126,7 @@ def _launcher(settings: Settings) -> tuple[tuple[str, ...], Mapping[str, str | N
     refusal = scheduler.refusal(layout)
     if refusal:
         raise UserError(f"RANKS={settings.ranks} {refusal}: ask for fewer, or add --force to measure all the same")
-    return scheduler.launcher(layout), {**scheduler.environment(layout), **threads, **quiet}
+    return scheduler.launcher(layout).words, {**scheduler.environment(layout), **threads, **quiet}
 
 
 def _measure(
