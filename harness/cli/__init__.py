@@ -10,6 +10,10 @@ from harness import __version__
 COMMANDS = {
     "sweep": ("harness.cli.sweep", "Plan, launch, collect and report a scaling study: the main job."),
     "status": ("harness.cli.status", "Tell how far a sweep is, from any terminal."),
+    "collect": ("harness.cli.collect", "Take in what a batch system has finished of a sweep."),
+    "cancel": ("harness.cli.cancel", "End what a batch system still has of a sweep."),
+    "retry": ("harness.cli.retry", "Launch again what failed or has invalid times."),
+    "site": ("harness.cli.site", "List computing centres' files and check one against the live system."),
     "report": ("harness.cli.report", "Draw the report of a sweep from its records."),
     "check": ("harness.cli.check", "Did it get worse? Hold the newest launches against a baseline."),
     "baseline": ("harness.cli.baseline", "Save, list and show baselines."),

@@ -49,8 +49,15 @@ _COST_OPTIONS: tuple[Option, ...] = (
 
 def batch_options(command: Command) -> Command:
     """Add the options of the batch system to a click command."""
-    options: tuple[Option, ...] = (*_OPTIONS, *_COST_OPTIONS)
-    for option in reversed(options):
+    command = cost_options(command)
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def cost_options(command: Command) -> Command:
+    """Add the options that limit what a command may cost to a click command."""
+    for option in reversed(_COST_OPTIONS):
         command = option(command)
     return command
 

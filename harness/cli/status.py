@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from harness.sweep.status import Status
 
 
+_TAIL_LINES = 3
+
+
 @click.command(name="status")
 @click.argument("sweep", required=False)
 @click.option(
@@ -27,16 +30,21 @@ def _print(status: "Status", folder: Path) -> None:
     from harness.spec.study import LOGS
     from harness.sweep.plan import format_seconds
 
-    states = ("done", "invalid", "running", "failed", "missing")
+    states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
     counts = ", ".join(f"{status.count(state)} {state}" for state in states if status.count(state))
     left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
-    click.echo(f"{status.name}: {counts}{left}{'' if status.active else ' (nothing runs now)'}")
+    at_work = status.active or status.count("queued") or status.count("running")
+    click.echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")
     for entry in status.entries:
         detail = f": {entry.detail}" if entry.detail else ""
         click.echo(f"  {entry.state:8} {entry.point.layout}, repeat {entry.point.repeat}{detail}")
         if entry.state == "failed":
+            for line in entry.tail.splitlines()[-_TAIL_LINES:]:
+                click.echo(f"           | {line}")
             click.echo(f"           log: {folder / LOGS / entry.point.folder}.log")
     for skipped in status.skipped:
         click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
-    if status.count("invalid") and not status.active:
-        click.echo("  the same sweep command measures invalid launches again")
+    if status.count("invalid") and not at_work:
+        click.echo(f"  `harness retry {status.name}` measures invalid launches again")
+    if not status.active and (status.count("ended") or status.count("queued") or status.count("running")):
+        click.echo(f"  no command waits for these launches: `harness collect {status.name}` takes in what has ended")

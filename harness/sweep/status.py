@@ -1,6 +1,6 @@
 """How far a sweep is, read from its folder by any process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,15 +11,21 @@ from harness.spec.study import STUDY_FILE, Skipped
 from harness.sweep import study
 from harness.sweep.lock import is_locked
 from harness.sweep.plan import launch_order, time_left
+from harness.sweep.queue import Seen, look
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One launch. `state` is ``done``, ``invalid``, ``running``, ``failed`` or ``missing``; `detail` says why."""
+    """One launch. `state` is ``done``, ``invalid``, ``queued``, ``running``, ``ended``, ``unknown``, ``failed`` or
+    ``missing``.
+
+    ``ended`` is over and not collected yet. `detail` says why; `tail` has the last lines of a failed launch.
+    """
 
     point: Point
     state: str
     detail: str = ""
+    tail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,25 +72,29 @@ def read_status(folder: Path) -> Status:
     skipped = {skipped.layout for skipped in asked.skipped}
     points = launch_order(asked.sweep, [layout for layout in asked.sweep.layouts if layout not in skipped])
     known = study.survey(folder, points)
-    running = {entry.point.folder: entry for entry in study.read_running(folder)} if active else {}
-    entries = tuple(_entry(point, known, running) for point in points)
+    submitted = study.read_running(folder)
+    running = {entry.point.folder: entry for entry in submitted if active and entry.scheduler == "local"}
+    seen = {name: Seen(state="running", detail="") for name in running}
+    seen |= look(folder, [entry for entry in submitted if entry.scheduler != "local"])
+    entries = tuple(_entry(point, known, seen) for point in points)
     return Status(
         name=folder.name,
         active=active,
         entries=entries,
         skipped=asked.skipped,
-        left=_left(entries, known, running) if active else None,
+        left=_left(entries, known, running) if active and running else None,
     )
 
 
-def _entry(point: Point, known: study.Survey, running: dict[str, study.Running]) -> Entry:
+def _entry(point: Point, known: study.Survey, seen: Mapping[str, Seen]) -> Entry:
     record = known.records.get(point.folder)
     if record is not None:
         return Entry(point=point, state="invalid" if record.invalid else "done", detail="; ".join(record.invalid))
-    if point.folder in running:
-        return Entry(point=point, state="running")
+    if point.folder in seen:
+        return Entry(point=point, state=seen[point.folder].state, detail=seen[point.folder].detail)
     if point.folder in known.failures:
-        return Entry(point=point, state="failed", detail=known.failures[point.folder].reason)
+        failure = known.failures[point.folder]
+        return Entry(point=point, state="failed", detail=failure.reason, tail=failure.tail)
     return Entry(point=point, state="missing", detail=known.damaged.get(point.folder, ""))
 
 

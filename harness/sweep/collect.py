@@ -1,0 +1,105 @@
+"""Take up a sweep whose launches are in a queue: collect what has ended, cancel, run again what failed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.errors import UserError
+from harness.interrupts import interruptible
+from harness.sweep import study
+from harness.sweep.carry import identify
+from harness.sweep.execute import Approve, run_sweep
+from harness.sweep.launches import Launches
+from harness.sweep.launching import Launching, read_launching
+from harness.sweep.lock import is_locked, locked
+from harness.sweep.plan import launch_order
+from harness.sweep.progress import display
+from harness.sweep.schedulers import Scheduler
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collected:
+    """What came of it: launches taken in, how many of them failed, and how many are not over yet."""
+
+    ended: int
+    failed: int
+    left: int
+
+
+def collect(folder: Path, *, wait: bool, console: Console | None = None) -> Collected:
+    """Settle the launches of the sweep in `folder` that have ended; with `wait`, all of them.
+
+    Raises:
+        UserError: another process works on the sweep (and collects by itself), or the scheduler does not answer.
+    """
+    with locked(folder), interruptible():
+        return _collect(folder, wait, console or Console())
+
+
+def cancel(folder: Path, *, console: Console | None = None) -> Collected:
+    """End the launches of the sweep in `folder` that are queued or running, and keep that they were cancelled.
+
+    A command that waits for them in another terminal settles them itself.
+
+    Raises:
+        UserError: nothing of the sweep is queued or running, or the scheduler does not answer.
+    """
+    left = study.read_running(folder)
+    if not left:
+        raise UserError(f"nothing of sweep '{folder.name}' is queued or running")
+    launching, scheduler = _opened(folder)
+    if not scheduler.durable:
+        raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
+    jobs = sorted({running.job for running in identify(scheduler, left)})
+    scheduler.cancel(jobs)
+    if is_locked(folder):
+        return Collected(ended=0, failed=0, left=len(left))
+    with locked(folder), interruptible():
+        return _collect(folder, True, console or Console())
+
+
+def retry(folder: Path, *, results: Path, approve: Approve, console: Console | None = None) -> Path:
+    """Run again every launch that failed, is missing or has invalid times, as the sweep was launched last.
+
+    Raises:
+        UserError, RunError: as `run_sweep`.
+    """
+    asked = study.read_study(folder).sweep
+    launching = read_launching(folder)
+    return run_sweep(
+        asked,
+        data_dir=launching.data_path,
+        results=results,
+        console=console,
+        launching=launching,
+        approve=approve,
+        invalid_too=True,
+    )
+
+
+def _opened(folder: Path) -> tuple[Launching, Scheduler]:
+    launching = read_launching(folder)
+    return launching, launching.open(oversubscribe=study.read_study(folder).sweep.oversubscribe)
+
+
+def _collect(folder: Path, wait: bool, console: Console) -> Collected:
+    left = study.read_running(folder)
+    launching, scheduler = _opened(folder)
+    if not left or not scheduler.durable:
+        return Collected(ended=0, failed=0, left=0)
+    carried = identify(scheduler, left)
+    asked = study.read_study(folder)
+    points = launch_order(asked.sweep, asked.sweep.layouts)
+    with display(len(carried), console) as shown:
+        launches = Launches(
+            scheduler,
+            launching,
+            folder=folder,
+            groups=(),
+            carried=carried,
+            seconds=study.survey(folder, points).durations(),
+            shown=shown,
+        )
+        failed = launches.run() if wait else launches.collect()
+    return Collected(ended=len(carried) - launches.left, failed=failed, left=launches.left)
