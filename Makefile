@@ -23,12 +23,20 @@ TRAINING = $(call option,PRESET,preset)$(call option,EPOCHS,epochs)$(call option
 	option,DISTRIBUTION,distribution)
 WORKLOAD = $(call option,DATASET,dataset)$(call option,DATA,data)$(call option,DATA_KIND,data-kind)$(call \
 	option,DATA_DIR,data-dir)$(call option,MODEL,model)$(TRAINING)
-LAYOUTS = $(call option,NODES,nodes)$(call option,RANKS_PER_NODE,ranks-per-node)$(call \
-	option,THREADS,threads)$(call option,REPEATS,repeats)$(call option,SCALING,scaling)$(call \
+LAYOUTS = $(call option,NODES,nodes)$(call option,CORES,cores)$(call option,GPUS,gpus)$(call \
+	option,RANKS_PER_NODE,ranks-per-node)$(call option,THREADS,threads)$(call switch,ZIP,zip)$(call option,REPEATS,repeats)$(call option,SCALING,scaling)$(call \
 	option,SHARES,shares)$(call switch,OVERSUBSCRIBE,oversubscribe)
+COST = $(call option,MAX_NODE_HOURS,max-node-hours)$(call switch,YES,yes)
+BATCH = $(call option,SCHEDULER,scheduler)$(call option,SITE,site)$(call switch,NESTED,nested)$(call \
+	switch,ARRAY,array)$(call option,PARTITION,partition)$(call option,ACCOUNT,account)$(call \
+	option,PROJECT,project)$(call option,QOS,qos)$(call option,CONSTRAINT,constraint)$(call \
+	option,RESERVATION,reservation)$(call option,WALLTIME,walltime)$(call option,MEMORY,memory)$(call \
+	switch,SHARE_NODES,share-nodes)$(call option,MAIL,mail)$(call switch,REQUEUE,requeue)$(call \
+	option,SIGNAL,signal)$(call option,AFTER,after)$(call option,LAUNCHER,launcher)$(call \
+	option,MAX_JOBS,max-jobs)$(call option,TEMPLATE,template)$(COST)
 FOLDERS = $(call option,RESULTS,results)$(call option,REPORTS,reports)
 
-.PHONY: help sweep status report check baseline paper bench data doctor test lint lock clean
+.PHONY: help sweep status collect cancel retry site report check baseline paper bench data doctor test lint lock clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -40,13 +48,29 @@ help: ## Show this list.
 	@echo 'How:    PRESET= EPOCHS= SAMPLES= BATCH_PER_RANK= GLOBAL_BATCH= OPTIMIZER= LEARNING_RATE= SEED='
 	@echo '        SYNC=gradients|weights:K|weights:epoch SCHEDULE= LOSS= INIT= AUGMENT= DISTRIBUTION='
 	@echo 'Where:  NODES=1..8|1..64*2|1,2,4 RANKS_PER_NODE= THREADS= REPEATS= SCALING=strong|weak SHARES=2:1:1'
-	@echo '        OVERSUBSCRIBE=1 DRY_RUN=1 MPI=system RESULTS=folder REPORTS=folder PYTHON=python3.11'
+	@echo '        CORES=1..32 or GPUS=1..8 instead of NODES=, ZIP=1 takes lists one by one'
+	@echo 'Batch:  SCHEDULER=auto|local|slurm|pbs SITE= NESTED=1 ARRAY=1 PARTITION= ACCOUNT= PROJECT= QOS= CONSTRAINT='
+	@echo '        RESERVATION= WALLTIME=0:30:00 MEMORY=16G SHARE_NODES=1 MAIL= REQUEUE=1 SIGNAL=60 AFTER=job LAUNCHER='
+	@echo '        MAX_JOBS= TEMPLATE=file MAX_NODE_HOURS= YES=1'
+	@echo 'Other:  OVERSUBSCRIBE=1 DRY_RUN=1 MPI=system RESULTS=folder REPORTS=folder PYTHON=python3.11'
 
 sweep: $(STAMP) ## Plan, launch, collect and report a scaling study; the last line is the report.
-	@$(HARNESS) sweep$(WORKLOAD)$(LAYOUTS)$(FOLDERS)$(call switch,DRY_RUN,dry-run)
+	@$(HARNESS) sweep$(WORKLOAD)$(LAYOUTS)$(BATCH)$(FOLDERS)$(call switch,DRY_RUN,dry-run)
 
 status: $(STAMP) ## Tell how far a sweep is: SWEEP=name, or all of them.
 	@$(HARNESS) status$(call option,RESULTS,results)$(if $(value SWEEP), -- $(call quote,SWEEP))
+
+collect: $(STAMP) ## Take in what a batch system has finished of SWEEP=; WAIT=1 waits for the rest.
+	@$(HARNESS) collect$(call switch,WAIT,wait)$(FOLDERS)$(if $(value SWEEP), -- $(call quote,SWEEP))
+
+cancel: $(STAMP) ## End what a batch system still has of SWEEP=.
+	@$(HARNESS) cancel$(call option,RESULTS,results)$(if $(value SWEEP), -- $(call quote,SWEEP))
+
+retry: $(STAMP) ## Launch again what failed or has invalid times of SWEEP=.
+	@$(HARNESS) retry$(COST)$(FOLDERS)$(if $(value SWEEP), -- $(call quote,SWEEP))
+
+site: $(STAMP) ## Check SITE=, a file of jobs/sites, against the live batch system.
+	@$(HARNESS) site check$(if $(value SITE), -- $(call quote,SITE))
 
 report: $(STAMP) ## Draw the report of SWEEP=results/name again from its records.
 	@$(HARNESS) report$(FOLDERS)$(if $(value SWEEP), -- $(call quote,SWEEP))

@@ -48,7 +48,7 @@ def cancel(folder: Path, *, console: Console | None = None) -> Collected:
     left = study.read_running(folder)
     if not left:
         raise UserError(f"nothing of sweep '{folder.name}' is queued or running")
-    launching, scheduler = _opened(folder)
+    _, scheduler = _opened(folder)
     if not scheduler.durable:
         raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
     jobs = sorted({running.job for running in identify(scheduler, left)})
