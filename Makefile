@@ -36,7 +36,7 @@ BATCH = $(call option,SCHEDULER,scheduler)$(call option,SITE,site)$(call switch,
 	option,MAX_JOBS,max-jobs)$(call option,TEMPLATE,template)$(COST)
 FOLDERS = $(call option,RESULTS,results)$(call option,REPORTS,reports)
 
-.PHONY: help sweep status collect cancel retry site report check baseline paper bench data doctor test lint lock clean
+.PHONY: help sweep status collect cancel retry site report check baseline paper claims predict bench data doctor test lint lock clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -55,7 +55,8 @@ help: ## Show this list.
 	@echo 'Other:  OVERSUBSCRIBE=1 DRY_RUN=1 MPI=system RESULTS=folder REPORTS=folder PYTHON=python3.11'
 
 sweep: $(STAMP) ## Plan, launch, collect and report a scaling study; the last line is the report.
-	@$(HARNESS) sweep$(WORKLOAD)$(LAYOUTS)$(BATCH)$(FOLDERS)$(call switch,DRY_RUN,dry-run)
+	@$(HARNESS) sweep$(WORKLOAD)$(LAYOUTS)$(BATCH)$(FOLDERS)$(call switch,DRY_RUN,dry-run)$(call \
+		switch,PREDICT_FIRST,predict-first)$(call option,NETWORK,network)
 
 status: $(STAMP) ## Tell how far a sweep is: SWEEP=name, or all of them.
 	@$(HARNESS) status$(call option,RESULTS,results)$(if $(value SWEEP), -- $(call quote,SWEEP))
@@ -72,8 +73,8 @@ retry: $(STAMP) ## Launch again what failed or has invalid times of SWEEP=.
 site: $(STAMP) ## Check SITE=, a file of jobs/sites, against the live batch system.
 	@$(HARNESS) site check$(if $(value SITE), -- $(call quote,SITE))
 
-report: $(STAMP) ## Draw the report of SWEEP=results/name again from its records.
-	@$(HARNESS) report$(FOLDERS)$(if $(value SWEEP), -- $(call quote,SWEEP))
+report: $(STAMP) ## Draw the report of SWEEP=results/name again from its records; BASE=16: over 16 ranks.
+	@$(HARNESS) report$(FOLDERS)$(call option,BASE,base)$(if $(value SWEEP), -- $(call quote,SWEEP))
 
 check: $(STAMP) ## Did it get worse? Newest launches AGAINST= a baseline; DECIDE=1 measures first.
 	@$(HARNESS) check$(call option,AGAINST,against)$(call switch,DECIDE,decide)$(call option,BUDGET,budget)$(call \
@@ -87,6 +88,13 @@ baseline: $(STAMP) ## Keep the newest sweep's launches (or SWEEP='s) as baseline
 paper: $(STAMP) ## Repeat the paper's seven experiments at the core counts this machine has.
 	@$(HARNESS) paper$(call option,DATA_DIR,data-dir)$(call option,PRESET,preset)$(call option,NODES,nodes)$(call \
 		option,REPEATS,repeats)$(call option,EPOCHS,epochs)$(call option,SAMPLES,samples)$(FOLDERS)
+
+claims: $(STAMP) ## Judge the papers' published numbers by the runs that are here; runs nothing.
+	@$(HARNESS) claims$(call option,NETWORK,network)$(FOLDERS)
+
+predict: $(STAMP) ## Predict step time and speedup on NODES=1..1024*2 with NETWORK=alpha,beta or probe.json.
+	@$(HARNESS) predict$(call option,NETWORK,network)$(call option,NODES,nodes)$(call option,RANKS_PER_NODE,ranks-per-node)$(call \
+		option,RESULTS,results)$(call option,WORKLOAD_NAME,workload)$(call switch,SIMULATE,simulate)
 
 bench: $(STAMP) ## Measure the harness against its alternatives, side by side.
 	@$(HARNESS) bench$(call option,WORKLOADS,workloads)$(call option,ROUNDS,rounds)$(call option,ROWS,rows)$(call \

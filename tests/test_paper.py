@@ -128,7 +128,7 @@ def test_words_of_claims_and_verdicts() -> None:
     assert published_words(claim(11.6, count=32)).replace("\u00a0", " ") == "11.6 (36 %)"
     assert published_words(claim(None, kind="chart")) == "chart without numbers"
     needs = judge(claim(11.6, count=32), launch_frame(sweep_of(2.0, 1.0)), real=True)
-    assert verdict_words(needs) == "needs 32 cores"
+    assert verdict_words(needs) == "not measurable here: needs 32 cores"
     open_size = judge(claim(1.9), launch_frame(sweep_of(2.0, 1.0)), real=True)
     assert verdict_words(open_size) == "same direction: 2.00 here; size open, an interval needs 6 launches"
 

@@ -29,7 +29,7 @@ from tests.factories import (
     write_study,
 )
 
-FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-split", "launch-split")
+FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-split", "launch-split", "laws")
 CURVES = ("loss-time", "loss-samples", "accuracy-time", "accuracy-samples")
 
 
@@ -96,8 +96,8 @@ def test_first_sentence_is_the_verdict(page: Text) -> None:
 
 def test_page_stands_alone(report: Path, page: Text) -> None:
     content = report.read_text()
-    assert page.loads == [] and "script" not in page.tags and "@import" not in content
-    assert not re.search(r"https?:|//[a-z]+\.", content)
+    assert page.loads == [] and page.tags.count("script") == 1 and "@import" not in content
+    assert not re.search(r"https?:|//[a-z]+\.|fetch\(|XMLHttp|import\(", content)
     assert len(page.ids) == len(set(page.ids))
     assert set(re.findall(r'href="#([^"]+)"', content)) <= set(page.ids)
     assert set(re.findall(r"url\(#([^)]+)\)", content)) <= set(page.ids)
@@ -137,10 +137,32 @@ def test_invalid_skipped_failed_and_damaged_are_listed_with_reasons(page: Text) 
 def test_launches_link_to_their_folders_by_relative_path(report: Path, page: Text) -> None:
     from urllib.parse import unquote
 
-    links = [link for link in page.links if "n2x1x1" in link]
+    links = [link for link in page.links if "n2x1x1" in link and not link.startswith("#")]
     assert len(links) == 4
     for link in links:
         assert ((report.parent / unquote(link)) / "run.json").is_file()
+
+
+def test_every_dot_of_a_figure_leads_to_its_launch(report: Path, page: Text) -> None:
+    dots = [link for link in page.links if link.startswith("#run-n2x1x1")]
+    assert len(set(dots)) == 3 and len(dots) == 3 * 4  # four figures of three valid launches at 2 ranks
+    rows = [name for name in page.ids if name.startswith("run-")]
+    assert len(rows) == 7 and {link[1:] for link in dots} < set(rows)
+    assert "launch:" not in report.read_text() and "launch:" not in (report.parent / "speedup.svg").read_text()
+
+
+def test_verdict_comes_first_and_says_what_caps_it(page: Text) -> None:
+    text = str(page)
+    assert text.index("Capped by computation that grew") < text.index("Scaling Where the time goes")
+    assert "1 launch invalid and excluded" in text
+    assert "The paper A's base" not in text  # MNIST-DNN's base is 1 core: the common one
+
+
+def test_another_base_is_one_option_away(study: Path, tmp_path: Path) -> None:
+    text = str(Text(write_report(study, tmp_path, base=2).read_text()))
+    assert "over 1 rank (common base)" in text and "1 (base)" in text
+    with pytest.raises(UserError, match="base 16 has no valid launch: choose one of 1, 2"):
+        write_report(study, tmp_path, base=16)
 
 
 def test_csv_holds_the_numbers_of_the_figure(report: Path) -> None:

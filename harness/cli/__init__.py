@@ -20,6 +20,8 @@ COMMANDS = {
     "noise": ("harness.cli.noise", "Learn the noise floor from launches of one commit."),
     "compare": ("harness.cli.compare", "Compare runs, sweeps, commits, machines, presets or sync policies."),
     "history": ("harness.cli.history", "Draw a series over commits and find where it changed."),
+    "predict": ("harness.cli.predict", "Predict the curve beyond this machine from what was measured on it."),
+    "claims": ("harness.cli.claims", "Judge the papers' published numbers by the runs that are here."),
     "paper": ("harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
     "train": ("harness.cli.train", "Train one workload on the ranks of this MPI world."),
     "data": ("harness.cli.data", "List, fetch, verify, prepare and describe the data sets."),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
 @click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")
 @click.option("--nodes", help="Rank counts: 1..8 or 1,2,4 [default: 1, doublings, all cores, the paper's counts].")
+@click.option("--network", help="ALPHA,BETA or a probe.json, for predictions [default: this machine's newest probe].")
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), envvar="HARNESS_DATA_DIR", help="Folder with the original files."
 )
@@ -30,6 +31,7 @@ def command(
     epochs: int | None,
     samples: int | None,
     nodes: str | None,
+    network: str | None,
     data_dir: Path | None,
     results: Path,
     reports: Path,
@@ -39,6 +41,7 @@ def command(
     By default rows and epochs are cut so that all of it takes 10 to 15 minutes on 2 cores. The same command
     again runs only what is missing. The last line is the page's path.
     """
+    from harness.cli.claims import find_model
     from harness.comm.cores import usable_cores
     from harness.files import resource
     from harness.report.paper_page import PAPER, write_paper
@@ -55,7 +58,7 @@ def command(
     for number, sweep in enumerate(sweeps, start=1):
         click.echo(f"experiment {number} of {len(sweeps)}: {sweep.workload.name}")
         repeated.append(_repeat(sweep, data_dir=data_dir, results=results, reports=reports))
-    click.echo(write_paper(repeated, published, reports, preset))
+    click.echo(write_paper(repeated, published, reports, preset, find_model(network, results)))
     failed = [entry.experiment for entry in repeated if entry.problem]
     if failed:
         raise RunError(f"launches failed in {', '.join(failed)}: the same command again runs only what failed")

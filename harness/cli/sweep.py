@@ -9,9 +9,10 @@ import click
 from harness.cli.batch import approval, batch_options, build_launching
 from harness.cli.layouts import build_layouts, layout_options
 from harness.cli.options import build_workload, workload_options
-from harness.errors import RunError
+from harness.errors import RunError, UserError
 
 if TYPE_CHECKING:
+    from harness.spec.sweep import Sweep
     from harness.sweep.execute import Plan
 
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 @click.option("--repeats", type=int, default=3, show_default=True, help="Launches of each layout; 6 give an interval.")
 @click.option("--scaling", default="strong", show_default=True, help="strong (the same rows) or weak (rows per rank).")
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
+@click.option("--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it.")
+@click.option(
+    "--network", help="For the prediction: ALPHA,BETA or a probe.json [default: this machine's newest probe]."
+)
 @click.option("--dry-run", is_flag=True, help="Write the scripts, print the table, launch nothing.")
 @batch_options
 @click.option(
@@ -50,6 +55,8 @@ def command(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, 
         click.echo(why)
     for sentence in refused:
         click.echo(f"not run: {sentence}")
+    if options["predict_first"]:
+        _predict(sweep, options["network"], results)
     if dry_run:
         from harness.sweep.execute import write_scripts
 
@@ -62,6 +69,17 @@ def command(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, 
         results / sweep.name,
         reports,
     )
+
+
+def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
+    """Store the prediction of `sweep` beside its launches, and say where."""
+    from harness.cli.claims import find_network
+    from harness.predict.first import predict_first
+
+    found = find_network(network, results)
+    if found is None:
+        raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
+    click.echo(f"prediction: {predict_first(sweep, results, *found)}")
 
 
 def run_and_report(run: Callable[[], Path], folder: Path, reports: Path) -> None:

@@ -9,10 +9,12 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.analysis.scaling import PointScaling
 from harness.analysis.stats import Interval
+from harness.report.canvas import LAUNCH
 from harness.report.palette import BLUE, MUTED
 
 _LOG_FROM = 8  # the ratio of the largest to the smallest count from which doublings are drawn equally far
 _MOST_TICKS = 9
+_MOST_DOTS = 2000
 _BESIDE = (0.022, 0.06)  # where the launches of a point lie, right of its marker, in parts of the axis
 
 
@@ -53,13 +55,23 @@ def beside(ranks: float, number: int, limits: tuple[float, float], logarithmic: 
 
 
 def raw_launches(axes: Axes, launches: pd.DataFrame, column: str, logarithmic: bool) -> None:
-    """Draw `column` of every row of `launches` as a light dot right of its rank count."""
+    """Draw `column` of every row of `launches` as a light dot right of its rank count, linked to its launch.
+
+    More dots than `_MOST_DOTS` are drawn as one image without links: a page must stay light.
+    """
     x: list[float] = []
     y: list[float] = []
+    runs: list[str] = []
     for (ranks, _), group in launches.groupby(["ranks", "layout"], sort=False):
         x += beside(float(ranks), len(group), axes.get_xlim(), logarithmic)  # type: ignore[arg-type]
         y += [float(value) for value in group[column]]
-    axes.plot(x, y, "o", color=MUTED.light, alpha=0.6, markersize=3.2, markeredgewidth=0, label="single launch")
+        runs += [f"{LAUNCH}{run}" for run in group["run"]]
+    many = len(x) > _MOST_DOTS
+    dots = axes.scatter(
+        x, y, s=10, color=MUTED.light, alpha=0.6, linewidths=0, label="single launch", rasterized=many
+    )  # fmt: skip
+    if not many:
+        dots.set_urls(runs)
 
 
 def medians(
@@ -68,11 +80,13 @@ def medians(
     value: Callable[[PointScaling], float | None],
     interval: Callable[[PointScaling], Interval | None],
     label: str,
+    *,
+    joined: bool = True,
 ) -> None:
-    """Draw the medians of `points` joined by straight lines, with their intervals where there are any."""
+    """Draw the medians of `points`, `joined` by straight lines, with their intervals where there are any."""
     known = [(point.ranks, y, interval(point)) for point in points if (y := value(point)) is not None]
     x = [ranks for ranks, _, _ in known]
-    style = {"color": BLUE.light, "marker": "o", "zorder": 3}
+    style = {"color": BLUE.light, "marker": "o", "zorder": 3, "linestyle": "-" if joined else "none"}
     axes.plot(x, [y for _, y, _ in known], label=label, **style)  # type: ignore[arg-type]
     bars = [(ranks, y, found) for ranks, y, found in known if found is not None]
     if bars:

@@ -15,6 +15,7 @@ from harness.report.palette import GRID, INK, MUTED, PAPER, TONES
 
 SIZE = (4.8, 3.3)  # inches: small, so that the text is still readable at a phone's width
 DPI = 200
+LAUNCH = "launch:"  # an address of this form in a figure becomes a link to that row of the table of launches
 _STYLE = {
     "font.size": 9.0,
     "axes.labelsize": 9.0,
@@ -72,7 +73,8 @@ def draw(name: str, title: str, paint: Callable[[Axes], None], size: tuple[float
         figure.savefig(svg, format="svg", metadata={"Date": None, "Title": title})
         figure.savefig(png, format="png", dpi=DPI, metadata={"Title": title})
     text = svg.getvalue().decode()
-    return Picture(name=name, inline=_inline(text, name, title), svg=svg.getvalue(), png=png.getvalue())
+    alone = re.sub(rf' xlink:href="{LAUNCH}[^"]*"', "", text)  # a file has no table of launches to point into
+    return Picture(name=name, inline=_inline(text, name, title), svg=alone.encode(), png=png.getvalue())
 
 
 def _inline(svg: str, name: str, title: str) -> str:
@@ -88,6 +90,7 @@ def _inline(svg: str, name: str, title: str) -> str:
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'href="#', f'href="#{name}-', body).replace("url(#", f"url(#{name}-")
     body = body.replace("xlink:href", "href")
+    body = re.sub(rf'href="{LAUNCH}([^"]+)"[^>]*>', r'href="#run-\1"><title>\1</title>', body)
     for tone in TONES:
         body = body.replace(tone.light, f"var(--{tone.name})")
     return re.sub(r"\n\s*", "\n", body)

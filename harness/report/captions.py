@@ -64,9 +64,11 @@ def method(scaling: Scaling) -> str:
     return (
         "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation. "
         "A point's time is the median over its launches. Speedup is the base's median over the point's median of "
-        f"{work}; ratios are never averaged. The 95 % interval of a time is exact (binomial order statistics), that "
-        "of a ratio a bootstrap over the launches of both points; "
-        f"both need {NEEDED} launches. Invalid launches count nowhere and are listed below."
+        f"{work}; ratios are never averaged. The 95 % interval of a time is exact (binomial order statistics: at "
+        "least 95 %), that of a ratio a bootstrap over the launches of both points, paired by the block of the "
+        f"interleaved order; both need {NEEDED} launches. A spread is a relative standard deviation. A step's time is "
+        "its epoch's over the number of steps. Outliers (Tukey's fences) are marked and counted; invalid launches "
+        "count nowhere and are listed below."
     )
 
 

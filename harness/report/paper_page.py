@@ -11,8 +11,11 @@ from harness.analysis.claims import JUDGED, NEEDS_CORES, Judgement, judge
 from harness.analysis.frames import launch_frame
 from harness.analysis.learning import final_frame
 from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.predict import Base, Uncertain
 from harness.analysis.scaling import Scaling, scale
 from harness.files import folder_atomic
+from harness.predict.base import measured_base
+from harness.predict.claims import predict_claim
 from harness.report import captions, numbers, render
 from harness.report.page_parts import (
     PAGE,
@@ -42,6 +45,7 @@ class Repeated:
     experiment: str
     folder: Path | None
     problem: str = ""
+    preset: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +56,8 @@ class Measured:
     launches: pd.DataFrame
     scaling: Scaling
     final: pd.DataFrame
+    base: Base
+    links: tuple[tuple[str, str], ...]
 
     @property
     def real(self) -> bool:
@@ -73,10 +79,21 @@ class Experiment:
     link: str
 
 
-def write_paper(repeated: Sequence[Repeated], published: Published, reports: Path, preset: str) -> Path:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """What predictions rest on beside the measured bases: the links, and one sentence about them."""
+
+    network: Uncertain
+    said: str
+
+
+def write_paper(
+    repeated: Sequence[Repeated], published: Published, reports: Path, preset: str, model: Model | None = None
+) -> Path:
     """Write ``REPORTS/paper/index.html`` with its figures, whole or not at all; return its path.
 
-    Experiments without a valid launch keep their published part and say why ours is missing.
+    Experiments without a valid launch keep their published part and say why ours is missing. Without a `model`
+    nothing is predicted.
 
     Raises:
         UserError: the folder holds something else than a report, or cannot be written.
@@ -95,7 +112,8 @@ def write_paper(repeated: Sequence[Repeated], published: Published, reports: Pat
             headline=_headline(experiments, judgements[PAPER]),
             banners=_banners(experiments),
             experiments=[(e, facts_of(e.measured) if e.measured else None) for e in experiments],
-            ledgers=[(paper, _rows(judgements[paper.key], measured)) for paper in published.papers],
+            ledgers=[(paper, _rows(judgements[paper.key], measured, model)) for paper in published.papers],
+            model=model.said if model else "",
             preset=preset,
             machine=machine_facts(runs) if runs else (),
         )
@@ -107,7 +125,7 @@ def _experiment(entry: Repeated, published: Published, target: Path) -> Experime
     claims = published.of(PAPER, entry.experiment)
     subject = entry.experiment.upper()
     loaded = load_sweep(entry.folder) if entry.folder else None
-    measured = _measure(loaded) if loaded else None
+    measured = _measure(loaded, target) if loaded else None
     problem = entry.problem or ("" if measured else _why_nothing(loaded))
     report = target.parent / entry.folder.resolve().name / PAGE if entry.folder else None
     return Experiment(
@@ -130,13 +148,22 @@ def _why_nothing(loaded: Loaded | None) -> str:
     return f"none of its {numbers.plural(len(loaded.runs), 'launch')} is valid: {reasons[0]}"
 
 
-def _measure(loaded: Loaded) -> Measured | None:
+def _measure(loaded: Loaded, target: Path) -> Measured | None:
     if not loaded.valid:
         return None
     launches = launch_frame(loaded.runs)
     scaling = scale(launches)
     assert scaling is not None
-    return Measured(runs=loaded.runs, launches=launches, scaling=scaling, final=final_frame(launches))
+    return Measured(
+        runs=loaded.runs,
+        launches=launches,
+        scaling=scaling,
+        final=final_frame(launches),
+        base=measured_base(loaded),
+        links=tuple(
+            (run.point.folder, relative_link(loaded.folder / run.point.folder, target)) for run in loaded.valid
+        ),
+    )
 
 
 def _published(claims: Sequence[Claim], name: str, subject: str) -> FigureBlock | None:
@@ -173,11 +200,17 @@ def _judge(claims: Sequence[Claim], measured: dict[str, Measured | None]) -> tup
     return tuple(judgements)
 
 
-def _rows(judgements: Sequence[Judgement], measured: dict[str, Measured | None]) -> tuple[ClaimRow, ...]:
+def _rows(
+    judgements: Sequence[Judgement], measured: dict[str, Measured | None], model: Model | None
+) -> tuple[ClaimRow, ...]:
     rows = []
     for judgement in judgements:
         found = measured.get(judgement.claim.experiment)
-        rows.append(claim_row(judgement, found.scaling if found else None, found.final if found else None))
+        if found is None:
+            rows.append(claim_row(judgement, None, None))
+            continue
+        predicted = predict_claim(judgement.claim, found.base, model.network) if model else None
+        rows.append(claim_row(judgement, found.scaling, found.final, predicted=predicted, runs=found.links))
     return tuple(rows)
 
 

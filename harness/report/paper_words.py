@@ -8,13 +8,14 @@ from harness.analysis import claims as verdicts
 from harness.analysis.claims import Judgement
 from harness.analysis.scaling import Scaling
 from harness.analysis.stats import NEEDED
+from harness.predict.claims import PredictedRatio
 from harness.report import numbers
 from harness.spec.claim import Claim
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimRow:
-    """One row of the claims table. `judged` is empty, ``good`` or ``bad``."""
+    """One row of the claims table. `judged` is empty, ``good`` or ``bad``; `runs` are names and addresses."""
 
     claim: Claim
     figure: str
@@ -22,10 +23,22 @@ class ClaimRow:
     ours: str
     verdict: str
     judged: str
+    predicted: str
+    runs: tuple[tuple[str, str], ...]
 
 
-def claim_row(judgement: Judgement, scaling: Scaling | None, final: pd.DataFrame | None) -> ClaimRow:
-    """Return the row of `judgement`; `scaling` and `final` (`learning.final_frame`) are of what ran here."""
+def claim_row(
+    judgement: Judgement,
+    scaling: Scaling | None,
+    final: pd.DataFrame | None,
+    *,
+    predicted: PredictedRatio | None = None,
+    runs: tuple[tuple[str, str], ...] = (),
+) -> ClaimRow:
+    """Return the row of `judgement`; `scaling` and `final` (`learning.final_frame`) are of what ran here.
+
+    `predicted` is the model's ratio on the claim's base, `runs` the names and addresses of the launches behind.
+    """
     claim = judgement.claim
     good, bad = (verdicts.SAME,), (verdicts.OTHER_DIRECTION, verdicts.OTHER_SIZE)
     return ClaimRow(
@@ -35,7 +48,13 @@ def claim_row(judgement: Judgement, scaling: Scaling | None, final: pd.DataFrame
         ours=_ours(claim, scaling, final),
         verdict=verdict(judgement),
         judged="good" if judgement.verdict in good else "bad" if judgement.verdict in bad else "",
+        predicted=_predicted(predicted),
+        runs=runs,
     )
+
+
+def _predicted(ratio: PredictedRatio | None) -> str:
+    return numbers.NONE if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def published(claim: Claim) -> str:
@@ -55,11 +74,11 @@ def verdict(judgement: Judgement) -> str:
     if judgement.verdict == verdicts.ERRATUM:
         return f"not judged: {claim.erratum}"
     if judgement.verdict == verdicts.NEEDS_CORES:
-        return f"needs {judgement.cores} {claim.units}"
+        return f"not measurable here: needs {judgement.cores} {claim.units}"
     if judgement.verdict == verdicts.NOT_RUN:
-        return "no valid run here"
+        return "not measured: no valid run here"
     if judgement.verdict == verdicts.NEEDS_DATA:
-        return "needs the real data"
+        return "not measurable here: needs the real data"
     if judgement.verdict == verdicts.OTHER_WORK:
         return "not judged: the points did not do the same work"
     return _measured(judgement)

@@ -1,40 +1,53 @@
 """The report of a sweep: one page that stands alone, its figures as files, the numbers behind each."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from harness.analysis.bases import other_bases
+from harness.analysis.bottleneck import caps
 from harness.analysis.frames import epoch_frame, launch_frame
+from harness.analysis.laws import fit_laws
 from harness.analysis.learning import final_frame
 from harness.analysis.load import Loaded, load_sweep
-from harness.analysis.scaling import scale
-from harness.analysis.split import split_frame
+from harness.analysis.scaling import Scaling, scale
+from harness.analysis.score import score
+from harness.analysis.split import EPOCH_PARTS, split_frame
+from harness.analysis.target import ToTarget, default_target, times_to, to_target
 from harness.errors import UserError
-from harness.files import folder_atomic
+from harness.files import folder_atomic, resource
+from harness.predict.first import read_prediction
 from harness.report import captions, render
+from harness.report.law_figures import law_block
 from harness.report.page_parts import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
 from harness.report.sweep_facts import banners, data_facts, machine_facts, workload_facts
 from harness.report.sweep_figures import learning_blocks, scaling_blocks, split_blocks
+from harness.report.sweep_verdict import part_name, tiles
+from harness.spec.claim import CLAIMS_FILE, Claim, read_published
 from harness.spec.record import RunRecord
+from harness.spec.workload import Workload
 
 LAUNCHES = "launches.csv"
 
 
-def write_report(sweep_folder: Path, reports: Path) -> Path:
+def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None) -> Path:
     """Write ``REPORTS/<sweep>/index.html`` with its figures and tables, whole or not at all; return its path.
 
-    A sweep without a valid launch still gets a page that lists what failed, was invalid or damaged.
+    Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets
+    a page that lists what failed, was invalid or damaged.
 
     Raises:
-        UserError: the sweep is no folder or holds nothing to report, or the report cannot be written.
+        UserError: the sweep is no folder or holds nothing to report, `base` has no valid launch, or the report
+            cannot be written.
     """
     loaded = load_sweep(sweep_folder)
     if not (loaded.runs or loaded.failures or loaded.damaged):
         raise UserError(f"sweep '{sweep_folder}' holds no launch: run `harness sweep` first")
     target = target_folder(reports, sweep_folder)
     with folder_atomic(target) as staging:
-        values = _measured(loaded, target, staging) if loaded.runs else _nothing_measured(loaded)
+        values = _measured(loaded, target, staging, base) if loaded.runs else _nothing_measured(loaded)
         content = render.page("sweep.html.j2", **values, **_always(loaded))
         (staging / PAGE).write_text(content, encoding="utf-8")
     return target / PAGE
@@ -59,6 +72,7 @@ def _always(loaded: Loaded) -> dict[str, Any]:
         "skipped": loaded.study.skipped if loaded.study else (),
         "failures": loaded.failures,
         "damaged": loaded.damaged,
+        "part_name": part_name,
     }
 
 
@@ -72,6 +86,15 @@ def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
         "subject": subject,
         "headline": f"No launch of {subject} can be read: {lost} failed or damaged, listed below.",
         "scaling": None,
+        "tiles": (),
+        "fits": (),
+        "targets": (),
+        "target": None,
+        "scores": (),
+        "prediction": None,
+        "law_figure": None,
+        "others": (),
+        "caps": (),
         "banners": (),
         "figures": (),
         "learning": (),
@@ -84,13 +107,15 @@ def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def _measured(loaded: Loaded, target: Path, staging: Path) -> dict[str, Any]:
+def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> dict[str, Any]:
     workload = loaded.runs[0].point.workload
     subject = captions.subject(workload)
     epochs = epoch_frame(loaded.runs)
     launches = launch_frame(loaded.runs, epochs)
     launches.to_csv(staging / LAUNCHES, index=False, lineterminator="\n")
-    scaling = scale(launches)
+    scaling = scale(launches, base_ranks=base)
+    fits = fit_laws(scaling, launches) if scaling else ()
+    law_figure = None
     figures: tuple[FigureBlock, ...] = ()
     learning: tuple[FigureBlock, ...] = ()
     if scaling:
@@ -99,17 +124,32 @@ def _measured(loaded: Loaded, target: Path, staging: Path) -> dict[str, Any]:
             *split_blocks(scaling, loaded.runs, launches, subject),
         )
         learning = learning_blocks(scaling, loaded.runs, epochs, subject)
-        write_figures(staging, (*figures, *learning))
+        law_figure = law_block(scaling, fits, loaded.runs, subject)
+        write_figures(staging, (*figures, *learning, *([law_figure] if law_figure else [])))
     used = loaded.valid or loaded.runs
+    split = _rows(split_frame(launches)) if scaling else ()
+    capped = caps(scaling, split, EPOCH_PARTS) if scaling else ()
+    final = final_frame(launches)
+    prediction = read_prediction(loaded.folder)
+    goal = default_target(launches, scaling.base.layout) if scaling else None
     return {
         "subject": subject,
         "headline": captions.headline(scaling, workload) if scaling else _all_invalid(loaded.runs, subject),
         "scaling": scaling,
+        "tiles": tiles(scaling, capped, final, loaded.runs) if scaling else (),
+        "others": other_bases(launches, scaling, _claims(workload)) if scaling else (),
+        "caps": capped,
+        "fits": fits,
+        "target": goal,
+        "targets": _targets(epochs, scaling, goal) if scaling and goal is not None else (),
+        "prediction": prediction,
+        "scores": score(prediction, scaling.points, _first_starts(launches)) if scaling and prediction else (),
+        "law_figure": law_figure,
         "banners": banners(used),
         "figures": figures,
         "learning": learning,
-        "split": _rows(split_frame(launches)) if scaling else (),
-        "final": _rows(final_frame(launches)) if scaling else (),
+        "split": split,
+        "final": _rows(final) if scaling else (),
         "launches": _launch_rows(loaded, launches, target),
         "method": captions.method(scaling) if scaling else "",
         "repeats": captions.repeats(scaling) if scaling else "",
@@ -119,6 +159,24 @@ def _measured(loaded: Loaded, target: Path, staging: Path) -> dict[str, Any]:
             ("Machine and versions", machine_facts(used)),
         ),
     }
+
+
+def _first_starts(launches: pd.DataFrame) -> dict[str, datetime]:
+    """Return when the first valid launch of each layout began."""
+    starts = launches[launches["valid"]].groupby("layout")["started"].min()
+    return {str(layout): start for layout, start in starts.items()}
+
+
+def _targets(epochs: pd.DataFrame, scaling: Scaling, goal: float) -> tuple[ToTarget, ...]:
+    """Return every layout's time to the accuracy `goal` over the base's."""
+    times = times_to(epochs, goal)
+    return to_target(times, times[times["layout"] == scaling.base.layout])
+
+
+def _claims(workload: Workload) -> tuple[Claim, ...]:
+    """Return the published claims about `workload`."""
+    published = read_published(resource(CLAIMS_FILE))
+    return tuple(claim for claim in published.claims if claim.experiment == workload.name)
 
 
 def _all_invalid(runs: tuple[RunRecord, ...], subject: str) -> str:

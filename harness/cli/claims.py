@@ -1,0 +1,73 @@
+"""``harness claims``: the published numbers, and what the launches that are here say about each."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from harness.analysis.predict import Uncertain
+    from harness.report.paper_page import Model, Repeated
+
+
+@click.command(name="claims")
+@click.option("--network", help="ALPHA,BETA or a probe.json, for predictions [default: this machine's newest probe].")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True)
+def command(network: str | None, results: Path, reports: Path) -> None:
+    """Judge every published number by the newest sweep of its workload in the results; run nothing.
+
+    The last line is the path of the claims page.
+    """
+    from harness.files import resource
+    from harness.report.paper_page import write_paper
+    from harness.spec.claim import CLAIMS_FILE, read_published
+
+    published = read_published(resource(CLAIMS_FILE))
+    repeated = find_repeated(results)
+    model = find_model(network, results)
+    ran = [entry for entry in repeated if entry.folder]
+    presets = ", ".join(sorted({entry.preset for entry in ran})) or "none"
+    click.echo(f"{len(ran)} of {len(repeated)} experiments have a sweep in '{results}'")
+    click.echo(write_paper(repeated, published, reports, presets, model))
+
+
+def find_repeated(results: Path) -> "list[Repeated]":
+    """Return the newest sweep in `results` of each of the paper's experiments, in the paper's order."""
+    from harness.report.paper_page import Repeated
+    from harness.reproduce.experiments import EXPERIMENTS
+    from harness.spec.codec import decode
+    from harness.spec.study import STUDY_FILE, Study
+
+    files = sorted(results.glob(f"*/{STUDY_FILE}"), key=lambda path: path.stat().st_mtime)
+    newest = {}
+    for path in files:
+        workload = decode(path.read_bytes(), Study, path).sweep.workload
+        newest[workload.name] = Repeated(experiment=workload.name, folder=path.parent, preset=workload.preset)
+    names = [experiment.name for experiment in EXPERIMENTS]
+    return [newest.get(name, Repeated(experiment=name, folder=None, problem="never run here")) for name in names]
+
+
+def find_model(network: str | None, results: Path) -> "Model | None":
+    """Return what the claims page predicts with, None without a network (`find_network`)."""
+    from harness.report.paper_page import Model
+
+    found = find_network(network, results)
+    return Model(network=found[0], said=found[1]) if found else None
+
+
+def find_network(network: str | None, results: Path) -> "tuple[Uncertain, str] | None":
+    """Return the links that predictions use, and a sentence: those given, else this machine's newest probe, or None.
+
+    Raises:
+        UserError: what was given is no network.
+    """
+    from harness.predict.links import newest_probe, read_links
+    from harness.provenance import describe_machine
+
+    if network is None:
+        found = newest_probe(results, describe_machine(gpus=()).fingerprint)
+        if found is None:
+            return None
+        network = str(found)
+    return read_links(network, None, 1)

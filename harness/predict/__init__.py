@@ -1,0 +1,1 @@
+"""Predictions from measured bases and measured links, and their check in a simulator."""

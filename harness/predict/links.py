@@ -1,0 +1,91 @@
+"""Link costs for a prediction: two numbers, or what `harness probe` measured."""
+
+import re
+from pathlib import Path
+
+from harness.analysis.allreduce import Levels, Link
+from harness.analysis.predict import Uncertain
+from harness.errors import UserError
+from harness.spec.codec import decode
+from harness.spec.network import NETWORK, NODE, POINT_TO_POINT, PROBE_FILE, PROBES, Cost, Estimate, Probe
+
+_PAIR = re.compile(r"([0-9.eE+-]+)\s*,\s*([0-9.eE+-]+)")
+
+
+def read_links(text: str, node: str | None, ranks_per_node: int) -> tuple[Uncertain, str]:
+    """Return the levels that the user's texts describe, and one sentence about them.
+
+    `text` is ``ALPHA,BETA`` (seconds, seconds per byte) or a probe.json; `node` the same pair for inside a node.
+
+    Raises:
+        UserError: the text is neither, a cost is negative, or the probe cannot be read or lacks the costs.
+    """
+    pair = _PAIR.fullmatch(text.strip())
+    if pair:
+        between = _link("NETWORK", text)
+        inside = _link("NODE", node) if node else None
+        levels = Levels(network=between, node=inside, ranks_per_node=ranks_per_node)
+        said = f"alpha {between.alpha_s * 1e6:g} µs and {_rate(between.beta_s_per_byte)}, as given"
+        return Uncertain.exact(levels), said
+    path = Path(text)
+    if not path.is_file():
+        raise UserError(f"NETWORK={text} is neither ALPHA,BETA in seconds and seconds per byte nor a probe.json")
+    return probe_links(decode(path.read_bytes(), Probe, path), path, ranks_per_node)
+
+
+def probe_links(probe: Probe, path: Path, ranks_per_node: int) -> tuple[Uncertain, str]:
+    """Return the levels that `probe` (read from `path`) measured from point to point, and one sentence.
+
+    Where the probe saw one host only, a link between two of its ranks stands for every link, and that is said.
+
+    Raises:
+        UserError: the probe is invalid or has no point-to-point cost.
+    """
+    if probe.invalid:
+        raise UserError(f"probe '{path}' is invalid ({probe.invalid[0]}): run `harness probe` again")
+    network = probe.networks[0]
+    node, between = network.find(POINT_TO_POINT, NODE), network.find(POINT_TO_POINT, NETWORK)
+    outer = between or node
+    if outer is None:
+        raise UserError(f"probe '{path}' has no point-to-point cost: run `harness probe` again on 2 ranks or more")
+    where = "between hosts" if between else "inside one host, which stands for the network too"
+    ends = [
+        Levels(network=_end(outer, end), node=_end(node, end) if node else None, ranks_per_node=ranks_per_node)
+        for end in ("value", "low", "high")
+    ]
+    said = f"alpha {outer.alpha_s.value * 1e6:.3g} µs and {_rate(outer.beta_s_per_byte.value)}, probed {where}"
+    return Uncertain(value=ends[0], low=ends[1], high=ends[2]), said
+
+
+def newest_probe(results: Path, fingerprint: str) -> Path | None:
+    """Return the newest valid probe under `results` of the machine with `fingerprint`, None if there is none."""
+    files = sorted((results / PROBES).glob(f"*/{PROBE_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in files:
+        probe = decode(path.read_bytes(), Probe, path)
+        if probe.machine.fingerprint == fingerprint and not probe.invalid:
+            return path
+    return None
+
+
+def _end(cost: Cost, end: str) -> Link:
+    return Link(alpha_s=_pick(cost.alpha_s, end), beta_s_per_byte=_pick(cost.beta_s_per_byte, end))
+
+
+def _pick(estimate: Estimate, end: str) -> float:
+    value = {"value": estimate.value, "low": estimate.low, "high": estimate.high}[end]
+    return max(0.0, estimate.value if value is None else value)
+
+
+def _link(field: str, text: str) -> Link:
+    match = _PAIR.fullmatch(text.strip())
+    try:
+        alpha, beta = (float(match[1]), float(match[2])) if match else (-1.0, -1.0)
+    except ValueError:
+        alpha = beta = -1.0
+    if not (alpha >= 0 and beta >= 0):
+        raise UserError(f"{field}={text} is no ALPHA,BETA: write seconds and seconds per byte, such as 2e-6,1e-10")
+    return Link(alpha_s=alpha, beta_s_per_byte=beta)
+
+
+def _rate(beta: float) -> str:
+    return f"{1 / beta / 1e9:.3g} GB/s" if beta > 0 else "no cost per byte"

@@ -1,0 +1,72 @@
+"""Fitted laws as a figure and a table: measured points, curves with bands, and no curve where none is known."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from harness.analysis.laws import Fit
+from harness.analysis.scaling import Scaling
+from harness.report import captions, numbers
+from harness.report.axes import medians, rank_axis
+from harness.report.canvas import draw
+from harness.report.page_parts import FigureBlock
+from harness.report.palette import MUTED, mark
+from harness.report.scaling_figures import speedup_label
+from harness.spec.record import RunRecord
+
+_FIRST_MARK = 1  # mark 0 is the colour of what was measured
+
+
+def law_block(scaling: Scaling, fits: Sequence[Fit], runs: Sequence[RunRecord], subject: str) -> FigureBlock | None:
+    """Return the figure of `fits` beside the measured points, None where nothing was fitted."""
+    if not fits:
+        return None
+    beyond = "A law that what was measured cannot test ends at the last measured count."
+    bands = "Shaded: 95 % band of a bootstrap over blocks." if any(fit.low for fit in fits) else "No bands."
+    caption = (
+        f"{speedup_label(scaling)} of {subject} over {numbers.ranks(scaling.base.ranks)}: laws fitted to the medians "
+        f"(lines, not measured), and the medians. {bands} {beyond} {captions.conditions(scaling, runs)}"
+    )
+    picture = draw("laws", f"Laws fitted to the speedup of {subject}", lambda axes: _laws(axes, scaling, fits))
+    return FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=law_table(fits))
+
+
+def law_table(fits: Sequence[Fit]) -> pd.DataFrame:
+    """Return the curves behind the figure: law, ranks, speedup, low and high (NaN without a band)."""
+    frames = []
+    for fit in fits:
+        rows = {"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}
+        frames.append(pd.DataFrame(rows).assign(low=fit.low or None, high=fit.high or None))
+    return pd.concat(frames)
+
+
+def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit]) -> None:
+    last = max(count for fit in fits for count in fit.counts)
+    ranks = [point.ranks for point in scaling.points]
+    logarithmic = rank_axis(axes, ranks)
+    left = axes.get_xlim()[0]
+    if last > max(ranks):
+        axes.set_xlim(left, last * 1.3 if logarithmic else last + max(ranks) * 0.1)
+        axes.axvline(max(ranks), color=MUTED.light, linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.annotate(
+            "measured up to here", (max(ranks), 0.02), xycoords=("data", "axes fraction"), rotation=90,
+            fontsize=7.5, ha="right", va="bottom", color=MUTED.light,
+        )  # fmt: skip
+    axes.plot(
+        [min(ranks), last], [end / scaling.base.ranks for end in (min(ranks), last)], label="ideal",
+        color=MUTED.light, linestyle=(0, (5, 3)), linewidth=1.2, zorder=1,
+    )  # fmt: skip
+    for number, fit in enumerate(fits, start=_FIRST_MARK):
+        look = mark(number)
+        if fit.low:
+            axes.fill_between(fit.counts, fit.low, fit.high, color=look.colour, alpha=0.18, linewidth=0)
+        axes.plot(fit.counts, fit.speedup, color=look.colour, linestyle="-" if number == 1 else "--", label=fit.law)
+    medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
+    if logarithmic:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}")

@@ -1,0 +1,158 @@
+"""Several sweeps of one workload side by side: speed at equal samples beside speed to equal accuracy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
+
+from harness.analysis.frames import epoch_frame, launch_frame
+from harness.analysis.learning import curve_frame
+from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.scaling import PointScaling, Scaling, scale
+from harness.analysis.target import ToTarget, default_target, times_to, to_target
+from harness.errors import UserError
+from harness.files import folder_atomic
+from harness.report import numbers, render
+from harness.report.canvas import draw
+from harness.report.page_parts import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
+from harness.report.palette import mark
+from harness.report.scaling_figures import time_unit
+
+FOLDER = "side-by-side"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One sweep: what it is called, its numbers, and its rows of epochs."""
+
+    name: str
+    sync: str
+    link: str
+    loaded: Loaded
+    scaling: Scaling
+    epochs: pd.DataFrame
+    launches: pd.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One layout of one sweep. `samples` is its scaling over its own base, `target` over the common base."""
+
+    entry: Entry
+    point: PointScaling
+    target: ToTarget
+    accuracy: float
+
+
+def write_policies(folders: Sequence[Path], reports: Path, target: float | None = None) -> Path:
+    """Write ``REPORTS/side-by-side/index.html`` about the sweeps in `folders`; return its path.
+
+    The time to the `target` test accuracy (a fraction) is over the first sweep's fewest ranks; by default it is
+    that base's final accuracy less one percentage point.
+
+    Raises:
+        UserError: fewer than two sweeps, other data or models, a sweep without a valid launch or tested accuracy,
+            or the report cannot be written.
+    """
+    if len(folders) < 2:
+        raise UserError("side by side needs at least two sweeps: name them")
+    place = reports / FOLDER
+    check_replaceable(place)
+    entries = [_entry(folder, place) for folder in folders]
+    _check_alike(entries)
+    first = entries[0]
+    goal = target if target is not None else default_target(first.launches, first.scaling.base.layout)
+    if goal is None:
+        raise UserError(f"sweep '{first.loaded.folder}' has no test accuracy: side by side needs one")
+    rows = _rows(entries, goal)
+    block = _figure(entries, goal)
+    with folder_atomic(place) as staging:
+        write_figures(staging, [block])
+        content = render.page(
+            "policies.html.j2", rows=rows, target=goal, subject=first.loaded.runs[0].point.workload.name.upper(),
+            base=first.scaling.base, figure=block, headline=_headline(rows, goal),
+        )  # fmt: skip
+        (staging / PAGE).write_text(content, encoding="utf-8")
+    return place / PAGE
+
+
+def _entry(folder: Path, place: Path) -> Entry:
+    loaded = load_sweep(folder)
+    if not loaded.valid:
+        raise UserError(f"sweep '{folder}' has no valid launch: run it again")
+    epochs = epoch_frame(loaded.runs)
+    launches = launch_frame(loaded.runs, epochs)
+    scaling = scale(launches)
+    assert scaling is not None
+    workload = loaded.runs[0].point.workload
+    return Entry(
+        name=folder.resolve().name,
+        sync=workload.sync,
+        link=relative_link(place.parent / folder.resolve().name / PAGE, place),
+        loaded=loaded,
+        scaling=scaling,
+        epochs=epochs,
+        launches=launches,
+    )
+
+
+def _check_alike(entries: Sequence[Entry]) -> None:
+    kinds = {(e.loaded.runs[0].point.workload.name, e.loaded.runs[0].data.sha256) for e in entries}
+    if len(kinds) > 1:
+        names = ", ".join(sorted({name for name, _ in kinds}))
+        raise UserError(f"the sweeps are not of one workload and data ({names}): compare like with like")
+
+
+def _rows(entries: Sequence[Entry], goal: float) -> tuple[Row, ...]:
+    first = entries[0]
+    base = times_to(first.epochs, goal)
+    base = base[base["layout"] == first.scaling.base.layout]
+    rows = []
+    for entry in entries:
+        reached = {found.layout: found for found in to_target(times_to(entry.epochs, goal), base)}
+        final = entry.launches[entry.launches["valid"]].groupby("layout")["test_accuracy"].median()
+        for point in entry.scaling.points:
+            accuracy = float(final[point.layout])
+            rows.append(Row(entry=entry, point=point, target=reached[point.layout], accuracy=accuracy))
+    return tuple(rows)
+
+
+def _headline(rows: Sequence[Row], goal: float) -> str:
+    there = [row for row in rows if row.target.seconds is not None]
+    if not there:
+        return f"No sweep reaches {numbers.percent(goal, 1)} test accuracy."
+    best = min(there, key=lambda row: row.target.seconds or 0.0)
+    assert best.target.seconds is not None
+    return (
+        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {best.entry.sync} on "
+        f"{numbers.ranks(best.point.ranks)}: {numbers.seconds(best.target.seconds)} of training."
+    )
+
+
+def _figure(entries: Sequence[Entry], goal: float) -> FigureBlock:
+    curves = pd.concat([curve_frame(entry.epochs).assign(sync=entry.sync, sweep=entry.name) for entry in entries])
+    caption = (
+        "Test accuracy after each epoch against training time, medians of the launches, one line for each sweep and "
+        f"rank count. Dotted: the target, {numbers.percent(goal, 1)}."
+    )
+    picture = draw("accuracy-by-policy", "Test accuracy against time", lambda axes: _paint(axes, curves, goal))
+    return FigureBlock(picture=picture, title="Accuracy against time", caption=caption, table=curves)
+
+
+def _paint(axes: Axes, curves: pd.DataFrame, goal: float) -> None:
+    factor, unit = time_unit(float(curves["trained_s"].max()))
+    for number, ((_, sync, _layout), rows) in enumerate(curves.groupby(["sweep", "sync", "layout"], sort=False)):
+        look = mark(number)
+        label = f"{sync}, {numbers.ranks(int(rows['ranks'].iloc[0]))}"
+        axes.plot(
+            rows["trained_s"] * factor, rows["test_accuracy"], color=look.colour, marker=look.marker,
+            linestyle=look.dashes, markersize=4, label=label,
+        )  # fmt: skip
+    axes.axhline(goal, linestyle=":", linewidth=1, color=mark(6).colour)
+    axes.set_xlim(left=0)
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+    axes.set_ylabel("Test accuracy")
+    axes.set_xlabel(f"Training time, without evaluation ({unit})")

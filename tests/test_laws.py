@@ -1,0 +1,147 @@
+"""Laws: known coefficients are found again, and nothing is extended that the points cannot carry."""
+
+import numpy as np
+import pytest
+
+from harness.analysis.bases import other_bases
+from harness.analysis.bottleneck import caps
+from harness.analysis.frames import launch_frame
+from harness.analysis.laws import Fit, fit_laws
+from harness.analysis.scaling import Scaling, scale
+from harness.analysis.split import split_frame
+from harness.files import resource
+from harness.spec.claim import CLAIMS_FILE, read_published
+from harness.spec.record import RunRecord
+from tests.factories import make_launch, make_point, make_run
+
+COUNTS = (1, 2, 4, 8, 16, 32)
+
+
+def amdahl(p: int) -> float:
+    return 0.05 + 0.95 / p
+
+
+def usl(p: int) -> float:
+    return (1 + 0.03 * (p - 1) + 0.0005 * p * (p - 1)) / p
+
+
+def sweep(law: object, counts: tuple[int, ...] = COUNTS, launches: int = 8, noise: float = 0.01) -> list[RunRecord]:
+    rng = np.random.default_rng(7)
+    return [
+        make_launch(p, k, float(10 * law(p) * rng.lognormal(0, noise)))  # type: ignore[operator]
+        for p in counts
+        for k in range(launches)
+    ]
+
+
+def fitted(runs: list[RunRecord], base: int | None = None) -> tuple[Scaling, tuple[Fit, ...]]:
+    launches = launch_frame(runs)
+    scaling = scale(launches, base_ranks=base)
+    assert scaling is not None
+    return scaling, fit_laws(scaling, launches)
+
+
+def test_amdahl_finds_its_serial_fraction() -> None:
+    _, fits = fitted(sweep(amdahl))
+    found = fits[0].estimates[0]
+    assert fits[0].law == "Amdahl" and found.name == "serial fraction"
+    assert found.low is not None and found.high is not None
+    assert found.low < 0.05 < found.high and found.value == pytest.approx(0.05, abs=0.005)
+    assert fits[0].worst_error < 0.03 and fits[0].extrapolates
+
+
+def test_usl_finds_contention_and_coherency() -> None:
+    _, fits = fitted(sweep(usl))
+    contention, coherency = fits[1].estimates
+    assert contention.value == pytest.approx(0.03, rel=0.2) and coherency.value == pytest.approx(0.0005, rel=0.2)
+    assert fits[0].worst_error > 2 * fits[1].worst_error  # Amdahl cannot bend down: the error says so
+
+
+def test_gustafson_under_weak_scaling() -> None:
+    runs = [
+        make_run(
+            make_point(p, k, scaling="weak", samples=1000 * p), rows=1000 * p, seconds=[[p / (p - 0.1 * (p - 1))] * p]
+        )
+        for p in COUNTS
+        for k in range(6)
+    ]
+    _, fits = fitted(runs)
+    assert fits[0].law == "Gustafson" and fits[0].estimates[0].value == pytest.approx(0.1)
+    assert fits[0].worst_error == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("counts", "launches", "amdahl_doubt", "usl_doubt"),
+    [
+        ((1, 2), 8, "2 rank counts cannot test", "2 rank counts cannot test"),
+        ((1, 2, 4), 8, "", "3 rank counts cannot test a law of 3 numbers: measure at least 4"),
+        (COUNTS, 5, "fewer than 6 whole blocks", "fewer than 6 whole blocks"),
+    ],
+)
+def test_a_law_that_is_not_identified_ends_where_measurement_ends(
+    counts: tuple[int, ...], launches: int, amdahl_doubt: str, usl_doubt: str
+) -> None:
+    _, fits = fitted(sweep(amdahl, counts, launches))
+    for fit, doubt in zip(fits, (amdahl_doubt, usl_doubt), strict=True):
+        assert doubt in fit.doubt and bool(fit.doubt) == bool(doubt)
+        assert (max(fit.counts) > max(counts)) == (not doubt)
+
+
+def test_a_band_that_is_too_wide_ends_the_curve() -> None:
+    _, steady = fitted(sweep(usl, (1, 2, 3, 4)))
+    _, noisy = fitted(sweep(usl, (1, 2, 3, 4), noise=0.2))
+    assert max(steady[1].counts) == 16 > max(noisy[1].counts)
+
+
+def test_one_count_has_no_law() -> None:
+    assert fitted(sweep(amdahl, (4,)))[1] == ()
+
+
+def test_the_curve_is_one_at_the_chosen_base() -> None:
+    scaling, fits = fitted(sweep(amdahl, noise=0.001), base=4)
+    at_base = dict(zip(fits[0].counts, fits[0].speedup, strict=True))
+    assert scaling.base.ranks == 4 and at_base[4.0] == 1
+    assert at_base[32.0] == pytest.approx(amdahl(4) / amdahl(32), rel=0.01)
+
+
+def test_the_greatest_loss_caps_the_speedup_and_its_removal_is_told() -> None:
+    runs = [make_launch(1, 0, 8.0, sync=0.0), make_launch(4, 0, 4.0, sync=0.4)]  # compute 2.4 of ideal 2.0, sync 1.6
+    launches = launch_frame(runs)
+    scaling = scale(launches)
+    assert scaling is not None
+    rows = split_frame(launches).to_dict("records")
+    (cap,) = caps(scaling, rows, ("compute_seconds", "sync_seconds"))  # type: ignore[arg-type]
+    assert cap.cap is not None and cap.cap.part == "sync_seconds"
+    assert cap.cap.seconds == pytest.approx(1.6) and cap.cap.fraction == pytest.approx(0.4)
+    assert cap.cap.speedup_without == pytest.approx(8.0 / 2.4)
+    assert [loss.seconds for loss in cap.losses] == pytest.approx([1.6, 0.4])
+    assert sum(loss.seconds for loss in cap.losses) == pytest.approx(4.0 - 8.0 / 4)  # all of what is lost
+
+
+def test_an_ideal_point_is_capped_by_nothing() -> None:
+    launches = launch_frame([make_launch(1, 0, 8.0, sync=0.0), make_launch(4, 0, 2.0, sync=0.0)])
+    scaling = scale(launches)
+    assert scaling is not None
+    (cap,) = caps(scaling, split_frame(launches).to_dict("records"), ("compute_seconds", "sync_seconds"))  # type: ignore[arg-type]
+    assert cap.cap is None
+
+
+def test_the_papers_base_stands_beside_the_common_one() -> None:
+    claims = read_published(resource(CLAIMS_FILE)).of("A", "cifar10-dnn")
+    launches = launch_frame(sweep(amdahl))
+    scaling = scale(launches)
+    assert scaling is not None
+    (paper,) = other_bases(launches, scaling, claims)
+    assert (paper.ranks, paper.name) == (16, "paper A's base") and paper.scaling is not None
+    assert paper.scaling.base.ranks == 16
+    chosen = scale(launches, base_ranks=4)
+    assert chosen is not None
+    assert [(b.ranks, b.name) for b in other_bases(launches, chosen, claims)] == [
+        (1, "common base"),
+        (16, "paper A's base"),
+    ]
+    small = launch_frame(sweep(amdahl, (1, 2)))
+    few = scale(small)
+    assert few is not None
+    (absent,) = other_bases(small, few, claims)
+    assert absent.scaling is None and absent.ranks == 16

@@ -1,0 +1,217 @@
+"""Predictions: the cost formulas by hand, the slowest rank, speed, the simulator, and the score afterwards."""
+
+import shutil
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from harness.analysis.allreduce import ALGORITHMS, BEST, Levels, Link, allreduce_seconds
+from harness.analysis.frames import launch_frame
+from harness.analysis.predict import Base, Uncertain, assumptions, predict
+from harness.analysis.scaling import scale
+from harness.analysis.score import score
+from harness.analysis.stragglers import lognormal_factor, measured_factor
+from harness.errors import UserError
+from harness.predict.base import find_base
+from harness.predict.compare import cheapest, simulated
+from harness.predict.first import predict_first, read_prediction
+from harness.predict.links import read_links
+from harness.spec.layout import Layout
+from harness.spec.sweep import Sweep
+from tests.factories import make_launch, make_workload, write_run, write_study
+
+LINK = Link(alpha_s=2e-6, beta_s_per_byte=1e-10)
+FLAT = Levels(network=LINK)
+# The seven workloads' float32 weights in bytes, and a step's computation of a core of some years ago, in seconds.
+SEVEN = {
+    "adult-dnn": (180_408, 150e-6),
+    "acoustic-dnn": (122_412, 140e-6),
+    "mnist-dnn": (712_440, 300e-6),
+    "mnist-cnn": (13_098_536, 30e-3),
+    "cifar10-dnn": (2_543_640, 800e-6),
+    "cifar10-cnn": (17_198_120, 40e-3),
+    "higgs-dnn": (126_984, 300e-6),
+}
+
+
+def base(**changes: object) -> Base:
+    plain = Base(
+        workload=make_workload(), scaling="strong", ranks=1, rows=64_000, bytes=712_440,
+        compute_s=300e-6, low_s=290e-6, high_s=310e-6,
+    )  # fmt: skip
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "by_hand"),
+    [
+        ("ring", 2 * 7 * 2e-6 + 2 * 7 / 8 * 1e6 * 1e-10),
+        ("rabenseifner", 2 * 3 * 2e-6 + 2 * 7 / 8 * 1e6 * 1e-10),
+        ("recursive-doubling", 3 * (2e-6 + 1e6 * 1e-10)),
+    ],
+)
+def test_allreduce_formulas_by_hand(algorithm: str, by_hand: float) -> None:
+    assert allreduce_seconds(algorithm, [1, 8], 1e6, FLAT) == pytest.approx([0, by_hand])
+
+
+def test_nodes_are_crossed_once_by_a_rank_of_each() -> None:
+    inner = Link(alpha_s=1e-6, beta_s_per_byte=1e-11)
+    levels = Levels(network=LINK, node=inner, ranks_per_node=4)
+    found = allreduce_seconds("ring", [2, 4, 16], 1e6, levels)
+    inside = [2 * (p - 1) * 1e-6 + 2 * (p - 1) / p * 1e6 * 1e-11 for p in (2, 4, 4)]
+    assert found == pytest.approx([inside[0], inside[1], inside[2] + 2 * 3 * 2e-6 + 2 * 3 / 4 * 1e6 * 1e-10])
+    with pytest.raises(UserError, match="did you mean 'ring'"):
+        allreduce_seconds("rign", [2], 1e6, FLAT)
+
+
+def test_lognormal_stragglers_are_the_known_ones() -> None:
+    assert lognormal_factor(0.05, [1, 8, 1000, 100_000]) == pytest.approx([1.00125, 1.08, 1.18, 1.24], abs=0.006)
+    rng = np.random.default_rng(0)
+    assert lognormal_factor(0.3, [64])[0] == pytest.approx(rng.lognormal(0, 0.3, (20_000, 64)).max(1).mean(), rel=0.01)
+
+
+def test_measured_stragglers_follow_the_sample() -> None:
+    times = np.random.default_rng(1).lognormal(0, 0.05, 40_000)
+    assert measured_factor(times, [1, 8, 100]) == pytest.approx(lognormal_factor(0.05, [1, 8, 100]), rel=0.01)
+    assert measured_factor([1.0, 3.0], [1, 2, 1000]) == pytest.approx([1, (1 / 4 + 3 * 3 / 4) / 2, 1.5])
+
+
+def test_a_step_is_computation_wait_and_allreduce() -> None:
+    row = predict(base(jitter=(0.9, 1.0, 1.1)), [1, 8], Uncertain.exact(FLAT), "ring").iloc[1]
+    reduce = allreduce_seconds("ring", [8], 712_440, FLAT)[0]
+    wait = 300e-6 * (measured_factor((0.9, 1.0, 1.1), [8])[0] - 1)
+    assert (row["compute_s"], row["straggler_s"], row["allreduce_s"]) == pytest.approx((300e-6, wait, reduce))
+    assert row["steps"] == 125 and row["epoch_s"] == pytest.approx(125 * (300e-6 + wait + reduce))
+    assert row["speedup"] == pytest.approx(1000 * 300e-6 / row["epoch_s"])
+    assert row["epoch_low_s"] < row["epoch_s"] < row["epoch_high_s"]
+
+
+def test_global_batch_weak_scaling_and_sync_policies() -> None:
+    fixed = base(workload=make_workload(global_batch=64))
+    assert list(predict(fixed, [1, 4], Uncertain.exact(FLAT), BEST)["compute_s"]) == pytest.approx([300e-6, 75e-6])
+    assert "shrink" in assumptions(fixed, [4])[0]
+    weak = predict(base(scaling="weak", rows=6400), [1, 4], Uncertain.exact(FLAT), BEST)
+    reduce = allreduce_seconds(BEST, [4], 712_440, FLAT)[0]
+    assert list(weak["steps"]) == [100, 100]
+    assert weak["speedup"].iloc[1] == pytest.approx(4 * 300e-6 / (300e-6 + reduce))
+    for sync, part in (("weights:4", 1 / 4), ("weights:epoch", 1 / 500), ("none", 0.0)):
+        row = predict(base(workload=make_workload(sync=sync)), [2], Uncertain.exact(FLAT), "ring").iloc[0]
+        assert row["allreduce_s"] == pytest.approx(part * allreduce_seconds("ring", [2], 712_440, FLAT)[0])
+
+
+def test_all_workloads_algorithms_and_levels_to_100_000_ranks_take_a_second() -> None:
+    counts = np.arange(1, 100_001)
+    jitter = tuple(np.random.default_rng(0).lognormal(0, 0.05, 2000))
+    two = Levels(network=LINK, node=LINK, ranks_per_node=32)
+    start = time.process_time()
+    for name, (size, compute) in SEVEN.items():
+        for levels in (FLAT, two):
+            allreduces = [allreduce_seconds(algorithm, counts, size, levels) for algorithm in ALGORITHMS]
+            assert all(np.isfinite(seconds).all() for seconds in allreduces), name
+        predict(base(bytes=size, compute_s=compute, jitter=jitter), counts, Uncertain.exact(FLAT), BEST)
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.skipif(shutil.which("smpirun") is None, reason="SimGrid is not installed (libsimgrid-dev)")
+def test_simgrid_agrees_with_the_closed_form() -> None:
+    counts = [2, 4, 16, 64, 256]
+    for algorithm in ALGORITHMS:
+        for size, compute in (SEVEN["acoustic-dnn"], SEVEN["cifar10-cnn"]):
+            asked = base(bytes=size, compute_s=compute)
+            frame = predict(asked, counts[:4] if algorithm == "ring" else counts, Uncertain.exact(FLAT), algorithm)
+            ratio = simulated(asked, frame, LINK, algorithm) / frame["step_s"]
+            # The simulator adds 5 % of traffic for acknowledgements, and a ring's neighbours share links a little.
+            assert ratio.between(0.99, 1.07).all(), (algorithm, size, list(ratio))
+
+
+@pytest.mark.skipif(shutil.which("smpirun") is None, reason="SimGrid is not installed (libsimgrid-dev)")
+def test_simulated_ranks_wait_for_the_slowest() -> None:
+    jitter = tuple(np.random.default_rng(0).lognormal(0, 0.1, 2000))
+    asked = base(jitter=jitter)
+    frame = predict(asked, [32], Uncertain.exact(FLAT), BEST)
+    assert simulated(asked, frame, LINK, BEST).iloc[0] == pytest.approx(frame["step_s"].iloc[0], rel=0.05)
+
+
+def test_simulation_without_simgrid_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    frame = predict(base(), [2], Uncertain.exact(FLAT), BEST)
+    with pytest.raises(UserError, match="libsimgrid-dev"):
+        simulated(base(), frame, LINK, BEST)
+    assert cheapest(2, 1000, LINK) == "recursive-doubling" and cheapest(1000, 10**9, LINK) == "rabenseifner"
+
+
+@pytest.mark.parametrize("text", ["fast", "1e-6", "-1e-6,1e-9", "1e-6,1e,9", "nan,1e-9", "1,2,3"])
+def test_a_network_that_is_none_is_one_sentence(text: str) -> None:
+    with pytest.raises(UserError, match=r"NETWORK=.* is "):
+        read_links(text, None, 1)
+
+
+def write_base(results: Path, compute: float = 0.01) -> Sweep:
+    """Six launches on 1 and 2 ranks; 2 ranks wait 20 % of a step's computation now and then."""
+    sweep = Sweep(workload=make_workload(), layouts=(Layout(nodes=1), Layout(nodes=2)), repeats=6)
+    folder = results / sweep.name
+    write_study(folder)
+    for repeat in range(6):
+        write_run(folder, make_launch(1, repeat, compute * 100 * (1 + repeat / 100), sync=0.0))
+        two = write_run(folder, make_launch(2, repeat, compute * 55, sync=0.1))
+        steps = np.arange(50)
+        entry = compute * (steps + 1) + np.where(steps % 10 == 0, 0.2 * compute, 0)
+        rows = {"epoch": 0, "step": steps, "entry_s": entry, "exit_s": compute * (steps + 1)}
+        table = pd.concat([pd.DataFrame(rows).assign(rank=rank) for rank in range(2)])
+        pq.write_table(pa.Table.from_pandas(table, preserve_index=False), two / "steps.parquet")
+    return sweep
+
+
+def test_the_base_comes_from_the_fewest_ranks_and_the_jitter_from_the_most(tmp_path: Path) -> None:
+    sweep = write_base(tmp_path)
+    found = find_base(tmp_path, lambda study: study.sweep.workload == sweep.workload, "mnist-dnn")
+    assert found.ranks == 1 and found.compute_s == pytest.approx(0.01025) and found.bytes == 712_440
+    assert (found.low_s, found.high_s) == pytest.approx((0.01, 0.0105)) and found.rows == 6400
+    assert len(found.jitter) == 6 * 2 * 49 and max(found.jitter) == pytest.approx(1.2 / np.mean(
+        [1.2 if step % 10 == 0 else 1.0 for step in range(1, 50)]
+    ))  # fmt: skip
+    with pytest.raises(UserError, match=r"no valid launch of adult-dnn .* run `harness sweep` with --nodes 1 first"):
+        find_base(tmp_path, lambda study: study.sweep.workload.name == "adult-dnn", "adult-dnn")
+
+
+def test_a_prediction_is_kept_and_scored_by_what_came_after(tmp_path: Path) -> None:
+    sweep = write_base(tmp_path)
+    wide = replace(sweep, layouts=(*sweep.layouts, Layout(nodes=8)))
+    path = predict_first(wide, tmp_path, Uncertain.exact(FLAT), "as given")
+    content = path.read_bytes()
+    assert predict_first(sweep, tmp_path, Uncertain.exact(FLAT), "other") == path and path.read_bytes() == content
+    prediction = read_prediction(path.parent)
+    assert prediction is not None and [point.ranks for point in prediction.points] == [1, 2, 8]
+
+    runs = [make_launch(2, 0, 0.55), make_launch(8, 0, 5.0)]
+    scaling = scale(launch_frame(runs))
+    assert scaling is not None
+    after, before = datetime.now(UTC) + timedelta(minutes=1), datetime(2020, 1, 1, tzinfo=UTC)
+    layouts = [point.layout for point in scaling.points]
+    one, two, eight = score(prediction, scaling.points, dict(zip(layouts, (after, before), strict=True)))
+    assert one.measured is None and eight.measured is None  # never run, and run before the prediction
+    assert two.error == pytest.approx(two.predicted.epoch_s / 0.55 - 1) and two.covered is False
+    held = score(prediction, [replace(scaling.points[0], seconds=two.predicted.epoch_s)], {layouts[0]: after})
+    assert held[1].covered is True and held[1].error == 0
+
+
+def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> None:
+    from harness.cli.predict import command
+
+    write_base(tmp_path)
+    where = ["--results", str(tmp_path), "--network", "2e-6,1e-10", "--csv", str(tmp_path / "table.csv")]
+    result = CliRunner().invoke(command, ["--nodes", "1..64*2", *where], catch_exceptions=False)
+    assert "mnist-dnn: predicted, not measured. Base: 6 launches on 1 rank" in result.output
+    assert "alpha 2 µs and 10 GB/s, as given" in result.output
+    table = pd.read_csv(tmp_path / "table.csv")
+    assert list(table["ranks"]) == [1, 2, 4, 8, 16, 32, 64] and set(table["workload"]) == {"mnist-dnn"}
+    with pytest.raises(UserError, match="no valid launch"):
+        CliRunner().invoke(command, ["--workload", "higgs-dnn", *where], catch_exceptions=False)
