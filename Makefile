@@ -94,7 +94,7 @@ claims: $(STAMP) ## Judge the papers' published numbers by the runs that are her
 
 predict: $(STAMP) ## Predict step time and speedup on NODES=1..1024*2 with NETWORK=alpha,beta or probe.json.
 	@$(HARNESS) predict$(call option,NETWORK,network)$(call option,NODES,nodes)$(call option,RANKS_PER_NODE,ranks-per-node)$(call \
-		option,RESULTS,results)$(call option,WORKLOAD_NAME,workload)$(call switch,SIMULATE,simulate)
+		option,RESULTS,results)$(call switch,SIMULATE,simulate)
 
 bench: $(STAMP) ## Measure the harness against its alternatives, side by side.
 	@$(HARNESS) bench$(call option,WORKLOADS,workloads)$(call option,ROUNDS,rounds)$(call option,ROWS,rows)$(call \

@@ -1,0 +1,112 @@
+"""Time to accuracy, sync policies side by side, and the command that judges claims without running anything."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.analysis.frames import epoch_frame, launch_frame
+from harness.analysis.target import default_target, times_to, to_target
+from harness.errors import UserError
+from harness.report.policies_page import write_policies
+from harness.spec.record import RunRecord
+from tests.factories import make_data, make_point, make_run, write_run, write_study
+from tests.test_report import Text
+
+BASE = "1 x 1 ranks x 1 threads"
+
+
+def learning(
+    ranks: int, repeat: int, seconds: float, accuracies: tuple[float, ...], sync: str = "gradients"
+) -> RunRecord:
+    """Epochs of `seconds` each with these test accuracies."""
+    run = make_run(make_point(ranks, repeat, sync=sync), seconds=[[seconds] * ranks] * len(accuracies))
+    epochs = tuple(replace(e, test_accuracy=a) for e, a in zip(run.epochs, accuracies, strict=True))
+    return replace(run, epochs=epochs)
+
+
+def test_speed_to_accuracy_counts_the_epochs_that_it_takes() -> None:
+    runs = [learning(1, k, 2.0, (0.8, 0.9, 0.95)) for k in range(6)]
+    runs += [learning(2, k, 1.0, (0.5, 0.7, 0.93)) for k in range(6)]  # twice as fast an epoch, slower to learn
+    epochs = epoch_frame(runs)
+    times = times_to(epochs, 0.9)
+    base, two = to_target(times, times[times["ranks"] == 1])
+    assert (base.seconds, base.speedup, base.interval) == (4.0, 1.0, None)
+    assert (two.seconds, two.reached) == (3.0, 6) and two.speedup == pytest.approx(4 / 3)
+    assert two.interval is not None and two.interval.low == two.interval.high == pytest.approx(4 / 3)
+    assert default_target(launch_frame(runs, epochs), BASE) == pytest.approx(0.94)
+
+
+def test_a_launch_that_never_arrives_takes_for_ever() -> None:
+    runs = [learning(1, k, 2.0, (0.9,)) for k in range(6)]
+    runs += [learning(2, k, 1.0, (0.9 if k < 4 else 0.8,)) for k in range(6)]
+    runs += [learning(4, k, 0.5, (0.9 if k < 3 else 0.8,)) for k in range(6)]
+    times = times_to(epoch_frame(runs), 0.9)
+    _, most, half = to_target(times, times[times["ranks"] == 1])
+    assert (most.reached, most.seconds, most.speedup, most.interval) == (4, 1.0, 2.0, None)
+    assert (half.reached, half.seconds, half.speedup) == (3, None, None)
+    assert times_to(epoch_frame(runs), 0.99)["seconds"].eq(math.inf).all()
+
+
+def test_untested_runs_have_no_target() -> None:
+    run = make_run()
+    silent = replace(run, epochs=tuple(replace(e, test_accuracy=None) for e in run.epochs))
+    assert default_target(launch_frame([silent]), BASE) is None
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> tuple[Path, Path]:
+    """`gradients` learns; `weights:epoch` runs epochs faster and needs more of them."""
+    folders = (tmp_path / "results" / "every step", tmp_path / "results" / "every epoch")
+    for folder, sync, seconds, accuracies in (
+        (folders[0], "gradients", 1.2, (0.90, 0.95)),
+        (folders[1], "weights:epoch", 1.0, (0.80, 0.88)),
+    ):
+        write_study(folder, sync=sync)
+        for repeat in range(6):
+            write_run(folder, learning(1, repeat, 2.0, (0.90, 0.95), sync))
+            write_run(folder, learning(2, repeat, seconds, accuracies, sync))
+    return folders
+
+
+def test_a_policy_cannot_look_better_than_it_is(policies: tuple[Path, Path], tmp_path: Path) -> None:
+    page = write_policies(policies, tmp_path / "reports")
+    text = str(Text(page.read_text())).replace("\u00a0", " ")
+    assert "94.0 % test accuracy is reached soonest by gradients on 2 ranks: 2.40 s of training." in text
+    assert "not reached 0 of 6 launches" in text  # though its epochs are twice as fast as the base's
+    table = (page.parent / "accuracy-by-policy.csv").read_text()
+    assert "weights:epoch" in table and "gradients" in table
+    low = str(Text(write_policies(policies, tmp_path / "reports", target=0.85).read_text())).replace("\u00a0", " ")
+    assert "85.0 % test accuracy is reached soonest by gradients on 2 ranks: 1.20 s" in low
+
+
+def test_side_by_side_compares_like_with_like(policies: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="at least two sweeps"):
+        write_policies(policies[:1], tmp_path / "reports")
+    other = tmp_path / "results" / "other"
+    write_study(other, dataset="adult")
+    write_run(other, make_run(make_point(1, dataset="adult"), data=make_data(name="adult", sha256="ef" * 32)))
+    with pytest.raises(UserError, match=r"not of one workload and data \(adult-dnn, mnist-dnn\)"):
+        write_policies([policies[0], other], tmp_path / "reports")
+    assert not (tmp_path / "reports").exists()
+
+
+def test_claims_are_judged_by_what_is_there_and_predicted_where_it_is_not(
+    policies: tuple[Path, Path], tmp_path: Path
+) -> None:
+    from harness.cli.claims import command
+
+    where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
+    plain = CliRunner().invoke(command, where, catch_exceptions=False)
+    assert "1 of 7 experiments have a sweep" in plain.output
+    page = tmp_path / "reports" / "paper" / "index.html"
+    text = str(Text(page.read_text()))
+    assert "Nothing is predicted: no network was given" in text and "not measurable here: needs 32 cores" in text
+    CliRunner().invoke(command, [*where, "--network", "2e-6,1e-10"], catch_exceptions=False)
+    content = page.read_text()
+    assert content.count("<em>") == 1  # MNIST-DNN on 32 cores over 1: no other workload has a base here
+    assert "the network from alpha 2 µs and 10 GB/s, as given" in content
+    links = [link for link in Text(content).links if "n2x1x1" in link]
+    assert len(links) == 6 and all((page.parent / link.replace("%20", " ")).is_dir() for link in links)
