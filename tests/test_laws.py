@@ -8,7 +8,7 @@ from harness.analysis.bottleneck import caps
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import Fit, fit_laws
 from harness.analysis.scaling import Scaling, scale
-from harness.analysis.split import split_frame
+from harness.analysis.split import EPOCH_PARTS, split_frame
 from harness.files import resource
 from harness.spec.claim import CLAIMS_FILE, read_published
 from harness.spec.record import RunRecord
@@ -110,8 +110,8 @@ def test_the_greatest_loss_caps_the_speedup_and_its_removal_is_told() -> None:
     scaling = scale(launches)
     assert scaling is not None
     rows = split_frame(launches).to_dict("records")
-    (cap,) = caps(scaling, rows, ("compute_seconds", "sync_seconds"))  # type: ignore[arg-type]
-    assert cap.cap is not None and cap.cap.part == "sync_seconds"
+    (cap,) = caps(scaling, rows, EPOCH_PARTS)  # type: ignore[arg-type]
+    assert cap.cap is not None and cap.cap.part == "wire_seconds"
     assert cap.cap.seconds == pytest.approx(1.6) and cap.cap.fraction == pytest.approx(0.4)
     assert cap.cap.speedup_without == pytest.approx(8.0 / 2.4)
     assert [loss.seconds for loss in cap.losses] == pytest.approx([1.6, 0.4])
@@ -122,7 +122,7 @@ def test_an_ideal_point_is_capped_by_nothing() -> None:
     launches = launch_frame([make_launch(1, 0, 8.0, sync=0.0), make_launch(4, 0, 2.0, sync=0.0)])
     scaling = scale(launches)
     assert scaling is not None
-    (cap,) = caps(scaling, split_frame(launches).to_dict("records"), ("compute_seconds", "sync_seconds"))  # type: ignore[arg-type]
+    (cap,) = caps(scaling, split_frame(launches).to_dict("records"), EPOCH_PARTS)  # type: ignore[arg-type]
     assert cap.cap is None
 
 

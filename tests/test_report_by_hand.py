@@ -136,9 +136,8 @@ def test_synchronisation_from_the_steps(
         shares.append(median(by_epoch) / median(epochs(run)))
     listed = [number(row[5]) for row in tables["Launches"] if row[1] == "2"]
     assert listed == pytest.approx(shares, abs=0.006)
-    lost = [row for row in tables["What caps the speedup"] if row[2].startswith("synchronisation")]
-    if lost:  # a finer split of the same time replaces this row
-        assert number(lost[0][3]) == pytest.approx(median(seconds), rel=0.005)
+    lost = [row for row in tables["What caps the speedup"] if row[2].startswith(("waiting", "the allreduce"))]
+    assert sum(number(row[3]) for row in lost) == pytest.approx(median(seconds), rel=0.02)  # medians of two parts
 
 
 def test_accuracy_is_of_the_last_epoch(

@@ -14,7 +14,7 @@ from harness.spec.record import RunRecord
 
 PART_NAMES = {
     "compute_seconds": "computation that grew",
-    "sync_seconds": "synchronisation",
+    "input_seconds": "input",
     "skew_seconds": "waiting for the slowest rank",
     "wire_seconds": "the allreduce itself",
 }
