@@ -101,6 +101,30 @@ class Script:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Transparent:
+    """The script of the contender `keras-fit`, unmodified, on ranks: ``harness run -n RANKS``."""
+
+    name: str
+    title: str
+    ranks: int
+    fast: bool = False
+
+    def launch(self, task: Task, *, limit_s: int) -> Measured:
+        """Run the script; that its ranks end with the same weights is what `harness run` shows by itself."""
+        if len(cores()) < self.ranks:
+            raise RunError(f"needs {self.ranks} cores, this machine has {len(cores())}")
+        script = Path(__file__).with_name("keras_fit.py")
+        place = Place(index=0, cpus=() if self.ranks > 1 else cores()[0], limit_s=limit_s + _ALARM_S)
+        with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
+            words = (
+                *("-m", "harness", "run", "-n", str(self.ranks), "--logs", folder),
+                *(str(script), _json(task), _json(place)),
+            )
+            (output,) = run_together([words], limit_s=limit_s, folder=Path(folder))
+        return Measured(seconds=_answer(output).seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ours:
     """The harness itself, launched as a sweep launches it: point file, rendered script, run record."""
 
@@ -140,8 +164,10 @@ CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
         Script(name="keras-fit", title="Keras fit, 1 rank", module="keras_fit", ranks=1),
+        Transparent(name="transparent-1", title="harness run, 1 rank", ranks=1),
         Ours(name="ours-1", title="ours, 1 rank", ranks=1),
         Script(name="mwms", title="MWMS, 2 workers", module="mwms", ranks=2),
+        Transparent(name="transparent", title="harness run, 2 ranks", ranks=2),
         Ours(name="gradients", title="ours gradients, 2 ranks", ranks=2),
         Ours(name="weights-epoch", title="ours weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
         Ours(name="none", title="ours none, 2 ranks", ranks=2, sync="none"),

@@ -32,7 +32,8 @@ def begin() -> tuple[Task, Place]:
         sys.exit(f"usage: {sys.argv[0]} TASK PLACE, both in JSON")
     task, place = _parse(sys.argv[1], Task), _parse(sys.argv[2], Place)
     signal.alarm(place.limit_s)  # also when the bench that started it has been killed
-    os.sched_setaffinity(0, place.cpus)
+    if place.cpus:
+        os.sched_setaffinity(0, place.cpus)
     return task, place
 
 

@@ -23,6 +23,8 @@ RATIOS = (
     Ratio(title="ours / Keras fit, 1 rank", top="ours-1", bottom="keras-fit", required=3.0),
     Ratio(title="ours gradients / MWMS, 2 ranks", top="gradients", bottom="mwms", required=3.0),
     Ratio(title="weights:epoch / none, 2 ranks", top="weights-epoch", bottom="none", required=0.95),
+    Ratio(title="harness run / Keras fit, 1 rank", top="transparent-1", bottom="keras-fit", required=0.95),
+    Ratio(title="harness run / ours gradients, 2 ranks", top="transparent", bottom="gradients"),
     Ratio(title="gradients / none, 2 ranks", top="gradients", bottom="none"),
 )
 

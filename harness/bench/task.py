@@ -48,6 +48,8 @@ class Task:
 class Place:
     """Where a contender's process runs: its number among `addresses`, the CPUs of its core, its limit in seconds.
 
+    Without `cpus` it stays where its launcher has put it.
+
     `addresses` are the ``host:port`` of all processes of the launch, empty for a single one.
     """
 

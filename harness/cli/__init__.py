@@ -14,6 +14,7 @@ COMMANDS = {
     "cancel": ("harness.cli.cancel", "End what a batch system still has of a sweep."),
     "retry": ("harness.cli.retry", "Launch again what failed or has invalid times."),
     "site": ("harness.cli.site", "List computing centres' files and check one against the live system."),
+    "run": ("harness.cli.run", "Run a TensorFlow script of your own, unmodified, on many ranks."),
     "report": ("harness.cli.report", "Draw the report of a sweep from its records."),
     "check": ("harness.cli.check", "Did it get worse? Hold the newest launches against a baseline."),
     "baseline": ("harness.cli.baseline", "Save, list and show baselines."),

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ from harness.comm.calls import CallLog
 if TYPE_CHECKING:
     import keras
     from mpi4py import MPI
+
+_RECENT = 32  # calls
 
 
 class BridgeReduction:
@@ -29,6 +32,8 @@ class BridgeReduction:
         self.note = note
         self._comm = comm
         self._calls = CallLog()
+        self._recent: deque[list[float]] = deque(maxlen=_RECENT)
+        self._entered = 0
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0) -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; one dtype, shapes known."""
@@ -48,9 +53,17 @@ class BridgeReduction:
         """Return entry and exit (s, perf_counter) of every call since the last take."""
         return self._calls.take()
 
+    def recent(self) -> npt.NDArray[np.float64]:
+        """Return number, bytes, entry and exit of the last calls, oldest first; the exit is 0 inside a call."""
+        return np.array([list(call) for call in self._recent]).reshape(-1, 4)
+
     def _allreduce(self, packed: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         entry = time.perf_counter()
+        self._entered += 1
+        self._recent.append([self._entered, packed.nbytes, entry, 0.0])
         total = np.empty_like(packed)
         self._comm.Allreduce(packed, total)
-        self._calls.add(entry, time.perf_counter())
+        left = time.perf_counter()
+        self._recent[-1][3] = left
+        self._calls.add(entry, left)
         return total

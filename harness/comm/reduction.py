@@ -41,6 +41,12 @@ class Reduction(Protocol):
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return float64 [calls, 2]: entry and exit (s, perf_counter) of every call since the last take."""
 
+    def recent(self) -> npt.NDArray[np.float64]:
+        """Return float64 [calls, 4]: number, bytes, entry and exit of the last calls, oldest first.
+
+        The exit is 0 while the call goes on. Any thread may ask at any time.
+        """
+
 
 def select(world: "World", largest: int) -> Reduction:
     """Return the reduction for calls of up to `largest` bytes on `world`.

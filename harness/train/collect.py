@@ -50,7 +50,11 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
         global_batch=shards.batch,
         steps_per_epoch=outcome.epochs[0].steps,
         data=replica.data.record,
-        provenance=_provenance(outcome, load_before, max(loads.values())),
+        provenance=provenance(
+            replica.reduction.name if replica.world.size > 1 else "none",
+            load_before=load_before,
+            other_load=max(loads.values()),
+        ),
         ranks=tuple(ranks),
         epochs=with_parts(outcome.epochs, steps),
         weights=WeightsRecord(
@@ -93,10 +97,10 @@ def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:
     )
 
 
-def _provenance(outcome: Outcome, load_before: float, other_load: float) -> Provenance:
+def provenance(reduction: str, *, load_before: float, other_load: float) -> Provenance:
+    """Return versions, machine and settings of this process; `reduction` as it calls itself, loads in cores."""
     from mpi4py import MPI
 
-    replica = outcome.replica
     commit, dirty = git_commit()
     return Provenance(
         harness=__version__,
@@ -109,7 +113,7 @@ def _provenance(outcome: Outcome, load_before: float, other_load: float) -> Prov
         mpi4py=package_version("mpi4py"),
         mpi_library=MPI.Get_library_version().split("\0")[0].split("\n")[0].strip(),
         launcher=os.environ.get("HARNESS_LAUNCHER", ""),
-        reduction=replica.reduction.name if replica.world.size > 1 else "none",
+        reduction=reduction,
         machine=describe_machine(gpus=()),
         load_before=load_before,
         other_load=other_load,

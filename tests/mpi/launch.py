@@ -14,9 +14,12 @@ _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
 def run_ranks(
-    ranks: int, *arguments: object, timeout: float = 240, **environment: str
+    ranks: int, *arguments: object, timeout: float = 240, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python arguments` on `ranks` ranks; fail the test when it takes longer than `timeout` seconds."""
+    """Run `python arguments` on `ranks` ranks; fail the test when it takes longer than `timeout` seconds.
+
+    They start in folder `cwd`.
+    """
     as_root = {name + suffix: "1" for name in _AS_ROOT for suffix in ("", "_CONFIRM")}
     command = [find_launcher(), "-n", str(ranks), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable]
     return subprocess.run(
@@ -25,6 +28,7 @@ def run_ranks(
         text=True,
         errors="replace",
         timeout=timeout,
+        cwd=cwd,
         env={**os.environ, **as_root, "OMPI_MCA_mpi_yield_when_idle": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
         check=False,
     )

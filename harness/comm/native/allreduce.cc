@@ -60,6 +60,7 @@ class AllreduceOp : public OpKernel {
       segments[i] = {values[i].flat<T>().data(), sum->flat<T>().data(), static_cast<size_t>(values[i].NumElements())};
       elements += segments[i].count;
     }
+    group->Enter(entry, elements * sizeof(T));
     const std::string failure = group->Sum(segments, static_cast<T>(scale_));
     OP_REQUIRES(context, failure.empty(),
                 absl::InternalError(absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),

@@ -51,6 +51,7 @@ class DescendOp : public OpKernel {
     std::vector<tensorflow::core::RefCountPtr<Var>> held(variables.size());
     std::vector<std::unique_ptr<tensorflow::mutex_lock>> locks;
     std::vector<Segment<T>> segments(variables.size());
+    size_t elements = 0;
     for (int i = 0; i < variables.size(); ++i) {
       OP_REQUIRES_OK(context, LookupResource(context, variables[i].scalar<tensorflow::ResourceHandle>()(), &held[i]));
       locks.push_back(std::make_unique<tensorflow::mutex_lock>(*held[i]->mu()));
@@ -60,7 +61,9 @@ class DescendOp : public OpKernel {
                   absl::InvalidArgumentError("allreduce: a gradient is not of its variable's shape"));
       segments[i] = {gradients[i].flat<T>().data(), weights->flat<T>().data(),
                      static_cast<size_t>(gradients[i].NumElements())};
+      elements += segments[i].count;
     }
+    group->Enter(entry, elements * sizeof(T));
     const std::string failure = group->Descend(segments, rate->scalar<T>()());
     OP_REQUIRES(context, failure.empty(),
                 absl::InternalError(absl::StrCat("rank ", group->rank(), ": descent failed: ", failure)));

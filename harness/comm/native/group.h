@@ -28,8 +28,16 @@ struct Range {
   size_t end;
 };
 
+// One call as it is looked at from another thread while it may still go on: `exit` is 0 until it has ended.
+struct Call {
+  std::atomic<uint64_t> number{0}, bytes{0};
+  std::atomic<double> entry{0}, exit{0};
+};
+
 class Group {
  public:
+  static constexpr uint64_t kRecent = 32;  // how many calls are kept
+
   // Opens a group on a duplicate of `comm` whose calls move at most `bytes`; with `shared`, ranks that are all on
   // one host add up in memory they share instead of exchanging messages, when there is enough of it.
   Group(MPI_Comm comm, size_t bytes, bool shared);
@@ -49,8 +57,11 @@ class Group {
   template <typename T>
   std::string Descend(const std::vector<Segment<T>>& segments, T rate);
 
+  void Enter(double entry, size_t bytes);
   void Log(double entry, double exit);
   std::vector<double>& times() { return times_; }
+  // Writes number, bytes, entry and exit of the last calls, oldest first, to `out` and returns how many there are.
+  uint64_t Recent(double* out) const;
 
  private:
   template <typename T>
@@ -79,6 +90,8 @@ class Group {
   std::vector<char> packed_;   // small tensors of a message
   std::vector<char> sums_;     // sums that came by messages and are to be applied
   std::vector<double> times_;  // entry, exit, entry, exit ...
+  std::atomic<uint64_t> entered_{0};
+  Call recent_[kRecent];
 };
 
 // Returns the open group with this number, or null.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 _GROUPS = itertools.count()
+_RECENT = 32  # Group::kRecent
 
 
 class NativeReduction:
@@ -28,6 +29,7 @@ class NativeReduction:
         self._operation: Any = tf.load_op_library(str(library))
         self._library = ctypes.CDLL(str(library))
         self._library.harness_calls.restype = ctypes.c_uint64
+        self._library.harness_recent.restype = ctypes.c_uint64
         self._group = next(_GROUPS)
         self._number = ctypes.c_int64(self._group)
         in_memory = self._library.harness_open(self._number, comm.py2f(), ctypes.c_uint64(largest), int(shared))
@@ -52,3 +54,9 @@ class NativeReduction:
         times = np.empty((self._library.harness_calls(self._number), 2))
         self._library.harness_take(self._number, times.ctypes.data_as(ctypes.POINTER(ctypes.c_double)))
         return times
+
+    def recent(self) -> npt.NDArray[np.float64]:
+        """Return number, bytes, entry and exit of the last calls, oldest first; the exit is 0 inside a call."""
+        calls = np.empty((_RECENT, 4))
+        count = self._library.harness_recent(self._number, calls.ctypes.data_as(ctypes.POINTER(ctypes.c_double)))
+        return calls[:count]

@@ -1,0 +1,113 @@
+"""All that the ranks of a script exchange, on the reductions of `harness.comm`."""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from harness.comm.reduction import Reduction, select
+from harness.comm.world import World
+from harness.transparent.rows import Rows
+
+_SMALLEST = 64 * 1024  # bytes; calls of less share one group
+
+
+class Watch(Protocol):
+    """What is told of collectives so that one which never ends can be explained."""
+
+    def opened(self, reduction: Reduction) -> None:
+        """Take note of a reduction whose calls are to be watched."""
+
+    def named(self, size: int, label: str) -> None:
+        """Take note that in-graph calls of `size` bytes are called `label`."""
+
+    def inside(self, label: str, size: int) -> AbstractContextManager[None]:
+        """Watch one exchange that is made from Python."""
+
+
+class Collectives:
+    """Sums and means over the ranks inside graphs, exchanges from Python outside of them.
+
+    Every rank makes the same calls in the same order: inside a `tf.function` TensorFlow runs operations with side
+    effects in the order of the program, and in a TensorFlow-1 graph each call waits for the one built before it.
+    """
+
+    def __init__(self, world: World, rows: Rows, watch: Watch) -> None:
+        self.world = world
+        self.rows = rows
+        self.watch = watch
+        self._groups: dict[int, Reduction] = {}
+        self._last: dict[int, tuple[tf.Graph, tf.Operation]] = {}
+
+    @property
+    def reductions(self) -> tuple[Reduction, ...]:
+        """The reductions opened so far, the largest last."""
+        return tuple(self._groups[size] for size in sorted(self._groups))
+
+    def sum(self, tensors: Sequence[tf.Tensor], label: str, scale: float = 1.0) -> list[tf.Tensor]:
+        """Return the sums over all ranks of scale * tensor; floating tensors of known shapes, any of them."""
+        results: list[tf.Tensor | None] = [None] * len(tensors)
+        for wide in (False, True):
+            chosen = [i for i, tensor in enumerate(tensors) if (tensor.dtype == tf.float64) == wide]
+            if not chosen:
+                continue
+            dtype = tf.float64 if wide else tf.float32
+            sums = self._sum([tf.cast(tensors[i], dtype) for i in chosen], label, scale)
+            for i, total in zip(chosen, sums, strict=True):
+                results[i] = tf.cast(total, tensors[i].dtype)
+        return [result for result in results if result is not None]
+
+    def mean(self, tensors: Sequence[tf.Tensor], label: str) -> list[tf.Tensor]:
+        """Return the means over all ranks, weighted by the rows of their batches."""
+        if not tensors:
+            return []
+        if self.rows.even:
+            return self.sum(tensors, label, scale=1 / self.world.size)
+        rows = self.rows.now()
+        # A rank without rows may hold anything, even infinities: multiply_no_nan makes zeros of it.
+        scaled = [tf.math.multiply_no_nan(tensor, tf.cast(rows, tensor.dtype)) for tensor in tensors]
+        *sums, total = self.sum([*scaled, rows], label)
+        return [part / tf.cast(total, part.dtype) for part in sums]
+
+    def broadcast(self, array: "np.ndarray[Any, Any]", label: str) -> None:
+        """Overwrite `array` (contiguous) on every rank with rank 0's. From Python, outside of graphs."""
+        with self.watch.inside(f"broadcast of {label}", array.nbytes):
+            self.world.comm.Bcast(array, root=0)
+
+    def total(self, array: "np.ndarray[Any, Any]", label: str) -> "np.ndarray[Any, Any]":
+        """Return the element-wise sum of every rank's `array` (contiguous). From Python, outside of graphs."""
+        result = np.empty_like(array)
+        with self.watch.inside(label, array.nbytes):
+            self.world.comm.Allreduce(array, result)
+        return result
+
+    def gather(self, value: object, label: str) -> list[Any]:
+        """Return every rank's `value`, in order of ranks. From Python, seldom: it pickles."""
+        with self.watch.inside(label, 0):
+            return list(self.world.comm.allgather(value))
+
+    def _sum(self, tensors: list[tf.Tensor], label: str, scale: float) -> list[tf.Tensor]:
+        size = sum(tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors)
+        self.watch.named(size, label)
+        reduction = self._group(size)
+        graph = tf.compat.v1.get_default_graph()
+        if tf.executing_eagerly() or hasattr(graph, "captures"):
+            return reduction.sum(tensors, scale)
+        before = self._last.get(id(graph))
+        with graph.control_dependencies([before[1]] if before else []):
+            tensors = [tf.identity(tensor) for tensor in tensors]
+        sums = reduction.sum(tensors, scale)
+        self._last[id(graph)] = (graph, sums[0].op)
+        return sums
+
+    def _group(self, size: int) -> Reduction:
+        """Return the reduction for calls of up to `size` bytes, in steps of powers of two; opened on first use."""
+        room = max(_SMALLEST, 1 << (size - 1).bit_length())
+        if room not in self._groups:
+            with tf.init_scope(), self.watch.inside("opening a reduction", room):
+                self._groups[room] = select(self.world, largest=room)
+            self.watch.opened(self._groups[room])
+        return self._groups[room]

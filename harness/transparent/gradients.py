@@ -1,0 +1,55 @@
+"""The sync policies at the optimizer: gradients averaged before a step, or weights after it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from harness.transparent.runtime import Runtime
+
+
+class Synchroniser:
+    """Averages what the settings say, weighted by rows."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._counters: dict[int, tf.Variable] = {}
+
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return the gradients to apply: under ``gradients`` their means over the ranks. None stays None.
+
+        Sparse gradients (`tf.IndexedSlices`) come back dense: their indices differ from rank to rank.
+        """
+        self._runtime.synchronised = True
+        if self._runtime.sync.what != "gradients":
+            return list(gradients)
+        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        if any(isinstance(gradients[i], tf.IndexedSlices) for i in present):
+            self._runtime.note("sparse gradients are averaged as dense tensors")
+        dense = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in present]
+        means = self._runtime.collectives.mean(dense, "gradients")
+        found = dict(zip(present, means, strict=True))
+        return [found.get(i) for i in range(len(gradients))]
+
+    def after_step(self, owner: object, variables: Sequence[Any]) -> None:
+        """Average the weights when ``weights:K`` says that it is time; `owner` is the optimizer whose step it was."""
+        spec = self._runtime.sync
+        if spec.what != "weights" or spec.every is None:
+            return
+        with tf.init_scope():
+            counter = self._counters.setdefault(id(owner), tf.Variable(0, trainable=False, dtype=tf.int64))
+        due = tf.equal(counter.assign_add(1) % spec.every, 0)
+        if tf.executing_eagerly():
+            if due:
+                self._average(variables)
+            return
+        tf.cond(due, lambda: self._average(variables), lambda: tf.constant(0))
+
+    def _average(self, variables: Sequence[Any]) -> tf.Tensor:
+        with self._runtime.rows.given(None):
+            means = self._runtime.collectives.mean(
+                [tf.convert_to_tensor(variable) for variable in variables], "weights"
+            )
+        for variable, mean in zip(variables, means, strict=True):
+            variable.assign(mean)
+        return tf.constant(0)

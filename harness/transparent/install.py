@@ -1,0 +1,65 @@
+"""Put all replacements in place, once, when TensorFlow has been imported."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.comm.world import World
+from harness.errors import UserError
+from harness.transparent.settings import Settings
+
+if TYPE_CHECKING:
+    from harness.transparent.collectives import Watch
+    from harness.transparent.keras_measure import Measured
+    from harness.transparent.runtime import Runtime
+
+
+def install(
+    world: World, settings: Settings, watch: "Watch", *, script: Path, threads: int, seed: int
+) -> "tuple[Runtime, Measured]":
+    """Prepare TensorFlow and Keras for a script on the ranks of `world`; return the state and the measurements.
+
+    Raises:
+        UserError: Keras is set to another backend than TensorFlow.
+        SharedError: the ranks differ in script, versions or threads.
+        RunError: this release of Keras or TensorFlow is not the one that the replacements know.
+    """
+    import keras
+    import tensorflow as tf
+
+    if keras.backend.backend() != "tensorflow":
+        raise UserError(f"KERAS_BACKEND={keras.backend.backend()} cannot run on ranks: leave it at tensorflow")
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    tf.random.set_seed(seed)
+    from harness.transparent.keras_measure import Measured
+    from harness.transparent.preflight import check_start
+    from harness.transparent.runtime import Runtime
+
+    runtime = Runtime.build(world, settings, watch)
+    measured = Measured()
+    if settings.record is not None:
+        measured.install(runtime)
+    if world.size > 1:
+        _replace_all(runtime)
+        check_start(runtime, script)
+    return runtime, measured
+
+
+def _replace_all(runtime: "Runtime") -> None:
+    from harness.transparent import keras_data, keras_layers, keras_optimizers, keras_trainer, saving
+    from harness.transparent.gradients import Synchroniser
+    from harness.transparent.keras_metrics import Metrics
+    from harness.transparent.loops import Loops
+    from harness.transparent.scalars import Scalars
+    from harness.transparent.tf1 import Sessions
+
+    synchroniser = Synchroniser(runtime)
+    scalars = Scalars(runtime.collectives)
+    keras_optimizers.install(runtime, synchroniser)
+    keras_data.install(runtime)
+    keras_trainer.install(runtime, scalars)
+    keras_layers.install(runtime)
+    Metrics(runtime, scalars).install()
+    Loops(runtime, scalars).install()
+    Sessions(runtime, synchroniser).install()
+    saving.install(runtime)

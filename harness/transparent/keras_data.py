@@ -1,0 +1,169 @@
+"""Keras's data adapters: each batch becomes this rank's part of it, whatever the batches come from."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from harness.transparent.parts import divide
+from harness.transparent.patch import replace
+from harness.transparent.runtime import Runtime
+
+
+def install(runtime: Runtime) -> None:
+    """Wrap the adapter that Keras makes of arrays, `tf.data`, generators or `PyDataset`, and scale the steps.
+
+    `get_data_adapter` is the one place where `fit` and `evaluate` learn of their data. With a batch per rank, the
+    global batch is as many times larger, so that an epoch of a given number of steps has that many fewer of them.
+    """
+    from keras.src.trainers import data_adapters
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    size = runtime.world.size
+    grows = runtime.settings.batch == "per-rank"
+
+    def make_adapter(original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_data_adapter(*args: Any, **kwargs: Any) -> Any:
+            adapter = original(*args, **kwargs)
+            return adapter if runtime.quiet else _part_of(adapter, runtime, size if grows else 1)
+
+        return get_data_adapter
+
+    def make_init(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(iterator: Any, *args: Any, **kwargs: Any) -> None:
+            original(iterator, *args, **kwargs)
+            factor = getattr(iterator.data_adapter, "harness_factor", 1)
+            if iterator.steps_per_epoch and factor > 1:
+                iterator.steps_per_epoch = -(-iterator.steps_per_epoch // factor)
+
+        return init
+
+    replace(
+        data_adapters, "get_data_adapter", ("x", "y", "sample_weight", "batch_size", "steps_per_epoch"), make_adapter
+    )
+    replace(EpochIterator, "__init__", ("self", "x", "y", "sample_weight", "batch_size", "steps_per_epoch"), make_init)
+
+
+def _part_of(adapter: Any, runtime: Runtime, factor: int) -> Any:
+    """Return an adapter that yields this rank's part of batches `factor` times as large as `adapter`'s."""
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+
+    rank, size = runtime.world.rank, runtime.world.size
+    if isinstance(adapter, ArrayDataAdapter):
+        dataset = _of_arrays(adapter, factor, rank, size)
+        batches = -(-adapter._num_samples // (adapter._batch_size * factor))
+    else:
+        batch = rows_per_batch(adapter) if factor > 1 else None
+        if factor > 1 and batch is None:
+            runtime.note("batches of unknown size are divided over the ranks as they are: the batch is global")
+            factor = 1
+        dataset = _of_batches(adapter.get_tf_dataset(), batch * factor if batch else None, rank, size)
+        batches = None if adapter.num_batches is None else -(-adapter.num_batches // factor)
+
+    class PartAdapter(DataAdapter):
+        """Hands out one rank's parts."""
+
+        harness_factor = factor
+        num_batches = batches
+        batch_size = None
+        has_partial_batch = None
+        partial_batch_size = None
+
+        def get_tf_dataset(self) -> tf.data.Dataset:
+            return dataset
+
+        def on_epoch_begin(self) -> None:
+            adapter.on_epoch_begin()
+
+        def on_epoch_end(self) -> None:
+            adapter.on_epoch_end()
+
+    return PartAdapter()
+
+
+def _of_arrays(adapter: Any, factor: int, rank: int, size: int) -> tf.data.Dataset:
+    """Divide the row numbers of each batch, in Keras's own order, before any row is copied."""
+    from keras import tree
+    from keras.src.trainers.data_adapters import array_slicing
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+    samples, batch = adapter._num_samples, adapter._batch_size * factor
+    numbers = ArrayDataAdapter(np.arange(samples), batch_size=batch, shuffle=adapter._shuffle).get_tf_dataset()
+    sources = tree.lists_to_tuples(array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow"))
+    even = samples % batch == 0 and batch % size == 0
+
+    def own(element: Any) -> Any:
+        indices = tree.flatten(element)[0]
+        return divide(tf.ensure_shape(indices, [batch]) if even else indices, rank, size)
+
+    def pick(part: Any, data: Any) -> Any:
+        def gather(leaf: Any) -> Any:
+            if isinstance(leaf, array_slicing.TensorflowSparseWrapper):
+                return array_slicing.slice_tensorflow_sparse_wrapper(leaf, part.data)
+            if isinstance(leaf, (list, tuple, dict)):
+                return None
+            return tf.gather(leaf, part.data, axis=0) if tf.is_tensor(leaf) else leaf
+
+        return part._replace(data=tree.traverse(gather, data))
+
+    parts = _map(numbers, own)
+    together = tf.data.Dataset.zip((parts, tf.data.Dataset.from_tensors(sources).repeat()))
+    picked = together.map(pick, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False  # as Keras does for arrays
+    return picked.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+
+def _of_batches(dataset: tf.data.Dataset, batch: int | None, rank: int, size: int) -> tf.data.Dataset:
+    """Divide every batch of a data set that all ranks read alike; `batch`: regroup its rows first."""
+    options = tf.data.Options()
+    options.deterministic = True  # the ranks divide the same batches only if all see them in the same order
+    dataset = dataset.with_options(options)
+    if batch is not None:
+        dataset = dataset.rebatch(batch)
+    return _map(dataset, lambda element: divide(element, rank, size)).prefetch(tf.data.AUTOTUNE)
+
+
+def _map(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.data.Dataset:
+    def call(*element: Any) -> Any:
+        return change(element if isinstance(dataset.element_spec, tuple) else element[0])
+
+    return dataset.map(call, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def rows_per_batch(adapter: Any) -> int | None:
+    """Return the rows of the batches of `adapter`, None where only running it would tell."""
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+    from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+
+    if isinstance(adapter, ArrayDataAdapter):
+        return int(adapter._batch_size)
+    if isinstance(adapter, GeneratorDataAdapter):
+        return _rows_of(adapter._first_batches[0])
+    if isinstance(adapter, PyDatasetAdapter):
+        return _rows_of(adapter.py_dataset[0])
+    return batch_size_of(adapter.get_tf_dataset())
+
+
+def batch_size_of(dataset: tf.data.Dataset | None) -> int | None:
+    """Return the argument of the last `batch` call that made `dataset`, or its static batch size, or None."""
+    while dataset is not None:
+        size = getattr(dataset, "_batch_size", None)
+        if size is not None:
+            value = tf.get_static_value(size)
+            return None if value is None else int(value)
+        dataset = getattr(dataset, "_input_dataset", None) or getattr(dataset, "_dataset", None)
+    return None
+
+
+def _rows_of(batch: Any) -> int | None:
+    from keras import tree
+
+    for leaf in tree.flatten(batch):
+        shape = np.shape(leaf)
+        if shape:
+            return int(shape[0])
+    return None

@@ -1,0 +1,126 @@
+"""Keras 3's `fit` and its kin: every step knows its rows, every rank sees the same logs and stops at the same time."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from harness.errors import UserError
+from harness.transparent.parts import EvenPart, Part, divide, leading, length
+from harness.transparent.patch import replace
+from harness.transparent.preflight import check_model
+from harness.transparent.runtime import Runtime
+from harness.transparent.scalars import Scalars
+
+
+def install(runtime: Runtime, scalars: Scalars) -> None:
+    """Replace `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and the maker of compiled steps."""
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+    replace(TensorFlowTrainer, "_make_function", ("self", "step_function"), _steps(runtime, scalars))
+    replace(TensorFlowTrainer, "fit", ("self", "x", "y", "batch_size", "epochs"), _fit(runtime))
+    replace(TensorFlowTrainer, "evaluate", ("self", "x", "y"), _evaluate(runtime))
+    replace(TensorFlowTrainer, "predict", ("self", "x"), _predict(runtime))
+    for name in ("train_on_batch", "test_on_batch"):
+        replace(TensorFlowTrainer, name, ("self", "x", "y", "sample_weight"), _on_batch(runtime))
+
+
+def _steps(runtime: Runtime, scalars: Scalars) -> Callable[..., Any]:
+    """Wrap a train or test step: unpack this rank's part, count its rows, average what it reports."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make_function(trainer: Any, step_function: Callable[..., Any]) -> Any:
+            if trainer.jit_compile:
+                trainer._jit_compile = False  # XLA has no allreduce on CPUs
+
+            def step(data: Any) -> Any:
+                rows = None
+                if isinstance(data, (Part, EvenPart)):
+                    rows = data.rows if isinstance(data, Part) else None
+                    data = data.data
+                with runtime.rows.given(rows), runtime.trainer():
+                    return scalars.average(step_function(data))
+
+            return original(trainer, step)
+
+        return make_function
+
+    return make
+
+
+def _fit(runtime: Runtime) -> Callable[..., Any]:
+    from harness.transparent.keras_callbacks import Agreement
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def fit(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+            if runtime.in_trainer:
+                return original(trainer, *args, **kwargs)
+            if trainer.distribute_strategy.num_replicas_in_sync > 1 or tf.distribute.has_strategy():
+                raise UserError(
+                    "the script makes a tf.distribute strategy of its own: leave it out, the ranks take its place"
+                )
+            check_model(runtime, trainer)
+            if trainer.built:
+                runtime.start_equal(trainer.variables, "initial weights")
+            given = inspect.signature(original).bind(trainer, *args, **kwargs).arguments
+            given["callbacks"] = Agreement.added(given.get("callbacks"), runtime, trainer)
+            with runtime.trainer():
+                history = original(**given)
+            runtime.remember(trainer.weights)
+            runtime.verify()
+            return history
+
+        return fit
+
+    return make
+
+
+def _evaluate(runtime: Runtime) -> Callable[..., Any]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def evaluate(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+            with runtime.trainer():
+                return original(trainer, *args, **kwargs)
+
+        return evaluate
+
+    return make
+
+
+def _predict(runtime: Runtime) -> Callable[..., Any]:
+    """Every rank predicts everything: a script goes on with all of the predictions."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def predict(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+            with runtime.trainer(), runtime.quietly():
+                return original(trainer, *args, **kwargs)
+
+        return predict
+
+    return make
+
+
+def _on_batch(runtime: Runtime) -> Callable[..., Any]:
+    """Divide a batch that the script feeds by hand, in either mode: it is the batch of all ranks."""
+    size = runtime.world.size
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def on_batch(trainer: Any, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+            from keras import tree
+
+            x, y, sample_weight = tree.map_structure(
+                lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), (x, y, sample_weight)
+            )
+            rows = length(leading(x))
+            if rows % size:
+                raise UserError(
+                    f"a batch of {rows} rows given to train_on_batch or test_on_batch cannot be divided over {size} "
+                    f"ranks: use a multiple of {size}, or fit"
+                )
+            x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, size).data
+            with runtime.trainer(), runtime.rows.given(None):
+                return original(trainer, x, y, sample_weight, **kwargs)
+
+        return on_batch
+
+    return make

@@ -1,0 +1,114 @@
+"""Before the first step the ranks compare what they are about to train: a mismatch ends the run, not a hang."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from harness.errors import RunError, SharedError
+from harness.transparent.runtime import Runtime
+
+_WIDTH = 38
+_ROWS = 12  # of the table: the first differences say enough
+
+
+def check_start(runtime: Runtime, script: Path) -> None:
+    """Compare script, library versions, threads and visible GPUs.
+
+    Raises:
+        SharedError: a RunError with a table of who differs, on every rank.
+    """
+    import keras
+    import numpy as np
+
+    compare(
+        runtime,
+        {
+            "script": hashlib.sha256(script.read_bytes()).hexdigest()[:12],
+            "python": sys.version.split()[0],
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+            "numpy": np.__version__,
+            "intra-op threads": str(tf.config.threading.get_intra_op_parallelism_threads()),
+            "GPUs": str(len(tf.config.list_physical_devices("GPU"))),
+            "arguments": " ".join(sys.argv[1:]),
+        },
+    )
+
+
+def check_optimizer(runtime: Runtime, optimizer: Any, variables: Sequence[Any]) -> None:
+    """Compare the optimizer's class and settings, and every variable's name, shape and dtype.
+
+    Raises:
+        SharedError: as `check_start`.
+    """
+    compare(runtime, {**optimizer_facts(optimizer), **variable_facts(variables)})
+
+
+def check_model(runtime: Runtime, model: Any) -> None:
+    """Compare what `fit` is about to train: the optimizer, and the variables that exist already.
+
+    Raises:
+        SharedError: as `check_start`.
+    """
+    compare(runtime, {**optimizer_facts(model.optimizer), **variable_facts(model.variables)})
+
+
+def check_steps(runtime: Runtime, steps: int | None) -> None:
+    """Compare the number of steps of an epoch.
+
+    Raises:
+        SharedError: as `check_start`.
+    """
+    compare(runtime, {"steps per epoch": "unknown" if steps is None else str(steps)})
+
+
+def optimizer_facts(optimizer: Any) -> dict[str, str]:
+    """Return class and settings of a Keras or TensorFlow-1 optimizer."""
+    facts = {"optimizer": type(optimizer).__name__}
+    if hasattr(optimizer, "get_config"):
+        with tf.init_scope():  # the learning rate is read from a variable
+            config = optimizer.get_config()
+        facts |= {f"optimizer {name}": str(value) for name, value in config.items() if name != "name"}
+    return facts
+
+
+def variable_facts(variables: Sequence[Any]) -> dict[str, str]:
+    """Return one line for every variable: its name, shape and dtype."""
+    facts = {"variables": str(len(variables))}
+    for number, variable in enumerate(variables):
+        name = getattr(variable, "path", variable.name)
+        facts[f"variable {number}"] = f"{name} {tuple(variable.shape)} {tf.as_dtype(variable.dtype).name}"
+    return facts
+
+
+def compare(runtime: Runtime, facts: Mapping[str, str]) -> None:
+    """Gather every rank's `facts` and end the run where they differ.
+
+    Raises:
+        SharedError: a RunError with a table of who differs, on every rank.
+    """
+    gathered = runtime.collectives.gather({**facts, "host": os.uname().nodename}, "comparison before the first step")
+    table = differences(gathered)
+    if table:
+        raise SharedError(RunError(f"the ranks are about to train different things:\n{table}"))
+
+
+def differences(gathered: Sequence[Mapping[str, str]]) -> str:
+    """Return a table of the facts that are not the same on all ranks; empty when all are. Hosts may differ."""
+    names = list(dict.fromkeys(name for facts in gathered for name in facts if name != "host"))
+    lines = []
+    for name in names:
+        values = [facts.get(name, "none") for facts in gathered]
+        if len(set(values)) > 1:
+            common = max(set(values), key=values.count)
+            odd = [rank for rank, value in enumerate(values) if value != common] or list(range(len(values)))
+            first = values.index(common)
+            shown = [(first, common), *((rank, values[rank]) for rank in odd)]
+            lines += [f"  {name:22} rank {rank:<5} {value[: _WIDTH * 2]}" for rank, value in shown]
+    more = [f"  and {len(lines) - _ROWS} more lines"] if len(lines) > _ROWS else []
+    return "\n".join(lines[:_ROWS] + more)

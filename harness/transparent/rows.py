@@ -1,0 +1,78 @@
+"""How many rows of the current batch this rank stands for: the weight of its gradients, losses and metrics."""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import tensorflow as tf
+
+_PLACEHOLDER = "harness_rows"
+
+
+class Rows:
+    """The rows of the batch at hand.
+
+    Inside a Keras step they are given with the batch. Hand-written loops have a variable instead, which says
+    ``whole`` until a batch has been divided: rank 0 stands for all its rows and the others for none, so that
+    what every rank computes alike counts once.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._given: ContextVar[tf.Tensor | None] = ContextVar("rows", default=None)
+        self._even: ContextVar[bool] = ContextVar("even", default=False)
+        self._variable: tf.Variable | None = None
+
+    @property
+    def even(self) -> bool:
+        """Whether all ranks are known to have the same number of rows, above 0."""
+        return self._even.get()
+
+    @contextlib.contextmanager
+    def given(self, rows: tf.Tensor | None) -> Iterator[None]:
+        """Within the block the batch has `rows` (float32 scalar); None for equally many on all ranks."""
+        even, given = self._even.set(rows is None), self._given.set(rows)
+        try:
+            yield
+        finally:
+            self._given.reset(given)
+            self._even.reset(even)
+
+    def now(self) -> tf.Tensor:
+        """Return the rows of the current batch, a float32 scalar, for use in the graph being built."""
+        if self.even:
+            return tf.constant(1.0)
+        rows = self._given.get()
+        if rows is not None:
+            return rows
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            return placeholder(tf.compat.v1.get_default_graph(), self._default)
+        return self._shared().read_value()
+
+    def set(self, rows: int) -> None:
+        """Note that this rank has `rows` rows of the batch that a hand-written loop takes next."""
+        self._shared().assign(float(rows))
+
+    def whole(self) -> None:
+        """Note that the next batch is not divided."""
+        if self._variable is not None:
+            self._variable.assign(self._default)
+
+    @property
+    def _default(self) -> float:
+        return float(self._rank == 0)
+
+    def _shared(self) -> tf.Variable:
+        if self._variable is None:
+            with tf.init_scope():
+                self._variable = tf.Variable(self._default, trainable=False, name="harness/rows")
+        return self._variable
+
+
+def placeholder(graph: tf.Graph, default: float) -> tf.Tensor:
+    """Return the tensor that takes the rows of a run of a TensorFlow-1 `graph`; made on first use."""
+    try:
+        return graph.get_tensor_by_name(f"{_PLACEHOLDER}:0")
+    except KeyError:
+        with graph.as_default(), tf.name_scope(""):
+            return tf.compat.v1.placeholder_with_default(tf.constant(default), (), name=_PLACEHOLDER)

@@ -1,0 +1,157 @@
+"""One rank of a user's script: start-up, the script itself, the proof and the record at its end."""
+
+import contextlib
+import os
+import runpy
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.comm.world import World, abort
+from harness.errors import RunError, SharedError, UserError
+from harness.spec.point import Point
+from harness.transparent.hook import ImportHook
+from harness.transparent.randomness import common_seed, same_randomness
+from harness.transparent.settings import Settings
+from harness.transparent.watch import HangWatch
+
+if TYPE_CHECKING:
+    from harness.transparent.keras_measure import Measured
+    from harness.transparent.runtime import Runtime
+
+
+@dataclass(kw_only=True)
+class Session:
+    """A script on one rank. `point` is what its record says that it was; `began` when the process started."""
+
+    world: World
+    settings: Settings
+    script: Path
+    point: Point
+    began: float
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    import_s: float = 0.0
+    load_before: float = field(default_factory=lambda: os.getloadavg()[0])
+    _found: "tuple[Runtime, Measured] | None" = None
+
+    def run(self) -> None:
+        """Run the script to its end and show that all ranks have the same weights.
+
+        Raises:
+            SharedError: the replicas differ, or the script trained nothing that could be synchronised.
+        """
+        self._seed = common_seed(self.world)
+        self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
+        if self.world.size > 1:
+            self._watch.start()
+            same_randomness(self._seed)
+        with _rank_output(self.world.rank, self.settings.logs):
+            if self.world.rank:
+                from harness.transparent.files import PrivateFiles
+
+                PrivateFiles(apart=self.settings.logs).install()
+            ImportHook(self._install).install()
+            self._run_script()
+            self._finish()
+        self._watch.stop()
+
+    def _run_script(self) -> None:
+        try:
+            runpy.run_path(str(self.script), run_name="__main__")
+        except SystemExit as end:
+            if end.code:
+                reason = f"the script ended with exit code {end.code}" if isinstance(end.code, int) else str(end.code)
+                raise RunError(reason) from end
+
+    def _install(self) -> None:
+        """Called once TensorFlow is there: put everything in place."""
+        from harness.transparent.install import install
+
+        self.import_s = time.time() - self.began
+        threads = self.point.layout.threads
+        self._found = install(
+            self.world, self.settings, self._watch, script=self.script, threads=threads, seed=self._seed
+        )
+
+    def _finish(self) -> None:
+        trained = self._found is not None and self._found[0].synchronised
+        with self._watch.inside("end of the script", 0):
+            seen = self.world.comm.allgather(trained)
+        if self.world.size > 1 and not any(seen):
+            raise SharedError(
+                UserError(
+                    f"{self.script.name} made no optimizer step that could be synchronised: train with a Keras or "
+                    "TensorFlow optimizer, or run the script with -n 1"
+                )
+            )
+        if self._found is None:
+            raise RunError("this rank never imported TensorFlow")
+        runtime, measured = self._found
+        sha256 = runtime.verify() or ""
+        if self.world.size > 1 and self.world.rank == 0:
+            print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
+        if self.settings.record is not None:
+            self._record(runtime, measured, sha256, self.settings.record)
+
+    def _record(self, runtime: "Runtime", measured: "Measured", sha256: str, folder: Path) -> None:
+        from harness.transparent.recording import Seen, write_record
+
+        reductions = runtime.collectives.reductions
+        grown = self.settings.batch == "per-rank"
+        seen = Seen(
+            started=self.started,
+            epochs=tuple(measured.epochs),
+            rows=measured.rows,
+            global_batch=measured.batch * (self.world.size if grown else 1),
+            sizes=measured.sizes,
+            sha256=sha256,
+            reduction=reductions[-1].name if reductions else "none",
+            notes=(*runtime.notes, *(reduction.note for reduction in reductions if reduction.note)),
+            import_s=self.import_s,
+            load_before=self.load_before,
+        )
+        write_record(self.world, self.point, seen, folder)
+        if self.world.rank == 0:
+            print(f"record: {folder}", flush=True)
+
+
+def run_rank(session: Session) -> int:
+    """Run the script on this rank and return its exit code; an error on one rank ends all."""
+    world = session.world
+    try:
+        session.run()
+    except SharedError as shared:
+        if world.rank == 0:
+            print(f"harness: {shared.error}", file=sys.stderr, flush=True)
+        world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
+        return 2 if isinstance(shared.error, UserError) else 1
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
+        abort(world, error)
+    return 0
+
+
+@contextlib.contextmanager
+def _rank_output(rank: int, logs: Path) -> Iterator[None]:
+    """Send what ranks above 0 print to a file of their own, standard error too; errors that end them come back."""
+    if rank == 0:
+        yield
+        return
+    logs.mkdir(parents=True, exist_ok=True)
+    saved = os.dup(1), os.dup(2)
+    log = os.open(logs / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    _direct(log, log)
+    try:
+        yield
+    finally:
+        _direct(*saved)
+
+
+def _direct(output: int, errors: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(output, 1)
+    os.dup2(errors, 2)

@@ -1,0 +1,169 @@
+"""What one rank knows while it runs a user's script."""
+
+import contextlib
+import sys
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from harness.comm.world import World
+from harness.errors import RunError, SharedError, UserError
+from harness.spec.sync import SyncSpec
+from harness.transparent.collectives import Collectives, Watch
+from harness.transparent.rows import Rows
+from harness.transparent.settings import Settings
+
+_PATIENCE = 8  # steps after which a loop must have been seen to take its batches from tf.data
+_REMEMBERED = 4  # the sets of variables whose equality is shown at the end: a script may train many models
+
+
+@dataclass(kw_only=True)
+class Runtime:
+    """The world, the switches, and what has been seen of the script so far.
+
+    `steps` counts the optimizer steps of hand-written loops, `divided` the batches divided for them, `traced` the
+    optimizer steps that were built into graphs.
+    """
+
+    world: World
+    settings: Settings
+    rows: Rows
+    collectives: Collectives
+    steps: int = 0
+    divided: int = 0
+    traced: int = 0
+    synchronised: bool = False
+    notes: list[str] = field(default_factory=list)
+    _started: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
+    _trained: "deque[list[Any]]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _quiet: ContextVar[bool] = field(default_factory=lambda: ContextVar("quiet", default=False))
+    _trainer: ContextVar[bool] = field(default_factory=lambda: ContextVar("trainer", default=False))
+
+    @classmethod
+    def build(cls, world: World, settings: Settings, watch: Watch) -> "Runtime":
+        """Return the state of a script that is about to start."""
+        rows = Rows(world.rank)
+        return cls(world=world, settings=settings, rows=rows, collectives=Collectives(world, rows, watch))
+
+    @property
+    def sync(self) -> SyncSpec:
+        """What is averaged, and when."""
+        return SyncSpec.parse(self.settings.sync)
+
+    def note(self, sentence: str) -> None:
+        """Tell the user once, on rank 0's standard error, and keep it for the record."""
+        if sentence in self.notes:
+            return
+        self.notes.append(sentence)
+        if self.world.rank == 0:
+            print(f"harness: {sentence}", file=sys.stderr, flush=True)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether what is going on is not to be synchronised: an optimizer inside another, Keras within Keras."""
+        return self._quiet.get()
+
+    @contextlib.contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Leave what happens in the block alone."""
+        token = self._quiet.set(True)
+        try:
+            yield
+        finally:
+            self._quiet.reset(token)
+
+    @property
+    def in_trainer(self) -> bool:
+        """Whether Keras's own training, evaluation or prediction is running."""
+        return self._trainer.get()
+
+    @contextlib.contextmanager
+    def trainer(self) -> Iterator[None]:
+        """Keras's own training, evaluation or prediction runs in the block."""
+        token = self._trainer.set(True)
+        try:
+            yield
+        finally:
+            self._trainer.reset(token)
+
+    def stepped(self) -> None:
+        """Count a step of a hand-written loop.
+
+        Raises:
+            UserError: the loop has made some steps and none of its batches came from `tf.data`.
+        """
+        self.steps += 1
+        if self.steps >= _PATIENCE and not self.divided:
+            raise UserError(
+                "the script's training loop takes its batches from arrays, which cannot be divided over the ranks: "
+                "let it iterate over tf.data.Dataset.from_tensor_slices((x, y)).batch(n)"
+            )
+
+    def starts(self, owner: object) -> bool:
+        """Return True the first time that `owner` (an optimizer, a model) is seen."""
+        if owner in self._started:
+            return False
+        self._started.add(owner)
+        return True
+
+    def start_equal(self, variables: Sequence[Any], label: str) -> None:
+        """Give `variables` rank 0's values on all ranks and remember them for the proof."""
+        with tf.init_scope():
+            for variable in variables:
+                value = np.array(variable.numpy(), order="C")
+                self.collectives.broadcast(value, label)
+                if self.world.rank:
+                    variable.assign(value)
+
+    def remember(self, variables: Sequence[Any]) -> None:
+        """Keep `variables` for the proof that the replicas are identical."""
+        known = {id(variable) for kept in self._trained for variable in kept}
+        fresh = [variable for variable in variables if id(variable) not in known]
+        if fresh:
+            self._trained.append(fresh)
+
+    def average(self, variables: Sequence[Any]) -> None:
+        """Average floating-point `variables` where the sync policy leaves the ranks apart between two averages."""
+        if self.sync.what != "weights":
+            return
+        for variable in variables:
+            value = np.array(variable.numpy(), order="C")
+            if np.issubdtype(value.dtype, np.floating):
+                variable.assign(self.collectives.total(value, "weights") / self.world.size)
+
+    def verify(self) -> str | None:
+        """Return the hash that the remembered variables have on all ranks; None when there are none.
+
+        Raises:
+            SharedError: a RunError on every rank, naming the first variable that differs.
+        """
+        from harness.comm.replicas import hash_weights, verify_replicas
+
+        variables = [variable for kept in self._trained for variable in kept]
+        self.average(variables)
+        hashes = self.collectives.gather((len(variables), hash_weights(variables)), "comparison of weights")
+        if len({count for count, _ in hashes}) > 1:
+            counts = ", ".join(f"rank {rank} {count}" for rank, (count, _) in enumerate(hashes))
+            raise SharedError(RunError(f"the ranks trained different numbers of variables: {counts}"))
+        if not variables:
+            return None
+        if len(set(hashes)) == 1:
+            return str(hashes[0][1])
+        return verify_replicas(self.world, variables)
+
+
+def initialised(variables: Sequence[Any]) -> bool:
+    """Tell whether all `variables` (Keras's or TensorFlow's) have values; False inside a TensorFlow-1 graph."""
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            return False
+        handles = [
+            variable.handle if isinstance(variable, tf.Variable) else variable.value.handle for variable in variables
+        ]
+        return all(bool(tf.raw_ops.VarIsInitializedOp(resource=handle)) for handle in handles)

@@ -1,0 +1,72 @@
+"""Checkpoints, exports and event files of Keras and TensorFlow: rank 0 writes them, every rank may read them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from harness.transparent.patch import replace
+from harness.transparent.runtime import Runtime
+
+
+def install(runtime: Runtime) -> None:
+    """Let ranks above 0 skip what writes through TensorFlow's own file system, and all wait before they read.
+
+    Python's `open` is dealt with in `files`. Reading waits for rank 0, whose write comes earlier in the script.
+    """
+    from keras.src.models.model import Model
+    from tensorflow.python.checkpoint.checkpoint import Checkpoint
+    from tensorflow.python.training.saver import Saver
+
+    for owner, name, parameters in (
+        (Model, "load_weights", ("self", "filepath")),
+        (Saver, "restore", ("self", "sess", "save_path")),
+        (Checkpoint, "read", ("self", "save_path")),
+        (Checkpoint, "restore", ("self", "save_path")),
+    ):
+        replace(owner, name, parameters, _waiting(runtime))
+    tf.keras.models.load_model = _waiting(runtime)(tf.keras.models.load_model)
+    if runtime.world.rank == 0:
+        return
+    for owner, name, parameters in (
+        (Model, "save", ("self", "filepath")),
+        (Model, "save_weights", ("self", "filepath")),
+        (Model, "export", ("self", "filepath")),
+    ):
+        replace(owner, name, parameters, _nothing)
+    replace(Saver, "save", ("self", "sess", "save_path"), _path(2))
+    replace(Checkpoint, "write", ("self", "file_prefix"), _path(1))
+    replace(Checkpoint, "save", ("self", "file_prefix"), _path(1))
+    tf.saved_model.save = _nothing(tf.saved_model.save)
+    tf.summary.create_file_writer = lambda *args, **kwargs: tf.summary.create_noop_writer()
+
+
+def _waiting(runtime: Runtime) -> Callable[..., Any]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def read(*args: Any, **kwargs: Any) -> Any:
+            if not runtime.in_trainer:
+                runtime.collectives.gather(None, "wait before reading a checkpoint")
+            return original(*args, **kwargs)
+
+        return read
+
+    return make
+
+
+def _nothing(original: Callable[..., Any]) -> Callable[..., Any]:
+    def skip(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    return skip
+
+
+def _path(position: int) -> Callable[..., Any]:
+    """Return what stands for a writer that returns the path it was given as its argument at `position`."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def skip(*args: Any, **kwargs: Any) -> Any:
+            return args[position] if len(args) > position else next(iter(kwargs.values()))
+
+        return skip
+
+    return make

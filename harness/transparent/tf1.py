@@ -1,0 +1,203 @@
+"""TensorFlow-1 graphs: gradients are averaged in the graph, what is fed is divided at `Session.run`."""
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from harness.errors import UserError
+from harness.transparent.gradients import Synchroniser
+from harness.transparent.parts import bounds
+from harness.transparent.patch import replace
+from harness.transparent.preflight import compare, optimizer_facts, variable_facts
+from harness.transparent.rows import placeholder
+from harness.transparent.runtime import Runtime
+
+_WRITES = ("Assign", "AssignV2", "AssignVariableOp", "RestoreV2")
+
+
+class Sessions:
+    """Knows which operations average gradients, and so which runs train."""
+
+    def __init__(self, runtime: Runtime, synchroniser: Synchroniser) -> None:
+        self._runtime = runtime
+        self._synchroniser = synchroniser
+        self._averaging: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
+        self._kinds: weakref.WeakKeyDictionary[tf.Graph, dict[str, frozenset[str]]] = weakref.WeakKeyDictionary()
+        self._equal: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._held: weakref.WeakKeyDictionary[Any, list[_Held]] = weakref.WeakKeyDictionary()
+
+    def install(self) -> None:
+        """Replace the optimizers' `apply_gradients` (`minimize` calls it) and `run` of all sessions."""
+        from tensorflow.python.client.session import BaseSession
+        from tensorflow.python.training.optimizer import Optimizer
+
+        replace(Optimizer, "apply_gradients", ("self", "grads_and_vars", "global_step"), self._apply)
+        replace(BaseSession, "run", ("self", "fetches", "feed_dict", "options", "run_metadata"), self._run)
+        replace(BaseSession, "close", ("self",), self._close)
+
+    def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply_gradients(optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+            pairs = list(grads_and_vars)
+            variables = [variable for _, variable in pairs]
+            if self._runtime.quiet or not pairs:
+                return original(optimizer, pairs, *args, **kwargs)
+            if self._runtime.sync.what != "gradients":
+                raise UserError(
+                    f"SYNC={self._runtime.settings.sync} is not for TensorFlow-1 optimizers: leave it at gradients"
+                )
+            compare(self._runtime, {**optimizer_facts(optimizer), **variable_facts(variables)})
+            graph = tf.compat.v1.get_default_graph()
+            known = set() if tf.executing_eagerly() else {op.name for op in graph.get_operations()}
+            means = self._synchroniser.gradients([gradient for gradient, _ in pairs], variables)
+            if tf.executing_eagerly():
+                if self._runtime.starts(optimizer):
+                    self._runtime.start_equal(variables, "initial weights")
+                    self._runtime.remember(variables)
+                self._runtime.stepped()
+            elif hasattr(graph, "captures"):
+                self._runtime.traced += 1
+            else:
+                fresh = {op.name for op in graph.get_operations() if op.name not in known}
+                self._averaging.setdefault(graph, set()).update(fresh)
+            return original(optimizer, list(zip(means, variables, strict=True)), *args, **kwargs)
+
+        return apply_gradients
+
+    def _run(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(session: Any, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
+            graph = session.graph
+            if self._runtime.quiet or not self._averaging.get(graph):
+                return original(session, fetches, feed_dict, *args, **kwargs)
+            kinds = self._kinds_of(graph, fetches)
+            if "trains" not in kinds:
+                if "writes" in kinds:
+                    self._equal.discard(session)  # initialised or restored: every rank its own way
+                return original(session, fetches, feed_dict, *args, **kwargs)
+            if session not in self._equal:
+                self._start_equal(session, original)
+            feed, rows = self._divide(graph, feed_dict or {})
+            outcome = original(session, fetches, feed, *args, **kwargs)
+            return self._average(fetches, outcome, rows)
+
+        return run
+
+    def _kinds_of(self, graph: Any, fetches: Any) -> frozenset[str]:
+        """Return what running `fetches` does: ``trains`` and ``writes`` variables otherwise, one, both or neither."""
+        known = self._kinds.setdefault(graph, {})
+        kinds: frozenset[str] = frozenset()
+        for fetch in tf.nest.flatten(fetches):
+            element = graph.as_graph_element(fetch, allow_tensor=True, allow_operation=True)
+            op = element if isinstance(element, tf.Operation) else element.op
+            if op.name not in known:
+                known[op.name] = _kinds(op, self._averaging[graph])
+            kinds |= known[op.name]
+        return kinds
+
+    def _start_equal(self, session: Any, run: Callable[..., Any]) -> None:
+        """Give all variables of the graph rank 0's values."""
+        with session.graph.as_default():
+            variables = tf.compat.v1.global_variables()
+        for variable in variables:
+            value = np.array(run(session, variable), order="C")  # the graph may be finalised: no new operation
+            if value.dtype.kind in "OSU":
+                continue
+            self._runtime.collectives.broadcast(value, "initial weights")
+            if self._runtime.world.rank:
+                with self._runtime.quietly():
+                    variable.load(value, session)
+        self._equal.add(session)
+        held = [_Held(variable, session, run) for variable in variables]
+        self._held[session] = held
+        self._runtime.remember(held)
+
+    def _close(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def close(session: Any) -> None:
+            for held in self._held.pop(session, []):
+                held.numpy()  # the last moment: the values go with the session
+            original(session)
+
+        return close
+
+    def _divide(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
+        """Return this rank's rows of everything fed that has as many rows as the batch, and their number."""
+        rank, size = self._runtime.world.rank, self._runtime.world.size
+        arrays = {graph.as_graph_element(key): np.asarray(value) for key, value in feed.items()}
+        batched = [key for key, value in arrays.items() if value.ndim and _open(key.shape)]
+        if not batched:
+            raise _nothing_to_divide(arrays)
+        total = len(arrays[batched[0]])
+        begin, count = bounds(total, rank, size)
+        begin, shown = min(begin, total - 1), max(count, 1)
+        divided: dict[Any, Any] = {
+            key: value[begin : begin + shown] if key in batched and len(value) == total else value
+            for key, value in arrays.items()
+        }
+        self._runtime.divided += 1
+        divided[placeholder(graph, float(rank == 0))] = float(count)
+        return divided, int(count)
+
+    def _average(self, fetches: Any, outcome: Any, rows: int) -> Any:
+        """Return `outcome` with floating scalars (losses) as means over the ranks, weighted by rows."""
+        leaves = tf.nest.flatten(outcome)
+        chosen = [i for i, leaf in enumerate(leaves) if isinstance(leaf, np.floating)]
+        if not chosen:
+            return outcome
+        values = np.array([float(leaves[i]) for i in chosen])
+        parts = self._runtime.collectives.gather((rows, values if rows else 0 * values), "reported numbers")
+        means = sum(n * np.nan_to_num(v) if not n else n * v for n, v in parts) / sum(n for n, _ in parts)
+        for i, mean in zip(chosen, means, strict=True):
+            leaves[i] = type(leaves[i])(mean)
+        return tf.nest.pack_sequence_as(outcome, leaves)
+
+
+class _Held:
+    """A variable together with the session that holds its value, for the proof."""
+
+    def __init__(self, variable: Any, session: Any, run: Callable[..., Any]) -> None:
+        self.path = variable.name
+        self._variable = variable
+        self._session = session
+        self._run = run
+        self._last: Any = None
+
+    def numpy(self) -> Any:
+        """Return the value, or the last one seen when the session has been closed."""
+        if not self._session._closed:
+            self._last = np.asarray(self._run(self._session, self._variable))
+        return self._last
+
+
+def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
+    found, waiting, seen = set(), [op], {op.name}
+    while waiting:
+        current = waiting.pop()
+        if current.name in averaging:
+            found.add("trains")
+        if current.type in _WRITES:
+            found.add("writes")
+        for other in [*(tensor.op for tensor in current.inputs), *current.control_inputs]:
+            if other.name not in seen:
+                seen.add(other.name)
+                waiting.append(other)
+    return frozenset(found)
+
+
+def _open(shape: tf.TensorShape) -> bool:
+    """Tell whether a placeholder of this shape takes batches of any length."""
+    return shape.rank is None or bool(shape.rank and shape[0] is None)
+
+
+def _nothing_to_divide(arrays: Mapping[Any, Any]) -> UserError:
+    fixed = [key for key, value in arrays.items() if value.ndim and key.shape[0] > 1]
+    if fixed:
+        return UserError(
+            f"placeholder '{fixed[0].name}' takes exactly {fixed[0].shape[0]} rows, which cannot be divided over the "
+            "ranks: give it the shape [None, ...]"
+        )
+    return UserError(
+        "a training run of the session is fed no batch that could be divided over the ranks: feed it to a placeholder "
+        "of shape [None, ...]"
+    )

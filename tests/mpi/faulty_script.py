@@ -1,0 +1,49 @@
+"""A script in which one rank goes wrong, as the argument says."""
+
+import os
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+FAULT = sys.argv[1]
+ODD = os.environ.get("OMPI_COMM_WORLD_RANK") == "1"
+
+keras.utils.set_random_seed(1)
+x = np.random.default_rng(1).normal(size=(640, 8)).astype("float32")
+y = (x[:, 0] > 0).astype("float32")
+if FAULT == "steps" and ODD:
+    x, y = x[:320], y[:320]
+width = 24 if FAULT == "width" and ODD else 16
+
+
+class Trouble(keras.callbacks.Callback):
+    """Sleeps or raises in the middle of the first epoch."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if ODD and batch == 3 and FAULT == "sleeps":
+            time.sleep(1e6)
+        if ODD and batch == 3 and FAULT == "raises":
+            raise RuntimeError("planted fault")
+
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(width, activation="relu"), keras.layers.Dense(1)])
+model.compile(optimizer="sgd", loss=keras.losses.BinaryCrossentropy(from_logits=True))
+if FAULT == "fewer":
+    for number in range(20 if ODD else 40):
+        batch = tf.random.stateless_normal((32, 8), (number, 1))
+        model.train_on_batch(batch, tf.cast(batch[:, :1] > 0, tf.float32))
+elif FAULT == "loop":
+    optimizer = keras.optimizers.SGD(0.1)
+    for number in range(20):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x[number * 32 : number * 32 + 32]) - y[:32, None]))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
+        )
+elif FAULT == "nothing":
+    print("no training here")
+else:
+    model.fit(x, y, batch_size=32, epochs=2, verbose=0, callbacks=[Trouble()])

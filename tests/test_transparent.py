@@ -1,0 +1,96 @@
+"""Unmodified scripts on 1, 2 and 4 ranks: the same losses, one model, files and output of one rank."""
+
+import functools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.launch import PROGRAMS, run_ranks
+
+pytestmark = pytest.mark.mpi
+
+SCRIPTS = Path(__file__).parent / "scripts"
+# Mixed precision comes last: its policy stays for the rest of the process.
+NAMES = ("fit_arrays", "fit_tfdata", "custom_step", "tape_loop", "session_lenet", "mixed_precision")
+TOLERANCE = dict.fromkeys(NAMES, 1e-5) | {
+    "session_lenet": 1e-4,  # max pooling: a near tie falls the other way
+    "mixed_precision": 1e-4,  # half the rows summed in half precision round differently
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory, session_environment):
+    session_environment.setenv("HARNESS_TEST_SCRIPTS", str(tmp_path_factory.mktemp("scripts")))
+
+
+@functools.cache
+def outcome(ranks: int) -> dict[str, dict[str, object]]:
+    """Return what every script printed, by script and key, run alone or on `ranks` ranks with --batch global."""
+    import os
+
+    place = Path(os.environ["HARNESS_TEST_SCRIPTS"]) / str(ranks)
+    place.mkdir()
+    arguments = [PROGRAMS / "scripts_together.py", *(SCRIPTS / f"{name}.py" for name in NAMES)]
+    if ranks == 1:
+        finished = subprocess.run(
+            [sys.executable, *map(str, arguments)], cwd=place, capture_output=True, text=True, timeout=240, check=False
+        )
+    else:
+        finished = run_ranks(
+            ranks, "-m", "harness.transparent", "--batch", "global", *arguments, timeout=280, cwd=place
+        )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    found: dict[str, dict[str, object]] = {}
+    for line in finished.stdout.splitlines():
+        key, _, rest = line.partition(" ")
+        if key == "SCRIPT":
+            found[rest] = {}
+        elif key.isupper() and key.isalpha():
+            found[list(found)[-1]][key] = json.loads(rest)
+    found["all"] = {"stdout": finished.stdout, "folder": place}
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_losses_are_those_of_one_process(name, ranks):
+    alone, divided = outcome(1)[name], outcome(ranks)[name]
+    assert len(alone["LOSSES"]) >= 50
+    assert divided["LOSSES"][:50] == pytest.approx(alone["LOSSES"][:50], rel=TOLERANCE[name])
+    assert sum(alone["LOSSES"][-5:]) < sum(alone["LOSSES"][:5]), "the loss does not fall"
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_metrics_validation_and_callbacks_are_those_of_one_process(ranks):
+    """Partial batches, a validation batch with fewer rows than ranks, early stopping, a best checkpoint."""
+    for name, keys in (
+        ("fit_arrays", ("HISTORY", "EVALUATE")),
+        ("fit_tfdata", ("HISTORY", "EVALUATE")),
+        ("custom_step", ("MOVING",)),
+        ("tape_loop", ("EPOCHS", "TOTAL")),
+    ):
+        for key in keys:
+            assert flat(outcome(ranks)[name][key]) == pytest.approx(flat(outcome(1)[name][key]), rel=1e-4), (name, key)
+
+
+def test_one_rank_speaks_and_writes_and_the_replicas_are_shown_to_be_identical():
+    found = outcome(2)
+    lines = found["all"]["stdout"].splitlines()
+    assert len([line for line in lines if line.startswith("SCRIPT")]) == len(NAMES)
+    assert re.fullmatch(r"replicas identical: yes \(sha256 [0-9a-f]{16}\)", lines[-1])
+    place = found["all"]["folder"]
+    assert len((place / "harness-logs" / "rank-1.log").read_text().splitlines()) >= len(NAMES)
+    rows = (place / "fit_tfdata" / "out-tfdata" / "log.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(found["fit_tfdata"]["HISTORY"]["loss"])
+    assert (place / "tape_loop" / "out-tape.weights.h5").is_file()
+
+
+def flat(value: object) -> list[float]:
+    """Return all numbers in `value`."""
+    if isinstance(value, dict):
+        return [number for key in sorted(value) for number in flat(value[key])]
+    return [number for part in value for number in flat(part)] if isinstance(value, list) else [float(value)]

@@ -1,0 +1,99 @@
+"""Planted faults in user scripts: each is named, nothing hangs and nobody is left over."""
+
+import os
+import time
+
+import psutil
+import pytest
+
+from harness.transparent.hang import Call, RankState, describe
+from tests.mpi.launch import PROGRAMS, run_ranks
+
+WITHIN_S = 60.0  # TensorFlow's import on a busy machine is most of it
+
+
+def fault(name, folder, *switches):
+    """Run the faulty script on two ranks and return what came of it; no process of it may be left."""
+    begin = time.monotonic()
+    finished = run_ranks(
+        2,
+        "-m",
+        "harness.transparent",
+        *switches,
+        PROGRAMS / "faulty_script.py",
+        name,
+        cwd=folder,
+        HARNESS_FAULT=str(folder),
+    )
+    assert time.monotonic() - begin < WITHIN_S
+    left = [process.pid for process in psutil.process_iter() if _belongs(process, str(folder))]
+    assert not left
+    return finished
+
+
+def _belongs(process, folder):
+    try:
+        return process.pid != os.getpid() and process.environ().get("HARNESS_FAULT") == folder
+    except (psutil.AccessDenied, psutil.NoSuchProcess):
+        return False
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("width", 1, "sequential/dense/kernel (8, 24) float32"),
+        ("steps", 1, "steps per epoch"),
+        ("raises", 1, "rank 1: RuntimeError: planted fault"),
+        ("loop", 2, "takes its batches from arrays"),
+        ("nothing", 2, "made no optimizer step"),
+    ],
+)
+def test_a_rank_that_differs_or_fails_is_named_before_anything_hangs(tmp_path, name, code, message):
+    finished = fault(name, tmp_path)
+    assert finished.returncode == code, finished.stderr[-3000:]
+    assert message in finished.stderr
+    assert len([line for line in finished.stderr.splitlines() if line.startswith("harness:")]) == 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("sleeps", "faulty_script.py"), ("fewer", "it waits in end of the script")],
+)
+def test_a_rank_that_never_comes_is_named_with_what_it_did_not_reach(tmp_path, name, missing):
+    finished = fault(name, tmp_path, "--hang-timeout", 3)
+    assert finished.returncode != 0
+    assert "no progress for 3 s" in finished.stderr
+    (verdict,) = [line for line in finished.stderr.splitlines() if line.startswith("rank 1 is missing")]
+    assert missing in verdict
+    assert any(line.startswith("rank 0 waits in ") for line in finished.stderr.splitlines())
+    assert "call" in (tmp_path / "harness-logs" / "hang" / "report.txt").read_text()
+
+
+def state(rank, *calls, stack=()):
+    return RankState(rank=rank, host="here", pid=rank, now=100.0, calls=calls, stack=stack)
+
+
+def call(number, entry, left, label="gradients", channel="graph 0"):
+    return Call(channel=channel, number=number, label=label, bytes=1000, entry=entry, exit=left)
+
+
+def test_the_report_names_the_rank_that_is_missing_and_where_it_is():
+    stuck = 'File "/home/me/train.py", line 7, in load\n    time.sleep(9)'
+    page = describe(
+        [
+            state(0, call(4, 80, 81), call(5, 90, 0)),
+            state(1, call(4, 80, 81), stack=(stuck,)),
+            state(2, call(5, 91, 0)),
+        ],
+        8,
+    )
+    assert "rank 0, 2 wait in gradients (call 5 of graph 0, 1,000 bytes)" in page
+    assert 'rank 1 is missing: it never reached it; it is in File "/home/me/train.py", line 7' in page
+
+
+def test_the_report_tells_a_silent_rank_and_a_network_that_hangs():
+    assert "rank 1 is missing: it never reached it; it does not answer" in describe([state(0, call(1, 1, 0)), None], 8)
+    both = describe([state(0, call(1, 1, 0)), state(1, call(1, 2, 0))], 8)
+    assert "the network or the MPI library hangs" in both
