@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from harness.transparent.keras_measure import Measured
     from harness.transparent.runtime import Runtime
 
+_ROOT_FIRST_S = 3.0
+
 
 @dataclass(kw_only=True)
 class Session:
@@ -129,6 +131,9 @@ def run_rank(session: Session) -> int:
             print(f"harness: {shared.error}", file=sys.stderr, flush=True)
         world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
         return 2 if isinstance(shared.error, UserError) else 1
+    except UserError as error:
+        time.sleep(_ROOT_FIRST_S * (world.rank > 0))  # what a script cannot do it does on all ranks: rank 0 tells
+        abort(world, error)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
         abort(world, error)
     return 0
