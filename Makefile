@@ -21,7 +21,8 @@ TRAINING = $(call option,PRESET,preset)$(call option,EPOCHS,epochs)$(call option
 	option,SYNC,sync)$(call option,OPTIMIZER,optimizer)$(call option,LEARNING_RATE,learning-rate)$(call \
 	option,SCHEDULE,schedule)$(call option,LOSS,loss)$(call option,INIT,init)$(call option,AUGMENT,augment)$(call option,SEED,seed)$(call \
 	option,DISTRIBUTION,distribution)
-WORKLOAD = $(call option,DATASET,dataset)$(call option,DATA,data)$(call option,DATA_KIND,data-kind)$(call \
+WORKLOAD = $(call option,SCRIPT,script)$(call option,ARGUMENTS,script-arguments)$(call \
+	option,SCRIPT_BATCH,script-batch)$(call option,DATASET,dataset)$(call option,DATA,data)$(call option,DATA_KIND,data-kind)$(call \
 	option,DATA_DIR,data-dir)$(call option,MODEL,model)$(TRAINING)
 LAYOUTS = $(call option,NODES,nodes)$(call option,CORES,cores)$(call option,GPUS,gpus)$(call \
 	option,RANKS_PER_NODE,ranks-per-node)$(call option,THREADS,threads)$(call switch,ZIP,zip)$(call option,REPEATS,repeats)$(call option,SCALING,scaling)$(call \
@@ -44,7 +45,7 @@ help: ## Show this list.
 	@echo 'make sweep DATASET=mnist NODES=1..2        the first thing to try: a few minutes on 2 cores'
 	@echo 'make sweep DATASET=higgs NODES=1..8 DATA_DIR=folder REPEATS=6'
 	@echo
-	@echo 'What:   DATASET= or DATA=file, DATA_DIR= DATA_KIND=auto|real|synthetic MODEL=dnn|cnn|package.module:function'
+	@echo 'What:   DATASET= or DATA=file or SCRIPT=train.py, DATA_DIR= DATA_KIND=auto|real|synthetic MODEL=dnn|cnn|package.module:function'
 	@echo 'How:    PRESET= EPOCHS= SAMPLES= BATCH_PER_RANK= GLOBAL_BATCH= OPTIMIZER= LEARNING_RATE= SEED='
 	@echo '        SYNC=gradients|weights:K|weights:epoch SCHEDULE= LOSS= INIT= AUGMENT= DISTRIBUTION='
 	@echo 'Where:  NODES=1..8|1..64*2|1,2,4 RANKS_PER_NODE= THREADS= REPEATS= SCALING=strong|weak SHARES=2:1:1'

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.mpi
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # Mixed precision comes last: its policy stays for the rest of the process.
-NAMES = ("fit_arrays", "fit_tfdata", "custom_step", "tape_loop", "session_lenet", "mixed_precision")
+NAMES = ("fit_arrays", "fit_tfdata", "custom_step", "tape_loop", "eager_loop", "session_lenet", "mixed_precision")
 TOLERANCE = dict.fromkeys(NAMES, 1e-5) | {
     "session_lenet": 1e-4,  # max pooling: a near tie falls the other way
     "mixed_precision": 1e-4,  # half the rows summed in half precision round differently
@@ -87,6 +87,21 @@ def test_one_rank_speaks_and_writes_and_the_replicas_are_shown_to_be_identical()
     rows = (place / "fit_tfdata" / "out-tfdata" / "log.csv").read_text().splitlines()
     assert len(rows) == 1 + len(found["fit_tfdata"]["HISTORY"]["loss"])
     assert (place / "tape_loop" / "out-tape.weights.h5").is_file()
+
+
+def test_a_batch_per_rank_makes_fewer_steps_and_weights_can_be_averaged_instead(tmp_path):
+    """909 training rows in batches of 48 per rank: 10 steps of 96 rows instead of 19."""
+    scripts = [SCRIPTS / "fit_arrays.py", SCRIPTS / "tape_loop.py"]
+    finished = run_ranks(
+        2, "-m", "harness.transparent", "--sync", "weights:4", PROGRAMS / "scripts_together.py", *scripts, cwd=tmp_path
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    printed = [json.loads(line[7:]) for line in finished.stdout.splitlines() if line.startswith("LOSSES ")]
+    assert len(printed[0]) == 3 * 10
+    # 18 batches of 48: the first of the first epoch comes alone, the other 17 in pairs.
+    assert len(printed[1]) == 10 + 9 + 9
+    assert all(losses[-1] < losses[0] for losses in printed)
+    assert "replicas identical: yes" in finished.stdout
 
 
 def flat(value: object) -> list[float]:

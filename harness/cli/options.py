@@ -1,12 +1,15 @@
 """The options that describe a workload, the same for every command that trains."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from harness.errors import UserError, unknown
 from harness.spec.presets import PRESETS, resolve
+from harness.spec.script import script_workload
 from harness.spec.workload import Workload
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -50,6 +53,11 @@ _OPTIONS = (
     click.option("--distribution", help="parallel (each rank reads its rows) or scatter (rank 0 sends them)."),
     click.option("--data-kind", "data", help="auto, real or synthetic."),
     click.option(
+        "--script", type=click.Path(path_type=Path), help="A TensorFlow script of your own; see `harness run`."
+    ),
+    click.option("--script-arguments", default="", help="Its arguments, quoted as in a shell."),
+    click.option("--script-batch", default="per-rank", help="Its batch size is per-rank, or global."),
+    click.option(
         "--data-dir", type=click.Path(path_type=Path), envvar="HARNESS_DATA_DIR", help="Folder with the original files."
     ),
 )
@@ -66,10 +74,12 @@ def build_workload(options: dict[str, Any]) -> Workload:
     """Return the workload that the command line's `options` describe; unset ones come from the preset.
 
     Raises:
-        UserError: neither or both of a data set and a data file are given, or a setting is wrong.
+        UserError: not exactly one of a data set, a data file and a script is given, or a setting is wrong.
     """
     from harness import datasets
 
+    if options.get("script"):
+        return _build_script(options)
     data_file = options.get("data_file")
     dataset = datasets.choose(options.get("dataset"), data_file)
     model = options.get("model") or datasets.info(dataset).default_model
@@ -79,4 +89,23 @@ def build_workload(options: dict[str, Any]) -> Workload:
         preset=options["preset"],
         data_file=str(Path(data_file).resolve()) if data_file else None,
         **{field: options.get(field) for field in _FIELDS},
+    )
+
+
+def _build_script(options: dict[str, Any]) -> Workload:
+    """Return the workload of a user's script, which settles everything but the sync policy by itself."""
+    batches = ("per-rank", "global")
+    if options["script_batch"] not in batches:
+        raise unknown("script batch", options["script_batch"], batches)
+    for field in ("dataset", "data_file", "model", *_FIELDS):
+        if options.get(field) is not None and field != "sync":
+            raise UserError(
+                f"--{field.replace('_', '-')} does not go with --script: the script settles it, "
+                "give it what it needs with --script-arguments"
+            )
+    return script_workload(
+        options["script"],
+        shlex.split(options["script_arguments"]),
+        sync=options.get("sync") or "gradients",
+        batch=options["script_batch"],
     )

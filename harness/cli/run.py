@@ -40,7 +40,7 @@ def command(ranks: int | None, threads: int, script: Path, arguments: tuple[str,
     words = [word for name, value in options.items() if value is not None for word in _switch(name, value)]
     code = run_ranks(
         [
-            *scheduler.launcher(layout), sys.executable, "-m", "harness.transparent",
+            *scheduler.launcher(layout).words, sys.executable, "-m", "harness.transparent",
             *words, "--threads", str(threads), str(script), *arguments,
         ],
         {**scheduler.environment(layout), **_environment(threads)},

@@ -12,6 +12,7 @@ from harness.cli.options import build_workload, workload_options
 from harness.errors import SharedError, UserError
 from harness.spec.layout import Layout
 from harness.spec.point import Point
+from harness.spec.script import batch_mode, is_script
 
 if TYPE_CHECKING:
     from harness.comm.world import World
@@ -37,6 +38,8 @@ def command(point_file: Path | None, record: Path | None, **options: Any) -> Non
     world = start()
     try:
         point = world.on_root(lambda: _point(world.size, point_file, options))
+        if is_script(point.workload):
+            sys.exit(_run_script(world, point, record))
         _train(world, point, options["data_dir"], record, import_begin, load_before)
     except SharedError as shared:
         if world.rank == 0:
@@ -44,6 +47,15 @@ def command(point_file: Path | None, record: Path | None, **options: Any) -> Non
         sys.exit(2 if isinstance(shared.error, UserError) else 1)
     except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
         abort(world, error)
+
+
+def _run_script(world: "World", point: Point, record: Path | None) -> int:
+    from harness.transparent.run import run_point
+    from harness.transparent.settings import Settings
+
+    logs = record.parent / "rank-logs" / record.name if record else Path("harness-logs")
+    batch = batch_mode(point.workload)
+    return run_point(world, Settings(sync=point.workload.sync, batch=batch, logs=logs, record=record), point)
 
 
 def _train(

@@ -11,12 +11,13 @@ from harness.datasets.dataset import Dataset, Found
 from harness.datasets.fingerprint import file_sha256
 from harness.datasets.registry import FILE, dataset
 from harness.errors import UserError
+from harness.spec.script import is_script, script_command, script_id
 from harness.spec.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """Where a workload's data comes from. `kind` is ``real`` or ``synthetic``.
+    """Where a workload's data comes from. `kind` is ``real``, ``synthetic`` or ``script``, which brings its own.
 
     `data_id` fingerprints it, whatever the number of samples. `rows` is the size of a twin's training part,
     0 for real data. `note` is one sentence for the user, empty when there is nothing to say.
@@ -46,6 +47,9 @@ def locate(workload: Workload, data_dir: Path | None) -> Source:
     Raises:
         UserError: `data_dir` does not exist, or real data is asked for and absent.
     """
+    if is_script(workload):
+        sha256 = script_id(script_command(workload)[0])
+        return Source(name=workload.dataset, kind="script", data_id=sha256, sha256=sha256, note="the script's own")
     entry = dataset(workload.dataset)
     if workload.dataset == FILE:
         return _own_file(workload)

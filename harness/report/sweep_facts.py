@@ -1,12 +1,14 @@
 """Where and with what a sweep ran, on which data, in which words."""
 
+import shlex
 from collections.abc import Sequence
 
 from harness.analysis.caveats import doubts, mixtures, notes
 from harness.analysis.split import SlowRank, slow_ranks
 from harness.report import numbers
 from harness.report.page_parts import Banner, Fact, distinct, facts
-from harness.spec.record import RunRecord
+from harness.spec.record import DataRecord, RunRecord
+from harness.spec.script import batch_mode, is_script, script_command
 from harness.spec.workload import Workload
 
 
@@ -49,15 +51,21 @@ def data_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Data set", distinct(f"{d.name}, {d.kind}" for d in data)),
             ("Rows", distinct(f"{numbers.count(d.train_rows)} train, {numbers.count(d.test_rows)} test" for d in data)),
             ("Test rows", distinct("held out of the training part" if d.held_out else "the set's own" for d in data)),
-            ("A row", distinct(" x ".join(map(str, d.features)) + f", {d.classes} classes" for d in data)),
+            ("A row", distinct(_row(d) for d in data)),
             ("SHA-256", distinct(d.sha256 for d in data)),
             ("Notes", " ".join(notes(runs))),
         ]
     )
 
 
+def _row(data: DataRecord) -> str:
+    return " x ".join(map(str, data.features)) + f", {data.classes} classes" if data.features else "the script's own"
+
+
 def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
     """Return how was trained."""
+    if is_script(workload):
+        return _script_facts(workload, runs)
     batch = (
         f"{numbers.count(workload.batch_per_rank)} rows per rank"
         if workload.batch_per_rank is not None
@@ -75,6 +83,21 @@ def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact,
             ("Synchronisation", workload.sync),
             ("Initial weights", f"{workload.init}, seed {workload.seed}"),
             ("Distribution", workload.distribution),
+        ]
+    )
+
+
+def _script_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
+    """Return how a user's script was run; what it trains is in the script."""
+    script, arguments = script_command(workload)
+    return facts(
+        [
+            ("Script", script.name),
+            ("Arguments", shlex.join(arguments)),
+            ("Parameters", distinct(numbers.count(run.weights.parameters) for run in runs)),
+            ("Rows of a step", distinct(numbers.count(run.global_batch) for run in runs)),
+            ("Batch size in the script", "of all ranks" if batch_mode(workload) == "global" else "of each rank"),
+            ("Synchronisation", workload.sync),
         ]
     )
 

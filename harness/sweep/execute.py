@@ -237,4 +237,5 @@ def _prepare(points: Sequence[Point], data_dir: Path | None, console: Console) -
         if line not in said:
             say(console, line)
             said.add(line)
-        prepare(source)
+        if source.kind != "script":
+            prepare(source)

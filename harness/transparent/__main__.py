@@ -1,7 +1,6 @@
 """One rank: ``mpirun -n P python -m harness.transparent [switches] script.py [arguments]``."""
 
 import os
-import runpy
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from harness.spec.layout import Layout
 from harness.spec.point import Point
 from harness.spec.script import script_id, script_workload
 from harness.transparent.options import run_options
-from harness.transparent.settings import Settings, mpi_enabled
+from harness.transparent.settings import Settings
 
 if TYPE_CHECKING:
     from harness.comm.world import World
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 def main(script: Path, arguments: tuple[str, ...], threads: int | None, **options: Any) -> None:
     """Run SCRIPT on this rank of the MPI world."""
     from harness.comm.world import abort, start
+    from harness.transparent.run import run_point
 
     world = start()
     try:
@@ -37,24 +37,6 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, **option
     except UserError as error:
         abort(world, error)
     sys.exit(run_point(world, settings, point))
-
-
-def run_point(world: "World", settings: Settings, point: Point) -> int:
-    """Run the script of `point` on this rank and return the exit code."""
-    import psutil
-
-    from harness.spec.script import script_command
-    from harness.transparent.run import Session, run_rank
-
-    script, arguments = script_command(point.workload)
-    sys.argv = [str(script), *arguments]
-    sys.path[0] = str(script.parent)
-    if not mpi_enabled() or (world.size == 1 and settings.record is None):
-        if world.rank == 0:
-            runpy.run_path(str(script), run_name="__main__")
-        return 0
-    began = psutil.Process().create_time()
-    return run_rank(Session(world=world, settings=settings, script=script, point=point, began=began))
 
 
 def _threads(world: "World") -> int:

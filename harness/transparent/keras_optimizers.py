@@ -27,7 +27,7 @@ def install(runtime: Runtime, synchroniser: Synchroniser) -> None:
             if runtime.quiet or not grads:
                 return original(optimizer, grads, trainable_variables)
             variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-            _refuse_loops()
+            _refuse_loops(runtime)
             # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
             if initialised(variables) and runtime.starts(optimizer):
                 check_optimizer(runtime, optimizer, variables)
@@ -49,7 +49,9 @@ def install(runtime: Runtime, synchroniser: Synchroniser) -> None:
     replace(LossScaleOptimizer, "apply", ("self", "grads", "trainable_variables"), make)
 
 
-def _refuse_loops() -> None:
+def _refuse_loops(runtime: Runtime) -> None:
+    if runtime.sync.every is None and not runtime.in_trainer:
+        raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
     if type(tf.compat.v1.get_default_graph()).__name__ == "WhileBodyFuncGraph":
         raise UserError(
             "the script trains in a loop inside a tf.function, whose batches cannot be divided over the ranks: "

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from harness.comm.world import World, abort
 from harness.errors import RunError, SharedError, UserError
 from harness.spec.point import Point
+from harness.spec.script import script_command
 from harness.transparent.hook import ImportHook
 from harness.transparent.randomness import common_seed, same_randomness
-from harness.transparent.settings import Settings
+from harness.transparent.settings import Settings, mpi_enabled
 from harness.transparent.watch import HangWatch
 
 if TYPE_CHECKING:
@@ -119,6 +120,21 @@ class Session:
         write_record(self.world, self.point, seen, folder)
         if self.world.rank == 0:
             print(f"record: {folder}", flush=True)
+
+
+def run_point(world: World, settings: Settings, point: Point) -> int:
+    """Run the script of `point` on this rank and return the exit code."""
+    import psutil
+
+    script, arguments = script_command(point.workload)
+    sys.argv = [str(script), *arguments]
+    sys.path[0] = str(script.parent)
+    if not mpi_enabled() or (world.size == 1 and settings.record is None):
+        if world.rank == 0:
+            runpy.run_path(str(script), run_name="__main__")
+        return 0
+    began = psutil.Process().create_time()
+    return run_rank(Session(world=world, settings=settings, script=script, point=point, began=began))
 
 
 def run_rank(session: Session) -> int:

@@ -1,0 +1,71 @@
+"""A user's script as a workload: its point, its record, its report."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli import main
+from harness.cli.options import build_workload
+from harness.datasets import locate
+from harness.errors import UserError
+from harness.report.sweep_page import write_report
+from harness.spec.codec import read_run
+from harness.spec.script import batch_mode, is_script, script_command, script_workload
+from tests.mpi.launch import run_ranks
+
+SCRIPT = Path(__file__).parent / "scripts" / "fit_arrays.py"
+NOTHING = {"script_arguments": "", "script_batch": "per-rank"}
+
+
+def test_a_script_and_its_arguments_survive_the_round_trip():
+    workload = script_workload(SCRIPT, ["--name", "two words"], sync="weights:3", batch="global")
+    assert is_script(workload)
+    assert script_command(workload) == (SCRIPT, ("--name", "two words"))
+    assert (batch_mode(workload), workload.sync, workload.name) == ("global", "weights:3", "script-fit_arrays")
+    assert batch_mode(script_workload(SCRIPT, [], sync="gradients", batch="per-rank")) == "per-rank"
+
+
+def test_a_changed_script_is_another_point(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    workload = script_workload(script, [], sync="gradients", batch="global")
+    before = locate(workload, None).data_id
+    script.write_text("print(2)\n")
+    assert locate(workload, None).data_id != before
+
+
+def test_settings_that_the_script_settles_are_refused():
+    with pytest.raises(UserError, match="--epochs does not go with --script"):
+        build_workload({**NOTHING, "script": SCRIPT, "epochs": 3})
+    with pytest.raises(UserError, match="unknown script batch 'globl': did you mean 'global'"):
+        build_workload({**NOTHING, "script": SCRIPT, "script_batch": "globl"})
+
+
+def test_a_script_that_is_not_there_is_told_in_one_sentence():
+    result = CliRunner().invoke(main, ["run", "-n", "2", "absent.py"])
+    assert isinstance(result.exception, UserError)
+    assert "script 'absent.py' is not there" in str(result.exception)
+
+
+@pytest.mark.mpi
+def test_records_of_a_script_make_a_report(tmp_path):
+    """One and two ranks: epochs after the first, rows, weights; and the page says what was run."""
+    folder = tmp_path / "study"
+    for ranks in (1, 2):
+        staging = tmp_path / f"run-{ranks}"
+        finished = run_ranks(
+            ranks, "-m", "harness.transparent", "--record", staging, "--threads", 1, SCRIPT, cwd=tmp_path
+        )
+        assert finished.returncode == 0, finished.stderr[-3000:]
+        record = read_run(staging)
+        folder.mkdir(exist_ok=True)
+        staging.rename(folder / record.point.folder)
+        assert [epoch.steps for epoch in record.epochs] == [-(-909 // (48 * ranks))] * 2  # the first of 3 compiles
+        assert sum(rank.rows for rank in record.ranks) == 909
+        assert (record.global_batch, record.weights.parameters) == (48 * ranks, 12 * 32 + 32 + 32 * 2 + 2)
+        assert record.epochs[-1].test_accuracy is not None
+        assert all(seconds > 0 for epoch in record.epochs for seconds in epoch.seconds)
+        assert (record.epochs[0].sync_seconds[0] > 0) == (ranks > 1)
+    page = write_report(folder, tmp_path / "reports").read_text()
+    assert "fit_arrays.py" in page
