@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from harness.transparent.rows import own_variable
 from harness.transparent.runtime import Runtime
 
 
@@ -36,9 +37,9 @@ class Synchroniser:
         spec = self._runtime.sync
         if spec.what != "weights" or spec.every is None:
             return
-        with tf.init_scope():
-            counter = self._counters.setdefault(id(owner), tf.Variable(0, trainable=False, dtype=tf.int64))
-        due = tf.equal(counter.assign_add(1) % spec.every, 0)
+        if id(owner) not in self._counters:
+            self._counters[id(owner)] = own_variable(0, "harness_steps")
+        due = tf.equal(self._counters[id(owner)].assign_add(1) % spec.every, 0)
         if tf.executing_eagerly():
             if due:
                 self._average(variables)

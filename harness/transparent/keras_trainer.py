@@ -60,6 +60,7 @@ def _fit(runtime: Runtime) -> Callable[..., Any]:
                 raise UserError(
                     "the script makes a tf.distribute strategy of its own: leave it out, the ranks take its place"
                 )
+            _refuse_sums(trainer)
             check_model(runtime, trainer)
             if trainer.built:
                 runtime.start_equal(trainer.variables, "initial weights")
@@ -74,6 +75,17 @@ def _fit(runtime: Runtime) -> Callable[..., Any]:
         return fit
 
     return make
+
+
+def _refuse_sums(trainer: Any) -> None:
+    import keras
+
+    for loss in keras.tree.flatten(trainer.loss):
+        if isinstance(loss, keras.losses.Loss) and loss.reduction in ("sum", "mean_with_sample_weight"):
+            raise UserError(
+                f"loss '{loss.name}' with reduction '{loss.reduction}' is no mean over rows, so that the ranks' "
+                "gradients cannot be averaged: use reduction='sum_over_batch_size'"
+            )
 
 
 def _evaluate(runtime: Runtime) -> Callable[..., Any]:

@@ -64,9 +64,16 @@ class Rows:
 
     def _shared(self) -> tf.Variable:
         if self._variable is None:
-            with tf.init_scope():
-                self._variable = tf.Variable(self._default, trainable=False, name="harness/rows")
+            self._variable = own_variable(self._default, "harness_rows")
         return self._variable
+
+
+def own_variable(value: float, name: str) -> tf.Variable:
+    """Return a new variable outside of all graphs, also while a `tf.function` is traced that may make none."""
+    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+    with tf.init_scope():
+        return ResourceVariable(value, trainable=False, name=name)
 
 
 def placeholder(graph: tf.Graph, default: float) -> tf.Tensor:
