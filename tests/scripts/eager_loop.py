@@ -23,7 +23,7 @@ for _ in range(3):
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         mean.reset_state()
-        mean.update_state(loss)
+        mean.update_state(loss, sample_weight=len(features))
         losses.append(float(mean.result()))
 
 model.compile(optimizer="sgd", loss="mse")
