@@ -9,16 +9,17 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from harness.comm.load import Usage
 from harness.comm.reduction import Reduction
+from harness.hostload import Usage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpochTimes:
     """One epoch on one rank. Times in seconds; `calls` float64 [n, 2]: entry and exit of every synchronisation call,
-    in seconds since the epoch's begin. `logs` as Keras's callbacks get them at its end."""
+    in seconds since the epoch's `start` on this rank's clock. `logs` as Keras's callbacks get them at its end."""
 
     steps: int
+    start: float
     seconds: float
     evaluate_s: float
     calls: npt.NDArray[np.float64]
@@ -63,6 +64,7 @@ class Clock(keras.callbacks.Callback):
         self.epochs.append(
             EpochTimes(
                 steps=self._steps,
+                start=self._begin,
                 seconds=self._seconds or 0.0,
                 evaluate_s=now - self._evaluation if self._evaluation else 0.0,
                 calls=self._calls - self._begin,

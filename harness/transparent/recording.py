@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import psutil
 
-from harness.comm.load import other_loads, overloads
+from harness.comm.clocks import Clock, read_offset
 from harness.comm.placement import Place, misplacements, observe
 from harness.comm.world import World
 from harness.errors import SharedError, UserError
+from harness.hostload import other_loads, overloads
 from harness.spec.point import Point
 from harness.spec.record import SCHEMA, DataRecord, EpochRecord, RankRecord, RunRecord, WeightsRecord
 from harness.train.collect import provenance
 from harness.train.record import Columns, step_columns, write_run
+from harness.train.split import on_one_clock
 from harness.transparent.clock import EpochTimes
 
 _ONE_EPOCH = "the only epoch includes compilation: train at least 2"
@@ -59,11 +61,16 @@ def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
     parts = world.comm.gather([(epoch.seconds, _inside(epoch)) for epoch in timed], root=0)
     steps = world.comm.gather([_columns(world.rank, number, epoch) for number, epoch in enumerate(timed)], root=0)
     places = world.comm.allgather((place, psutil.cpu_count() or 1))
-    loads = other_loads(world, [where.host for where, _ in places], timed[0].begin, timed[-1].end)
+    hosts = [where.host for where, _ in places]
+    loads = other_loads(world.comm, hosts, timed[0].begin, timed[-1].end)
+    offset = read_offset(world, hosts)
+    clocks = world.comm.gather(Clock(begin=offset, end=offset), root=0)
     invalid = _doubts(point, places, loads, seen)
 
     def write() -> None:
-        assert ranks is not None and parts is not None and steps is not None
+        assert ranks is not None and parts is not None and steps is not None and clocks is not None
+        columns = on_one_clock(steps, clocks)
+        epochs = [_epoch(number, epoch, [part[number] for part in parts]) for number, epoch in enumerate(timed)]
         record = RunRecord(
             schema=SCHEMA,
             point=point,
@@ -74,12 +81,12 @@ def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
             data=_data(point, seen),
             provenance=provenance(seen.reduction, load_before=seen.load_before, other_load=max(loads.values())),
             ranks=tuple(ranks),
-            epochs=tuple(_epoch(number, epoch, [part[number] for part in parts]) for number, epoch in enumerate(timed)),
+            epochs=tuple(epochs),
             weights=WeightsRecord(parameters=seen.sizes[0], bytes=seen.sizes[1], sha256=seen.sha256, identical=True),
             invalid=invalid,
             notes=seen.notes,
         )
-        write_run(folder, record, [columns for part in steps for columns in part])
+        write_run(folder, record, [epoch for part in columns for epoch in part])
 
     world.on_root(write)
 
@@ -147,7 +154,9 @@ def _columns(rank: int, number: int, epoch: EpochTimes) -> Columns:
     """Return the epoch's rows of steps.parquet; the loss of single steps is not known, nor is it where calls differ."""
     losses = np.full(epoch.steps, np.nan, np.float32)
     calls = epoch.calls if len(epoch.calls) == epoch.steps else np.empty((0, 2))
-    return step_columns(rank=rank, epoch=number, losses=losses, calls=calls, period=0 if len(calls) else None)
+    return step_columns(
+        rank=rank, epoch=number, begin=epoch.start, losses=losses, calls=calls, period=0 if len(calls) else None
+    )
 
 
 def _finite(value: float | None) -> float | None:
