@@ -33,9 +33,11 @@ def command(point_file: Path | None, record: Path | None, **options: Any) -> Non
     import_begin = _process_start()
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from harness.comm.startcheck import check_start
     from harness.comm.world import abort, start
 
     world = start()
+    check_start(world.size)
     try:
         point = world.on_root(lambda: _point(world.size, point_file, options))
         if is_script(point.workload):
@@ -71,7 +73,7 @@ def _train(
         configure_tensorflow(point.layout.threads)
     import_s = time.time() - begin
     outcome = train(world, point, data_dir, _progress(world.rank, point.workload.epochs))
-    from harness.train.collect import collect
+    from harness.train.collect import collect, describe_ranks
     from harness.train.record import write_run
 
     collected = collect(outcome, import_s=import_s, load_before=load_before)
@@ -81,6 +83,8 @@ def _train(
         run, steps = collected
         for reason in run.invalid:
             click.echo(f"times are not valid: {reason}")
+        for line in describe_ranks(run.ranks) if run.invalid else ():
+            click.echo(f"  {line}")
         for note in run.notes:
             click.echo(note)
         if record:

@@ -3,28 +3,46 @@
 import os
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import psutil
 
 from harness.spec.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Host and cores one rank may run on."""
+    """Host, the scheduler's name of it, the cores one rank may run on and the one it ran on when it was asked."""
 
     host: str
     cores: tuple[int, ...]
+    node: str = ""
+    core: int = -1
 
 
 def observe() -> Place:
     """Return the place of this process."""
-    return Place(host=socket.gethostname(), cores=tuple(sorted(os.sched_getaffinity(0))))
+    host = socket.gethostname()
+    return Place(
+        host=host,
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        node=os.environ.get("SLURMD_NODENAME") or host,
+        core=int(psutil.Process().cpu_num()),
+    )
 
 
-def misplacements(layout: Layout, places: Sequence[Place]) -> tuple[str, ...]:
-    """Return one sentence for everything about `places` (one per rank) that makes times unusable."""
-    found: list[str] = []
+def scheduled() -> bool:
+    """Tell whether a batch system placed the ranks, so that a node is a node and not a core of one machine."""
+    return os.environ.get("HARNESS_SCHEDULER", "local") != "local"
+
+
+def misplacements(layout: Layout, places: Sequence[Place], *, by_nodes: bool = False) -> tuple[str, ...]:
+    """Return one sentence for everything about `places` (one per rank) that makes times unusable.
+
+    With `by_nodes` the ranks must be on as many nodes as the layout has, and as many on each.
+    """
+    found: list[str] = list(_wrong_nodes(layout, places)) if by_nodes else []
     for host in sorted({place.host for place in places}):
         here = [(rank, place) for rank, place in enumerate(places) if place.host == host]
         available = len({core for _, place in here for core in place.cores})
@@ -42,3 +60,30 @@ def misplacements(layout: Layout, places: Sequence[Place]) -> tuple[str, ...]:
                 f"rank {short[0]} may use {len(here[0][1].cores)} cores for {layout.threads} threads on {host}"
             )
     return tuple(found)
+
+
+def describe(places: Sequence[Place]) -> tuple[str, ...]:
+    """Return one line for each rank: where it was and which cores it may use."""
+    return tuple(
+        f"rank {rank:3}  {place.node or place.host}  core {place.core} of {_ranges(place.cores)}"
+        for rank, place in enumerate(places)
+    )
+
+
+def _wrong_nodes(layout: Layout, places: Sequence[Place]) -> Iterator[str]:
+    ranks = [layout.ranks_per_node] * (layout.nodes - 1) + [layout.last_node or layout.ranks_per_node]
+    there = Counter(place.node for place in places)
+    if sorted(there.values()) != sorted(ranks):
+        seen = ", ".join(f"{count} on {node}" for node, count in sorted(there.items()))
+        yield f"{layout.nodes} nodes of {layout.ranks_per_node} ranks were asked for, but there are {seen}"
+
+
+def _ranges(cores: Sequence[int]) -> str:
+    """Return core numbers as ``0-3,8``."""
+    parts: list[list[int]] = []
+    for core in cores:
+        if parts and core == parts[-1][-1] + 1:
+            parts[-1].append(core)
+        else:
+            parts.append([core])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

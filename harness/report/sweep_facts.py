@@ -109,6 +109,7 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
     return facts(
         [
             ("Machine", distinct(m.hostname for m in machines)),
+            ("Placement", distinct((_placement(run) for run in runs), "; ")),
             ("Processor", distinct(f"{m.cpu}, {numbers.plural(m.cores, 'core')}" for m in machines)),
             ("Memory", distinct(numbers.memory(m.memory_bytes) for m in machines)),
             ("GPUs", distinct(", ".join(m.gpus) or "none" for m in machines)),
@@ -122,3 +123,12 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Environment", distinct(f"{k}={v}" for p in origins for k, v in sorted(p.environment.items()))),
         ]
     )
+
+
+def _placement(run: RunRecord) -> str:
+    """Return on which nodes the ranks of a launch were, and on how many cores each might run."""
+    nodes = sorted({rank.node or rank.host for rank in run.ranks})
+    cores = sorted({len(rank.cores) for rank in run.ranks})
+    per_rank = str(cores[0]) if len(cores) == 1 else f"{cores[0]} to {cores[-1]}"
+    where = f"{numbers.plural(len(run.ranks), 'rank')} on {', '.join(nodes)}"
+    return f"{where}, {per_rank} core{'' if per_rank == '1' else 's'} open to each"

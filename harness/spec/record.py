@@ -69,7 +69,9 @@ class Provenance:
 class RankRecord:
     """What one rank was given and observed. Times in seconds, memory in bytes, `cores` it may run on.
 
-    `rows` is its share of the training rows; `batch` its rows of a full global batch.
+    `node` is the scheduler's name of the host; `core` the one it ran on when its place was taken down, before the
+    timed epochs (-1 in older records). `rows` is its share of the training rows; `batch` its rows of a full global
+    batch.
     `import_s` from process start to TensorFlow imported; `load_s` reading its rows; `distribute_s` the
     scatter from rank 0 (0 when read in parallel); `compile_s` tracing, compilation and warm-up;
     `evaluate_s` all evaluations together. `clock_offset_s` is how far its host's clock was ahead of rank 0's when
@@ -90,6 +92,8 @@ class RankRecord:
     compile_s: float
     evaluate_s: float
     peak_memory_bytes: int
+    node: str = ""
+    core: int = -1
     clock_offset_s: float = 0.0
     clock_drift: float = 0.0
     clock_error_s: float = 0.0

@@ -4,6 +4,7 @@ import os
 import platform
 import resource
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import keras
@@ -12,7 +13,7 @@ import psutil
 import tensorflow as tf
 
 from harness import __version__
-from harness.comm.placement import Place, misplacements, observe
+from harness.comm.placement import Place, describe, misplacements, scheduled
 from harness.hostload import other_loads, overloads
 from harness.provenance import describe_machine, git_commit, package_version, relevant_environment
 from harness.spec.record import SCHEMA, Provenance, RankRecord, RunRecord, WeightsRecord
@@ -28,7 +29,7 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
     """
     replica = outcome.replica
     comm = replica.world.comm
-    place = observe()
+    place = outcome.place
     ranks = comm.gather(_rank_record(outcome, place, import_s), root=0)
     steps = comm.gather(list(outcome.steps), root=0)
     clocks = comm.gather(outcome.clock, root=0)
@@ -39,7 +40,7 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
     steps = on_one_clock(steps, clocks)
     layout, shards = replica.point.layout, replica.data.shards
     needed = {host: count * layout.threads for host, count in Counter(where.host for where, _ in places).items()}
-    misplaced = misplacements(layout, [where for where, _ in places])
+    misplaced = misplacements(layout, [where for where, _ in places], by_nodes=scheduled())
     loaded = overloads(loads, needed, {where.host: cores for where, cores in places})
     model = replica.trainee.model
     record = RunRecord(
@@ -69,6 +70,11 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
     return record, [columns for part in steps for columns in part]
 
 
+def describe_ranks(ranks: Sequence[RankRecord]) -> tuple[str, ...]:
+    """Return one line for each rank of a record: where it was and which cores it might use."""
+    return describe([Place(host=rank.host, node=rank.node, cores=rank.cores, core=rank.core) for rank in ranks])
+
+
 def _notes(outcome: Outcome) -> tuple[str, ...]:
     drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
     return tuple(note for note in (outcome.replica.reduction.note, drifted) if note)
@@ -82,6 +88,8 @@ def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:
         host=place.host,
         pid=os.getpid(),
         cores=place.cores,
+        node=place.node,
+        core=place.core,
         threads=replica.point.layout.threads,
         rows=len(shards.own_rows(rank)),
         batch=len(shards.lanes(rank)),

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from harness import models
 from harness.comm.clocks import Clock, read_offset
-from harness.comm.placement import observe
+from harness.comm.placement import Place, observe
 from harness.comm.policies import build_policy
 from harness.comm.reduction import Reduction, select
 from harness.comm.replicas import average_floats, broadcast_weights, hash_weights, verify_replicas
@@ -49,7 +49,10 @@ class Replica:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What one rank knows when training has ended; `usage` at the first and at the last moment of the epochs."""
+    """What one rank knows when training has ended.
+
+    `place` was taken down before the epochs, `usage` at the first and at the last moment of them.
+    """
 
     started: datetime
     replica: Replica
@@ -60,6 +63,7 @@ class Outcome:
     compile_s: float
     evaluate_s: float
     usage: tuple[Usage, Usage]
+    place: Place
     clock: Clock
 
 
@@ -81,14 +85,15 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress)
         raise SharedError(
             UserError(
                 f"{world.size} MPI ranks were started for a layout of {point.layout.ranks}: start it with "
-                f"mpirun -n {point.layout.ranks} (srun needs --mpi=pmix, or it starts single ranks)"
+                f"mpirun -n {point.layout.ranks} or srun --ntasks={point.layout.ranks}"
             )
         )
     data = load(world, point, data_dir)
     begin = time.perf_counter()
     replica = prepare_replica(world, point, data)
     compile_s = time.perf_counter() - begin
-    hosts = world.comm.allgather(observe().host)
+    place = observe()
+    hosts = world.comm.allgather(place.host)
     epochs, steps, evaluate_s = [], [], 0.0
     clock = read_offset(world, hosts)
     before = Usage.now()
@@ -113,6 +118,7 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress)
         compile_s=compile_s,
         evaluate_s=evaluate_s,
         usage=usage,
+        place=place,
         clock=Clock(begin=clock, end=read_offset(world, hosts)),
     )
 
