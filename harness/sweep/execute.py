@@ -107,7 +107,9 @@ def run_sweep(
     console = console or Console()
     launching = _with_data(launching, data_dir)
     scheduler = launching.open(oversubscribe=sweep.oversubscribe)
-    scheduler.check()
+    notice = scheduler.check()
+    if notice:
+        say(console, notice)
     layouts = _runnable(sweep, scheduler)
     folder = results / sweep.name
     with locked(folder), interruptible():

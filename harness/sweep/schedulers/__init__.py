@@ -75,8 +75,8 @@ class Scheduler(Protocol):
     durable: bool
     """Whether jobs go on when the process that submitted them ends."""
 
-    def check(self) -> None:
-        """Raise a UserError if jobs cannot be submitted here."""
+    def check(self) -> str | None:
+        """Return what the user should know of this system, if anything; raise a UserError if it does not answer."""
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` can never run here, in one clause, or None."""

@@ -42,8 +42,9 @@ class Scheduler:
         self._family = mpi_family(self._mpirun)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def check(self) -> None:
-        """Nothing to check: the launcher was found."""
+    def check(self) -> str | None:
+        """Return nothing: the launcher was found."""
+        return None
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` cannot run on this machine's cores."""

@@ -36,9 +36,10 @@ class Scheduler:
         self._site = site
         self._request = request
 
-    def check(self) -> None:
-        """Raise a UserError if PBS does not answer here."""
+    def check(self) -> str | None:
+        """Return nothing; raise a UserError if PBS does not answer here."""
         self.commands.run(("qstat", "-B"))
+        return None
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` does not fit, by the site file or else by pbsnodes: qsub would let it wait for ever."""

@@ -10,7 +10,7 @@ from harness.errors import UserError
 from harness.spec.layout import Layout
 from harness.sweep.request import Request
 from harness.sweep.schedulers import Job, Launcher, State, ranks, slurm_answers
-from harness.sweep.schedulers.command import Commands, said
+from harness.sweep.schedulers.command import Commands
 from harness.sweep.schedulers.limits import beyond
 from harness.sweep.site import Partition, Site
 
@@ -34,9 +34,18 @@ class Scheduler:
         self._request = request
         self._accounting = True
 
-    def check(self) -> None:
-        """Raise a UserError if Slurm does not answer here."""
-        self.commands.run(("sinfo", "--version"))
+    def check(self) -> str | None:
+        """Return a notice if several nodes are one machine, where jobs would disturb each other: then one at a time.
+
+        Raises:
+            UserError: Slurm does not answer here.
+        """
+        nodes = {tuple(line.split("|")) for line in self.commands.run(("sinfo", "-h", "-N", "-o", "%N|%n")).split()}
+        machines = {machine for _, machine in nodes}
+        if len(machines) == len(nodes):
+            return None
+        self.at_once = 1
+        return f"{len(nodes)} Slurm nodes are {len(machines)} machine by name: one job at a time, or they disturb each other"
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` does not fit its partition, by the site file or else by sinfo."""
@@ -168,7 +177,5 @@ class Scheduler:
         try:
             answer = self.commands.ask(("sinfo", "--noheader", "-o", slurm_answers.PARTITION_FIELDS))
         except UserError:
-            return ()  # no Slurm on this machine: the script is only written
-        if answer.returncode:
-            raise UserError(f"sinfo refused: {said(answer)}")
+            return ()  # no Slurm on this machine: the script is only written, `check` refuses to submit it
         return slurm_answers.read_partitions(answer.stdout)

