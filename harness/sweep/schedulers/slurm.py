@@ -45,7 +45,7 @@ class Scheduler:
         if len(machines) == len(nodes):
             return None
         self.at_once = 1
-        return f"{len(nodes)} Slurm nodes are {len(machines)} machine by name: one job at a time, or they disturb each other"
+        return f"{len(nodes)} Slurm nodes are {len(machines)} machine by name: one job at a time, so that none disturbs"
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` does not fit its partition, by the site file or else by sinfo."""
