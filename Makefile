@@ -18,7 +18,7 @@ HARNESS = $(if $(value MPI),HARNESS_MPI=$(call quote,MPI) )$(BIN)/harness
 
 TRAINING = $(call option,PRESET,preset)$(call option,EPOCHS,epochs)$(call option,SAMPLES,samples)$(call \
 	option,BATCH_PER_RANK,batch-per-rank)$(call option,GLOBAL_BATCH,global-batch)$(call \
-	option,SYNC,sync)$(call option,OPTIMIZER,optimizer)$(call option,LEARNING_RATE,learning-rate)$(call \
+	option,SYNC,sync)$(call option,WIRE,wire)$(call option,OPTIMIZER,optimizer)$(call option,LEARNING_RATE,learning-rate)$(call \
 	option,SCHEDULE,schedule)$(call option,LOSS,loss)$(call option,INIT,init)$(call option,AUGMENT,augment)$(call option,SEED,seed)$(call \
 	option,DISTRIBUTION,distribution)
 WORKLOAD = $(call option,SCRIPT,script)$(call option,ARGUMENTS,script-arguments)$(call \
@@ -56,8 +56,8 @@ help: ## Show this list.
 	@echo 'Other:  OVERSUBSCRIBE=1 DRY_RUN=1 MPI=system RESULTS=folder REPORTS=folder PYTHON=python3.11'
 
 sweep: $(STAMP) ## Plan, launch, collect and report a scaling study; the last line is the report.
-	@$(HARNESS) sweep$(WORKLOAD)$(LAYOUTS)$(BATCH)$(FOLDERS)$(call switch,DRY_RUN,dry-run)$(call \
-		switch,PREDICT_FIRST,predict-first)$(call option,NETWORK,network)
+	@$(HARNESS) sweep$(WORKLOAD)$(LAYOUTS)$(BATCH)$(FOLDERS)$(call switch,TUNED,tuned)$(call \
+		switch,DRY_RUN,dry-run)$(call switch,PREDICT_FIRST,predict-first)$(call option,NETWORK,network)
 
 status: $(STAMP) ## Tell how far a sweep is: SWEEP=name, or all of them.
 	@$(HARNESS) status$(call option,RESULTS,results)$(if $(value SWEEP), -- $(call quote,SWEEP))

@@ -1,5 +1,6 @@
 """The probe: lines fitted to known costs, choices, settings, the record, and one real launch."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,15 +16,19 @@ from harness.cli.probe import command
 from harness.comm.cores import usable_cores
 from harness.comm.probe import Answer, Series
 from harness.errors import RunError, UserError
-from harness.probe import execute
+from harness.probe import execute, tuned
 from harness.probe.choose import choose
 from harness.probe.execute import Found, fit
 from harness.probe.plan import NETWORK_BYTES, algorithm_settings, message_sizes, parse_settings
 from harness.probe.store import newest_probe, read_probe, write_probe
 from harness.report.probe_page import write_probe_page
 from harness.report.probe_words import cost_line
+from harness.spec.layout import Layout
 from harness.spec.network import ALLREDUCE, NODE, Network, Probe, Setting
-from tests.factories import make_provenance
+from harness.spec.sweep import Sweep
+from harness.sweep.jobs import write_job
+from harness.sweep.schedulers import open_scheduler
+from tests.factories import make_provenance, make_workload
 from tests.test_models import EXPECTED
 
 SIZES = message_sizes()
@@ -219,3 +224,18 @@ def test_two_ranks_are_measured(tmp_path: Path) -> None:
     assert all([size.bytes for size in cost.sizes] == list(message_sizes(4096)) for cost in costs)
     assert all(0 < size.seconds.value < 0.1 for cost in costs for size in cost.sizes)
     assert Path(result.output.splitlines()[-1]).name == "index.html"
+
+
+def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuned, "describe_machine", lambda gpus: make_provenance().machine)
+    write_probe(make_probe({"default": (1e-6, 4e-10), "other": (1e-5, 1e-10)}), tmp_path)
+    settings, sentence = tuned.tuned_settings(make_workload(), tmp_path)
+    assert settings == (("HARNESS_REDUCTION", "native"), ("OMPI_MCA_pml", "other"))
+    assert "on 2 ranks: HARNESS_REDUCTION=native, pml=other" in sentence and "us by default" in sentence
+    usual = Sweep(workload=make_workload(), layouts=(Layout(nodes=2),))
+    better = replace(usual, settings=settings)
+    assert better.name != usual.name and better.points()[0].key != usual.points()[0].key
+    job = write_job(better.points()[0], open_scheduler("local", oversubscribe=True), folder=tmp_path, data_dir=None)
+    assert "export OMPI_MCA_pml=other\n" in job.script.read_text()
+    with pytest.raises(UserError, match="TUNED=1 knows how many bytes"):
+        tuned.tuned_settings(make_workload(dataset="file"), tmp_path)

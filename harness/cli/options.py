@@ -28,6 +28,7 @@ _FIELDS = (
     "samples",
     "seed",
     "sync",
+    "wire",
     "distribution",
     "data",
 )
@@ -42,6 +43,7 @@ _OPTIONS = (
     click.option("--batch-per-rank", type=int, help="Rows per rank and step."),
     click.option("--global-batch", type=int, help="Rows per step over all ranks, instead of a batch per rank."),
     click.option("--sync", help="gradients, weights:K (every K steps) or weights:epoch."),
+    click.option("--wire", help="Type of the gradients that ranks exchange: float32, bf16 or fp16."),
     click.option("--optimizer", help="sgd, momentum, adagrad or adam."),
     click.option("--learning-rate", type=float),
     click.option("--schedule", help="Learning rate over the run: constant or cosine."),

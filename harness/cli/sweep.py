@@ -13,6 +13,7 @@ from harness.errors import RunError, UserError
 
 if TYPE_CHECKING:
     from harness.spec.sweep import Sweep
+    from harness.spec.workload import Workload
     from harness.sweep.execute import Plan
 
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--network", help="For the prediction: ALPHA,BETA or a probe.json [default: this machine's newest probe]."
 )
+@click.option("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @click.option("--dry-run", is_flag=True, help="Write the scripts, print the table, launch nothing.")
 @batch_options
 @click.option(
@@ -49,6 +51,7 @@ def command(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, 
         workload,
         layouts=layouts,
         data_dir=data_dir,
+        settings=_tuned(workload, results) if options["tuned"] else (),
         **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
     )
     if launching.scheduler != "local" or options["scheduler"] != "auto":
@@ -80,6 +83,14 @@ def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
     if found is None:
         raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
     click.echo(f"prediction: {predict_first(sweep, results, *found)}")
+
+
+def _tuned(workload: "Workload", results: Path) -> tuple[tuple[str, str], ...]:
+    from harness.probe.tuned import tuned_settings
+
+    settings, sentence = tuned_settings(workload, results)
+    click.echo(sentence)
+    return settings
 
 
 def run_and_report(run: Callable[[], Path], folder: Path, reports: Path) -> None:

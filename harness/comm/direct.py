@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Sum = Callable[[int, int], None]
 """Takes the address and the number of float32 values."""
 
-WAYS = ("messages", "native")  # in the order of the operation's modes
+WAYS = ("messages", "native", "node-aware")  # by the numbers of harness::Way
 
 _NUMBERS = itertools.count(1 << 32)  # of groups: training counts its own from 0
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from harness.errors import RunError, unknown
+from harness.errors import RunError, SharedError, UserError, unknown
 
 if TYPE_CHECKING:
     import keras
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from harness.comm.world import World
 
-CHOICES = ("native", "messages", "bridge")
+CHOICES = ("native", "messages", "node-aware", "bridge")
 
 
 class Reduction(Protocol):
@@ -48,16 +48,30 @@ class Reduction(Protocol):
         """
 
 
-def select(world: "World", largest: int) -> Reduction:
-    """Return the reduction for calls of up to `largest` bytes on `world`.
+def select(world: "World", largest: int, wire: str = "float32") -> Reduction:
+    """Return the reduction for calls of up to `largest` bytes on `world`; `wire` as in `Workload`.
 
     HARNESS_REDUCTION chooses: ``native`` (default: the C++ operation, in shared memory where all ranks are on one
-    host), ``messages`` (the operation, always by MPI_Allreduce) or ``bridge`` (through Python). Where the
-    operation cannot be built on some rank, all take the bridge and its note says why.
+    host, else in the faster of the next two ways, by a short trial), ``messages`` (the operation, by MPI_Allreduce),
+    ``node-aware`` (the operation: shared memory on each host, then MPI_Allreduce over one rank of each) or ``bridge``
+    (through Python). Where the operation cannot be built on some rank, all take the bridge; the note says why.
 
     Raises:
         UserError: HARNESS_REDUCTION is something else.
+        SharedError: the wire type needs the operation and there is none, on every rank.
     """
+    reduction = _select(world, largest)
+    if wire == "float32" or world.size == 1:
+        return reduction
+    from harness.comm.wire import WireReduction
+
+    if not reduction.descends:
+        why = reduction.note or "HARNESS_REDUCTION=bridge is set"
+        raise SharedError(UserError(f"WIRE={wire} needs the native operation ({why}): leave WIRE out"))
+    return WireReduction(reduction, wire)
+
+
+def _select(world: "World", largest: int) -> Reduction:
     from harness.comm.bridge import BridgeReduction
 
     choice = os.environ.get("HARNESS_REDUCTION") or "native"
@@ -70,8 +84,14 @@ def select(world: "World", largest: int) -> Reduction:
     if library is None or failures:
         return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failures[0]}")
     from harness.comm.native.reduction import NativeReduction
+    from harness.comm.trial import faster_way
 
-    return NativeReduction(world.comm, library, largest=largest, shared=choice == "native")
+    way, note = faster_way(world, library, largest) if choice == "native" else (choice, "")
+    reduction = NativeReduction(world.comm, library, largest=largest, way=way)
+    if choice == "node-aware" and reduction.way != choice:
+        note = "node-aware sums need several hosts, one of them with several ranks: MPI_Allreduce is in use"
+    reduction.note = note
+    return reduction
 
 
 def build_native() -> tuple[Path | None, str]:

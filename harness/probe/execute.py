@@ -21,7 +21,7 @@ from harness.spec.network import NETWORK_SCHEMA, Cost, Network, Probe, Setting
 from harness.sweep.failure import first_error
 from harness.sweep.schedulers import open_scheduler
 
-REDUCTIONS = ("native", "messages")
+REDUCTIONS = ("native", "messages", "node-aware")
 
 Say = Callable[[str], None]
 

@@ -81,6 +81,7 @@ def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact,
             ("Batch", batch + (", partial batch dropped" if workload.drop_remainder else "")),
             ("Epochs", numbers.count(workload.epochs)),
             ("Synchronisation", workload.sync),
+            ("Wire type", "" if workload.wire == "float32" else workload.wire),
             ("Initial weights", f"{workload.init}, seed {workload.seed}"),
             ("Distribution", workload.distribution),
         ]

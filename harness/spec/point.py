@@ -16,7 +16,8 @@ class Point:
 
     `data_id` fingerprints the data (its kind and the hash of its source). `scaling` is ``strong`` (the same
     rows at every rank count) or ``weak`` (rows in proportion to the ranks). `oversubscribe` permits more
-    ranks than cores: for function, never for timing.
+    ranks than cores: for function, never for timing. `settings` are environment variables that tune communication
+    (`harness sweep --tuned`), as pairs of name and value.
     """
 
     workload: Workload
@@ -25,6 +26,7 @@ class Point:
     scaling: str = "strong"
     data_id: str = ""
     oversubscribe: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
     harness: str = __version__
 
     @property

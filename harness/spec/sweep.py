@@ -14,7 +14,7 @@ SCALINGS = ("strong", "weak")
 class Sweep:
     """One workload, several layouts, `repeats` launches of each, strong or weak scaling.
 
-    Under weak scaling `workload.samples` is the number of rows per rank.
+    Under weak scaling `workload.samples` is the number of rows per rank. `settings` as in `Point`.
 
     Raises:
         UserError: the scaling is unknown, a count is below 1, or weak scaling lacks its rows per rank.
@@ -26,6 +26,7 @@ class Sweep:
     scaling: str = "strong"
     data_id: str = ""
     oversubscribe: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.scaling not in SCALINGS:
@@ -39,7 +40,7 @@ class Sweep:
     def name(self) -> str:
         """The folder of the study: the same for every command that adds layouts or repeats to it."""
         workload = self.workload
-        identity = digest((self.workload, self.scaling, self.data_id, self.oversubscribe))
+        identity = digest((self.workload, self.scaling, self.data_id, self.oversubscribe, *self.settings))
         return f"{workload.name}-{workload.preset}-{self.scaling}-{identity[:8]}"
 
     def points(self) -> tuple[Point, ...]:
@@ -52,6 +53,7 @@ class Sweep:
                 scaling=self.scaling,
                 data_id=self.data_id,
                 oversubscribe=self.oversubscribe,
+                settings=self.settings,
             )
             for layout in self.layouts
             for repeat in range(self.repeats)

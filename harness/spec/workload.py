@@ -12,6 +12,7 @@ SCHEDULES = ("constant", "cosine")
 INITIALISERS = ("glorot", "fan-in")
 AUGMENTATIONS = ("none", "flip")
 DISTRIBUTIONS = ("parallel", "scatter")
+WIRES = ("float32", "bf16", "fp16")
 DATA_KINDS = ("auto", "real", "synthetic")
 
 
@@ -25,6 +26,8 @@ class Workload:
     the paper groups' March 2016 script. `distribution`: ``parallel`` (each rank reads its own rows) or
     ``scatter`` (rank 0 reads and sends point to point, paper A section 4). `augment`: ``flip`` mirrors every
     second training image at random.
+
+    `wire` is the type in which gradients are summed over the ranks: ``bf16`` and ``fp16`` halve the bytes.
 
     Raises:
         UserError: a field is out of its range, naming it.
@@ -46,6 +49,7 @@ class Workload:
     samples: int | None = None
     seed: int = 0
     sync: str = "gradients"
+    wire: str = "float32"
     distribution: str = "parallel"
     data: str = "auto"
     data_file: str | None = None
@@ -59,10 +63,13 @@ class Workload:
             ("augment", AUGMENTATIONS),
             ("distribution", DISTRIBUTIONS),
             ("data", DATA_KINDS),
+            ("wire", WIRES),
         ):
             if getattr(self, field) not in choices:
                 raise unknown(field, getattr(self, field), choices)
         SyncSpec.parse(self.sync)
+        if self.wire != "float32" and self.sync != "gradients":
+            raise UserError(f"WIRE={self.wire} is for SYNC=gradients: weights must keep their digits, leave WIRE out")
         if (self.batch_per_rank is None) == (self.global_batch is None):
             raise UserError("set exactly one of batch per rank and global batch")
         for field in ("batch_per_rank", "global_batch", "epochs", "samples"):

@@ -55,7 +55,7 @@ def write_group(
         workdir=str(Path.cwd()),
         layout=layout,
         launches=launches,
-        environment=scheduler.environment(layout),
+        environment={**scheduler.environment(layout), **dict(first.settings)},
         python=sys.executable,
         jobs=str(jobs),
         logs=str(logs),

@@ -17,6 +17,7 @@ from harness.comm.placement import Place, observe
 from harness.comm.policies import build_policy
 from harness.comm.reduction import Reduction, select
 from harness.comm.replicas import average_floats, broadcast_weights, hash_weights, verify_replicas
+from harness.comm.wire import WireReduction
 from harness.comm.world import World
 from harness.errors import SharedError, UserError
 from harness.hostload import Usage
@@ -28,6 +29,7 @@ from harness.train.load import RankData, load
 from harness.train.loop import Epoch, Trainee, compile_epoch
 from harness.train.optimizer import build_optimizer
 from harness.train.record import Columns, step_columns
+from harness.train.wire_check import check_wire
 
 _WARM_UP_STEPS = 3
 
@@ -148,6 +150,7 @@ def prepare_replica(world: World, point: Point, data: RankData) -> Replica:
     reduction = select(
         world,
         largest=sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables),
+        wire=workload.wire,
     )
     policy = build_policy(workload.sync, ranks=world.size, weight=weight, reduction=reduction)
     trainee = Trainee(
@@ -162,6 +165,8 @@ def prepare_replica(world: World, point: Point, data: RankData) -> Replica:
         epoch=compile_epoch(trainee, data, rank=world.rank, drop_remainder=workload.drop_remainder),
         evaluate=compile_evaluation(world, model, workload.loss, data),
     )
+    if isinstance(reduction, WireReduction):
+        check_wire(world, point, data, trainee, reduction)
     _warm_up(replica)
     return replica
 

@@ -54,7 +54,7 @@ for optimizer in ("sgd", "adam"):  # plain gradient descent has an operation of 
     for choice in CHOICES:
         os.environ["HARNESS_REDUCTION"] = choice
         replica = prepare_replica(world, point, load(world, point, None))
-        losses, _, _ = train_epoch(replica, 0)
+        losses, *_ = train_epoch(replica, 0)
         found[choice][optimizer] = verify_replicas(world, replica.trainee.model.weights)
         found[choice][f"{optimizer} steps"] = int(replica.trainee.optimizer.iterations.numpy())
 if world.rank == 0:

@@ -28,7 +28,7 @@ REGISTER_OP("HarnessAllreduce")
     .Input("values: N * T")
     .Output("sums: N * T")
     .Attr("N: int >= 1")
-    .Attr("T: {float, double}")
+    .Attr("T: {float, double, half, bfloat16}")
     .Attr("group: int")
     .Attr("scale: float = 1.0")
     .SetIsStateful()  // never merged with another call, never folded away
@@ -77,5 +77,9 @@ REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).
                         AllreduceOp<float>);
 REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<double>("T"),
                         AllreduceOp<double>);
+REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<Eigen::half>("T"),
+                        AllreduceOp<Eigen::half>);
+REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<Eigen::bfloat16>("T"),
+                        AllreduceOp<Eigen::bfloat16>);
 
 }  // namespace harness

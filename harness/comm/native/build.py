@@ -9,8 +9,8 @@ from pathlib import Path
 from harness.comm.launcher import find_launcher
 from harness.errors import RunError
 
-_SOURCES = ("allreduce.cc", "descend.cc", "direct.cc", "group.cc")
-_HEADERS = ("group.h",)
+_SOURCES = ("allreduce.cc", "descend.cc", "direct.cc", "group.cc", "memory.cc")
+_HEADERS = ("group.h", "wire.h")
 # -w: TensorFlow's headers warn about themselves. No fused multiply-add: updates round as TensorFlow's kernels do.
 _FLAGS = ("-O3", "-ffp-contract=off", "-w", "-shared", "-fPIC")
 

@@ -1,52 +1,30 @@
 #include "group.h"
 
-#include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "wire.h"
+
 #if defined(__x86_64__)
-#include <immintrin.h>
 // The library may be shared by hosts with different processors: the widest vectors are chosen at run time.
 #define HARNESS_VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
-#define HARNESS_PAUSE() _mm_pause()
 #else
 #define HARNESS_VECTORISED
-#define HARNESS_PAUSE() sched_yield()
 #endif
 
 namespace harness {
 namespace {
 
-constexpr size_t kLine = 64;              // bytes of a cache line
-constexpr size_t kSmall = 16 * 1024;      // bytes below which a tensor is packed with its like
-constexpr int kPhases = 2;                // arrivals are counted apart for "written" and "reduced"
-constexpr size_t kHeader = kPhases * kLine;
-constexpr int kSpins = 20000;             // pauses before the core is offered to others
+constexpr size_t kSmall = 16 * 1024;  // bytes below which a tensor is packed with its like
 
 std::mutex groups_mutex;
 std::map<int64_t, std::unique_ptr<Group>> groups;
-
-template <typename T>
-constexpr MPI_Datatype Datatype();
-template <>
-MPI_Datatype Datatype<float>() {
-  return MPI_FLOAT;
-}
-template <>
-MPI_Datatype Datatype<double>() {
-  return MPI_DOUBLE;
-}
-
-size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 HARNESS_VECTORISED void Add(const float* a, const float* b, float* sum, size_t count) {
   for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
@@ -54,6 +32,11 @@ HARNESS_VECTORISED void Add(const float* a, const float* b, float* sum, size_t c
 
 HARNESS_VECTORISED void Add(const double* a, const double* b, double* sum, size_t count) {
   for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
+template <typename T, typename = std::enable_if_t<kSixteen<T>>>
+void Add(const T* a, const T* b, T* sum, size_t count) {
+  AddSixteen(a, b, sum, count);
 }
 
 HARNESS_VECTORISED void SubtractScaled(const float* sum, float rate, float* out, size_t count) {
@@ -114,88 +97,31 @@ double Now() {
   return time.tv_sec + 1e-9 * time.tv_nsec;
 }
 
-Group::Group(MPI_Comm comm, size_t bytes, bool shared) : bytes_(RoundUp(bytes, kLine)) {
+Group::Group(MPI_Comm comm, size_t bytes, Way way) : bytes_(RoundUp(bytes, kLine)) {
   MPI_Comm_dup(comm, &comm_);
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   MPI_Comm_rank(comm_, &rank_);
   MPI_Comm_size(comm_, &size_);
-  if (shared && size_ > 1) OpenSharedMemory();
+  if (way != Way::kMessages && size_ > 1) OpenSharedMemory(way);
 }
 
 Group::~Group() {
-  if (memory_ != nullptr) munmap(memory_, size_ * region_);
+  if (memory_ != nullptr) munmap(memory_, here_ * region_);
   int ended = 0;
   MPI_Finalized(&ended);  // groups still open when the process ends are closed after MPI itself
-  if (!ended) MPI_Comm_free(&comm_);
-}
-
-// POSIX shared memory under a name that is gone as soon as every rank has opened it. Nothing changes when there is
-// not enough of it or the ranks are on several hosts: `memory_` stays null on every rank.
-void Group::OpenSharedMemory() {
-  MPI_Comm host;
-  MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host);
-  int here = 0;
-  MPI_Comm_size(host, &here);
-  MPI_Comm_free(&host);
-  region_ = kHeader + 2 * bytes_;  // two buffers: a rank may start a call while others still read the last one
-  char name[64] = "";
-  int file = -1;
-  if (here == size_ && rank_ == 0) {
-    std::snprintf(name, sizeof name, "/harness-%ld-%p", static_cast<long>(getpid()), static_cast<void*>(this));
-    file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (file >= 0 && posix_fallocate(file, 0, size_ * region_) != 0) {  // a write beyond a full /dev/shm would kill
-      close(file);
-      shm_unlink(name);
-      file = -1;
-    }
-    if (file < 0) name[0] = 0;
-  }
-  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm_);
-  if (name[0] == 0) return;
-  if (rank_ != 0) file = shm_open(name, O_RDWR, 0600);
-  void* memory = MAP_FAILED;
-  if (file >= 0) {
-    memory = mmap(nullptr, size_ * region_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
-    close(file);
-  }
-  int opened = memory != MAP_FAILED, all = 0;
-  MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm_);
-  if (rank_ == 0) shm_unlink(name);
-  if (all) {
-    memory_ = static_cast<char*>(memory);
-  } else if (opened) {
-    munmap(memory, size_ * region_);
-  }
-}
-
-std::atomic<uint64_t>& Group::Arrivals(int rank, int phase) const {
-  return *reinterpret_cast<std::atomic<uint64_t>*>(memory_ + rank * region_ + phase * kLine);
-}
-
-char* Group::Buffer(int rank, uint64_t call) const { return memory_ + rank * region_ + kHeader + (call % 2) * bytes_; }
-
-void Group::Arrive(int phase) const { Arrivals(rank_, phase).store(call_, std::memory_order_release); }
-
-void Group::AwaitAll(int phase) const {
-  for (int rank = 0; rank < size_; ++rank) {
-    int spins = 0;
-    while (Arrivals(rank, phase).load(std::memory_order_acquire) < call_) {
-      if (++spins < kSpins) {
-        HARNESS_PAUSE();
-      } else {
-        sched_yield();  // more ranks than cores: let the awaited one run
-      }
-    }
-  }
+  if (ended) return;
+  if (leaders_ != MPI_COMM_NULL) MPI_Comm_free(&leaders_);
+  MPI_Comm_free(&comm_);
 }
 
 template <typename T>
 std::string Group::Sum(const std::vector<Segment<T>>& segments, T scale) {
   const size_t elements = Elements(segments);
-  if (!shared() || elements * sizeof(T) > bytes_) return SumByMessages(segments, scale);
+  if (way_ == Way::kMessages || elements * sizeof(T) > bytes_) return SumByMessages(segments, scale);
   ++call_;
   SumSlices(segments, scale);
-  for (int rank = 0; rank < size_; ++rank) {
+  if (way_ == Way::kNodeAware) return SumOverHosts(segments);
+  for (int rank = 0; rank < here_; ++rank) {
     ForEachPiece(segments, Slice<T>(rank, elements), [&](const Segment<T>& piece, size_t offset) {
       std::memcpy(piece.out, Values<T>(rank) + offset, piece.count * sizeof(T));
     });
@@ -203,15 +129,41 @@ std::string Group::Sum(const std::vector<Segment<T>>& segments, T scale) {
   return "";
 }
 
+// The first rank of every host collects the sums of its host's slices and adds up those of all hosts; the others wait
+// for it, on every host and also when MPI failed, and copy.
+template <typename T>
+std::string Group::SumOverHosts(const std::vector<Segment<T>>& segments) {
+  const size_t elements = Elements(segments);
+  T* total = Values<T>(0);
+  int code = MPI_SUCCESS;
+  if (place_ == 0) {
+    for (int rank = 1; rank < here_; ++rank) {
+      const Range slice = Slice<T>(rank, elements);
+      std::memcpy(total + slice.begin, Values<T>(rank) + slice.begin, (slice.end - slice.begin) * sizeof(T));
+    }
+    code = MPI_Allreduce(MPI_IN_PLACE, total, elements, Datatype<T>(), Summation<T>(), leaders_);
+    Failure() = code;
+    Arrive(2);
+  } else {
+    Await(0, 2);
+    code = Failure();
+  }
+  if (code != MPI_SUCCESS) return Describe(code);
+  ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
+    std::memcpy(piece.out, total + offset, piece.count * sizeof(T));
+  });
+  return "";
+}
+
 // Two ranks read each other's values directly: one wait. More ranks read the sums of slices: two waits, less reading.
 template <typename T>
 std::string Group::Descend(const std::vector<Segment<T>>& segments, T rate) {
   const size_t elements = Elements(segments);
-  if (!shared() || elements * sizeof(T) > bytes_) return DescendByMessages(segments, rate);
+  if (way_ != Way::kShared || elements * sizeof(T) > bytes_) return DescendBySums(segments, rate);
   ++call_;
-  if (size_ > 2) {
+  if (here_ > 2) {
     SumSlices(segments, T(1));
-    for (int rank = 0; rank < size_; ++rank) {
+    for (int rank = 0; rank < here_; ++rank) {
       ForEachPiece(segments, Slice<T>(rank, elements), [&](const Segment<T>& piece, size_t offset) {
         SubtractScaled(Values<T>(rank) + offset, rate, piece.out, piece.count);
       });
@@ -219,11 +171,11 @@ std::string Group::Descend(const std::vector<Segment<T>>& segments, T rate) {
     return "";
   }
   ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
-    std::memcpy(Values<T>(rank_) + offset, piece.in, piece.count * sizeof(T));
+    std::memcpy(Values<T>(place_) + offset, piece.in, piece.count * sizeof(T));
   });
   Arrive(0);
   AwaitAll(0);
-  const T* other = Values<T>(1 - rank_);
+  const T* other = Values<T>(1 - place_);
   ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
     SubtractScaledSum(piece.in, other + offset, rate, piece.out, piece.count);
   });
@@ -231,7 +183,7 @@ std::string Group::Descend(const std::vector<Segment<T>>& segments, T rate) {
 }
 
 template <typename T>
-std::string Group::DescendByMessages(const std::vector<Segment<T>>& segments, T rate) {
+std::string Group::DescendBySums(const std::vector<Segment<T>>& segments, T rate) {
   sums_.resize(Elements(segments) * sizeof(T));
   T* next = reinterpret_cast<T*>(sums_.data());
   std::vector<Segment<T>> sums;
@@ -239,7 +191,7 @@ std::string Group::DescendByMessages(const std::vector<Segment<T>>& segments, T 
     sums.push_back({segment.in, next, segment.count});
     next += segment.count;
   }
-  const std::string failure = SumByMessages(sums, T(1));
+  const std::string failure = Sum(sums, T(1));
   if (!failure.empty()) return failure;
   for (size_t i = 0; i < segments.size(); ++i) SubtractScaled(sums[i].out, rate, segments[i].out, segments[i].count);
   return "";
@@ -247,7 +199,7 @@ std::string Group::DescendByMessages(const std::vector<Segment<T>>& segments, T 
 
 template <typename T>
 Range Group::Slice(int rank, size_t elements) const {
-  const size_t slice = RoundUp((elements + size_ - 1) / size_, kLine / sizeof(T));
+  const size_t slice = RoundUp((elements + here_ - 1) / here_, kLine / sizeof(T));
   const size_t begin = std::min(elements, rank * slice);
   return {begin, std::min(elements, begin + slice)};
 }
@@ -258,15 +210,20 @@ Range Group::Slice(int rank, size_t elements) const {
 template <typename T>
 void Group::SumSlices(const std::vector<Segment<T>>& segments, T scale) {
   const size_t elements = Elements(segments);
-  T* own = Values<T>(rank_);
-  const Range mine = Slice<T>(rank_, elements);
+  T* own = Values<T>(place_);
+  if (here_ == 1) {
+    ForEachPiece(segments, {0, elements},
+                 [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
+    return;
+  }
+  const Range mine = Slice<T>(place_, elements);
   for (const Range part : {Range{0, mine.begin}, Range{mine.end, elements}}) {
     ForEachPiece(segments, part,
                  [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
   }
   Arrive(0);
   AwaitAll(0);
-  const T* first = Values<T>(rank_ == 0 ? 1 : 0);
+  const T* first = Values<T>(place_ == 0 ? 1 : 0);
   ForEachPiece(segments, mine, [&](const Segment<T>& piece, size_t offset) {
     if (scale == T(1)) {
       Add(piece.in, first + offset, own + offset, piece.count);
@@ -275,8 +232,8 @@ void Group::SumSlices(const std::vector<Segment<T>>& segments, T scale) {
       Add(own + offset, first + offset, own + offset, piece.count);
     }
   });
-  for (int rank = rank_ == 0 ? 2 : 1; rank < size_; ++rank) {
-    if (rank == rank_) continue;
+  for (int rank = place_ == 0 ? 2 : 1; rank < here_; ++rank) {
+    if (rank == place_) continue;
     Add(own + mine.begin, Values<T>(rank) + mine.begin, own + mine.begin, mine.end - mine.begin);
   }
   Arrive(1);
@@ -299,11 +256,11 @@ std::string Group::SumByMessages(const std::vector<Segment<T>>& segments, T scal
       next += segment.count;
       continue;
     }
-    const int code = MPI_Allreduce(MPI_IN_PLACE, segment.out, segment.count, Datatype<T>(), MPI_SUM, comm_);
+    const int code = MPI_Allreduce(MPI_IN_PLACE, segment.out, segment.count, Datatype<T>(), Summation<T>(), comm_);
     if (code != MPI_SUCCESS) return Describe(code);
   }
   if (small == 0) return "";
-  const int code = MPI_Allreduce(MPI_IN_PLACE, packed_.data(), small, Datatype<T>(), MPI_SUM, comm_);
+  const int code = MPI_Allreduce(MPI_IN_PLACE, packed_.data(), small, Datatype<T>(), Summation<T>(), comm_);
   if (code != MPI_SUCCESS) return Describe(code);
   next = reinterpret_cast<T*>(packed_.data());
   for (const auto& segment : segments) {
@@ -345,6 +302,8 @@ uint64_t Group::Recent(double* out) const {
 
 template std::string Group::Sum<float>(const std::vector<Segment<float>>&, float);
 template std::string Group::Sum<double>(const std::vector<Segment<double>>&, double);
+template std::string Group::Sum<Float16>(const std::vector<Segment<Float16>>&, Float16);
+template std::string Group::Sum<BFloat16>(const std::vector<Segment<BFloat16>>&, BFloat16);
 template std::string Group::Descend<float>(const std::vector<Segment<float>>&, float);
 template std::string Group::Descend<double>(const std::vector<Segment<double>>&, double);
 
@@ -359,13 +318,13 @@ Group* FindGroup(int64_t number) {
 // What Python calls through ctypes.
 extern "C" {
 
-// Opens group `number` on the communicator with this Fortran handle; returns 1 when it adds in shared memory, else 0.
-int harness_open(int64_t number, int handle, uint64_t bytes, int shared) {
-  auto group = std::make_unique<harness::Group>(MPI_Comm_f2c(handle), bytes, shared != 0);
-  const bool in_memory = group->shared();
+// Opens group `number` on the communicator with this Fortran handle; returns the way it takes, a harness::Way.
+int harness_open(int64_t number, int handle, uint64_t bytes, int way) {
+  auto group = std::make_unique<harness::Group>(MPI_Comm_f2c(handle), bytes, static_cast<harness::Way>(way));
+  const harness::Way taken = group->way();
   std::lock_guard<std::mutex> lock(harness::groups_mutex);
   harness::groups[number] = std::move(group);
-  return in_memory;
+  return static_cast<int>(taken);
 }
 
 void harness_close(int64_t number) {

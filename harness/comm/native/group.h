@@ -14,6 +14,16 @@ namespace harness {
 // Seconds on the clock of Python's time.perf_counter (CLOCK_MONOTONIC), one for all processes of a host.
 double Now();
 
+constexpr size_t kLine = 64;  // bytes of a cache line
+constexpr int kPhases = 3;    // arrivals are counted apart for "written", "reduced" and "from all hosts"
+constexpr size_t kHeader = kPhases * kLine;
+
+inline size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// How the ranks of a group add up: by MPI_Allreduce; in memory that all of them share, being on one host; or in the
+// memory of each host first and over one rank of each host then.
+enum class Way { kMessages = 0, kShared = 1, kNodeAware = 2 };
+
 // One tensor of a grouped call; `in` and `out` may be the same memory.
 template <typename T>
 struct Segment {
@@ -38,15 +48,15 @@ class Group {
  public:
   static constexpr uint64_t kRecent = 32;  // how many calls are kept
 
-  // Opens a group on a duplicate of `comm` whose calls move at most `bytes`; with `shared`, ranks that are all on
-  // one host add up in memory they share instead of exchanging messages, when there is enough of it.
-  Group(MPI_Comm comm, size_t bytes, bool shared);
+  // Opens a group on a duplicate of `comm` whose calls move at most `bytes` (larger ones go by messages). Where the
+  // hosts are not as `way` needs them, or shared memory is short, all ranks take messages.
+  Group(MPI_Comm comm, size_t bytes, Way way);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
   int rank() const { return rank_; }
-  bool shared() const { return memory_ != nullptr; }
+  Way way() const { return way_; }
 
   // Writes the sums over all ranks of scale * in to out; returns an empty string, or what went wrong.
   template <typename T>
@@ -67,26 +77,35 @@ class Group {
   template <typename T>
   std::string SumByMessages(const std::vector<Segment<T>>& segments, T scale);
   template <typename T>
-  std::string DescendByMessages(const std::vector<Segment<T>>& segments, T rate);
+  std::string SumOverHosts(const std::vector<Segment<T>>& segments);
+  template <typename T>
+  std::string DescendBySums(const std::vector<Segment<T>>& segments, T rate);
   template <typename T>
   void SumSlices(const std::vector<Segment<T>>& segments, T scale);
   template <typename T>
   T* Values(int rank) const { return reinterpret_cast<T*>(Buffer(rank, call_)); }
   template <typename T>
   Range Slice(int rank, size_t elements) const;
-  void OpenSharedMemory();
+  void OpenSharedMemory(Way way);
+  void MapMemory(MPI_Comm host);
   std::atomic<uint64_t>& Arrivals(int rank, int phase) const;
   char* Buffer(int rank, uint64_t call) const;
   void Arrive(int phase) const;
+  void Await(int rank, int phase) const;
   void AwaitAll(int phase) const;
+  int& Failure() const;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
+  Way way_ = Way::kMessages;
+  int place_ = 0;                        // this rank among those of its host
+  int here_ = 1;                         // ranks of its host
+  MPI_Comm leaders_ = MPI_COMM_NULL;     // the first rank of every host, when node-aware
   size_t bytes_ = 0;
   uint64_t call_ = 0;
   size_t region_ = 0;        // bytes of one rank's part of the shared memory
-  char* memory_ = nullptr;   // all ranks' regions, in the order of ranks
+  char* memory_ = nullptr;   // the regions of the host's ranks, in the order of ranks
   std::vector<char> packed_;   // small tensors of a message
   std::vector<char> sums_;     // sums that came by messages and are to be applied
   std::vector<double> times_;  // entry, exit, entry, exit ...

@@ -9,32 +9,36 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from harness.comm.direct import WAYS
+
 if TYPE_CHECKING:
     import keras
     from mpi4py import MPI
 
 _GROUPS = itertools.count()
 _RECENT = 32  # Group::kRecent
+_NAMES = {"messages": "MPI_Allreduce", "native": "shared memory", "node-aware": "node-aware"}
 
 
 class NativeReduction:
-    """One grouped allreduce inside the graph: in shared memory when all ranks are on one host, else by MPI.
+    """One grouped allreduce inside the graph, in one of the WAYS; by messages where the ranks cannot take it.
 
-    `largest` is the bytes of the largest call to be made; larger ones go by MPI.
+    `largest` is the bytes of the largest call to be made; larger ones go by messages.
     """
 
     descends = True
 
-    def __init__(self, comm: "MPI.Intracomm", library: Path, *, largest: int, shared: bool = True) -> None:
+    def __init__(self, comm: "MPI.Intracomm", library: Path, *, largest: int, way: str = "native") -> None:
         self._operation: Any = tf.load_op_library(str(library))
         self._library = ctypes.CDLL(str(library))
         self._library.harness_calls.restype = ctypes.c_uint64
         self._library.harness_recent.restype = ctypes.c_uint64
         self._group = next(_GROUPS)
         self._number = ctypes.c_int64(self._group)
-        in_memory = self._library.harness_open(self._number, comm.py2f(), ctypes.c_uint64(largest), int(shared))
+        mode = self._library.harness_open(self._number, comm.py2f(), ctypes.c_uint64(largest), WAYS.index(way))
+        self.way = WAYS[mode]
         self.note = ""
-        self.name = f"native operation, {'shared memory' if in_memory else 'MPI_Allreduce'}"
+        self.name = f"native operation, {_NAMES[self.way]}"
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0) -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""

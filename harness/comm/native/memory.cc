@@ -1,0 +1,103 @@
+// The memory that the ranks of a host share, and how they wait for each other in it.
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "group.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define HARNESS_PAUSE() _mm_pause()
+#else
+#define HARNESS_PAUSE() sched_yield()
+#endif
+
+namespace harness {
+namespace {
+
+constexpr int kSpins = 20000;  // pauses before the core is offered to others
+
+}  // namespace
+
+// POSIX shared memory under a name that is gone as soon as every rank of the host has opened it. Nothing changes where
+// there is not enough of it, or the hosts are not as `way` needs them: `memory_` stays null on every rank.
+void Group::OpenSharedMemory(Way way) {
+  MPI_Comm host;
+  MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host);
+  MPI_Comm_size(host, &here_);
+  MPI_Comm_rank(host, &place_);
+  int most = 0;
+  MPI_Allreduce(&here_, &most, 1, MPI_INT, MPI_MAX, comm_);
+  if (way == Way::kNodeAware ? most > 1 && most < size_ : most == size_) MapMemory(host);
+  MPI_Comm_free(&host);
+  if (memory_ != nullptr && way == Way::kNodeAware) {
+    MPI_Comm_split(comm_, place_ == 0 ? 0 : MPI_UNDEFINED, rank_, &leaders_);
+    if (place_ == 0) MPI_Comm_set_errhandler(leaders_, MPI_ERRORS_RETURN);
+    way_ = Way::kNodeAware;
+  } else if (memory_ != nullptr) {
+    way_ = Way::kShared;
+  }
+}
+
+void Group::MapMemory(MPI_Comm host) {
+  region_ = kHeader + 2 * bytes_;  // two buffers: a rank may start a call while others still read the last one
+  char name[64] = "";
+  int file = -1;
+  if (place_ == 0) {
+    std::snprintf(name, sizeof name, "/harness-%ld-%p", static_cast<long>(getpid()), static_cast<void*>(this));
+    file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file >= 0 && posix_fallocate(file, 0, here_ * region_) != 0) {  // a write beyond a full /dev/shm would kill
+      close(file);
+      shm_unlink(name);
+      file = -1;
+    }
+    if (file < 0) name[0] = 0;
+  }
+  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host);
+  if (place_ != 0 && name[0] != 0) file = shm_open(name, O_RDWR, 0600);
+  void* memory = MAP_FAILED;
+  if (file >= 0) {
+    memory = mmap(nullptr, here_ * region_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+    close(file);
+  }
+  int opened = memory != MAP_FAILED, all = 0;
+  MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm_);
+  if (place_ == 0 && name[0] != 0) shm_unlink(name);
+  if (all) {
+    memory_ = static_cast<char*>(memory);
+  } else if (opened) {
+    munmap(memory, here_ * region_);
+  }
+}
+
+std::atomic<uint64_t>& Group::Arrivals(int rank, int phase) const {
+  return *reinterpret_cast<std::atomic<uint64_t>*>(memory_ + rank * region_ + phase * kLine);
+}
+
+char* Group::Buffer(int rank, uint64_t call) const { return memory_ + rank * region_ + kHeader + (call % 2) * bytes_; }
+
+void Group::Arrive(int phase) const { Arrivals(place_, phase).store(call_, std::memory_order_release); }
+
+void Group::Await(int rank, int phase) const {
+  int spins = 0;
+  while (Arrivals(rank, phase).load(std::memory_order_acquire) < call_) {
+    if (++spins < kSpins) {
+      HARNESS_PAUSE();
+    } else {
+      sched_yield();  // more ranks than cores: let the awaited one run
+    }
+  }
+}
+
+void Group::AwaitAll(int phase) const {
+  for (int rank = 0; rank < here_; ++rank) Await(rank, phase);
+}
+
+// Lies behind the first rank's counter of phase 2, which is raised after it is written.
+int& Group::Failure() const { return *reinterpret_cast<int*>(memory_ + 2 * kLine + sizeof(uint64_t)); }
+
+}  // namespace harness

@@ -1,0 +1,34 @@
+"""Compare 16-bit sums with float32's before training relies on them."""
+
+import numpy as np
+import tensorflow as tf
+
+from harness.comm.wire import WireReduction
+from harness.comm.world import World
+from harness.spec.point import Point
+from harness.train.load import RankData
+from harness.train.loop import Trainee
+from harness.train.loss import row_losses
+
+_MOST_ROWS = 64
+
+
+def check_wire(world: World, point: Point, data: RankData, trainee: Trainee, reduction: WireReduction) -> None:
+    """Have `reduction` compare the sums of a batch's gradients; the rows are random, of the data's shape and spread.
+
+    Raises:
+        SharedError: the 16-bit sums are too far off, on every rank.
+    """
+    rows = min(_MOST_ROWS, max(1, len(data.shards.lanes(world.rank))))
+    generator = np.random.default_rng([point.workload.seed, world.rank])
+    inputs = tf.constant(generator.standard_normal((rows, *data.record.features)), tf.float32)
+    labels = tf.constant(generator.integers(0, data.record.classes, rows), tf.int32)
+    variables = trainee.model.trainable_variables
+    values = [variable.value for variable in variables]
+    with tf.GradientTape() as tape:
+        # Not in training mode: batch normalisation must keep its statistics.
+        loss = tf.reduce_sum(row_losses(trainee.loss, labels, trainee.model(inputs, training=False)))
+        loss /= float(rows * world.size)
+    gradients = tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    reduction.check([tf.convert_to_tensor(gradient) for gradient in gradients])
+    reduction.take_calls()
