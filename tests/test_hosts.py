@@ -1,0 +1,99 @@
+"""Two hosts that are not there: the same training as on one, sums by every way, and the wire growing with the delay."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.comm.probe import Answer, Plan
+from harness.probe.execute import fit
+from harness.spec.codec import decode, encode, read_run
+from harness.spec.network import ALLREDUCE, NETWORK
+from tests.hosts.lab import Lab, hosts, missing
+from tests.mpi.launch import PROGRAMS, result
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(bool(missing()), reason=f"emulated hosts: {missing()}")]
+
+ADULT_BYTES = 180_408
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with hosts(2, tmp_path_factory.mktemp("lab")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, session_environment: pytest.MonkeyPatch) -> None:
+    session_environment.setenv("HARNESS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+def told(lab: Lab, ranks_per_host: int, *words: object) -> Any:
+    """Return what rank 0 printed behind RESULT."""
+    finished = lab.run([*lab.launcher(ranks_per_host), sys.executable, *words], timeout=240)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    (line,) = (line for line in finished.stdout.splitlines() if line.startswith("RESULT "))
+    return json.loads(line.removeprefix("RESULT "))
+
+
+def test_two_hosts_train_as_one_does(lab: Lab) -> None:
+    """2 hosts x 2 ranks: 50 steps of the same losses as 4 ranks of one host, and equal replicas."""
+    lab.network()
+    apart = told(lab, 2, PROGRAMS / "invariance.py", "adult-dnn")["adult-dnn"]
+    together = result(4, "invariance.py", "adult-dnn")["adult-dnn"]
+    assert apart["losses"] == pytest.approx(together["losses"], rel=1e-5)
+    assert len(apart["sha256"]) == 64  # the program fails unless all ranks have it
+
+
+def test_every_way_sums_exactly_over_two_hosts(lab: Lab) -> None:
+    lab.network()
+    found = told(lab, 2, PROGRAMS / "reductions.py")
+    assert "node-aware" in found["node-aware"]["name"] and found["node-aware"]["note"] == ""
+    assert "MPI_Allreduce" in found["messages"]["name"]
+    assert "a sum of 4,194,304 bytes over these hosts takes messages" in found["native"]["note"]
+    for choice, outcome in found.items():
+        assert outcome["error"] < 1e-5, choice
+        assert (outcome["calls"], outcome["ordered"]) == (9, True), choice
+
+
+def test_the_wire_grows_with_the_delay_as_alpha_and_beta_predict(lab: Lab, tmp_path: Path) -> None:
+    wires = {}
+    for delay_s in (0.001, 0.004):
+        lab.network(delay_s=delay_s)
+        predicted = probed(lab, tmp_path).line(ADULT_BYTES)
+        folder = tmp_path / f"run-{delay_s}"
+        options = ["--dataset", "adult", "--data-kind", "synthetic", "--samples", "2560", "--epochs", "2"]
+        words = ["-m", "harness", "train", *options, "--record", str(folder)]
+        finished = lab.run([*lab.launcher(1), sys.executable, *words], timeout=240)
+        assert finished.returncode == 0, finished.stderr[-3000:]
+        record, steps = read_run(folder), pd.read_parquet(folder / "steps.parquet")
+        wires[delay_s] = float(steps.groupby(["epoch", "step"])["wire_s"].mean().median())
+        assert wires[delay_s] == pytest.approx(predicted, rel=0.5)
+        assert {rank.host for rank in record.ranks} == {"n1", "n2"}
+        # Both hosts' clocks are really this machine's one: what was estimated must be 0 within its stated error.
+        other = record.ranks[1]
+        assert 0 < other.clock_error_s < 3 * delay_s + 0.002
+        assert abs(other.clock_offset_s) <= other.clock_error_s
+        sums = np.add(record.epochs[1].skew_seconds, record.epochs[1].wire_seconds)
+        assert sums == pytest.approx(record.epochs[1].sync_seconds, rel=1e-6)
+    assert wires[0.004] - wires[0.001] > 0.003  # at least one message more or less stands in the way of every sum
+
+
+def probed(lab: Lab, folder: Path) -> Any:
+    """Return the cost of an allreduce between the hosts."""
+    plan = Plan(sizes=(8, 1024, 32_768, ADULT_BYTES), samples=7, budget_s=2.0, reductions=())
+    (folder / "plan.json").write_bytes(encode(plan))
+    answer_file = folder / "answer.json"
+    words = ["-m", "harness.comm.probe", folder / "plan.json", answer_file]
+    finished = lab.run([*lab.launcher(1), sys.executable, *words], timeout=120)
+    assert answer_file.exists(), finished.stderr[-3000:]
+    answer = decode(answer_file.read_bytes(), Answer, answer_file)
+    answer_file.unlink()
+    assert answer.hosts == ("n1", "n2")
+    (cost,) = (cost for cost in fit(answer.series) if (cost.operation, cost.level) == (ALLREDUCE, NETWORK))
+    return cost
