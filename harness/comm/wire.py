@@ -46,6 +46,10 @@ class WireReduction:
         """Return entry and exit (s, perf_counter) of every call since the last take."""
         return self._inner.take_calls()
 
+    def recent(self) -> npt.NDArray[np.float64]:
+        """Return number, bytes, entry and exit of the last calls, oldest first."""
+        return self._inner.recent()
+
     def check(self, gradients: list[tf.Tensor]) -> None:
         """Compare the sums of `gradients` with those in their own precision, and note the relative error.
 
