@@ -128,7 +128,7 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.mpi
-@pytest.mark.parametrize("name", ["keras-fit", "mwms", "gradients"])
+@pytest.mark.parametrize("name", ["keras-fit", "mwms", "gradients", "summing-1", "raw-sums"])
 def test_a_contender_trains(name: str, cache: Path) -> None:
     contender = CONTENDERS[name]
     if len(cores()) < contender.ranks:

@@ -5,6 +5,7 @@ class with the same attributes and `launch`.
 """
 
 import math
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ import msgspec
 from harness import datasets
 from harness.bench.process import cores, free_ports, run_together
 from harness.bench.task import WARM_UP_EPOCHS, Answer, Place, Task
+from harness.doctor.ask import ask
 from harness.errors import RunError
 from harness.spec.codec import read_run
 from harness.spec.layout import Layout
@@ -133,6 +135,7 @@ class Ours:
     ranks: int
     sync: str = "gradients"
     fast: bool = True
+    settings: tuple[tuple[str, str], ...] = ()
 
     def launch(self, task: Task, *, limit_s: int) -> Measured:
         """Launch one point and read its record; its doubts about the times are the record's."""
@@ -142,7 +145,9 @@ class Ours:
         if refusal:
             raise RunError(refusal)
         workload = task.workload(sync=self.sync)
-        point = Point(workload=workload, layout=layout, data_id=datasets.locate(workload, None).data_id)
+        point = Point(
+            workload=workload, layout=layout, data_id=datasets.locate(workload, None).data_id, settings=self.settings
+        )
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as name:
             folder = Path(name)
             job = write_job(point, scheduler, folder=folder, data_dir=None)
@@ -160,17 +165,42 @@ class Ours:
         return {"MPI library": provenance.mpi_library.split(",")[0], "reduction": provenance.reduction}
 
 
+@dataclass(frozen=True, kw_only=True)
+class RawSums:
+    """No training: what the MPI library itself takes for the sums of an epoch, in place, one call after the other."""
+
+    name: str
+    title: str
+    ranks: int
+    fast: bool = False
+
+    def launch(self, task: Task, *, limit_s: int) -> Measured:
+        """Run ``python -m harness.bench.raw_sums`` on the ranks."""
+        scheduler = open_scheduler("local")
+        layout = Layout(nodes=self.ranks)
+        refusal = scheduler.refusal(layout)
+        if refusal:
+            raise RunError(refusal)
+        words = (*scheduler.launcher(layout).words, sys.executable, "-m", "harness.bench.raw_sums", _json(task))
+        reply = ask(words, limit_s=limit_s, changes=scheduler.environment(layout))
+        if reply.code != 0:
+            raise RunError(first_error(reply.err) or reply.last_error)
+        return Measured(seconds=_answer(reply.out).seconds)
+
+
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
         Script(name="keras-fit", title="Keras fit, 1 rank", module="keras_fit", ranks=1),
         Transparent(name="transparent-1", title="harness run, 1 rank", ranks=1),
         Ours(name="ours-1", title="ours, 1 rank", ranks=1),
+        Ours(name="summing-1", title="ours summing alone, 1 rank", ranks=1, settings=(("HARNESS_SYNC_ALONE", "1"),)),
         Script(name="mwms", title="MWMS, 2 workers", module="mwms", ranks=2),
         Transparent(name="transparent", title="harness run, 2 ranks", ranks=2),
         Ours(name="gradients", title="ours gradients, 2 ranks", ranks=2),
         Ours(name="weights-epoch", title="ours weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
         Ours(name="none", title="ours none, 2 ranks", ranks=2, sync="none"),
+        RawSums(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", ranks=2),
     )
 }
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from harness.comm.policies import needs_sync
 from harness.errors import RunError, SharedError, UserError, unknown
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def select(world: "World", largest: int, wire: str = "float32") -> Reduction:
         SharedError: the wire type needs the operation and there is none, on every rank.
     """
     reduction = _select(world, largest)
-    if wire == "float32" or world.size == 1:
+    if wire == "float32" or not needs_sync(world.size):
         return reduction
     from harness.comm.wire import WireReduction
 
@@ -77,7 +78,7 @@ def _select(world: "World", largest: int) -> Reduction:
     choice = os.environ.get("HARNESS_REDUCTION") or "native"
     if choice not in CHOICES:
         raise unknown("HARNESS_REDUCTION", choice, CHOICES)
-    if choice == "bridge" or world.size == 1:
+    if choice == "bridge" or not needs_sync(world.size):
         return BridgeReduction(world.comm)
     library, failure = build_native()
     failures = [reason for reason in world.comm.allgather(failure) if reason]

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from harness import __version__
 from harness.comm.placement import Place, describe, misplacements, scheduled
+from harness.comm.policies import needs_sync
 from harness.hostload import other_loads, overloads
 from harness.provenance import describe_machine, git_commit, package_version, relevant_environment
 from harness.spec.record import SCHEMA, Provenance, RankRecord, RunRecord, WeightsRecord
@@ -52,7 +53,7 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
         steps_per_epoch=outcome.epochs[0].steps,
         data=replica.data.record,
         provenance=provenance(
-            replica.reduction.name if replica.world.size > 1 else "none",
+            replica.reduction.name if needs_sync(replica.world.size) else "none",
             load_before=load_before,
             other_load=max(loads.values()),
         ),
