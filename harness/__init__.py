@@ -1,3 +1,13 @@
 """Measure how well synchronous TensorFlow training scales over MPI."""
 
 __version__ = "0.1.0"
+__all__ = ["DataSet"]
+
+
+def __getattr__(name: str) -> object:
+    """Return `DataSet`, the readers for users' scripts, which nothing else pays for."""
+    if name == "DataSet":
+        from harness.readers.dataset import DataSet
+
+        return DataSet
+    raise AttributeError(f"module 'harness' has no attribute '{name}'")

@@ -40,7 +40,7 @@ def test_import_is_cheap():
 
 
 def test_names_and_info():
-    assert datasets.names() == ("acoustic", "adult", "cifar10", "higgs", "mnist")
+    assert datasets.names() == ("acoustic", "adult", "cifar10", "cifar100", "higgs", "mnist")
     for name in datasets.names():
         facts = datasets.info(name)
         assert facts.name == name and facts.dtype in ("uint8", "float32") and facts.classes == len(facts.shares)

@@ -94,6 +94,12 @@ def test_the_report_names_the_rank_that_is_missing_and_where_it_is():
     assert 'rank 1 is missing: it never reached it; it is in File "/home/me/train.py", line 7' in page
 
 
+def test_a_rank_that_has_ended_its_script_is_the_missing_one_however_long_the_others_wait():
+    ended = state(1, call(8, 89.9, 0, "end of the script", "Python"))
+    page = describe([state(0, call(41, 90, 0)), ended], 3)
+    assert "rank 1 is missing: it never reached it; it waits in end of the script" in page
+
+
 def test_the_report_tells_a_silent_rank_and_a_network_that_hangs():
     assert "rank 1 is missing: it never reached it; it does not answer" in describe([state(0, call(1, 1, 0)), None], 8)
     both = describe([state(0, call(1, 1, 0)), state(1, call(1, 2, 0))], 8)

@@ -1,4 +1,4 @@
-"""The two formats of CIFAR-10's batches: 3,073-byte binary rows, and pickled numpy arrays."""
+"""The two formats of CIFAR's batches: binary rows of labels and pixels, and pickled numpy arrays."""
 
 import gzip
 import io
@@ -6,6 +6,7 @@ import pickle
 import tarfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_BATCH = "test_batch"
 
 _PIXELS = 32 * 32 * 3
-_ROW = 1 + _PIXELS
 # What a pickled numpy array needs; anything else in a downloaded pickle could run code.
 _PICKLED = {
     ("numpy.core.multiarray", "_reconstruct"),
@@ -29,26 +29,42 @@ _PICKLED = {
 }
 
 
-def read_binary(path: Path, batches: tuple[str, ...]) -> Iterator[Block]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Labels:
+    """Where the labels are: the last of `count` bytes before a row's pixels, the pickled list called `key`.
+
+    They are 0 to `classes` - 1.
+    """
+
+    count: int = 1
+    key: bytes = b"labels"
+    classes: int = 10
+
+
+_TEN = Labels()
+
+
+def read_binary(path: Path, batches: tuple[str, ...], where: Labels = _TEN) -> Iterator[Block]:
     """Yield the batches of a ``.bin`` file, or those called `batches` of a tar archive of such files."""
+    size = where.count + _PIXELS
     for name, content in _contents(path, tuple(f"{batch}.bin" for batch in batches)):
-        if not content or len(content) % _ROW:
-            raise UserError(f"{name} is cut: {len(content):,} bytes are not whole rows of {_ROW:,}; fetch it again")
-        rows = np.frombuffer(content, np.uint8).reshape(-1, _ROW)
-        yield _images(rows[:, 1:]), _labels(name, rows[:, 0])
+        if not content or len(content) % size:
+            raise UserError(f"{name} is cut: {len(content):,} bytes are not whole rows of {size:,}; fetch it again")
+        rows = np.frombuffer(content, np.uint8).reshape(-1, size)
+        yield _images(rows[:, where.count :]), _labels(name, rows[:, where.count - 1], where.classes)
 
 
-def read_python(path: Path, batches: tuple[str, ...]) -> Iterator[Block]:
+def read_python(path: Path, batches: tuple[str, ...], where: Labels = _TEN) -> Iterator[Block]:
     """Yield the batches of a pickle file, or those called `batches` of a tar archive of such files."""
     for name, content in _contents(path, batches):
         try:
             batch: dict[bytes, Any] = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-            pixels, labels = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"])
+            pixels, labels = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[where.key])
         except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{name} is no CIFAR-10 Python batch ({error}): fetch it again") from error
+            raise UserError(f"{name} is no CIFAR Python batch ({error}): fetch it again") from error
         if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(pixels) != len(labels):
             raise UserError(f"{name} has images {pixels.shape} and {len(labels):,} labels: fetch it again")
-        yield _images(pixels), _labels(name, labels)
+        yield _images(pixels), _labels(name, labels, where.classes)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -84,8 +100,8 @@ def _images(pixels: Array) -> Array:
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
 
-def _labels(name: str, labels: Array) -> Array:
-    wrong = np.flatnonzero((labels < 0) | (labels > 9))
+def _labels(name: str, labels: Array, classes: int) -> Array:
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
-        raise UserError(f"{name} row {wrong[0] + 1:,} has label {labels[wrong[0]]}: labels are 0 to 9")
+        raise UserError(f"{name} row {wrong[0] + 1:,} has label {labels[wrong[0]]}: labels are 0 to {classes - 1}")
     return labels

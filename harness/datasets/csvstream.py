@@ -35,8 +35,18 @@ def read_numbers(path: Path, features: int, classes: int) -> Iterator[Block]:
         line += len(values)
 
 
-def stream(path: Path, columns: Sequence[str], header_lines: int = 0, exact: str | None = None) -> Iterator[Any]:
+def stream(
+    path: Path,
+    columns: Sequence[str],
+    header_lines: int = 0,
+    exact: str | None = None,
+    *,
+    text: memoryview | None = None,
+    first_line: int = 1,
+) -> Iterator[Any]:
     """Yield the pyarrow record batches of a CSV file with `columns` of float32, the `exact` one float64.
+
+    `text` is a part of the file instead of all of it, from line `first_line` on.
 
     Raises:
         UserError: the text cannot be parsed; the message carries the line.
@@ -46,7 +56,7 @@ def stream(path: Path, columns: Sequence[str], header_lines: int = 0, exact: str
 
     try:
         yield from pa.csv.open_csv(
-            str(path),
+            str(path) if text is None else pa.BufferReader(pa.py_buffer(text)),
             read_options=pa.csv.ReadOptions(
                 use_threads=False, column_names=columns, skip_rows=header_lines, block_size=_BLOCK_BYTES
             ),
@@ -55,7 +65,8 @@ def stream(path: Path, columns: Sequence[str], header_lines: int = 0, exact: str
             ),
         )
     except pa.ArrowInvalid as error:
-        raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {_reason(str(error))}") from error
+        reason = _reason(str(error), first_line)
+        raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {reason}") from error
     except OSError as error:
         raise UserError(f"'{path}' is cut or cannot be read: {error}") from error
 
@@ -83,10 +94,10 @@ def _not_a_number(path: Path, line: int, column: int) -> UserError:
     return UserError(f"'{path}' line {line:,} column {column + 1} is missing, NaN or infinite: give a number")
 
 
-def _reason(message: str) -> str:
-    """Return pyarrow's message as the user counts: lines from 1, without the text of the whole row."""
+def _reason(message: str, first_line: int) -> str:
+    """Return pyarrow's message as the user counts: lines from 1 on, without the text of the whole row."""
     row = re.search(r"Row #(\d+)", message)
     what = re.search(r"(Expected \d+ columns, got \d+|invalid value '[^']{0,40}|Empty CSV file)", message)
     text = what[1].replace("Expected", "expected").replace("Empty CSV file", "it is empty") if what else message[:160]
     text += "'" if text.startswith("invalid value") else ""
-    return f"line {int(row[1]):,}: {text}" if row else text
+    return f"line {int(row[1]) + first_line - 1:,}: {text}" if row else text

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.datasets import acoustic, adult, cifar10, higgs, mnist, userfile
+from harness.datasets import acoustic, adult, cifar10, cifar100, higgs, mnist, userfile
 from harness.datasets.dataset import Dataset, DatasetInfo
 from harness.errors import UserError, unknown
 
@@ -10,7 +10,15 @@ FILE = "file"
 """The name of a user's own file among the data sets."""
 
 _DATASETS = {
-    entry.info.name: entry for entry in (acoustic.DATASET, adult.DATASET, cifar10.DATASET, higgs.DATASET, mnist.DATASET)
+    entry.info.name: entry
+    for entry in (
+        acoustic.DATASET,
+        adult.DATASET,
+        cifar10.DATASET,
+        cifar100.DATASET,
+        higgs.DATASET,
+        mnist.DATASET,
+    )
 }
 
 

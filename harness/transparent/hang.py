@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+END = "end of the script"
+"""What the last exchange of a run is called."""
 _SHOWN = 6  # calls of a rank's ring on the page
 _FRAMES = 4  # of its Python stack
 
@@ -80,7 +82,8 @@ def _verdicts(states: Sequence[RankState | None]) -> list[str]:
     found = [(state, call) for state, call in waiting if call is not None]
     if not found:
         return ["no rank waits any longer"]
-    first, awaited = max(found, key=lambda pair: pair[0].now - pair[1].entry)
+    # A rank that waits at the end of its script has left out what the others still wait in, however long each does.
+    first, awaited = max(found, key=lambda pair: (pair[1].label != END, pair[0].now - pair[1].entry))
     there = [state.rank for state, call in found if _same(call, awaited)]
     verb = "waits" if len(there) == 1 else "wait"
     lines = [f"rank {', '.join(map(str, there))} {verb} in {awaited}"]

@@ -10,11 +10,12 @@ from harness.transparent.settings import Settings
 if TYPE_CHECKING:
     from harness.transparent.collectives import Watch
     from harness.transparent.keras_measure import Measured
+    from harness.transparent.own_rows import OwnRows
     from harness.transparent.runtime import Runtime
 
 
 def install(
-    world: World, settings: Settings, watch: "Watch", *, script: Path, threads: int, seed: int
+    world: World, settings: Settings, watch: "Watch", own: "OwnRows", *, script: Path, threads: int, seed: int
 ) -> "tuple[Runtime, Measured]":
     """Prepare TensorFlow and Keras for a script on the ranks of `world`; return the state and the measurements.
 
@@ -32,10 +33,12 @@ def install(
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.random.set_seed(seed)
     from harness.transparent.keras_measure import Measured
+    from harness.transparent.own_rows import offer_old_name
     from harness.transparent.preflight import check_start
     from harness.transparent.runtime import Runtime
 
-    runtime = Runtime.build(world, settings, watch)
+    runtime = Runtime.build(world, settings, watch, own)
+    offer_old_name()
     measured = Measured()
     if settings.record is not None:
         measured.install(runtime)

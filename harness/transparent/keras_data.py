@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from harness.transparent.own_rows import own_adapter
 from harness.transparent.parts import divide
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
@@ -26,7 +27,11 @@ def install(runtime: Runtime) -> None:
     def make_adapter(original: Callable[..., Any]) -> Callable[..., Any]:
         def get_data_adapter(*args: Any, **kwargs: Any) -> Any:
             adapter = original(*args, **kwargs)
-            return adapter if runtime.quiet else _part_of(adapter, runtime, size if grows else 1)
+            if runtime.quiet:
+                return adapter
+            if runtime.own.present:
+                return own_adapter(adapter, runtime, kwargs.get("steps_per_epoch"))
+            return _part_of(adapter, runtime, size if grows else 1)
 
         return get_data_adapter
 
@@ -108,7 +113,7 @@ def _of_arrays(adapter: Any, factor: int, rank: int, size: int) -> tf.data.Datas
 
         return part._replace(data=tree.traverse(gather, data))
 
-    parts = _map(numbers, own)
+    parts = map_elements(numbers, own)
     together = tf.data.Dataset.zip((parts, tf.data.Dataset.from_tensors(sources).repeat()))
     picked = together.map(pick, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     options = tf.data.Options()
@@ -123,10 +128,12 @@ def _of_batches(dataset: tf.data.Dataset, batch: int | None, rank: int, size: in
     dataset = dataset.with_options(options)
     if batch is not None:
         dataset = dataset.rebatch(batch)
-    return _map(dataset, lambda element: divide(element, rank, size)).prefetch(tf.data.AUTOTUNE)
+    return map_elements(dataset, lambda element: divide(element, rank, size)).prefetch(tf.data.AUTOTUNE)
 
 
-def _map(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.data.Dataset:
+def map_elements(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.data.Dataset:
+    """Return `dataset` with ``change(element)`` for every element; a tuple is one element."""
+
     def call(*element: Any) -> Any:
         return change(element if isinstance(dataset.element_spec, tuple) else element[0])
 

@@ -123,16 +123,28 @@ def _on_batch(runtime: Runtime) -> Callable[..., Any]:
             x, y, sample_weight = tree.map_structure(
                 lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), (x, y, sample_weight)
             )
-            rows = length(leading(x))
-            if rows % size:
+            rows = int(length(leading(x)))
+            if runtime.own.present:
+                _refuse_uneven(runtime, rows)
+            elif rows % size:
                 raise UserError(
                     f"a batch of {rows} rows given to train_on_batch or test_on_batch cannot be divided over {size} "
                     f"ranks: use a multiple of {size}, or fit"
                 )
-            x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, size).data
+            if not runtime.own.present:
+                x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, size).data
             with runtime.trainer(), runtime.rows.given(None):
                 return original(trainer, x, y, sample_weight, **kwargs)
 
         return on_batch
 
     return make
+
+
+def _refuse_uneven(runtime: Runtime, rows: int) -> None:
+    found = runtime.collectives.gather(rows, "comparison of rows")
+    if len(set(found)) > 1:
+        raise UserError(
+            f"the ranks give batches of {min(found)} to {max(found)} rows of their own to train_on_batch or "
+            "test_on_batch: give equally many on all, or use fit"
+        )

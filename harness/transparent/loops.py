@@ -49,6 +49,8 @@ class Loops:
             runtime = self._runtime
             if loop is None or not tf.executing_eagerly() or runtime.in_trainer or runtime.quiet:
                 return original(iterator)
+            if runtime.own.present:
+                return self._own(original(iterator))
             runtime.rows.whole()
             dataset, before = loop
             if id(dataset) not in self._training and runtime.steps == before:
@@ -63,6 +65,11 @@ class Loops:
             return part.data
 
         return next_batch
+
+    def _own(self, batch: Any) -> Any:
+        """Return a batch of the rank's own rows as it is, counted."""
+        self._runtime.rows.set(1 if leading_rank(batch) == 0 else int(length(leading(batch))))
+        return batch
 
     def _batch(self, original: Callable[..., Any], iterator: Any) -> Any:
         """Return the next batch of all ranks: with a batch per rank, as many of the script's as there are ranks."""

@@ -6,6 +6,8 @@ from contextvars import ContextVar
 
 import tensorflow as tf
 
+from harness.transparent.own_rows import OwnRows
+
 _PLACEHOLDER = "harness_rows"
 
 
@@ -17,8 +19,9 @@ class Rows:
     what every rank computes alike counts once.
     """
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, own: OwnRows) -> None:
         self._rank = rank
+        self._own = own
         self._given: ContextVar[tf.Tensor | None] = ContextVar("rows", default=None)
         self._even: ContextVar[bool] = ContextVar("even", default=False)
         self._variable: tf.Variable | None = None
@@ -46,7 +49,7 @@ class Rows:
         if rows is not None:
             return rows
         if not tf.compat.v1.executing_eagerly_outside_functions():
-            return placeholder(tf.compat.v1.get_default_graph(), self._default)
+            return placeholder(tf.compat.v1.get_default_graph(), self.default)
         return self._shared().read_value()
 
     def set(self, rows: int) -> None:
@@ -56,15 +59,16 @@ class Rows:
     def whole(self) -> None:
         """Note that the next batch is not divided."""
         if self._variable is not None:
-            self._variable.assign(self._default)
+            self._variable.assign(self.default)
 
     @property
-    def _default(self) -> float:
-        return float(self._rank == 0)
+    def default(self) -> float:
+        """What this rank's rows count where nothing was divided: rank 0's for all, or every rank's own alike."""
+        return float(self._rank == 0 or self._own.present)
 
     def _shared(self) -> tf.Variable:
         if self._variable is None:
-            self._variable = own_variable(self._default, "harness_rows")
+            self._variable = own_variable(self.default, "harness_rows")
         return self._variable
 
 

@@ -15,7 +15,9 @@ from harness.comm.world import World, abort
 from harness.errors import RunError, SharedError, UserError
 from harness.spec.point import Point
 from harness.spec.script import script_command
+from harness.transparent.hang import END
 from harness.transparent.hook import ImportHook
+from harness.transparent.own_rows import OwnRows, offer_old_name
 from harness.transparent.randomness import common_seed, same_randomness
 from harness.transparent.settings import Settings, mpi_enabled
 from harness.transparent.watch import HangWatch
@@ -52,6 +54,9 @@ class Session:
         if self.world.size > 1:
             self._watch.start()
             same_randomness(self._seed)
+        self._own = OwnRows(self.settings)
+        if self.world.size > 1:
+            self._own.install()
         with _rank_output(self.world.rank, self.settings.logs):
             if self.world.rank:
                 from harness.transparent.files import PrivateFiles
@@ -77,12 +82,12 @@ class Session:
         self.import_s = time.time() - self.began
         threads = self.point.layout.threads
         self._found = install(
-            self.world, self.settings, self._watch, script=self.script, threads=threads, seed=self._seed
+            self.world, self.settings, self._watch, self._own, script=self.script, threads=threads, seed=self._seed
         )
 
     def _finish(self) -> None:
         trained = self._found is not None and self._found[0].synchronised
-        with self._watch.inside("end of the script", 0):
+        with self._watch.inside(END, 0):
             seen = self.world.comm.allgather(trained)
         if self.world.size > 1 and not any(seen):
             raise SharedError(
@@ -108,7 +113,7 @@ class Session:
         seen = Seen(
             started=self.started,
             epochs=tuple(measured.epochs),
-            rows=measured.rows,
+            rows=sum(self.world.comm.allgather(measured.rows)) if self._own.present else measured.rows,
             global_batch=measured.batch * (self.world.size if grown else 1),
             sizes=measured.sizes,
             sha256=sha256,
@@ -131,6 +136,7 @@ def run_point(world: World, settings: Settings, point: Point) -> int:
     sys.path[0] = str(script.parent)
     if not mpi_enabled() or (world.size == 1 and settings.record is None):
         if world.rank == 0:
+            ImportHook(offer_old_name).install()
             runpy.run_path(str(script), run_name="__main__")
         return 0
     began = psutil.Process().create_time()

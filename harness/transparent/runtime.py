@@ -16,6 +16,7 @@ from harness.comm.world import World
 from harness.errors import RunError, SharedError, UserError
 from harness.spec.sync import SyncSpec
 from harness.transparent.collectives import Collectives, Watch
+from harness.transparent.own_rows import OwnRows
 from harness.transparent.rows import Rows
 from harness.transparent.settings import Settings
 
@@ -33,6 +34,7 @@ class Runtime:
 
     world: World
     settings: Settings
+    own: OwnRows
     rows: Rows
     collectives: Collectives
     steps: int = 0
@@ -46,10 +48,10 @@ class Runtime:
     _trainer: ContextVar[bool] = field(default_factory=lambda: ContextVar("trainer", default=False))
 
     @classmethod
-    def build(cls, world: World, settings: Settings, watch: Watch) -> "Runtime":
+    def build(cls, world: World, settings: Settings, watch: Watch, own: OwnRows) -> "Runtime":
         """Return the state of a script that is about to start."""
-        rows = Rows(world.rank)
-        return cls(world=world, settings=settings, rows=rows, collectives=Collectives(world, rows, watch))
+        rows = Rows(world.rank, own)
+        return cls(world=world, settings=settings, own=own, rows=rows, collectives=Collectives(world, rows, watch))
 
     @property
     def sync(self) -> SyncSpec:
@@ -99,7 +101,7 @@ class Runtime:
             UserError: the loop has made some steps and none of its batches came from `tf.data`.
         """
         self.steps += 1
-        if self.steps >= _PATIENCE and not self.divided:
+        if self.steps >= _PATIENCE and not self.divided and not self.own.present:
             raise UserError(
                 "the script's training loop takes its batches from arrays, which cannot be divided over the ranks: "
                 "let it iterate over tf.data.Dataset.from_tensor_slices((x, y)).batch(n)"

@@ -75,7 +75,8 @@ class Sessions:
             if "trains" not in kinds:
                 if "writes" in kinds:
                     self._equal.discard(session)  # initialised or restored: every rank its own way
-                return original(session, fetches, feed_dict, *args, **kwargs)
+                outcome = original(session, fetches, feed_dict, *args, **kwargs)
+                return self._evaluated(graph, fetches, feed_dict or {}, outcome)
             if session not in self._equal:
                 self._start_equal(session, original)
             feed, rows = self._divide(graph, feed_dict or {})
@@ -95,6 +96,11 @@ class Sessions:
                 known[op.name] = _kinds(op, self._averaging[graph])
             kinds |= known[op.name]
         return kinds
+
+    def _evaluated(self, graph: Any, fetches: Any, feed: Mapping[Any, Any], outcome: Any) -> Any:
+        """Return the numbers of a run that does not train: of all ranks' rows where each has fed its own."""
+        rows = self._fed(graph, feed)[1]
+        return self._average(fetches, outcome, rows) if self._runtime.own.present and rows else outcome
 
     def _start_equal(self, session: Any, run: Callable[..., Any]) -> None:
         """Give all variables of the graph rank 0's values."""
@@ -124,11 +130,13 @@ class Sessions:
     def _divide(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
         """Return this rank's rows of everything fed that has as many rows as the batch, and their number."""
         rank, size = self._runtime.world.rank, self._runtime.world.size
-        arrays = {graph.as_graph_element(key): np.asarray(value) for key, value in feed.items()}
-        batched = [key for key, value in arrays.items() if value.ndim and _open(key.shape)]
-        if not batched:
+        arrays, total = self._fed(graph, feed)
+        if self._runtime.own.present:
+            rows = total or 1
+            return {**feed, placeholder(graph, self._runtime.rows.default): float(rows)}, rows
+        if not total:
             raise _nothing_to_divide(arrays)
-        total = len(arrays[batched[0]])
+        batched = [key for key, value in arrays.items() if value.ndim and _open(key.shape)]
         begin, count = bounds(total, rank, size)
         begin, shown = min(begin, total - 1), max(count, 1)
         divided: dict[Any, Any] = {
@@ -136,8 +144,14 @@ class Sessions:
             for key, value in arrays.items()
         }
         self._runtime.divided += 1
-        divided[placeholder(graph, float(rank == 0))] = float(count)
+        divided[placeholder(graph, self._runtime.rows.default)] = float(count)
         return divided, int(count)
+
+    def _fed(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
+        """Return what is fed as arrays, and how many rows the batch has: 0 when nothing with rows is fed."""
+        arrays = {graph.as_graph_element(key): np.asarray(value) for key, value in feed.items()}
+        batched = [value for key, value in arrays.items() if value.ndim and _open(key.shape)]
+        return arrays, len(batched[0]) if batched else 0
 
     def _average(self, fetches: Any, outcome: Any, rows: int) -> Any:
         """Return `outcome` with floating scalars (losses) as means over the ranks, weighted by rows."""

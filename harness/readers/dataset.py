@@ -1,0 +1,77 @@
+"""`DataSet`: what a user's script reads its part of the rows with, by paper B's interface (arXiv 1704.04560)."""
+
+import dataclasses
+from typing import Any
+
+from harness.datasets.dataset import Array
+from harness.errors import UserError, unknown
+from harness.readers.load import Part, load
+from harness.readers.peers import find_peers
+from harness.readers.request import Request
+from harness.readers.source import TEST, TRAIN, VALIDATION
+
+
+class DataSet:
+    """Training, validation and testing rows of a data set, of which this MPI rank has read its own part.
+
+    `training_data` (float32 [rows, *features], divided by `normalize`), `training_labels` (float32
+    [rows, classes], or as they are with ``one_hot=False``), `validation_data`, `validation_labels`,
+    `testing_data`, `testing_labels`; None where there is no such part. Over all ranks every row is there once.
+    """
+
+    def __init__(
+        self,
+        data_name: str,
+        train_batch_size: int | None = None,
+        test_batch_size: int | None = None,
+        normalize: float = 1.0,
+        **more: Any,
+    ) -> None:
+        """Read MNIST, CIFAR10, CIFAR100, or ``train_file=`` in format CSV (also a folder), HDF5, NetCDF or npz.
+
+        `more`: validation_file, test_file, valid_pct, test_pct, one_hot, label (a CSV column), data_dir.
+
+        Raises:
+            UserError: an argument is wrong, or a file is missing, damaged or too short.
+        """
+        fields = [field.name for field in dataclasses.fields(Request)]
+        for name in more:
+            if name not in fields:
+                raise unknown("argument of DataSet", name, fields)
+        peers = find_peers()
+        parts = load(Request(name=data_name.lower(), normalize=normalize, **more), peers)
+        self.train_batch_size = train_batch_size
+        self.test_batch_size = test_batch_size
+        self.training_data, self.training_labels = _arrays(parts.get(TRAIN))
+        self.validation_data, self.validation_labels = _arrays(parts.get(VALIDATION))
+        self.testing_data, self.testing_labels = _arrays(parts.get(TEST))
+        self._next = dict.fromkeys(parts, 0)
+        self._parts = parts
+
+    def next_train_batch(self) -> tuple[Array, Array]:
+        """Return the next `train_batch_size` training rows and their labels, from the first again behind the last."""
+        return self._take(TRAIN, "train_batch_size", self.train_batch_size)
+
+    def next_validation_batch(self) -> tuple[Array, Array]:
+        """Return the next `test_batch_size` validation rows and their labels."""
+        return self._take(VALIDATION, "test_batch_size", self.test_batch_size)
+
+    def next_test_batch(self) -> tuple[Array, Array]:
+        """Return the next `test_batch_size` testing rows and their labels."""
+        return self._take(TEST, "test_batch_size", self.test_batch_size)
+
+    def _take(self, part: str, field: str, size: int | None) -> tuple[Array, Array]:
+        if size is None or size < 1:
+            raise UserError(f"{field} is {size}: give DataSet a number of rows above 0")
+        if part not in self._parts:
+            raise UserError(f"there are no {part} rows: give DataSet valid_pct, test_pct or a file for them")
+        found = self._parts[part]
+        begin = self._next[part]
+        self._next[part] = (begin + size) % len(found.data)
+        return tuple(  # type: ignore[return-value]
+            array.take(range(begin, begin + size), axis=0, mode="wrap") for array in (found.data, found.labels)
+        )
+
+
+def _arrays(part: Part | None) -> tuple[Any, Any]:
+    return (None, None) if part is None else (part.data, part.labels)

@@ -1,0 +1,220 @@
+"""Readers for scripts: every rank gets its own rows, over all ranks each row is there exactly once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import DataSet, datasets
+from harness.errors import UserError
+from harness.readers import csvrows
+from harness.readers.csvrows import CsvRows
+from harness.readers.load import load
+from harness.readers.peers import Peers, find_peers
+from harness.readers.request import Request
+from harness.readers.source import TEST, TRAIN, VALIDATION
+
+
+def together(size, action):
+    """Run ``action(peers)`` for `size` ranks at once, threads here, and return the results in order of ranks."""
+    barrier = threading.Barrier(size, timeout=20)
+    board = [None] * size
+
+    def rank_of(rank):
+        def gather(value):
+            board[rank] = value
+            barrier.wait()
+            found = list(board)
+            barrier.wait()
+            return found
+
+        return action(Peers(rank=rank, size=size, gather=gather))
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(rank_of, range(size)))
+
+
+def read_all(size, **arguments):
+    request = Request(**arguments)
+    return together(size, lambda peers: load(request, peers))
+
+
+def numbered(rows, features=3):
+    """Return features that name their row, and labels of two classes."""
+    return np.arange(rows * features, dtype=np.float32).reshape(rows, features), np.arange(rows) % 2
+
+
+def covered(found, part, x):
+    np.testing.assert_array_equal(np.concatenate([parts[part].data for parts in found]), x)
+
+
+@settings(max_examples=40)
+@given(
+    sizes=st.lists(st.integers(1, 23), min_size=1, max_size=3),
+    ranks=st.integers(1, 4),
+    piece=st.integers(1, 64),
+    header=st.booleans(),
+    newline=st.booleans(),
+)
+def test_csv_rows_are_covered_exactly_once(tmp_path_factory, sizes, ranks, piece, header, newline):
+    folder = tmp_path_factory.mktemp("csv")
+    x, y = numbered(sum(sizes))
+    edges = np.cumsum([0, *sizes])
+    for number in range(len(sizes)):
+        lines = [f"{label},{','.join(map(str, row))}" for row, label in zip(x, y, strict=True)]
+        text = "\n".join([*(["label,a,b,c"] if header else []), *lines[edges[number] : edges[number + 1]]])
+        (folder / f"{number}.csv").write_text(text + "\n" * newline)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csvrows, "_PIECE", piece)
+
+        def read(peers):
+            source = CsvRows(folder, None, peers)
+            (rows,) = source.blocks
+            return rows, source.read([datasets.shards.split_evenly(rows, peers.size, peers.rank)])
+
+        found = together(ranks, read)
+    assert {rows for rows, _ in found} == {sum(sizes)}
+    np.testing.assert_array_equal(np.concatenate([part for _, (part, _) in found]), x)
+    np.testing.assert_array_equal(np.concatenate([labels for _, (_, labels) in found]), y)
+
+
+def test_csv_parts_are_held_out_of_all_rows_and_classes_agree(tmp_path):
+    """Labels -1 and 1 as in the field's files; the first rank's rows may have one class only."""
+    x, _ = numbered(42)
+    rows = [f"{-1 if row < 30 else 1},{','.join(map(str, values))}" for row, values in enumerate(x)]
+    (tmp_path / "data.csv").write_text("\n".join(rows) + "\n")
+    found = read_all(4, name="csv", train_file=tmp_path / "data.csv", valid_pct=1 / 6, test_pct=1 / 6)
+    covered(found, TRAIN, x[:28])
+    covered(found, VALIDATION, x[28:35])
+    covered(found, TEST, x[35:])
+    assert {parts[TRAIN].labels.shape[1] for parts in found} == {2}
+    assert found[0][TRAIN].labels[:, 0].all() and found[3][TEST].labels[:, 1].all()
+
+
+def test_a_bad_value_is_named_by_the_line_of_the_file(tmp_path):
+    (tmp_path / "data.csv").write_text("".join(f"1,{row}\n" if row != 7 else "1,x\n" for row in range(10)))
+    source = CsvRows(tmp_path / "data.csv", None, Peers())
+    assert source.read([range(0, 5)])[0][:, 0].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(UserError, match="line 8: invalid value 'x'"):
+        source.read([range(5, 10)])
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_npz_members_are_read_by_slices(tmp_path, compressed):
+    x, y = numbered(42)
+    save = np.savez_compressed if compressed else np.savez
+    save(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
+    found = read_all(4, name="npz", train_file=tmp_path / "data.npz", normalize=2.0)
+    covered(found, TRAIN, x / 2)
+    covered(found, TEST, x[:9] / 2)
+    assert max(len(parts[TRAIN].data) for parts in found) - min(len(parts[TRAIN].data) for parts in found) == 1
+
+
+def test_hdf5_by_names_and_by_classes(tmp_path):
+    import h5py
+
+    x, y = numbered(42)
+    with h5py.File(tmp_path / "named.h5", "w") as file:
+        file["x"], file["y"] = x, y
+    covered(read_all(4, name="hdf5", train_file=tmp_path / "named.h5"), TRAIN, x)
+    with h5py.File(tmp_path / "classes.h5", "w") as file:
+        file["cat"], file["dog"], file["eel"] = x[:10], x[10:21], x[21:]
+    found = read_all(4, name="hdf5", train_file=tmp_path / "classes.h5")
+    rows = np.concatenate([parts[TRAIN].data for parts in found])
+    labels = np.concatenate([parts[TRAIN].labels for parts in found]).argmax(axis=1)
+    order = rows[:, 0].argsort()
+    np.testing.assert_array_equal(rows[order], x)
+    np.testing.assert_array_equal(labels[order], [0] * 10 + [1] * 11 + [2] * 21)
+    assert all(len(set(parts[TRAIN].labels.argmax(axis=1))) == 3 for parts in found), "a rank lacks a class"
+
+
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4"])
+def test_netcdf_in_all_its_forms(tmp_path, form):
+    """As the field's PNetCDF files: bytes that stand for 0..255, integer labels, rows along the record dimension."""
+    import netCDF4
+
+    images = np.arange(42 * 4, dtype=np.uint8).reshape(42, 2, 2)
+    with netCDF4.Dataset(tmp_path / "data.nc", "w", format=form) as file:
+        for name, size in (("rows", None), ("height", 2), ("width", 2)):
+            file.createDimension(name, size)
+        file.createVariable("images", "i1", ("rows", "height", "width"))[:] = images.view(np.int8)
+        file.createVariable("labels", "i4", ("rows",))[:] = np.arange(42) % 3
+    # One after the other, not in threads, which the library does not stand; so without classes, which are gathered.
+    request = Request(name="pnetcdf", train_file=tmp_path / "data.nc", normalize=255.0, one_hot=False)
+    found = [load(request, Peers(rank=rank, size=4)) for rank in range(4)]
+    covered(found, TRAIN, images.astype(np.float32) / np.float32(255))
+    assert np.concatenate([parts[TRAIN].labels for parts in found]).tolist() == [row % 3 for row in range(42)]
+    assert load(Request(name="netcdf", train_file=tmp_path / "data.nc"), Peers())[TRAIN].labels.shape == (42, 3)
+
+
+@pytest.mark.parametrize(("name", "classes", "shape"), [("MNIST", 10, (28, 28, 1)), ("CIFAR100", 100, (32, 32, 3))])
+def test_known_sets_by_the_old_interface(cache, monkeypatch, name, classes, shape):
+    """The twins stand in; their number of rows is cut so that the test is quick."""
+    entry = datasets.info(name.lower())
+    monkeypatch.setattr("harness.datasets.source._twin", small_twin)
+    found = DataSet(name, train_batch_size=7, normalize=255.0, valid_pct=0.25)
+    assert found.training_data.shape == (75, *shape) and found.training_data.max() <= 1
+    assert found.training_labels.shape == (75, classes) == (75, entry.classes)
+    assert found.validation_data.shape == (25, *shape)
+    assert len(found.testing_data) == len(found.testing_labels) > 0
+    taken = np.concatenate([found.next_train_batch()[0] for _ in range(11)])
+    np.testing.assert_array_equal(taken, np.concatenate([found.training_data, found.training_data[:2]]))
+
+
+def small_twin(entry, samples, reason):
+    from harness.datasets.source import Source
+
+    return Source(
+        name=entry.info.name, kind="synthetic", data_id=f"small-{entry.info.name}", sha256="0" * 64, rows=100, note="t"
+    )
+
+
+def test_mnist_itself_over_three_ranks(shared_data, cache):
+    found = read_all(3, name="mnist", data_dir=shared_data, normalize=255.0)
+    counts = np.concatenate([parts[TRAIN].labels for parts in found]).sum(axis=0)
+    validation = np.concatenate([parts[VALIDATION].labels for parts in found]).sum(axis=0)
+    assert [len(parts[TRAIN].data) for parts in found] == [16666, 16667, 16667]
+    assert list(counts + validation) == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert sum(len(parts[TEST].data) for parts in found) == 10_000
+    assert np.mean([parts[TRAIN].data.mean() for parts in found]) == pytest.approx(0.1307, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data_name": "MNSIT"}, "unknown data set 'mnsit': did you mean 'mnist'"),
+        ({"data_name": "CSV"}, "CSV has no train_file: give one"),
+        ({"data_name": "CSV", "train_file": "absent.csv"}, "train_file 'absent.csv' is not there"),
+        ({"data_name": "MNIST", "normalize": 0}, "normalize 0 is no divisor"),
+        ({"data_name": "MNIST", "valid_pct": 0.5, "test_pct": 0.5}, "leave no training rows"),
+        ({"data_name": "MNIST", "onehot": True}, "unknown argument of DataSet 'onehot': did you mean 'one_hot'"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_sentence(arguments, message):
+    with pytest.raises(UserError, match=message):
+        DataSet(**arguments)
+
+
+def test_files_that_do_not_fit_are_told(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((3, 2)), y=np.zeros(4))
+    with pytest.raises(UserError, match="give as many rows of numbers as labels"):
+        DataSet("npz", train_file=tmp_path / "data.npz")
+    (tmp_path / "bad.nc").write_bytes(b"CDF\x01 cut")
+    with pytest.raises(UserError, match="no readable NetCDF file"):
+        DataSet("NetCDF", train_file=tmp_path / "bad.nc")
+    x, y = numbered(3)
+    np.savez(tmp_path / "few.npz", x=x, y=y)
+    with pytest.raises(UserError, match="npz has 3 training rows for 4 ranks: use fewer ranks"):
+        read_all(4, name="npz", train_file=tmp_path / "few.npz")
+    np.savez(tmp_path / "real.npz", x=x, y=[0.5, 1, 2])
+    with pytest.raises(UserError, match="pass one_hot=False"):
+        DataSet("npz", train_file=tmp_path / "real.npz")
+    assert DataSet("npz", train_file=tmp_path / "real.npz", one_hot=False).training_labels.tolist() == [0.5, 1, 2]
+
+
+def test_alone_without_a_launcher_or_when_switched_off():
+    assert find_peers({}).size == 1
+    assert find_peers({"OMPI_COMM_WORLD_SIZE": "2", "TF_MPI_ENABLE": "0"}).size == 1
