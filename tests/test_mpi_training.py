@@ -44,11 +44,11 @@ def test_losses_do_not_depend_on_the_ranks(workload, ranks):
     assert sum(alone[-10:]) < sum(alone[:10]), "the loss does not fall"
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
-    """Native (shared memory), messages (MPI_Allreduce) and bridge; on two ranks bit for bit after 100 steps."""
+    """Native (shared memory), messages (MPI_Allreduce) and bridge; up to two ranks bit for bit after 100 steps."""
     found = result(ranks, "reductions.py")
-    assert "shared memory" in found["native"]["name"]
+    assert ("shared memory" in found["native"]["name"]) == (ranks > 1)
     assert "MPI_Allreduce" in found["messages"]["name"]
     assert "bridge" in found["bridge"]["name"]
     for choice, outcome in found.items():
@@ -59,7 +59,7 @@ def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
     assert "MPI_Allreduce" in found["node-aware"]["name"]
     for optimizer in ("sgd", "adam"):
         assert {found[choice][f"{optimizer} steps"] for choice in CHOICES} == {100}
-        if ranks == 2:
+        if ranks < 3:
             assert len({found[choice][optimizer] for choice in CHOICES}) == 1
 
 

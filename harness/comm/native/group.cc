@@ -117,6 +117,10 @@ Group::~Group() {
 template <typename T>
 std::string Group::Sum(const std::vector<Segment<T>>& segments, T scale) {
   const size_t elements = Elements(segments);
+  if (size_ == 1) {
+    for (const auto& segment : segments) Scale(segment.in, segment.out, segment.count, scale);
+    return "";
+  }
   if (way_ == Way::kMessages || elements * sizeof(T) > bytes_) return SumByMessages(segments, scale);
   ++call_;
   SumSlices(segments, scale);
@@ -159,6 +163,10 @@ std::string Group::SumOverHosts(const std::vector<Segment<T>>& segments) {
 template <typename T>
 std::string Group::Descend(const std::vector<Segment<T>>& segments, T rate) {
   const size_t elements = Elements(segments);
+  if (size_ == 1) {
+    for (const auto& segment : segments) SubtractScaled(segment.in, rate, segment.out, segment.count);
+    return "";
+  }
   if (way_ != Way::kShared || elements * sizeof(T) > bytes_) return DescendBySums(segments, rate);
   ++call_;
   if (here_ > 2) {
