@@ -45,7 +45,7 @@ def act(behaviour: str, point: object, folder: Path) -> int:
 def wait(*, stubborn: bool) -> None:
     """Wait with one rank in a process group of its own, as Open MPI starts them, and pass SIGTERM on."""
     ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" if stubborn else ""
-    code = f"import signal, time; {ignore} print('up', flush=True); time.sleep(60)"
+    code = f"import signal, time; {ignore} print('up', flush=True); time.sleep(300)"
     rank = subprocess.Popen([sys.executable, "-c", code], process_group=0, stdout=subprocess.PIPE)
     assert rank.stdout is not None
     rank.stdout.readline()
@@ -57,7 +57,7 @@ def wait(*, stubborn: bool) -> None:
     signal.signal(signal.SIGTERM, end)
     (HERE / "rank.tmp").write_text(str(rank.pid))
     (HERE / "rank.tmp").rename(HERE / "rank.pid")
-    time.sleep(60)
+    time.sleep(300)
 
 
 if __name__ == "__main__":

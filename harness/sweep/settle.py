@@ -56,7 +56,7 @@ def _keep_failure(folder: Path, running: study.Running, state: State, scheduler:
     said = first_error(log) or first_error(job)
     known = scheduler.explain(state)
     if state.forced or state.phase == "unknown":
-        started = "" if log or not scheduler.durable else "it had not started; "
+        started = "" if log or state.nodes or not scheduler.durable else "it had not started; "
         reason = f"{started}{known}" + (f"; its output says: {said}" if said else "")
     else:
         reason = said or f"exit code {code} without a valid record, {known}"

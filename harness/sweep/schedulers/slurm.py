@@ -1,7 +1,7 @@
 """Slurm: sbatch, squeue, and sacct where there is accounting."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,7 +110,7 @@ class Scheduler:
         """Return the states of `jobs`: one squeue for all, and one sacct for those it no longer lists."""
         queue = self._queue()
         wanted = list(jobs)
-        states = {job: queue[job][0] for job in wanted if job in queue}
+        states = {job: queue[name][0] for job in wanted for name in _names(job, queue)}
         gone = [job for job in wanted if job not in states]
         if gone:
             states |= self._accounts(gone)
@@ -148,7 +148,11 @@ class Scheduler:
     def _with_node_reasons(self, states: dict[str, State]) -> dict[str, State]:
         """Add why a node was lost or kept back, where that ended a job or makes it wait."""
         lost = {job: state for job, state in states.items() if state.word == "NODE_FAIL"}
-        waiting = {job: state for job, state in states.items() if state.reason.startswith("ReqNodeNotAvail")}
+        waiting = {
+            job: state
+            for job, state in states.items()
+            if state.phase == "queued" and state.reason.startswith(slurm_answers.NODES_NOT_THERE)
+        }
         if not lost and not waiting:
             return states
         reasons = slurm_answers.read_nodes(
@@ -179,3 +183,11 @@ class Scheduler:
         except UserError:
             return ()  # no Slurm on this machine: the script is only written, `check` refuses to submit it
         return slurm_answers.read_partitions(answer.stdout)
+
+
+def _names(job: str, queue: Container[str]) -> list[str]:
+    """Return the name under which squeue lists `job`, none if it does not.
+
+    Tasks of an array that were cancelled together before they started are one entry, called by the array's number.
+    """
+    return [name for name in (job, job.partition("_")[0]) if name in queue][:1]

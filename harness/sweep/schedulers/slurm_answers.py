@@ -12,6 +12,8 @@ QUEUE_FIELDS = "JobArrayID:|,State:|,Reason:|,NodeList:|,exit_code:|,Name:"
 ACCOUNT_FIELDS = "JobID,State,ExitCode,NodeList"
 PARTITION_FIELDS = "%P|%D|%X|%Y|%m|%G|%l"
 NODE_FIELDS = "%N|%T|%E"
+# How the reasons of jobs begin that wait for a node which is down or drained.
+NODES_NOT_THERE = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED")
 
 _QUEUED = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
 _RUNNING = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}

@@ -1,0 +1,118 @@
+"""A Slurm for all tests of this folder, and a user's terminal at it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.slurm import Cluster, missing, running
+from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
+
+_LIMIT_S = 240
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Cluster]:
+    """Start a Slurm of 4 nodes with 4 cores and 2 stand-in GPUs each, or skip where it is not installed."""
+    why = missing()
+    if why is not None:
+        pytest.skip(why)
+    # Sockets need a short path, and munge's users must be able to enter it.
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o755)
+    try:
+        with running(folder) as cluster:
+            yield cluster
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cluster(slurm: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Give a test the cluster without jobs and with all nodes idle, and leave it so."""
+    monkeypatch.setenv("SLURM_CONF", str(slurm.config))
+    yield slurm
+    slurm.heal()
+
+
+@dataclass
+class Terminal:
+    """Where a user types commands. `site` is a site file for nodes that share the machine's cores."""
+
+    folder: Path
+    site: Path
+    environment: dict[str, str]
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results"
+
+    @property
+    def sweep_folder(self) -> Path:
+        (found,) = self.results.iterdir()
+        return found
+
+    def harness(self, *words: str, code: int = 0) -> str:
+        """Run the command, check its exit code and return what the user saw."""
+        process = self.begin(*words)
+        try:
+            said, _ = process.communicate(timeout=_LIMIT_S)
+        finally:
+            process.kill()
+        assert process.returncode == code, said
+        return said
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Start the command and return it."""
+        command, *others = words
+        if command == "sweep":
+            others += ["--scheduler", "slurm", "--site", str(self.site)]
+        if command in ("sweep", "retry", "collect"):
+            others += ["--reports", "reports"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "harness", command, "--results", "results", *others],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, cluster: Cluster) -> Terminal:
+    """Open a terminal on the cluster in an empty folder."""
+    folder = tmp_path / "a user's home"
+    folder.mkdir()
+    site = folder / "test.toml"
+    site.write_text('note = "Several slurmd on one machine"\nbinding = "none"\n')
+    root = str(Path(__file__).parents[2])
+    environment = os.environ | {"SLURM_CONF": str(cluster.config), "PYTHONPATH": root, "COLUMNS": "200"}
+    return Terminal(folder=folder, site=site, environment=environment)
+
+
+@dataclass
+class Untrained:
+    """A terminal whose launches train nothing: `behave` says what they do, by their number of ranks."""
+
+    terminal: Terminal
+    lab: Lab
+
+    def words(self, *words: str) -> tuple[str, ...]:
+        """Return the sweep command for tiny data and the launcher that obeys."""
+        return ("sweep", "--data", str(self.lab.workload.data_file), "--launcher", "mpirun", *words)
+
+
+@pytest.fixture
+def untrained(lab: Lab, terminal: Terminal) -> Untrained:  # noqa: F811
+    """Return a terminal whose launches train nothing."""
+    for name in ("PATH", "HARNESS_MPI", "HARNESS_CACHE_DIR"):
+        terminal.environment[name] = os.environ[name]
+    return Untrained(terminal=terminal, lab=lab)

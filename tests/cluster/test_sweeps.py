@@ -1,0 +1,97 @@
+"""Whole sweeps of real training through a real Slurm: jobs, one shared allocation, and a wrong rank start."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.spec.codec import read_run
+from harness.spec.record import RunRecord
+from harness.sweep.study import read_study
+from tests.cluster.conftest import Terminal, Untrained
+from tests.cluster.slurm import Cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.mpi]
+TINY = ("sweep", "--dataset", "adult", "--data-kind", "synthetic", "--samples", "640", "--epochs", "2")
+
+
+def records(terminal: Terminal) -> dict[int, RunRecord]:
+    """Return the records by their number of nodes."""
+    found = [read_run(path.parent) for path in terminal.sweep_folder.glob("*/run.json")]
+    return {record.point.layout.nodes: record for record in found}
+
+
+def nodes_of(record: RunRecord) -> list[str]:
+    return [rank.node for rank in record.ranks]
+
+
+def test_a_sweep_over_nodes_from_submit_to_report_and_only_what_is_missing_again(
+    terminal: Terminal, cluster: Cluster
+) -> None:
+    command = (*TINY, "--nodes", "1,2", "--repeats", "1")
+    before = len(cluster.jobs())
+    said = terminal.harness(*command)
+    assert "scheduler: slurm, as asked" in said
+    assert "4 Slurm nodes are 1 machine by name: one job at a time" in said
+    page = terminal.folder / said.splitlines()[-1]
+    assert page.name == "index.html"
+    assert page.is_file()
+    assert len(cluster.jobs()) - before == 2
+    found = records(terminal)
+    assert nodes_of(found[1]) == ["n1"]
+    assert nodes_of(found[2]) == ["n1", "n2"]
+    assert found[2].provenance.launcher.startswith("srun --mpi=pmix --nodes=2 --ntasks=2")
+    assert "done     " in terminal.harness("status")
+
+    said = terminal.harness(*command)
+    assert "2 launches, 2 done, 0 to run" in said
+    assert len(cluster.jobs()) - before == 2
+
+    (one,) = [point for point in read_study(terminal.sweep_folder).sweep.points() if point.layout.nodes == 1]
+    shutil.rmtree(terminal.sweep_folder / one.folder)
+    assert "2 launches, 1 done, 1 to run" in terminal.harness(*command)
+    assert len(cluster.jobs()) - before == 3
+
+
+def test_one_allocation_runs_all_points_on_nested_nodes(terminal: Terminal, cluster: Cluster) -> None:
+    before = len(cluster.jobs())
+    terminal.harness(*TINY, "--nodes", "1..3", "--repeats", "1", "--nested", "--launcher", "mpirun")
+    assert len(cluster.jobs()) - before == 1
+    found = records(terminal)
+    assert {count: nodes_of(record) for count, record in found.items()} == {
+        1: ["n1"],
+        2: ["n1", "n2"],
+        3: ["n1", "n2", "n3"],
+    }
+    assert "mpirun" in found[3].provenance.launcher
+
+
+def test_a_wrong_rank_start_is_explained_before_training(terminal: Terminal) -> None:
+    terminal.harness(*TINY, "--nodes", "2", "--repeats", "1", "--launcher", "srun --mpi=pmi2", code=1)
+    said = terminal.harness("status")
+    assert "srun started 2 processes, but each of them is alone in its MPI world (Open MPI" in said
+    assert "use srun --mpi=pmix, or mpirun inside the job" in said
+
+
+def test_gpus_are_asked_for_by_node_and_given(untrained: Untrained, tmp_path: Path) -> None:
+    template = tmp_path / "my.j2"
+    block = '{% block setup %}{{ super() }}\necho "given:$CUDA_VISIBLE_DEVICES"\n{% endblock %}'
+    template.write_text('{% extends "slurm.sh.j2" %}\n' + block)
+    untrained.terminal.harness(
+        *untrained.words("--gpus", "1..4", "--share-nodes", "--repeats", "1", "--template", str(template))
+    )
+    outputs = sorted((untrained.terminal.sweep_folder / "logs").glob("*.out"))
+    given = {read.read_text().split("given:")[1].split()[0] for read in outputs}
+    assert given == {"0", "0,1"}
+    assert "4 done" in untrained.terminal.harness("status")
+
+
+def test_what_cannot_run_is_refused_before_anything_is_submitted(terminal: Terminal, cluster: Cluster) -> None:
+    before = len(cluster.jobs())
+    said = terminal.harness(*TINY, "--nodes", "5..6", code=2)
+    assert "needs 5 nodes, partition normal has 4" in said
+    said = terminal.harness(*TINY, "--nodes", "1", "--partition", "nowhere", code=2)
+    assert "PARTITION=nowhere does not exist: known are normal" in said
+    said = terminal.harness(*TINY, "--nodes", "1", "--walltime", "2:00:00", code=2)
+    assert "asks for WALLTIME=2:00:00, partition normal allows 1:00:00" in said
+    assert len(cluster.jobs()) == before

@@ -1,0 +1,103 @@
+"""Slurm: recorded answers of a real Slurm 22.05."""
+
+import pytest
+
+from harness.sweep.request import Request
+from harness.sweep.schedulers import slurm, slurm_answers
+from harness.sweep.schedulers.slurm_answers import (
+    expand,
+    explain,
+    read_accounts,
+    read_nodes,
+    read_partitions,
+    read_queue,
+)
+from harness.sweep.site import Site
+
+DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+QUEUE = f"""\
+2|CANCELLED|ReqNodeNotAvail, UnavailableNodes:n4||0|h-0
+1|PENDING|{DRAINED}||0|h-1
+3_0|RUNNING|None|n1|0|h-2
+3_1|COMPLETED|None|n2|0|h-2
+4|TIMEOUT|TimeLimit|n[1-2]|9|h-3
+5|FAILED|NonZeroExitCode|n3|512|h-4
+"""
+
+
+class Recorded:
+    """Commands that answer what a real Slurm answered, and say how often they were asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def run(self, words: tuple[str, ...]) -> str:
+        self.calls.append(words[0])
+        return {"squeue": QUEUE, "sinfo": "n1|idle|none\nn3|down*|Not responding\nn4|drained|fan is loud\n"}[words[0]]
+
+
+@pytest.fixture
+def scheduler() -> slurm.Scheduler:
+    built = slurm.Scheduler(site=Site(), request=Request())
+    built.commands = Recorded()  # type: ignore[assignment]
+    return built
+
+
+def test_one_squeue_tells_every_job_for_what_it_is() -> None:
+    states = {job: state for job, (state, _) in read_queue(QUEUE).items()}
+    assert {job: (state.phase, state.exit_code, state.forced) for job, state in states.items()} == {
+        "1": ("queued", None, False),
+        "2": ("ended", 0, True),
+        "3_0": ("running", None, False),
+        "3_1": ("ended", 0, False),
+        "4": ("ended", 137, True),
+        "5": ("ended", 2, False),
+    }
+    assert explain(states["4"]) == "Slurm ended it at its time limit (TIMEOUT) on n[1-2]: TimeLimit"
+    assert explain(states["5"]) == "it failed (FAILED) on n3"
+
+
+def test_tasks_cancelled_before_they_started_are_found_under_their_arrays_number(scheduler: slurm.Scheduler) -> None:
+    states = scheduler.poll(["2_0", "2_1", "3_0"])
+    assert [states[job].word for job in ("2_0", "2_1", "3_0")] == ["CANCELLED", "CANCELLED", "RUNNING"]
+
+
+def test_a_job_that_waits_for_a_drained_node_says_why_it_is_drained(scheduler: slurm.Scheduler) -> None:
+    states = scheduler.poll(["1"])
+    assert states["1"].reason.startswith(f"{DRAINED}; ")
+    assert "node n4 is drained: fan is loud" in states["1"].reason
+
+
+def test_a_thousand_jobs_are_asked_for_in_one_call(scheduler: slurm.Scheduler) -> None:
+    scheduler._accounting = False
+    states = scheduler.poll([str(number) for number in range(1, 1001)])
+    assert len(states) == 1000
+    assert states["1000"].phase == "unknown"
+    assert scheduler.commands.calls == ["squeue", "sinfo"]
+
+
+def test_accounting_names_who_cancelled_and_the_signal() -> None:
+    found = read_accounts("7|CANCELLED by 0|0:0|n1\n8_1|OUT_OF_MEMORY|0:125|n2\n9|FAILED|3:0|n1\n")
+    assert [(state.word, state.reason, state.exit_code) for state in found.values()] == [
+        ("CANCELLED", "by 0", 0),
+        ("OUT_OF_MEMORY", "", 253),
+        ("FAILED", "", 3),
+    ]
+
+
+def test_partitions_of_several_kinds_of_nodes_are_one() -> None:
+    lines = (
+        "normal*|4|2|8|4000|gpu:2|1-00:30:00",
+        "normal*|2|2|16+|8000+|(null)|1-00:30:00",
+        "debug|1|1|4|100|(null)|infinite",
+    )
+    normal, debug = read_partitions("\n".join(lines))
+    assert (normal.nodes, normal.cores_per_node, normal.gpus_per_node, normal.memory_mb) == (6, 32, 2, 8000)
+    assert (normal.walltime, normal.default) == ("24:30:00", True)
+    assert (debug.walltime, debug.default) == (None, False)
+
+
+def test_node_lists_and_what_is_wrong_with_nodes() -> None:
+    assert list(expand("n[1-2,07],m3")) == ["n1", "n2", "n07", "m3"]
+    assert read_nodes("n1|idle|none\nn4|drained|fan is loud\n") == {"n4": "node n4 is drained: fan is loud"}
+    assert slurm_answers.read_nodes("") == {}
