@@ -1,5 +1,7 @@
 """Slurm: recorded answers of a real Slurm 22.05."""
 
+from dataclasses import fields
+
 import pytest
 
 from harness.sweep.request import Request
@@ -12,7 +14,7 @@ from harness.sweep.schedulers.slurm_answers import (
     read_partitions,
     read_queue,
 )
-from harness.sweep.site import Site
+from harness.sweep.site import Site, known_sites, read_site
 
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 QUEUE = f"""\
@@ -101,3 +103,13 @@ def test_node_lists_and_what_is_wrong_with_nodes() -> None:
     assert list(expand("n[1-2,07],m3")) == ["n1", "n2", "n07", "m3"]
     assert read_nodes("n1|idle|none\nn4|drained|fan is loud\n") == {"n4": "node n4 is drained: fan is loud"}
     assert slurm_answers.read_nodes("") == {}
+
+
+def test_the_example_of_a_site_file_names_every_field() -> None:
+    path = known_sites()["example"]
+    site = read_site(path)
+    text = path.read_text()
+    assert site.hosts == ()
+    assert site.limits("").name == "standard"  # type: ignore[union-attr]
+    for field in fields(Site):
+        assert field.name == "name" or field.name in text
