@@ -15,7 +15,7 @@ from harness.spec.layout import Layout
 from harness.sweep.directives import check_directives
 from harness.sweep.jobs import write_group
 from harness.sweep.request import Request
-from harness.sweep.schedulers import open_scheduler, ranks
+from harness.sweep.schedulers import open_scheduler, ranks, slurm
 from harness.sweep.shapes import Group
 from harness.sweep.site import Partition, Site
 from tests.factories import make_point
@@ -80,6 +80,7 @@ def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "find_launcher", lambda: Path("/opt/venv/bin/mpirun"))
     monkeypatch.setattr(ranks, "mpi_family", lambda path: "openmpi")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(slurm.Scheduler, "_live_partitions", lambda self: ())  # whatever cluster this machine is of
     for name in ("HARNESS_MPI", "HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION"):
         monkeypatch.delenv(name, raising=False)
 

@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -157,7 +159,9 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (server / "server.json").write_text('{"hold": true}')
-    monkeypatch.setattr("harness.sweep.launches.time.sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
+    # Not time.sleep itself: the subprocess module waits by it, too.
+    pause = SimpleNamespace(sleep=lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt), monotonic=time.monotonic)
+    monkeypatch.setattr("harness.sweep.launches.time", pause)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             run(lab, Layout(nodes=1), repeats=3)

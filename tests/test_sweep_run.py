@@ -72,6 +72,7 @@ class Lab:
     @property
     def command(self) -> list[str]:
         words = ["sweep", "--data", str(self.workload.data_file), "--nodes", "1..2", "--repeats", "2"]
+        words += ["--scheduler", "local"]
         return [sys.executable, "-m", "harness", *words, "--results", str(self.results)]
 
 
