@@ -20,7 +20,11 @@ TRAINING = $(call option,PRESET,preset)$(call option,EPOCHS,epochs)$(call option
 	option,BATCH_PER_RANK,batch-per-rank)$(call option,GLOBAL_BATCH,global-batch)$(call \
 	option,SYNC,sync)$(call option,WIRE,wire)$(call option,OPTIMIZER,optimizer)$(call option,LEARNING_RATE,learning-rate)$(call \
 	option,SCHEDULE,schedule)$(call option,LOSS,loss)$(call option,INIT,init)$(call option,AUGMENT,augment)$(call option,SEED,seed)$(call \
-	option,DISTRIBUTION,distribution)
+	option,DISTRIBUTION,distribution)$(IMAGES)
+IMAGES = $(call option,IMAGE_SIZE,image-size)$(call option,CLASSES,classes)$(call option,INPUT,input)$(call \
+	option,PRECISION,precision)$(call switch,SYNC_BN,sync-bn)$(call switch,XLA,xla)$(call option,DECAY,decay)$(call \
+	option,RATE_SCALING,rate-scaling)$(call option,WARMUP_EPOCHS,warmup-epochs)$(call \
+	option,WEIGHT_DECAY,weight-decay)$(call option,LABEL_SMOOTHING,label-smoothing)
 WORKLOAD = $(call option,SCRIPT,script)$(call option,ARGUMENTS,script-arguments)$(call \
 	option,SCRIPT_BATCH,script-batch)$(call option,DATASET,dataset)$(call option,DATA,data)$(call option,DATA_KIND,data-kind)$(call \
 	option,DATA_DIR,data-dir)$(call option,MODEL,model)$(TRAINING)
@@ -48,6 +52,7 @@ help: ## Show this list.
 	@echo 'What:   DATASET= or DATA=file or SCRIPT=train.py, DATA_DIR= DATA_KIND=auto|real|synthetic MODEL=dnn|cnn|package.module:function'
 	@echo 'How:    PRESET= EPOCHS= SAMPLES= BATCH_PER_RANK= GLOBAL_BATCH= OPTIMIZER= LEARNING_RATE= SEED='
 	@echo '        SYNC=gradients|weights:K|weights:epoch SCHEDULE= LOSS= INIT= AUGMENT= DISTRIBUTION='
+	@echo '        IMAGE_SIZE= CLASSES= INPUT=resident|files PRECISION= SYNC_BN=1 (ImageNet; see README.md)'
 	@echo 'Where:  NODES=1..8|1..64*2|1,2,4 RANKS_PER_NODE= THREADS= REPEATS= SCALING=strong|weak SHARES=2:1:1'
 	@echo '        CORES=1..32 or GPUS=1..8 instead of NODES=, ZIP=1 takes lists one by one'
 	@echo 'Batch:  SCHEDULER=auto|local|slurm|pbs SITE= NESTED=1 ARRAY=1 PARTITION= ACCOUNT= PROJECT= QOS= CONSTRAINT='
@@ -99,7 +104,7 @@ predict: $(STAMP) ## Predict step time and speedup on NODES=1..1024*2 with NETWO
 
 bench: $(STAMP) ## Measure the harness against its alternatives, side by side.
 	@$(HARNESS) bench$(call option,WORKLOADS,workloads)$(call option,ROUNDS,rounds)$(call option,ROWS,rows)$(call \
-		switch,QUICK,quick)$(call switch,FORCE,force)$(call option,REPORTS,reports)
+		switch,QUICK,quick)$(call switch,DECODING,decoding)$(call switch,FORCE,force)$(call option,REPORTS,reports)
 
 data: $(STAMP) ## Originals of DATASET=: ACTION=list|fetch|verify|prepare|info.
 	@$(HARNESS) data $(if $(value ACTION),$(call quote,ACTION),list)$(call option,DATA_DIR,data-dir)$(if $(value \

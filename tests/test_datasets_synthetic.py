@@ -19,7 +19,7 @@ def twin(name: str, rows: int, part: str = "train") -> tuple[np.ndarray, np.ndar
     return np.concatenate([x for x, _ in blocks]), np.concatenate([y for _, y in blocks])
 
 
-@pytest.mark.parametrize("name", datasets.names())
+@pytest.mark.parametrize("name", [name for name in datasets.names() if name != "imagenet"])
 def test_twin_looks_like_the_set(name):
     facts = datasets.info(name)
     x, y = twin(name, 5_000)

@@ -28,10 +28,17 @@ def train(optimizer: keras.optimizers.Optimizer) -> np.ndarray:
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-@pytest.mark.parametrize(("name", "keras_class"), [("sgd", keras.optimizers.SGD), ("adam", keras.optimizers.Adam)])
+@pytest.mark.parametrize(
+    ("name", "keras_class"),
+    [
+        ("sgd", keras.optimizers.SGD),
+        ("momentum", lambda rate: keras.optimizers.SGD(rate, momentum=0.9)),
+        ("adam", keras.optimizers.Adam),
+    ],
+)
 def test_fused_updates_are_those_of_keras(name, keras_class, schedule):
-    workload = resolve(dataset="mnist", model="dnn", optimizer=name, learning_rate=0.01, schedule=schedule)
+    workload = resolve(dataset="mnist", model="dnn", optimizer=name, learning_rate=0.01, schedule=schedule, epochs=1)
     rate = keras.optimizers.schedules.CosineDecay(0.01, decay_steps=STEPS) if schedule == "cosine" else 0.01
-    ours, theirs = train(build_optimizer(workload, STEPS)), train(keras_class(rate))
+    ours, theirs = train(build_optimizer(workload, steps_per_epoch=STEPS, ranks=1)), train(keras_class(rate))
     assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
     assert np.abs(ours - np.linspace(-1, 1, 50)).max() > 0.01

@@ -69,6 +69,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     timed["within"] = groups["seconds"].std(ddof=1) / groups["seconds"].mean()
     timed["trained_s"] = groups["seconds"].sum()
     timed["trained_sync_s"] = groups["sync_seconds"].sum()
+    timed["trained_input_s"] = groups["input_seconds"].sum()
     facts = pd.DataFrame([_facts(run) for run in runs]).set_index("run", drop=False)
     ends = groups[list(METRICS)].last()
     # `last` skips NaN: right for an epoch without evaluation, wrong for a loss that was no longer finite.

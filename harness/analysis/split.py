@@ -15,6 +15,7 @@ LAUNCH_PARTS = (
     "distribute_s",
     "compile_s",
     "trained_compute_s",
+    "trained_input_s",
     "trained_sync_s",
     "evaluate_s",
 )
@@ -46,7 +47,7 @@ def split_frame(launches: pd.DataFrame) -> pd.DataFrame:
     whole launch; the training parts are sums over its epochs.
     """
     valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
-    parted = valid.assign(trained_compute_s=valid["trained_s"] - valid["trained_sync_s"])
+    parted = valid.assign(trained_compute_s=valid["trained_s"] - valid["trained_sync_s"] - valid["trained_input_s"])
     groups = parted.groupby(["layout", "ranks"], sort=False)
     return groups[[*EPOCH_PARTS, *LAUNCH_PARTS]].median().reset_index()
 

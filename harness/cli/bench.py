@@ -11,6 +11,7 @@ import click
 @click.option("--rounds", type=int, default=3, show_default=True, help="Launches of every contender; 5 are better.")
 @click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
 @click.option("--quick", is_flag=True, help="One round on few rows: shows that it works, not how fast it is.")
+@click.option("--decoding", is_flag=True, help="Measure only how fast JPEGs are decoded, against bare tf.data.")
 @click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
 @click.option("--limit", "limit_s", type=int, default=180, show_default=True, help="Seconds that a launch may take.")
 @click.option(
@@ -19,12 +20,18 @@ import click
 @click.option(
     "--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True, help="Folder of reports."
 )
-def command(workloads: str | None, rounds: int, quick: bool, reports: Path, **options: Any) -> None:
+def command(workloads: str | None, rounds: int, quick: bool, decoding: bool, reports: Path, **options: Any) -> None:
     """Measure the harness against Keras fit and MultiWorkerMirroredStrategy, side by side.
 
     Every contender trains the same networks on the same synthetic rows, one core per rank. All of it takes about
     25 minutes; the machine should do nothing else meanwhile.
     """
+    if decoding:
+        from harness.bench.decoding import measure_decoding
+        from harness.comm.cores import usable_cores
+
+        click.echo(str(measure_decoding(threads=usable_cores(), rounds=rounds)))
+        return
     from harness.bench.execute import run_bench
     from harness.bench.page import PAGE, write_bench
     from harness.bench.plan import EXERCISES, Settings

@@ -104,11 +104,21 @@ def verify(name: str, data_dir: Path | None) -> None:
 @_data_dir
 @click.option("--data-kind", type=click.Choice(DATA_KINDS), default="auto", show_default=True)
 @click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic twin.")
-def prepare(name: str, data_dir: Path | None, data_kind: str, samples: int | None) -> None:
-    """Write the memory-mapped cache of NAME, which every rank opens."""
+@click.option("--shards", type=click.IntRange(min=1), help="ImageNet: write so many TFRecord files; needs --output.")
+@click.option("--output", type=click.Path(path_type=Path), help="ImageNet: the folder of the TFRecord files.")
+def prepare(
+    name: str, data_dir: Path | None, data_kind: str, samples: int | None, shards: int | None, output: Path | None
+) -> None:
+    """Write the memory-mapped cache of NAME, which every rank opens.
+
+    ImageNet's images stay where they are: each is decoded once, and what cannot be is named.
+    """
     from harness import datasets
     from harness.datasets.prepare import prepared_folder
 
+    if shards or output:
+        _write_shards(name, data_dir, shards, output)
+        return
     source = datasets.locate(_workload(name, data_kind, samples), data_dir)
     there = prepared_folder(source).exists()
     begin = time.perf_counter()
@@ -121,6 +131,18 @@ def prepare(name: str, data_dir: Path | None, data_kind: str, samples: int | Non
     rows = f"{record.train_rows:,} + {record.test_rows:,} rows, {size / 1e6:,.1f} MB"
     state = "was prepared before" if there else f"prepared in {seconds:.2f} s"
     click.echo(f"{name} ({record.kind}) {state}: {rows} in {prepared.folder}")
+
+
+def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: Path | None) -> None:
+    from harness import datasets
+    from harness.datasets.images.write import write_shards
+    from harness.spec.images import IMAGENET
+
+    if name != IMAGENET or shards is None or output is None:
+        raise UserError("--shards N and --output FOLDER go together, and with imagenet only")
+    source = datasets.locate(_workload(name, "real"), data_dir)
+    train, test = write_shards(source.train, source.test, output, shards)
+    click.echo(f"{train:,} + {test:,} images as TFRecord files in {output}: use it as --data-dir")
 
 
 @command.command()

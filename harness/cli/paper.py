@@ -44,6 +44,7 @@ def command(
     from harness.cli.claims import find_model
     from harness.comm.cores import usable_cores
     from harness.files import resource
+    from harness.report.imagenet_figures import OTHER_PAPER, imagenet_charts
     from harness.report.paper_page import PAPER, write_paper
     from harness.reproduce.experiments import EXPERIMENTS, plan, rank_counts
     from harness.spec.claim import CLAIMS_FILE, read_published
@@ -58,7 +59,8 @@ def command(
     for number, sweep in enumerate(sweeps, start=1):
         click.echo(f"experiment {number} of {len(sweeps)}: {sweep.workload.name}")
         repeated.append(_repeat(sweep, data_dir=data_dir, results=results, reports=reports))
-    click.echo(write_paper(repeated, published, reports, preset, find_model(network, results)))
+    charts = imagenet_charts(published.of(OTHER_PAPER), results)
+    click.echo(write_paper(repeated, published, reports, preset, find_model(network, results), charts))
     failed = [entry.experiment for entry in repeated if entry.problem]
     if failed:
         raise RunError(f"launches failed in {', '.join(failed)}: the same command again runs only what failed")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @workload_options
 @click.option("--threads", type=int, default=1, show_default=True, help="TensorFlow threads per rank.")
+@click.option("--gpus-per-rank", type=click.IntRange(0, 1), default=0, show_default=True, help="1: train on GPUs.")
 @click.option("--shares", help="Unequal parts of the rows for unequal devices, such as 2:1:1.")
 @click.option("--point", "point_file", type=click.Path(path_type=Path), help="Train this point; a sweep writes it.")
 @click.option("--record", type=click.Path(path_type=Path), help="Write the run's record into this new folder.")
@@ -65,14 +66,22 @@ def _train(
 ) -> None:
     from harness.quiet import quiet_stderr
 
-    if not point.layout.gpus_per_rank:
+    gpu = None
+    if point.layout.gpus_per_rank:
+        from harness.comm.gpus import own_gpu
+
+        gpu = own_gpu(world, shared=point.oversubscribe)
+    else:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # TensorFlow then does not look for a driver, nor takes a GPU
     with quiet_stderr():
+        from harness.train.devices import start_gpu
         from harness.train.run import configure_tensorflow, train
 
+        if gpu:
+            start_gpu(gpu.name)
         configure_tensorflow(point.layout.threads)
     import_s = time.time() - begin
-    outcome = train(world, point, data_dir, _progress(world.rank, point.workload.epochs))
+    outcome = train(world, point, data_dir, _progress(world.rank, point.workload.epochs), gpu)
     from harness.train.collect import collect, describe_ranks
     from harness.train.record import write_run
 
@@ -107,7 +116,9 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
     if source.note:
         click.echo(source.note)
     shares = parse_shares(options["shares"]) if options["shares"] else None
-    layout = Layout(nodes=1, ranks_per_node=ranks, threads=options["threads"], shares=shares)
+    layout = Layout(
+        nodes=1, ranks_per_node=ranks, threads=options["threads"], gpus_per_rank=options["gpus_per_rank"], shares=shares
+    )
     return Point(workload=workload, layout=layout, data_id=source.data_id)
 
 

@@ -1,4 +1,4 @@
-"""How many cores this process may really use, whatever the machine has."""
+"""How many cores and how much memory this process may really use, whatever the machine has."""
 
 import os
 from collections.abc import Iterator
@@ -30,6 +30,17 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
         if len(words) == 2 and words[0] not in ("max", "-1"):
             quotas.append(int(words[0]) / int(words[1]))
     return min(quotas, default=None)
+
+
+def memory_limit(root: Path = _ROOT) -> int:
+    """Return the bytes of memory that are free for this process: the machine's, within the cgroup's limit."""
+    free = [int(psutil.virtual_memory().available)]
+    for folder in _cgroup_folders(root, "memory"):
+        limit = _words(folder / "memory.max") or _words(folder / "memory.limit_in_bytes")
+        used = _words(folder / "memory.current") or _words(folder / "memory.usage_in_bytes")
+        if limit and used and limit[0] != "max":
+            free.append(max(0, int(limit[0]) - int(used[0])))
+    return min(free)
 
 
 def affinity_narrowed(root: Path = _ROOT) -> bool:

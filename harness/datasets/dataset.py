@@ -80,6 +80,7 @@ class Twin:
     range, in place where it can. `block_rows` rows share one random stream, so it is part of the twin's
     identity. `separation` is the distance between class centres in latent standard deviations. `patch`
     repeats each score over squares of that many pixels; `noise` is the part of a score that tells nothing.
+    `least_test_rows` is the smallest test part, however few the training rows.
     """
 
     render: Callable[[npt.NDArray[np.float32], np.random.Generator], Array]
@@ -88,6 +89,7 @@ class Twin:
     separation: float = 2.0
     patch: int = 1
     noise: float = 0.5
+    least_test_rows: int = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

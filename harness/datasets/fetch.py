@@ -25,6 +25,8 @@ def fetch(
     Raises:
         UserError: a download fails, a hash is wrong (the file is removed), or the folder cannot be written.
     """
+    if not info(name).downloads:
+        raise UserError(f"{info(name).title} is not free to download: register where it is offered and use --data-dir")
     place = folder / name
     try:
         with user_errors("data folder", place):

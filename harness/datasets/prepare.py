@@ -12,6 +12,9 @@ import numpy.typing as npt
 from harness.datasets import synthetic
 from harness.datasets.cache import cache_folder, locked, publish
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
+from harness.datasets.imagenet import sized
+from harness.datasets.images.index import open_index
+from harness.datasets.images.jpegs import jpeg_folder
 from harness.datasets.npy import NpyWriter, read_blocks
 from harness.datasets.registry import FILE, dataset
 from harness.datasets.source import Source
@@ -34,6 +37,9 @@ class Prepared:
     `train_x` and `test_x` are read-only memory maps [rows, *features], uint8 or float32; `train_y` and
     `test_y` int32 [rows]. `shift` and `factor` (float32) broadcast against a row: the network's input is
     (float32(x) - shift) * factor.
+
+    Where images stay in their files, `files` are the paths and `train_x` and `test_x` int64 [rows, 3]: file number,
+    offset and bytes of each image.
     """
 
     record: DataRecord
@@ -44,6 +50,7 @@ class Prepared:
     test_y: npt.NDArray[np.int32]
     shift: Vector
     factor: Vector
+    files: npt.NDArray[np.bytes_] | None = None
 
     def blocks(self, rows: int) -> Iterator[Array]:
         """Yield the features of the first `rows` rows, training rows first, without mapping them."""
@@ -59,6 +66,8 @@ def prepare(source: Source, cache_dir: Path | None = None) -> Prepared:
     Raises:
         UserError: the source's content is bad, or the cache folder is full or cannot be written.
     """
+    if source.stored:
+        return _open_images(source)
     folder = prepared_folder(source, cache_dir)
     if not (folder / _RECORD).exists():
         with locked(folder.with_name(f"{folder.name}.lock")):
@@ -71,13 +80,15 @@ def prepare(source: Source, cache_dir: Path | None = None) -> Prepared:
 
 def prepared_folder(source: Source, cache_dir: Path | None = None) -> Path:
     """Return the folder that the source's prepared data has or will have."""
+    if source.stored:
+        return cache_folder() / "images"
     size = f"-{source.rows}" if source.kind == "synthetic" else ""
     return (cache_dir or cache_folder()) / "prepared" / _FORMAT / f"{source.data_id}{size}"
 
 
 def _write(source: Source, folder: Path) -> None:
     """Write x.npy and y.npy (training rows, then test rows), the statistics and, last, the record."""
-    entry = dataset(source.name)
+    entry = sized(dataset(source.name), source.image_size, source.classes)
     train_rows, test_rows = _write_rows(entry, source, folder)
     if train_rows + test_rows < 2:
         raise UserError(f"'{source.files[0]}' has one row only: training and test need at least 2")
@@ -135,11 +146,16 @@ def _write_rows(entry: Dataset, source: Source, folder: Path) -> tuple[int, int]
 def _blocks(entry: Dataset, source: Source, part: str) -> Iterator[Block]:
     """Yield the non-empty blocks of one part, read from the files or drawn for the twin."""
     if source.kind == "synthetic":
-        rows = source.rows if part == TRAIN else synthetic.test_rows(entry.info.test_rows, source.rows)
+        rows = source.rows if part == TRAIN else _twin_test_rows(entry, source.rows)
         blocks = synthetic.blocks(entry, rows, part)
     else:
         blocks = entry.read(source.train if part == TRAIN else source.test, part)
     return (block for block in blocks if len(block[0]))
+
+
+def _twin_test_rows(entry: Dataset, rows: int) -> int:
+    assert entry.twin is not None
+    return synthetic.test_rows(entry.info.test_rows, rows, entry.twin.least_test_rows)
 
 
 def _relabel(path: Path, file: Path) -> tuple[int, str]:
@@ -166,6 +182,43 @@ def _held_out(entry: Dataset, source: Source, train_rows: int, test_rows: int) -
         return False, ""
     whole = info.train_rows + info.test_rows
     return True, f"{file} has {rows:,} of {whole:,} rows: its last {test_rows:,} are held out for test"
+
+
+def _open_images(source: Source) -> Prepared:
+    """Index the images where they are."""
+    entry = sized(dataset(source.name), source.image_size, source.classes)
+    info = entry.info
+    train, test = source.train, source.test
+    if source.kind == "synthetic":
+        folder = jpeg_folder(entry, source.rows, source.classes)
+        train, test = (folder / "train",), (folder / "val",)
+    index = open_index(train, test)
+    rows, test_rows = index.summary.train_rows, index.summary.test_rows
+    held_out = 0 if test_rows else entry.hold_out(rows)
+    rows -= held_out
+    scale = np.float32(255)
+    return Prepared(
+        record=DataRecord(
+            name=source.name,
+            kind=source.kind,
+            sha256=source.sha256,
+            train_rows=rows,
+            test_rows=held_out or test_rows,
+            features=info.features,
+            # Of a small twin not every class need have a row.
+            classes=info.classes if source.kind == "synthetic" else index.summary.classes,
+            held_out=bool(held_out),
+            note=source.note,
+        ),
+        folder=index.folder,
+        train_x=index.places[:rows],
+        train_y=index.labels[:rows],
+        test_x=index.places[rows:],
+        test_y=index.labels[rows:],
+        shift=np.array(info.channel_mean, np.float32) * scale,
+        factor=np.float32(1) / (np.array(info.channel_std, np.float32) * scale),
+        files=index.files,
+    )
 
 
 def _open(source: Source, folder: Path) -> Prepared:

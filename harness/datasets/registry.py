@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.datasets import acoustic, adult, cifar10, cifar100, higgs, mnist, userfile
+from harness.datasets import acoustic, adult, cifar10, cifar100, higgs, imagenet, mnist, userfile
 from harness.datasets.dataset import Dataset, DatasetInfo
 from harness.errors import UserError, unknown
 
@@ -17,6 +17,7 @@ _DATASETS = {
         cifar10.DATASET,
         cifar100.DATASET,
         higgs.DATASET,
+        imagenet.DATASET,
         mnist.DATASET,
     )
 }

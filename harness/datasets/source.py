@@ -9,8 +9,11 @@ from harness.datasets import synthetic
 from harness.datasets.cache import cache_folder
 from harness.datasets.dataset import Dataset, Found
 from harness.datasets.fingerprint import file_sha256
+from harness.datasets.images import jpegs
+from harness.datasets.images.index import open_index
 from harness.datasets.registry import FILE, dataset
 from harness.errors import UserError
+from harness.spec.images import IMAGENET, image_size
 from harness.spec.script import is_script, script_command, script_id
 from harness.spec.workload import Workload
 
@@ -20,7 +23,9 @@ class Source:
     """Where a workload's data comes from. `kind` is ``real``, ``synthetic`` or ``script``, which brings its own.
 
     `data_id` fingerprints it, whatever the number of samples. `rows` is the size of a twin's training part,
-    0 for real data. `note` is one sentence for the user, empty when there is nothing to say.
+    0 for real data. `stored` says that rows stay in image files and are decoded while training. `image_size`
+    (pixels a side) and `classes` are of ImageNet's images, else 0. `note` is one sentence for the user, empty when
+    there is nothing to say.
     """
 
     name: str
@@ -30,6 +35,9 @@ class Source:
     train: tuple[Path, ...] = ()
     test: tuple[Path, ...] = ()
     rows: int = 0
+    stored: bool = False
+    image_size: int = 0
+    classes: int = 0
     note: str = ""
 
     @property
@@ -55,8 +63,14 @@ def locate(workload: Workload, data_dir: Path | None) -> Source:
         return _own_file(workload)
     folder = data_folder(data_dir)
     if workload.data == "synthetic":
-        return _twin(entry, workload.samples, "")
+        return _twin(entry, workload, "")
     found = entry.find(folder)
+    if workload.input == "resident":
+        if workload.data == "real":
+            raise UserError("input resident holds synthetic images: leave it out, or use DATA_KIND=synthetic")
+        return _twin(entry, workload, "INPUT=resident: ")
+    if not found.missing and workload.dataset == IMAGENET:
+        return _images(entry, workload, found, _held_out_note(entry, found, folder))
     if not found.missing:
         return _real(entry.info.name, found, _held_out_note(entry, found, folder))
     missing = ", ".join(found.missing)
@@ -66,7 +80,7 @@ def locate(workload: Workload, data_dir: Path | None) -> Source:
             f"no complete {entry.info.title} files in '{folder}' (missing {missing}): "
             f"put them there or run `harness data fetch {entry.info.name}{where}`"
         )
-    return _twin(entry, workload.samples, f"no {entry.info.title} files in {folder} (missing {missing}): ")
+    return _twin(entry, workload, f"no {entry.info.title} files in {folder} (missing {missing}): ")
 
 
 def data_folder(data_dir: Path | None) -> Path:
@@ -106,6 +120,24 @@ def _real(name: str, found: Found, note: str) -> Source:
     )
 
 
+def _images(entry: Dataset, workload: Workload, found: Found, note: str) -> Source:
+    summary = open_index(found.train, found.test).summary
+    if workload.classes not in (None, summary.classes):
+        raise UserError(f"classes {workload.classes} is not the {summary.classes} of '{found.train[0]}': leave it out")
+    return Source(
+        name=entry.info.name,
+        kind="real",
+        data_id=f"{entry.info.name}-{summary.sha256[:16]}",
+        sha256=summary.sha256,
+        train=found.train,
+        test=found.test,
+        stored=True,
+        image_size=image_size(workload.model, workload.image_size),
+        classes=summary.classes,
+        note="; ".join(filter(None, (note, summary.note))),
+    )
+
+
 def _held_out_note(entry: Dataset, found: Found, folder: Path) -> str:
     info = entry.info
     if found.test or not info.separate_test:
@@ -113,15 +145,23 @@ def _held_out_note(entry: Dataset, found: Found, folder: Path) -> str:
     return f"no {info.title} test files in {folder}: the last tenth of the training rows is held out for test"
 
 
-def _twin(entry: Dataset, samples: int | None, reason: str) -> Source:
+def _twin(entry: Dataset, workload: Workload, reason: str) -> Source:
     info = entry.info
     data_id = f"synthetic-{info.name}-v{synthetic.VERSION}"
-    rows = samples or info.twin_rows
+    rows = workload.samples or info.twin_rows
+    size, classes, stored = 0, 0, False
+    if info.name == IMAGENET:
+        size, classes = image_size(workload.model, workload.image_size), workload.classes or info.classes
+        stored = workload.input == "files"
+        data_id += f"-jpeg-{jpegs.VERSION}-{classes}" if stored else f"-{size}x{classes}"
     return Source(
         name=info.name,
         kind="synthetic",
         data_id=data_id,
         sha256=hashlib.sha256(data_id.encode()).hexdigest(),
         rows=rows,
-        note=f"{reason}a synthetic twin of {rows:,} rows stands in",
+        stored=stored,
+        image_size=size,
+        classes=classes,
+        note=f"{reason}a synthetic twin of {rows:,} {'JPEG files' if stored else 'rows'} stands in",
     )

@@ -27,9 +27,9 @@ _HIGGS_KINDS = np.array([*"pea", *"pa", *("peat" * 4), *("m" * 7)])
 _B_TAG_LEVELS = np.array([1.0865, 1.1074, 1.2741, 1.5510], dtype=np.float32)
 
 
-def test_rows(info_rows: int, train_rows: int) -> int:
-    """Return the size of a twin's test part: the original's, at most a fifth of `train_rows`, at least 1,000."""
-    return max(1_000, min(info_rows, train_rows // 5))
+def test_rows(info_rows: int, train_rows: int, least: int = 1_000) -> int:
+    """Return the size of a twin's test part: the original's, at most a fifth of `train_rows`, at least `least`."""
+    return max(least, min(info_rows, train_rows // 5))
 
 
 def blocks(dataset: Dataset, rows: int, part: str) -> Iterator[Block]:
@@ -108,7 +108,7 @@ def _structure(dataset: Dataset, twin: Twin) -> tuple[Scores, Scores]:
     shape = (info.classes, _CLUSTERS, twin.latent)
     centres = rng.standard_normal(shape, dtype=np.float32)
     centres *= np.float32(twin.separation) / np.linalg.norm(centres, axis=-1, keepdims=True)
-    scores = int(np.prod(info.features)) // twin.patch**2
+    scores = int(np.prod(_score_shape(info.features, twin.patch)))
     matrix = rng.standard_normal((twin.latent, scores), dtype=np.float32)
     matrix /= np.linalg.norm(matrix, axis=0)
     return centres, matrix
@@ -118,9 +118,17 @@ def _patches(values: Array, features: tuple[int, ...], patch: int) -> Array:
     """Return [rows, *features] in which every value fills a square of `patch` pixels."""
     if patch == 1:
         return values.reshape(-1, *features)
+    small = values.reshape(-1, *_score_shape(features, patch))
+    large = small.repeat(patch, axis=1).repeat(patch, axis=2)
+    return large[:, : features[0], : features[1]]
+
+
+def _score_shape(features: tuple[int, ...], patch: int) -> tuple[int, ...]:
+    """Return the shape of one row's scores: `features`, or the squares of `patch` pixels that cover the image."""
+    if patch == 1:
+        return features
     height, width, channels = features
-    small = values.reshape(-1, height // patch, width // patch, channels)
-    return small.repeat(patch, axis=1).repeat(patch, axis=2)
+    return -(-height // patch), -(-width // patch), channels
 
 
 def _generator(name: str, stream: int, block: int) -> np.random.Generator:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError, unknown
+from harness.spec.images import NETWORKS
 
 if TYPE_CHECKING:
     import keras
@@ -15,29 +16,60 @@ _INITIALISERS = {"glorot": "GlorotUniform", "fan-in": "LecunNormal"}
 _NETWORKS = ("dnn", "cnn")
 
 
-def build(name: str, *, dataset: str, features: tuple[int, ...], classes: int, init: str) -> "keras.Model":
+def build(
+    name: str, *, dataset: str, features: tuple[int, ...], classes: int, init: str, precision: str = "float32"
+) -> "keras.Model":
     """Return the network `name` for `dataset`: inputs float32 [rows, *features], output logits [rows, classes].
 
-    `name` is ``dnn``, ``cnn`` or ``package.module:function``, a user's function of (features, classes) that
-    returns a built Keras model with logits as output. `init` is ``glorot`` or ``fan-in``, N(0, 1/fan_in)
-    (truncated, as Keras has it); a user's network brings its own.
+    A network with auxiliary classifiers has a list of logits as output, its own first. `precision` is the Keras
+    dtype policy it computes in.
+
+    `name` is ``dnn``, ``cnn``, one of paper B's (`harness.spec.images.NETWORKS`) or ``package.module:function``, a
+    user's function of (features, classes) that returns a built Keras model with logits as output. `init` is
+    ``glorot`` or ``fan-in``, N(0, 1/fan_in) (truncated, as Keras has it); paper B's networks and a user's bring
+    their own.
 
     Raises:
         UserError: the network is unknown, does not suit the data, or the user's function does not give a model.
     """
     import keras
 
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)  # networks that bring their own layers take it from nowhere else
+    try:
+        return _build(name, dataset, features, classes, init)
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, init: str) -> "keras.Model":
+    import keras
+
     from harness.models import networks
 
     if ":" in name:
         return _user_model(name, features, classes)
+    if name in NETWORKS:
+        return _imagenet(name, features, classes)
     if name not in _NETWORKS:
-        raise unknown("MODEL", name, _NETWORKS)
+        raise unknown("MODEL", name, (*_NETWORKS, *NETWORKS))
     if name == "cnn" and len(features) != 3:
         raise UserError(f"MODEL=cnn needs images, but this data set has {features} features a row: use MODEL=dnn")
     kernel = getattr(keras.initializers, _INITIALISERS[init])()
     network = {"dnn": networks.dnn, "cnn": networks.cnn}[name]
     return network(dataset, features, classes, kernel)
+
+
+def _imagenet(name: str, features: tuple[int, ...], classes: int) -> "keras.Model":
+    from harness.models.imagenet import imagenet_network
+
+    least = NETWORKS[name].least
+    if len(features) != 3 or features[2] != 3 or min(features[:2]) < least:
+        shape = " x ".join(map(str, features))
+        raise UserError(
+            f"MODEL={name} needs colour images of {least} pixels or more, a row here is {shape}: use DATASET=imagenet"
+        )
+    return imagenet_network(name, features, classes)
 
 
 def _user_model(name: str, features: tuple[int, ...], classes: int) -> "keras.Model":

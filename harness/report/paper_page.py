@@ -17,6 +17,7 @@ from harness.files import folder_atomic
 from harness.predict.base import measured_base
 from harness.predict.claims import predict_claim
 from harness.report import captions, numbers, render
+from harness.report.imagenet_figures import Chart
 from harness.report.page_parts import (
     PAGE,
     Banner,
@@ -88,7 +89,12 @@ class Model:
 
 
 def write_paper(
-    repeated: Sequence[Repeated], published: Published, reports: Path, preset: str, model: Model | None = None
+    repeated: Sequence[Repeated],
+    published: Published,
+    reports: Path,
+    preset: str,
+    model: Model | None = None,
+    imagenet: Sequence[Chart] = (),
 ) -> Path:
     """Write ``REPORTS/paper/index.html`` with its figures, whole or not at all; return its path.
 
@@ -105,7 +111,8 @@ def write_paper(
     measured = {e.name: e.measured for e in experiments}
     judgements = {paper.key: _judge(published.of(paper.key), measured) for paper in published.papers}
     with folder_atomic(target) as staging:
-        blocks = [block for e in experiments for block in (e.published, e.ours) if block]
+        pairs = [(e.published, e.ours) for e in experiments] + [(c.published, c.ours) for c in imagenet]
+        blocks = [block for pair in pairs for block in pair if block]
         write_figures(staging, blocks)
         content = render.page(
             "paper.html.j2",
@@ -114,6 +121,7 @@ def write_paper(
             experiments=[(e, facts_of(e.measured) if e.measured else None) for e in experiments],
             ledgers=[(paper, _rows(judgements[paper.key], measured, model)) for paper in published.papers],
             model=model.said if model else "",
+            charts=imagenet,
             preset=preset,
             machine=machine_facts(runs) if runs else (),
         )

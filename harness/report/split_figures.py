@@ -24,6 +24,7 @@ LAUNCH: tuple[Part, ...] = (
     ("distribute_s", "distribute", PURPLE, "xx"),
     ("compile_s", "compile", ORANGE, "\\\\"),
     ("trained_compute_s", "computation", BLUE, ""),
+    ("trained_input_s", "input", PURPLE, ".."),
     ("trained_sync_s", "synchronisation", VERMILLION, "//"),
     ("evaluate_s", "evaluation", GREEN, "--"),
 )

@@ -2,11 +2,13 @@
 
 import shlex
 from collections.abc import Sequence
+from statistics import median
 
 from harness.analysis.caveats import doubts, mixtures, notes
 from harness.analysis.split import SlowRank, slow_ranks
 from harness.report import numbers
 from harness.report.page_parts import Banner, Fact, distinct, facts
+from harness.spec.images import IMAGENET
 from harness.spec.record import DataRecord, RunRecord
 from harness.spec.script import batch_mode, is_script, script_command
 from harness.spec.workload import Workload
@@ -52,6 +54,7 @@ def data_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Rows", distinct(f"{numbers.count(d.train_rows)} train, {numbers.count(d.test_rows)} test" for d in data)),
             ("Test rows", distinct("held out of the training part" if d.held_out else "the set's own" for d in data)),
             ("A row", distinct(_row(d) for d in data)),
+            ("Input", _input(runs)),
             ("SHA-256", distinct(d.sha256 for d in data)),
             ("Notes", " ".join(notes(runs))),
         ]
@@ -60,6 +63,22 @@ def data_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
 
 def _row(data: DataRecord) -> str:
     return " x ".join(map(str, data.features)) + f", {data.classes} classes" if data.features else "the script's own"
+
+
+def _input(runs: Sequence[RunRecord]) -> str:
+    """Return where images came from, and what a step would take without decoding them."""
+    decoded = [run for run in runs if any(rank.step_without_input_s for rank in run.ranks)]
+    if not decoded:
+        return "images held in memory" if runs[0].data.name == IMAGENET else ""
+    texts = []
+    for ranks in sorted({len(run.ranks) for run in decoded}):
+        same = [run for run in decoded if len(run.ranks) == ranks]
+        step = median(max(epoch.seconds) / epoch.steps for run in same for epoch in run.epochs)
+        free = median(max(rank.step_without_input_s for rank in run.ranks) for run in same)
+        share = numbers.percent(max(0.0, 1 - free / step))
+        texts.append(f"{numbers.ranks(ranks)}: a step takes {numbers.seconds(step)}, {numbers.seconds(free)} without")
+        texts[-1] += f" input, so {share} of it is input"
+    return f"images decoded from files; {'; '.join(texts)}"
 
 
 def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
@@ -71,13 +90,18 @@ def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact,
         if workload.batch_per_rank is not None
         else f"{numbers.count(workload.global_batch or 0)} rows over all ranks"
     )
+    smoothing = workload.label_smoothing
     parameters = {run.weights.parameters: run.weights.bytes for run in runs}
     return facts(
         [
             ("Workload", f"{workload.name}, preset {workload.preset}"),
             ("Parameters", distinct(f"{numbers.count(n)} ({size / 1e6:.2f} MB)" for n, size in parameters.items())),
-            ("Loss", workload.loss),
+            ("Loss", workload.loss + (f", labels smoothed by {smoothing:g}" if smoothing else "")),
             ("Optimizer", f"{workload.optimizer}, learning rate {workload.learning_rate:g}, {workload.schedule}"),
+            ("Learning rate over ranks", _rate_scaling(workload)),
+            ("L2", f"{workload.weight_decay:g}" if workload.weight_decay else ""),
+            ("Precision", workload.precision),
+            ("Batch normalisation", "moments over all ranks" if workload.sync_bn else ""),
             ("Batch", batch + (", partial batch dropped" if workload.drop_remainder else "")),
             ("Epochs", numbers.count(workload.epochs)),
             ("Synchronisation", workload.sync),
@@ -101,6 +125,12 @@ def _script_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, 
             ("Synchronisation", workload.sync),
         ]
     )
+
+
+def _rate_scaling(workload: Workload) -> str:
+    if workload.rate_scaling == "none":
+        return ""
+    return f"times the ranks, reached over {numbers.plural(workload.warmup_epochs, 'epoch')}"
 
 
 def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:

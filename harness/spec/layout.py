@@ -28,8 +28,8 @@ class Layout:
         for field in ("nodes", "ranks_per_node", "threads"):
             if getattr(self, field) < 1:
                 raise UserError(f"{field.replace('_', ' ')} {getattr(self, field)} is too small: use at least 1")
-        if self.gpus_per_rank < 0:
-            raise UserError(f"gpus per rank {self.gpus_per_rank} is negative: use 0 or more")
+        if self.gpus_per_rank not in (0, 1):
+            raise UserError(f"gpus per rank {self.gpus_per_rank} is out of range: a rank trains on 1 GPU or on none")
         if self.last_node is not None and (self.nodes == 1 or not 1 <= self.last_node < self.ranks_per_node):
             raise UserError(f"last node {self.last_node} must hold fewer than {self.ranks_per_node} ranks, at least 1")
         if self.shares is not None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import unknown
+from harness.spec.images import IMAGENET
 from harness.spec.workload import Workload
 
 # Which of the groups' public scripts made the papers' figures is not stated (FIELD notes in the README):
@@ -33,6 +34,19 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "epochs": 30,
         "sync": "gradients",
     },
+    # MaTEx's ImageNet networks; the batch is ours, the scripts' own differs from network to network.
+    "matex-imagenet": {
+        "loss": "cross-entropy",
+        "optimizer": "momentum",
+        "learning_rate": 0.02,
+        "schedule": "exponential",
+        "decay": 0.999964,
+        "weight_decay": 1e-4,
+        "augment": "flip",
+        "batch_per_rank": 16,
+        "epochs": 3,
+        "sync": "gradients",
+    },
     "default": {"loss": "cross-entropy", "init": "glorot", "batch_per_rank": 64, "sync": "gradients"},
 }
 
@@ -42,6 +56,19 @@ _BEST: Mapping[str, Mapping[str, Any]] = {
     "higgs-dnn": {**_OTHER, "learning_rate": 1e-2},
     "cifar10-dnn": {**_OTHER, "augment": "flip"},
     "cifar10-cnn": {**_OTHER, "augment": "flip"},
+}
+# ImageNet: momentum, label smoothing and linear scaling as in Goyal et al. 2017 (0.1 for 256 rows), few epochs.
+_IMAGENET: Mapping[str, Any] = {
+    "optimizer": "momentum",
+    "learning_rate": 0.00625,
+    "rate_scaling": "linear",
+    "warmup_epochs": 1,
+    "schedule": "cosine",
+    "weight_decay": 1e-4,
+    "label_smoothing": 0.1,
+    "augment": "flip",
+    "batch_per_rank": 16,
+    "epochs": 3,
 }
 
 
@@ -57,8 +84,9 @@ def resolve(*, dataset: str, model: str, preset: str = "default", **overrides: A
         raise unknown("PRESET", preset, PRESETS)
     settings = dict(PRESETS[preset])
     if preset == "default":
-        settings |= _BEST.get(f"{dataset}-{model}", _OTHER)
+        settings |= _IMAGENET if dataset == IMAGENET else _BEST.get(f"{dataset}-{model}", _OTHER)
     given = {name: value for name, value in overrides.items() if value is not None}
     if "global_batch" in given and "batch_per_rank" not in given:
         settings.pop("batch_per_rank", None)
+        settings.pop("rate_scaling", None)  # the batch does not grow with the ranks
     return Workload(dataset=dataset, model=model, preset=preset, **(settings | given))

@@ -76,7 +76,10 @@ class RankRecord:
     scatter from rank 0 (0 when read in parallel); `compile_s` tracing, compilation and warm-up;
     `evaluate_s` all evaluations together. `clock_offset_s` is how far its host's clock was ahead of rank 0's when
     training began, `clock_drift` what it gained in a second, `clock_error_s` the most that times on one clock are
-    wrong by; all 0 on rank 0's host, which has the same clock.
+    wrong by; all 0 on rank 0's host, which has the same clock. `step_without_input_s` is a step that need not wait
+    for images to be decoded, 0 where they are held in memory. `predicted_memory_bytes` is what the peak was expected
+    to be: of the process, or on a GPU of the device, whose own peak is `peak_gpu_memory_bytes`. `gpu` describes that
+    device.
     """
 
     rank: int
@@ -97,6 +100,10 @@ class RankRecord:
     clock_offset_s: float = 0.0
     clock_drift: float = 0.0
     clock_error_s: float = 0.0
+    step_without_input_s: float = 0.0
+    predicted_memory_bytes: int = 0
+    peak_gpu_memory_bytes: int = 0
+    gpu: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +111,8 @@ class EpochRecord:
     """One epoch. `seconds` and `sync_seconds` have one entry per rank: training time of the epoch without
     evaluation, and the part of it spent inside synchronisation calls (waiting included). The latter's parts are
     `skew_seconds`, waiting for the last rank to come, and `wire_seconds`, the sum itself; `input_seconds` is the
-    part spent on getting rows, such as drawing their order. All three are empty in records that lack them.
+    part spent on getting rows: drawing their order, waiting for images to be decoded. All three are empty in records
+    that lack them.
 
     `train_loss` is the mean over the rows as they were visited; the rest is measured after the epoch on
     the test rows, None where that epoch was not evaluated. `test_auc` only for two classes. Losses that are

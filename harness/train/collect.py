@@ -18,7 +18,9 @@ from harness.comm.policies import needs_sync
 from harness.hostload import other_loads, overloads
 from harness.provenance import describe_machine, git_commit, package_version, relevant_environment
 from harness.spec.record import SCHEMA, Provenance, RankRecord, RunRecord, WeightsRecord
+from harness.train.devices import gpu_peak_bytes
 from harness.train.record import Columns
+from harness.train.replica import Replica
 from harness.train.run import Outcome
 from harness.train.split import on_one_clock, with_parts
 
@@ -53,7 +55,8 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
         steps_per_epoch=outcome.epochs[0].steps,
         data=replica.data.record,
         provenance=provenance(
-            replica.reduction.name if needs_sync(replica.world.size) else "none",
+            _reduction(replica),
+            gpus=[rank.gpu for rank in ranks if rank.host == place.host],
             load_before=load_before,
             other_load=max(loads.values()),
         ),
@@ -103,11 +106,24 @@ def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:
         clock_offset_s=outcome.clock.begin.offset_s,
         clock_drift=outcome.clock.drift,
         clock_error_s=outcome.clock.error_s,
+        step_without_input_s=replica.step_without_input_s,
+        predicted_memory_bytes=replica.predicted_memory_bytes,
+        peak_gpu_memory_bytes=gpu_peak_bytes(),
+        gpu=str(replica.gpu) if replica.gpu else "",
     )
 
 
-def provenance(reduction: str, *, load_before: float, other_load: float) -> Provenance:
-    """Return versions, machine and settings of this process; `reduction` as it calls itself, loads in cores."""
+def _reduction(replica: Replica) -> str:
+    if not needs_sync(replica.world.size):
+        return "none"
+    return replica.reduction.name + (", staged through host memory" if replica.gpu else "")
+
+
+def provenance(reduction: str, *, load_before: float, other_load: float, gpus: Sequence[str] = ()) -> Provenance:
+    """Return versions, machine and settings of this process.
+
+    `reduction` as it calls itself, loads in cores, `gpus` one entry for each rank of this host, empty without one.
+    """
     from mpi4py import MPI
 
     commit, dirty = git_commit()
@@ -123,7 +139,7 @@ def provenance(reduction: str, *, load_before: float, other_load: float) -> Prov
         mpi_library=MPI.Get_library_version().split("\0")[0].split("\n")[0].strip(),
         launcher=os.environ.get("HARNESS_LAUNCHER", ""),
         reduction=reduction,
-        machine=describe_machine(gpus=()),
+        machine=describe_machine(gpus=tuple(gpu for gpu in gpus if gpu)),
         load_before=load_before,
         other_load=other_load,
         environment=relevant_environment(),

@@ -1,6 +1,7 @@
 """Loss, accuracy and AUC on the test rows, each rank evaluating its own part."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,13 +9,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from harness.train.images import ImageFiles, image_dataset
 from harness.train.load import RankData
 from harness.train.loss import prepare_input, row_losses
+from harness.train.step import first_output
 
 if TYPE_CHECKING:
     from harness.comm.world import World
 
-_ROWS = 1000  # rows evaluated at a time
+_ROWS = 1000  # most rows evaluated at a time
+_VALUES = 5_000_000  # most input values at a time: a network's maps take many times their memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,13 +30,19 @@ class Scores:
     auc: float | None
 
 
-def compile_evaluation(world: "World", model: keras.Model, loss: str, data: RankData) -> Callable[[], Scores]:
-    """Return a function that evaluates `model` on all test rows and gives the same scores on every rank."""
+def compile_evaluation(
+    world: "World", model: keras.Model, loss: str, data: RankData, threads: int = 1
+) -> Callable[[], Scores]:
+    """Return a function that evaluates `model` on all test rows and gives the same scores on every rank.
+
+    `threads` decode images, where they are in files.
+    """
     two_classes = data.record.classes == 2
+    size = max(1, min(_ROWS, _VALUES // math.prod(data.record.features)))
 
     @tf.function(reduce_retracing=True)
     def chunk(rows: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        logits = model(prepare_input(rows, data.shift, data.factor), training=False)
+        logits = first_output(model(prepare_input(rows, data.shift, data.factor), training=False))
         correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.int64))
         score = logits[:, 1] - logits[:, 0] if two_classes else tf.zeros([0])
         return tf.reduce_sum(row_losses(loss, labels, logits)), correct, score
@@ -40,9 +50,8 @@ def compile_evaluation(world: "World", model: keras.Model, loss: str, data: Rank
     def evaluate() -> Scores:
         sums = np.zeros(2)
         scores = [np.zeros(0, np.float32)]
-        for start in range(0, len(data.test_y), _ROWS):
-            part = slice(start, start + _ROWS)
-            loss_sum, correct, score = chunk(tf.constant(data.test_x[part]), tf.constant(data.test_y[part]))
+        for rows, labels in _chunks(data, size, threads):
+            loss_sum, correct, score = chunk(rows, labels)
             sums += float(loss_sum), float(correct)
             scores.append(score.numpy())
         total = np.empty_like(sums)
@@ -52,6 +61,26 @@ def compile_evaluation(world: "World", model: keras.Model, loss: str, data: Rank
         return Scores(loss=float(total[0]) / rows, accuracy=float(total[1]) / rows, auc=auc)
 
     return evaluate
+
+
+def _chunks(data: RankData, size: int, threads: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """Yield the rank's test rows, `size` at a time, and their labels."""
+    if data.files is not None:
+        numbers = np.arange(len(data.test_y), dtype=np.int64)
+        yield from image_dataset(
+            ImageFiles(data.files),
+            data.test_x,
+            data.test_y,
+            numbers,
+            batch=size,
+            size=data.record.features[0],
+            threads=threads,
+            salt=None,
+        )
+        return
+    for start in range(0, len(data.test_y), size):
+        part = slice(start, start + size)
+        yield tf.constant(data.test_x[part]), tf.constant(data.test_y[part])
 
 
 def _auc(world: "World", scores: np.ndarray, labels: np.ndarray) -> float | None:

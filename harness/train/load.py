@@ -1,7 +1,7 @@
 """Give every rank its rows: read by itself, or sent by rank 0."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 _MESSAGE_BYTES = 64 * 2**20
+_LEAST_TEST_ROWS = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +28,8 @@ class RankData:
     """One rank's rows. Images stay uint8 [rows, *features]; other features are float32, already standardised.
 
     `shift` and `factor` turn uint8 rows x into the network's input (x - shift) * factor; None where done.
-    Labels are int32 [rows]. `load_s` and `distribute_s` are seconds.
+    Labels are int32 [rows]. `load_s` and `distribute_s` are seconds. Where images stay in files, `files` are the
+    paths and `train_x` and `test_x` the places of the images in them (`Prepared`).
     """
 
     record: DataRecord
@@ -40,6 +42,11 @@ class RankData:
     factor: Array | None
     load_s: float
     distribute_s: float
+    files: npt.NDArray[np.bytes_] | None = None
+
+    def partial(self, rank: int) -> int:
+        """Return how many rows of the epoch's partial batch are the rank's."""
+        return len(self.shards.own_rows(rank)) - self.shards.full_steps * len(self.shards.lanes(rank))
 
 
 def load(world: "World", point: Point, data_dir: Path | None) -> RankData:
@@ -52,7 +59,8 @@ def load(world: "World", point: Point, data_dir: Path | None) -> RankData:
     source = world.on_root(lambda: _prepare_once(point, data_dir))
     prepared = datasets.prepare(source)
     shards = _shards(point, prepared.record.train_rows)
-    test = split_evenly(prepared.record.test_rows, world.size, world.rank)
+    record = _with_fewer_test_rows(prepared, point.workload.samples)
+    test = split_evenly(record.test_rows, world.size, world.rank)
     scatter = point.workload.distribution == "scatter" and world.size > 1
     if scatter and world.rank:
         train_x, train_y = prepared.train_x[:0], prepared.train_y[:0]
@@ -65,12 +73,12 @@ def load(world: "World", point: Point, data_dir: Path | None) -> RankData:
         train_x = _scatter(world, shards, prepared.train_x, train_x)
         train_y = _scatter(world, shards, prepared.train_y, train_y)
     distributed = time.perf_counter()
-    images = train_x.dtype == np.uint8
+    images = train_x.dtype == np.uint8 or prepared.files is not None
     if not images:
         _standardise(train_x, prepared.shift, prepared.factor)
         _standardise(test_x, prepared.shift, prepared.factor)
     return RankData(
-        record=prepared.record,
+        record=record,
         shards=shards,
         train_x=train_x,
         train_y=train_y,
@@ -80,7 +88,16 @@ def load(world: "World", point: Point, data_dir: Path | None) -> RankData:
         factor=prepared.factor if images else None,
         load_s=loaded - begin + (time.perf_counter() - distributed),
         distribute_s=distributed - loaded,
+        files=prepared.files,
     )
+
+
+def _with_fewer_test_rows(prepared: datasets.Prepared, samples: int | None) -> DataRecord:
+    """Return the record; where images are decoded from files and few are trained on, few are tested on."""
+    record = prepared.record
+    if prepared.files is None or samples is None:
+        return record
+    return replace(record, test_rows=min(record.test_rows, max(_LEAST_TEST_ROWS, samples // 5)))
 
 
 def _prepare_once(point: Point, data_dir: Path | None) -> datasets.Source:

@@ -1,33 +1,16 @@
 """An epoch as one compiled graph: all steps, the optimizer and the synchronisation; no Python per step."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
-import keras
 import tensorflow as tf
 
-from harness.comm.policies import SyncPolicy
 from harness.train.augment import flip
 from harness.train.load import RankData
-from harness.train.loss import prepare_input, row_losses
-from harness.train.optimizer import update
+from harness.train.loss import prepare_input
+from harness.train.step import Trainee, train_step
 
 Epoch = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trainee:
-    """What one rank trains: the replica, its optimizer, the loss and the policy that keeps it in step.
-
-    `mirror` has every second image flipped at random (`harness.train.augment`).
-    """
-
-    model: keras.Model
-    optimizer: keras.optimizers.Optimizer
-    loss: str
-    policy: SyncPolicy
-    mirror: bool
 
 
 def compile_epoch(trainee: Trainee, data: RankData, *, rank: int, drop_remainder: bool) -> Epoch:
@@ -47,59 +30,58 @@ def compile_epoch(trainee: Trainee, data: RankData, *, rank: int, drop_remainder
         if trainee.mirror:
             values = flip(values, rows + first, salt)
         inputs = prepare_input(values, data.shift, data.factor)
-        return _train_step(trainee, inputs, tf.gather(y, rows), local_rows, global_rows)
+        return train_step(trainee, inputs, tf.gather(y, rows), local_rows, global_rows)
 
     @tf.function(
         input_signature=[
             tf.TensorSpec([None, batch], tf.int32),
-            tf.TensorSpec([_partial(data, rank)], tf.int32),
+            tf.TensorSpec([data.partial(rank)], tf.int32),
             tf.TensorSpec([], tf.uint32),
         ]
     )
     def epoch(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
-        steps = tf.shape(order)[0]
-        losses = tf.TensorArray(tf.float32, size=steps)
-        variables = trainee.model.trainable_variables
-        period = trainee.policy.period
-        whole = tf.constant(0)
-        if period:
-            whole = steps // period * period
-            for block in tf.range(steps // period):
-                for index in tf.range(block * period, (block + 1) * period):
-                    losses = losses.write(index, step(order[index], salt, batch, data.shards.batch))
-                trainee.policy.average(variables)
-        for index in tf.range(whole, steps):
-            losses = losses.write(index, step(order[index], salt, batch, data.shards.batch))
-        result = losses.stack()
-        if partial_rows:
-            result = tf.concat([result, [step(partial, salt, partial.shape[0], partial_rows)]], axis=0)
-        if period is None or (period and partial_rows):
-            trainee.policy.average(variables)
-        elif period:
-            if whole < steps:  # a condition of the graph, not of Python: the steps are not known when it is built
-                trainee.policy.average(variables)
-        return result
+        def whole_step(index: tf.Tensor) -> tf.Tensor:
+            return step(order[index], salt, batch, data.shards.batch)
+
+        def partial_step() -> tf.Tensor:
+            return step(partial, salt, partial.shape[0], partial_rows)
+
+        return run_steps(trainee, tf.shape(order)[0], whole_step, partial_step if partial_rows else None)
 
     return cast(Epoch, epoch)
 
 
-def _partial(data: RankData, rank: int) -> int:
-    """Return how many rows of the epoch's partial batch are the rank's."""
-    lanes = data.shards.lanes(rank)
-    return len(data.shards.own_rows(rank)) - data.shards.full_steps * len(lanes)
+def run_steps(
+    trainee: Trainee,
+    steps: tf.Tensor,
+    whole_step: Callable[[tf.Tensor], tf.Tensor],
+    partial_step: Callable[[], tf.Tensor] | None,
+) -> tf.Tensor:
+    """Make `steps` steps, and one on the partial batch where there is one, with the averages due; for a graph.
 
-
-def _train_step(trainee: Trainee, inputs: tf.Tensor, labels: tf.Tensor, local_rows: int, global_rows: int) -> tf.Tensor:
-    model, policy = trainee.model, trainee.policy
-    divisor = float(policy.divisor(local_rows, global_rows))
-    variables = model.trainable_variables
-    values = [variable.value for variable in variables]
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(row_losses(trainee.loss, labels, model(inputs, training=True)))
-        objective = loss / divisor
-        if model.losses:  # a user's regularisers count once per global batch
-            objective += tf.add_n(model.losses) * (local_rows / divisor)
-    gradients = tape.gradient(objective, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    update(trainee.optimizer, policy, dense, variables)
-    return loss
+    `whole_step` takes the step's number. Both return float32 of one shape, [] or [k]: the result is [steps] or
+    [steps, k].
+    """
+    results = tf.TensorArray(tf.float32, size=steps)
+    variables = trainee.model.trainable_variables
+    period = trainee.policy.period
+    whole = tf.constant(0)
+    if period:
+        whole = steps // period * period
+        for block in tf.range(steps // period):
+            for index in tf.range(block * period, (block + 1) * period):
+                results = results.write(index, whole_step(index))
+            trainee.policy.average(variables)
+    for index in tf.range(whole, steps):
+        results = results.write(index, whole_step(index))
+    result = results.stack()
+    if partial_step is not None:
+        with tf.control_dependencies([result]):  # behind the others, whose end it does not otherwise wait for
+            last = partial_step()
+        result = tf.concat([result, [last]], axis=0)
+    if period is None or (period and partial_step is not None):
+        trainee.policy.average(variables)
+    elif period:
+        if whole < steps:  # a condition of the graph, not of Python: the steps are not known when it is built
+            trainee.policy.average(variables)
+    return result

@@ -18,6 +18,15 @@ def row_losses(loss: str, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.square(tf.nn.softmax(logits) - target), axis=-1)
 
 
+def smooth(rows: tf.Tensor, logits: tf.Tensor, part: float) -> tf.Tensor:
+    """Return cross-entropies `rows` [rows] with `part` of each label spread over all classes.
+
+    As in Szegedy et al. 2016 ("Rethinking the Inception Architecture"), section 7.
+    """
+    spread = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
+    return (1 - part) * rows + part * spread
+
+
 def prepare_input(rows: tf.Tensor, shift: Floats | None, factor: Floats | None) -> tf.Tensor:
     """Return the network's input float32: `rows` as they are, or (rows - shift) * factor for uint8 images."""
     if shift is None or factor is None:

@@ -1,24 +1,29 @@
-"""Keras's optimizers, by the names users write; SGD and Adam update with TensorFlow's fused kernels."""
+"""Keras's optimizers, by the names users write; SGD, momentum and Adam update with TensorFlow's fused kernels."""
 
 import keras
 import tensorflow as tf
 
 from harness.comm.policies import SyncPolicy
 from harness.spec.workload import Workload
+from harness.train.schedule import Rate, learning_rate
 
 _MOMENTUM = 0.9
 
 
-def build_optimizer(workload: Workload, total_steps: int) -> keras.optimizers.Optimizer:
-    """Return the workload's optimizer; a cosine schedule falls to zero over `total_steps` steps."""
-    rate: float | keras.optimizers.schedules.LearningRateSchedule = workload.learning_rate
-    if workload.schedule == "cosine":
-        rate = keras.optimizers.schedules.CosineDecay(workload.learning_rate, decay_steps=total_steps)
+def build_optimizer(workload: Workload, *, steps_per_epoch: int, ranks: int) -> keras.optimizers.Optimizer:
+    """Return the workload's optimizer; under mixed_float16 its loss is scaled so that small gradients survive."""
+    optimizer = _plain(workload, learning_rate(workload, steps_per_epoch=steps_per_epoch, ranks=ranks))
+    if workload.precision == "mixed_float16":
+        return keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+def _plain(workload: Workload, rate: Rate) -> keras.optimizers.Optimizer:
     match workload.optimizer:
         case "sgd":
             return FusedSGD(rate)
         case "momentum":
-            return keras.optimizers.SGD(rate, momentum=_MOMENTUM)
+            return FusedMomentum(rate, momentum=_MOMENTUM)
         case "adagrad":
             return keras.optimizers.Adagrad(rate)
         case "adam":
@@ -33,7 +38,8 @@ def update(
     variables: list[keras.Variable],
 ) -> None:
     """Apply what the policy makes of this rank's gradients; plain SGD is left to the reduction where it can do it."""
-    if policy.descends and isinstance(optimizer, FusedSGD):
+    in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own descent needs them
+    if policy.descends and in_host_memory and isinstance(optimizer, FusedSGD):
         policy.descend(gradients, variables, optimizer.learning_rate)
         optimizer.iterations.assign_add(1)
     else:
@@ -47,6 +53,21 @@ class FusedSGD(keras.optimizers.SGD):
         """Subtract learning_rate * gradient."""
         tf.raw_ops.ResourceApplyGradientDescent(
             var=variable.handle, alpha=tf.cast(learning_rate, gradient.dtype), delta=gradient
+        )
+
+
+class FusedMomentum(keras.optimizers.SGD):
+    """Keras's SGD with momentum, each variable updated by one operation instead of about six; the same formula."""
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        """Set the velocity to momentum * velocity - learning_rate * gradient and add it to the variable."""
+        kind = gradient.dtype
+        tf.raw_ops.ResourceApplyKerasMomentum(
+            var=variable.handle,
+            accum=self.momentums[self._get_variable_index(variable)].value.handle,
+            lr=tf.cast(learning_rate, kind),
+            grad=gradient,
+            momentum=tf.constant(self.momentum, kind),
         )
 
 

@@ -24,6 +24,12 @@ def call_steps(period: int | None, steps: int, calls: int) -> npt.NDArray[np.int
     return np.minimum((np.arange(calls) + 1) * every, steps).astype(np.int32) - 1
 
 
+def per_step(calls: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.float64]:
+    """Return the seconds inside `calls` [calls, 2] of each of `steps` steps, which made equally many each."""
+    inside: npt.NDArray[np.float64] = (calls[:, 1] - calls[:, 0]).reshape(steps, -1).sum(axis=1)
+    return inside
+
+
 def step_columns(
     *,
     rank: int,
@@ -59,7 +65,9 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
 
     Columns of steps.parquet: epoch, step, rank (int32); begin_s (the rank's start of the epoch), entry_s, exit_s
     (float64, seconds since rank 0 began the epoch, on rank 0's clock, NaN for a step without synchronisation), skew_s
-    and wire_s (float64, the parts of exit_s - entry_s, `harness.train.split`), loss_sum (float32).
+    and wire_s (float64, the parts of exit_s - entry_s, `harness.train.split`), loss_sum (float32); where batch
+    normalisation is synchronised statistics_s (float64, seconds inside its calls), where images are in files
+    input_s (float64, seconds waited for the batch).
 
     Raises:
         UserError: the folder cannot be written or the disk is full; nothing is left behind.

@@ -11,42 +11,21 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from harness import models
 from harness.comm.clocks import Clock, read_offset
+from harness.comm.gpus import Gpu
 from harness.comm.placement import Place, observe
-from harness.comm.policies import build_policy
-from harness.comm.reduction import Reduction, select
-from harness.comm.replicas import average_floats, broadcast_weights, hash_weights, verify_replicas
-from harness.comm.wire import WireReduction
+from harness.comm.replicas import average_floats, hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.errors import SharedError, UserError
 from harness.hostload import Usage
 from harness.spec.point import Point
 from harness.spec.record import EpochRecord
-from harness.train.augment import flip_salt
-from harness.train.evaluate import Scores, compile_evaluation
-from harness.train.load import RankData, load
-from harness.train.loop import Epoch, Trainee, compile_epoch
-from harness.train.optimizer import build_optimizer
-from harness.train.record import Columns, step_columns
-from harness.train.wire_check import check_wire
-
-_WARM_UP_STEPS = 3
+from harness.train.evaluate import Scores
+from harness.train.load import load
+from harness.train.record import Columns, per_step, step_columns
+from harness.train.replica import Replica, epoch_order, prepare_replica
 
 Progress = Callable[[EpochRecord], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Replica:
-    """One rank's data, model and compiled functions, ready to train."""
-
-    world: World
-    point: Point
-    data: RankData
-    trainee: Trainee
-    reduction: Reduction
-    epoch: Epoch
-    evaluate: Callable[[], Scores]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +55,10 @@ def configure_tensorflow(threads: int) -> None:
     tf.config.list_logical_devices()
 
 
-def train(world: World, point: Point, data_dir: Path | None, progress: Progress) -> Outcome:
+def train(world: World, point: Point, data_dir: Path | None, progress: Progress, gpu: Gpu | None = None) -> Outcome:
     """Train `point` on this rank, in step with all others. `progress` is called after every epoch.
+
+    `gpu` is the one that TensorFlow trains on, None for the processor.
 
     Raises:
         SharedError: bad input, or replicas that differ at the end; on every rank.
@@ -92,7 +73,7 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress)
         )
     data = load(world, point, data_dir)
     begin = time.perf_counter()
-    replica = prepare_replica(world, point, data)
+    replica = prepare_replica(world, point, data, gpu)
     compile_s = time.perf_counter() - begin
     place = observe()
     hosts = world.comm.allgather(place.host)
@@ -125,79 +106,25 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress)
     )
 
 
-def prepare_replica(world: World, point: Point, data: RankData) -> Replica:
-    """Build the model with rank 0's weights, compile the epoch and run a few steps that leave no trace.
-
-    Raises:
-        SharedError: the workload's network or augmentation does not suit the data, on every rank.
-    """
-    workload, shards = point.workload, data.shards
-    if workload.augment == "flip" and len(data.record.features) != 3:
-        raise SharedError(UserError(f"AUGMENT=flip needs images, but {workload.dataset} has none: leave it out"))
-    tf.keras.utils.set_random_seed(workload.seed)
-    model = models.build(
-        workload.model,
-        dataset=workload.dataset,
-        features=data.record.features,
-        classes=data.record.classes,
-        init=workload.init,
-    )
-    partial = bool(shards.remainder) and not workload.drop_remainder
-    optimizer = build_optimizer(workload, workload.epochs * (shards.full_steps + partial))
-    optimizer.build(model.trainable_variables)
-    broadcast_weights(world, model.weights)
-    weight = len(shards.own_rows(world.rank)) / shards.rows
-    reduction = select(
-        world,
-        largest=sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables),
-        wire=workload.wire,
-    )
-    policy = build_policy(workload.sync, ranks=world.size, weight=weight, reduction=reduction)
-    trainee = Trainee(
-        model=model, optimizer=optimizer, loss=workload.loss, policy=policy, mirror=workload.augment == "flip"
-    )
-    replica = Replica(
-        world=world,
-        point=point,
-        data=data,
-        trainee=trainee,
-        reduction=reduction,
-        epoch=compile_epoch(trainee, data, rank=world.rank, drop_remainder=workload.drop_remainder),
-        evaluate=compile_evaluation(world, model, workload.loss, data),
-    )
-    if isinstance(reduction, WireReduction):
-        check_wire(world, point, data, trainee, reduction)
-    _warm_up(replica)
-    return replica
-
-
-def _warm_up(replica: Replica) -> None:
-    """Trace, compile, touch all memory and make the first collectives; then restore every variable."""
-    model, optimizer = replica.trainee.model, replica.trainee.optimizer
-    variables = [*model.variables, *optimizer.variables]
-    saved = [variable.numpy() for variable in variables]
-    order, partial, salt = _order(replica, 0)
-    replica.epoch(order[:_WARM_UP_STEPS], partial, salt)
-    replica.evaluate()
-    for variable, value in zip(variables, saved, strict=True):
-        variable.assign(value)
-    replica.reduction.take_calls()
-
-
 def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32], Columns, float, float]:
     """Train epoch `number` on all ranks.
 
     Returns:
         the rank's summed row losses of every step, its rows of steps.parquet, the epoch's seconds on this rank
         (from a barrier before its order of rows is drawn to the end of the compiled loop), and the part of them that
-        drawing the order took.
+        drawing the order and waiting for images took.
     """
     replica.world.comm.Barrier()
     begin = time.perf_counter()
-    order = _order(replica, number)
+    order = epoch_order(replica, number)
     input_s = time.perf_counter() - begin
     losses = replica.epoch(*order).numpy()
     seconds = time.perf_counter() - begin
+    extra = {}
+    if losses.ndim == 2:
+        losses, extra["input_s"] = losses[:, 0], losses[:, 1].astype(np.float64)
+    if replica.statistics:
+        extra["statistics_s"] = per_step(replica.statistics.take_calls(), len(losses))
     columns = step_columns(
         rank=replica.world.rank,
         epoch=number,
@@ -206,13 +133,8 @@ def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32],
         calls=replica.reduction.take_calls() - begin,
         period=replica.trainee.policy.period,
     )
-    return losses, columns, seconds, input_s
-
-
-def _order(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    seed = replica.point.workload.seed
-    order, partial = replica.data.shards.order(replica.world.rank, seed=seed, epoch=epoch)
-    return tf.constant(order), tf.constant(partial), tf.constant(flip_salt(seed, epoch), tf.uint32)
+    columns |= extra
+    return losses, columns, seconds, input_s + float(extra["input_s"].sum() if "input_s" in extra else 0.0)
 
 
 def _evaluate(replica: Replica) -> Scores:
@@ -233,6 +155,8 @@ def _epoch_record(
     scores: Scores,
 ) -> EpochRecord:
     synchronising = float(np.nansum(columns["exit_s"] - columns["entry_s"]))
+    if "statistics_s" in columns:
+        synchronising += float(columns["statistics_s"].sum())
     parts = replica.world.comm.allgather((*times, synchronising, float(losses.sum(dtype=np.float64))))
     shards = replica.data.shards
     dropped = shards.remainder if replica.point.workload.drop_remainder else 0

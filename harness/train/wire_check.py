@@ -7,8 +7,8 @@ from harness.comm.wire import WireReduction
 from harness.comm.world import World
 from harness.spec.point import Point
 from harness.train.load import RankData
-from harness.train.loop import Trainee
 from harness.train.loss import row_losses
+from harness.train.step import Trainee, first_output
 
 _MOST_ROWS = 64
 
@@ -27,7 +27,8 @@ def check_wire(world: World, point: Point, data: RankData, trainee: Trainee, red
     values = [variable.value for variable in variables]
     with tf.GradientTape() as tape:
         # Not in training mode: batch normalisation must keep its statistics.
-        loss = tf.reduce_sum(row_losses(trainee.loss, labels, trainee.model(inputs, training=False)))
+        logits = first_output(trainee.model(inputs, training=False))
+        loss = tf.reduce_sum(row_losses(trainee.loss, labels, logits))
         loss /= float(rows * world.size)
     gradients = tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     reduction.check([tf.convert_to_tensor(gradient) for gradient in gradients])

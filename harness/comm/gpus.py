@@ -1,0 +1,116 @@
+"""Which GPU each rank trains on, and what the GPUs are."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.comm.world import World
+
+_FIELDS = ("uuid", "name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
+_QUERY = ("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
+_LIMIT_S = 60  # the first call after a boot loads the driver
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """One GPU as its driver describes it: memory in MiB, highest clock in MHz, power limit in watts."""
+
+    uuid: str
+    name: str
+    driver: str
+    memory_mib: str
+    clock_mhz: str
+    power_w: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}, {self.memory_mib} MiB, driver {self.driver}, at most {self.clock_mhz} MHz, {self.power_w} W"
+        )
+
+
+def parse_gpus(text: str) -> tuple[Gpu, ...]:
+    """Return the GPUs in nvidia-smi's answer to the query, one a line, in the bus's order."""
+    rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.strip()]
+    names = ("uuid", "name", "driver", "memory_mib", "clock_mhz", "power_w")
+    return tuple(Gpu(**dict(zip(names, row, strict=True))) for row in rows)
+
+
+def visible_gpus() -> tuple[Gpu, ...]:
+    """Return the GPUs that this process may use: those of the host that CUDA_VISIBLE_DEVICES names, in its order.
+
+    Raises:
+        UserError: there is no driver, or CUDA_VISIBLE_DEVICES names a GPU that is not there.
+    """
+    try:
+        answer = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_LIMIT_S, check=True).stdout
+    except FileNotFoundError as error:
+        raise UserError(
+            "GPUs are asked for, but this host has no nvidia-smi, so no driver: use a host with GPUs, or none"
+        ) from error
+    except (subprocess.SubprocessError, OSError) as error:
+        raise UserError(f"GPUs are asked for, but nvidia-smi fails ({error}): mend the driver, or use none") from error
+    return select_visible(parse_gpus(answer), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def select_visible(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
+    """Return those of `gpus` that CUDA_VISIBLE_DEVICES, with the value `visible`, names; all where it is not set.
+
+    Raises:
+        UserError: it names one that is not there.
+    """
+    if visible is None:
+        return tuple(gpus)
+    chosen = []
+    for word in filter(None, (part.strip() for part in visible.split(","))):
+        if word == "-1":
+            break  # CUDA's rule: what follows an invalid number is not seen
+        found = [gpu for number, gpu in enumerate(gpus) if word == str(number) or gpu.uuid.startswith(word)]
+        if len(found) != 1:
+            raise UserError(f"CUDA_VISIBLE_DEVICES={visible} names '{word}', of {len(gpus)} GPUs here: correct it")
+        chosen.append(found[0])
+    return tuple(chosen)
+
+
+def assign(pools: Sequence[tuple[Gpu, ...]], local_rank: int, *, host: str, shared: bool) -> Gpu:
+    """Return the GPU of rank `local_rank` of a host; `pools` are what each of the host's ranks may use.
+
+    Where a scheduler gave every rank GPUs of its own, it is the first of them; where all see the same, it goes
+    by the local rank. `shared` permits several ranks on one GPU.
+
+    Raises:
+        UserError: there are fewer GPUs than ranks and they may not be shared, or none.
+    """
+    pool = pools[local_rank]
+    together = {gpu.uuid for other in pools for gpu in other}
+    if not pool:
+        raise UserError(f"GPUs are asked for, but local rank {local_rank} on {host} sees none: ask for GPUs in the job")
+    if len(together) == sum(len(other) for other in pools):
+        return pool[0]
+    if len(together) < len(pools) and not shared:
+        raise UserError(
+            f"{len(pools)} ranks on {host} for {len(together)} GPUs: use at most {len(together)} ranks per node, "
+            "or OVERSUBSCRIBE=1 to share GPUs for function, never for timing"
+        )
+    return pool[local_rank % len(pool)]
+
+
+def own_gpu(world: "World", *, shared: bool) -> Gpu:
+    """Return this rank's GPU, and hide all others from the CUDA library. Call before TensorFlow is imported.
+
+    Raises:
+        UserError: as `visible_gpus` and `assign`.
+    """
+    import platform
+
+    from mpi4py import MPI
+
+    local = world.comm.Split_type(MPI.COMM_TYPE_SHARED)
+    gpu = assign(local.allgather(visible_gpus()), local.Get_rank(), host=platform.node(), shared=shared)
+    local.Free()
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid
+    return gpu

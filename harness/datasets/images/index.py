@@ -1,0 +1,148 @@
+"""The index of a set of images: one row an image, in an order that does not depend on what holds it."""
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.datasets.cache import cache_folder, locked, publish
+from harness.datasets.images.check import Checked, check_images
+from harness.datasets.images.listing import list_images
+from harness.errors import UserError
+from harness.files import write_atomic
+from harness.spec.codec import decode, encode
+
+_log = logging.getLogger(__name__)
+
+_FORMAT = "1"  # part of every index's path: a new layout never reads an old one
+_SUMMARY, _PLACES, _LABELS, _FILES, _FAULTS = "index.json", "places.npy", "labels.npy", "files.npy", "damaged.txt"
+_SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """What an index holds: rows of both parts, classes, the SHA-256 of all names and contents, and one note."""
+
+    train_rows: int
+    test_rows: int
+    classes: int
+    sha256: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Index:
+    """An index on disk, opened. Training rows come first.
+
+    `places` int64 [rows, 3]: file number, offset and bytes; `labels` int32 [rows]; `files` bytes [files], paths.
+    """
+
+    summary: Summary
+    folder: Path
+    places: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int32]
+    files: npt.NDArray[np.bytes_]
+
+
+def checked_images(paths: tuple[Path, ...]) -> list[Checked]:
+    """Return the images in `paths`, each decoded once, sorted by a hash of their names.
+
+    The order is the same for every container, and mixes the classes: so a rank's contiguous rows hold all of them,
+    as the shuffled shards of ImageNet do.
+
+    Raises:
+        UserError: a container is damaged.
+    """
+    return sorted(check_images(list_images(paths)), key=_name_hash)
+
+
+def open_index(train: tuple[Path, ...], test: tuple[Path, ...]) -> Index:
+    """Return the index of these containers, made in the cache folder the first time: every image is decoded once.
+
+    Raises:
+        UserError: a container is damaged, or holds fewer than two classes or images.
+    """
+    folder = cache_folder() / "images" / _FORMAT / _state((*train, *test))
+    if not (folder / _SUMMARY).exists():
+        with locked(folder.with_name(f"{folder.name}.lock")):
+            if not (folder / _SUMMARY).exists():
+                _log.warning("indexing the images of '%s': each is read and decoded once", train[0])
+                with publish(folder) as staging:
+                    _write(train, test, staging)
+    path = folder / _SUMMARY
+    return Index(
+        summary=decode(path.read_bytes(), Summary, path),
+        folder=folder,
+        places=np.load(folder / _PLACES, mmap_mode="r"),
+        labels=np.load(folder / _LABELS, mmap_mode="r"),
+        files=np.load(folder / _FILES, mmap_mode="r"),
+    )
+
+
+def _state(paths: Iterable[Path]) -> str:
+    """Return a name that changes when a container, or a class folder in it, does."""
+    digest = hashlib.sha256()
+    for path in paths:
+        inner = sorted(path.iterdir()) if path.is_dir() else []
+        for entry in (path, *inner):
+            state = entry.stat()
+            digest.update(f"{entry.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> None:
+    parts = [checked_images(paths) for paths in (train, test)]
+    good = [[checked for checked in part if not checked.fault] for part in parts]
+    rows = [*good[0], *good[1]]
+    kinds = sorted({checked.image.kind for checked in rows})
+    if len(kinds) < 2 or len(good[0]) < 2:
+        raise UserError(f"'{train[0]}' has {len(good[0])} readable images of {len(kinds)} classes: check the folder")
+    labels = {kind: label for label, kind in enumerate(kinds)}
+    files = {path: number for number, path in enumerate(dict.fromkeys(checked.image.path for checked in rows))}
+    places = [(files[c.image.path], c.image.offset, c.image.bytes) for c in rows]
+    np.save(folder / _PLACES, np.array(places, np.int64))
+    np.save(folder / _LABELS, np.array([labels[checked.image.kind] for checked in rows], np.int32))
+    np.save(folder / _FILES, np.array([str(path.resolve()).encode() for path in files]))
+    damaged = [checked for part in parts for checked in part if checked.fault]
+    lines = [f"{c.image.kind}/{c.image.name}\t{c.image.path}\t{c.fault}\n" for c in damaged]
+    write_atomic(folder / _FAULTS, "".join(lines))
+    summary = Summary(
+        train_rows=len(good[0]),
+        test_rows=len(good[1]),
+        classes=len(kinds),
+        sha256=_identity(good),
+        note=_note(damaged, rows),
+    )
+    write_atomic(folder / _SUMMARY, encode(summary))
+
+
+def _name_hash(checked: Checked) -> tuple[bytes, str]:
+    name = checked.image.name
+    return hashlib.blake2b(name.encode(), digest_size=8).digest(), name
+
+
+def _identity(parts: Sequence[Sequence[Checked]]) -> str:
+    digest = hashlib.sha256()
+    for number, part in enumerate(parts):
+        for checked in part:
+            image = checked.image
+            digest.update(f"{number}\t{image.kind}/{image.name}\t{image.bytes}\t{checked.crc:08x}\n".encode())
+    return digest.hexdigest()
+
+
+def _note(damaged: Sequence[Checked], rows: Sequence[Checked]) -> str:
+    parts = []
+    if damaged:
+        names = [f"{checked.image.kind}/{checked.image.name}" for checked in damaged[:_SHOWN]]
+        more = ", ..." if len(damaged) > _SHOWN else ""
+        parts.append(f"{len(damaged)} damaged images are left out ({', '.join(names)}{more})")
+    unusual = Counter(checked.unusual for checked in rows if checked.unusual)
+    if unusual:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(unusual.items()))
+        parts.append(f"read as colour: {counts}")
+    return "; ".join(parts)

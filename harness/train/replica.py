@@ -1,0 +1,159 @@
+"""One rank's replica: its network, optimizer and compiled epoch, equal on all ranks when training begins."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import keras
+import tensorflow as tf
+
+from harness.comm.gpus import Gpu
+from harness.comm.ordered import OrderedReduction
+from harness.comm.policies import SyncPolicy, build_policy
+from harness.comm.reduction import Reduction, select
+from harness.comm.replicas import broadcast_weights
+from harness.comm.wire import WireReduction
+from harness.comm.world import World
+from harness.errors import SharedError, UserError
+from harness.spec.point import Point
+from harness.spec.workload import Workload
+from harness.train.augment import flip_salt
+from harness.train.evaluate import Scores, compile_evaluation
+from harness.train.load import RankData
+from harness.train.loop import Epoch, compile_epoch
+from harness.train.memory import check_memory, predict_bytes
+from harness.train.network import build_network, connect_normalisation
+from harness.train.optimizer import build_optimizer
+from harness.train.step import Trainee
+from harness.train.stream import StreamedEpoch
+from harness.train.wire_check import check_wire
+
+_WARM_UP_STEPS = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replica:
+    """One rank's data, model and compiled functions, ready to train.
+
+    `statistics` sums batch normalisation's moments over the ranks, None where it need not. `step_without_input_s` is
+    the seconds of a step that need not wait for images, 0 where they are resident; `gpu` what it trains on.
+    """
+
+    world: World
+    point: Point
+    data: RankData
+    trainee: Trainee
+    reduction: Reduction
+    statistics: OrderedReduction | None
+    epoch: Epoch
+    evaluate: Callable[[], Scores]
+    predicted_memory_bytes: int
+    gpu: Gpu | None
+    step_without_input_s: float = 0.0
+
+
+def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None = None) -> Replica:
+    """Build the model with rank 0's weights, compile the epoch and run a few steps that leave no trace.
+
+    Raises:
+        SharedError: the workload's network or augmentation does not suit the data, or a step does not fit into
+            memory; on every rank.
+    """
+    workload, shards = point.workload, data.shards
+    _check_images(point, data)
+    model = build_network(world, point, data)
+    partial = bool(shards.remainder) and not workload.drop_remainder
+    optimizer = build_optimizer(workload, steps_per_epoch=shards.full_steps + partial, ranks=world.size)
+    optimizer.build(model.trainable_variables)
+    rows = len(shards.lanes(world.rank))
+    needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
+    predicted = check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
+    broadcast_weights(world, model.weights)
+    weight = len(shards.own_rows(world.rank)) / shards.rows
+    reduction = select(
+        world,
+        largest=sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables),
+        wire=workload.wire,
+    )
+    policy = build_policy(workload.sync, ranks=world.size, weight=weight, reduction=reduction)
+    statistics = connect_normalisation(world, model)
+    trainee = _trainee(workload, model, optimizer, policy)
+    replica = Replica(
+        world=world,
+        point=point,
+        data=data,
+        trainee=trainee,
+        reduction=reduction,
+        statistics=statistics,
+        epoch=_compile_epoch(world, point, data, trainee),
+        evaluate=compile_evaluation(world, model, workload.loss, data, point.layout.threads),
+        predicted_memory_bytes=predicted,
+        gpu=gpu,
+    )
+    if isinstance(reduction, WireReduction):
+        check_wire(world, point, data, trainee, reduction)
+    return replace(replica, step_without_input_s=_warm_up(replica))
+
+
+def _trainee(
+    workload: Workload, model: keras.Model, optimizer: keras.optimizers.Optimizer, policy: SyncPolicy
+) -> Trainee:
+    return Trainee(
+        model=model,
+        optimizer=optimizer,
+        loss=workload.loss,
+        policy=policy,
+        mirror=workload.augment != "none",
+        smoothing=workload.label_smoothing,
+        weight_decay=workload.weight_decay,
+        xla=workload.xla,
+    )
+
+
+def _check_images(point: Point, data: RankData) -> None:
+    """Refuse what does not suit the rows, on every rank."""
+    workload, ranks = point.workload, range(point.layout.ranks)
+    if workload.augment != "none" and len(data.record.features) != 3:
+        augment = f"AUGMENT={workload.augment}"
+        raise SharedError(UserError(f"{augment} needs images, but {workload.dataset} has none: leave it out"))
+    if workload.augment == "crop" and data.files is None:
+        raise SharedError(UserError("AUGMENT=crop needs images in files: use AUGMENT=flip for images held in memory"))
+    if data.files is not None and not all(len(data.shards.lanes(rank)) for rank in ranks):
+        raise SharedError(UserError(f"a global batch of {data.shards.batch} leaves ranks without images: use a larger"))
+
+
+def _compile_epoch(world: World, point: Point, data: RankData, trainee: Trainee) -> Epoch:
+    drop_remainder = point.workload.drop_remainder
+    if data.files is None:
+        return compile_epoch(trainee, data, rank=world.rank, drop_remainder=drop_remainder)
+    threads = point.layout.threads
+    return StreamedEpoch(trainee, data, rank=world.rank, threads=threads, drop_remainder=drop_remainder)
+
+
+def _warm_up(replica: Replica) -> float:
+    """Trace, compile, touch all memory and make the first collectives; then restore every variable.
+
+    Return the seconds of a step whose input costs nothing, 0 where rows are resident anyway.
+    """
+    model, optimizer = replica.trainee.model, replica.trainee.optimizer
+    variables = [*model.variables, *optimizer.variables]
+    saved = [variable.numpy() for variable in variables]
+    order, partial, salt = epoch_order(replica, 0)
+    replica.epoch(order[:_WARM_UP_STEPS], partial, salt)
+    seconds = 0.0
+    if isinstance(replica.epoch, StreamedEpoch):
+        seconds = replica.epoch.without_input(order, partial, salt)
+    replica.evaluate()
+    for variable, value in zip(variables, saved, strict=True):
+        variable.assign(value)
+    replica.reduction.take_calls()
+    if replica.statistics:
+        replica.statistics.take_calls()
+    return seconds
+
+
+def epoch_order(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the order of the rank's rows in `epoch` and its salt, as `Replica.epoch` takes them."""
+    seed = replica.point.workload.seed
+    order, partial = replica.data.shards.order(replica.world.rank, seed=seed, epoch=epoch)
+    return tf.constant(order), tf.constant(partial), tf.constant(flip_salt(seed, epoch), tf.uint32)

@@ -1,0 +1,42 @@
+"""Rank program: a few steps of an ImageNet network on small images; rank 0 prints loss curves and weight hashes."""
+
+import dataclasses
+import json
+import sys
+
+from harness.comm.replicas import verify_replicas
+from harness.comm.world import start
+from harness.spec.layout import Layout
+from harness.spec.point import Point
+from harness.spec.presets import resolve
+from harness.train.load import load
+from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
+
+STEPS, BATCH, EPOCHS = 6, 16, 2
+
+world = start()
+configure_tensorflow(1)
+curves = {}
+for case in json.loads(sys.argv[1]):
+    settings = {
+        "image_size": 64,
+        "classes": 4,
+        "global_batch": BATCH,
+        "samples": STEPS * BATCH,
+        "epochs": EPOCHS,
+        "data": "synthetic",
+        "schedule": "constant",
+    } | case
+    workload = resolve(dataset="imagenet", **settings)
+    point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
+    replica = prepare_replica(world, point, load(world, point, None))
+    losses = [world.comm.allreduce(train_epoch(replica, epoch)[0].astype("float64")) for epoch in range(EPOCHS)]
+    scores = replica.evaluate()
+    own = list(replica.trainee.model.trainable_variables)
+    curves[json.dumps(case)] = {
+        "losses": [float(loss) / BATCH for epoch in losses for loss in epoch],
+        "scores": dataclasses.asdict(scores),
+        "sha256": verify_replicas(world, own),
+    }
+if world.rank == 0:
+    print("RESULT " + json.dumps(curves))

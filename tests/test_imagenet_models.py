@@ -1,0 +1,144 @@
+"""Paper B's networks: parameter counts, outputs, small images, learning rates and dropout."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from harness import models
+from harness.errors import UserError
+from harness.models.dropout import RowDropout
+from harness.spec.images import NETWORKS
+from harness.spec.presets import resolve
+from harness.train.loss import row_losses, smooth
+from harness.train.schedule import learning_rate
+
+# Trainable parameters at the published image size and 1,000 classes. AlexNet: "60 million parameters" is the two
+# towers; one tower has more because its convolutions see all maps. GoogLeNet: 6,998,552 and the auxiliary
+# classifiers' 6,379,728. InceptionV3 and ResNet-50: Keras's documentation, less the moving statistics.
+PUBLISHED = {
+    "alexnet": 62_378_344,
+    "alexnet-grouped": 60_965_224,
+    "googlenet": 13_378_280,
+    "inceptionv3": 23_817_352,
+    "resnet50": 25_583_592,
+}
+
+
+def build(name, size=None, classes=1000, **options):
+    side = size or NETWORKS[name].size
+    return models.build(name, dataset="imagenet", features=(side, side, 3), classes=classes, init="glorot", **options)
+
+
+def parameters(model, skip="~"):
+    return sum(int(np.prod(v.shape)) for v in model.trainable_variables if skip not in v.path)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_of_the_publication(name):
+    assert parameters(build(name)) == PUBLISHED[name]
+
+
+def test_googlenet_without_its_auxiliary_classifiers():
+    model = build("googlenet")
+    own = {id(v) for layer in _upstream(model.outputs[0]) for v in layer.trainable_variables}
+    assert sum(int(np.prod(v.shape)) for v in model.trainable_variables if id(v) in own) == 6_998_552
+    assert [output.shape for output in model.outputs] == [(None, 1000)] * 3
+
+
+def _upstream(tensor):
+    layers, waiting = set(), [tensor]
+    while waiting:
+        operation, node, _ = waiting.pop()._keras_history
+        if operation not in layers:
+            layers.add(operation)
+            waiting += operation._inbound_nodes[node].input_tensors
+    return layers
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_smallest_images_are_taken_and_smaller_ones_refused(name):
+    least = NETWORKS[name].least
+    outputs = build(name, size=least, classes=10)(np.zeros((2, least, least, 3), np.float32), training=True)
+    for logits in outputs if isinstance(outputs, list) else [outputs]:
+        assert logits.shape == (2, 10)
+    with pytest.raises(UserError, match=f"{name} needs colour images of {least} pixels"):
+        build(name, size=least - 1)
+
+
+def test_mixed_precision_keeps_float32_weights_and_does_not_last():
+    model = build("alexnet", size=64, classes=10, precision="mixed_bfloat16")
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+    assert model.layers[1].compute_dtype == "bfloat16"
+    assert build("alexnet", size=64, classes=10).layers[1].compute_dtype == "float32"
+
+
+def test_dropout_of_a_part_of_the_batch_is_the_part_of_the_whole_batchs():
+    rows = np.ones((6, 40), np.float32)
+
+    def masks(first, total, part):
+        layer = RowDropout(0.5)
+        layer.build((None, 40))
+        layer.place(seed=7, first=first, total=total)
+        return np.stack([layer(part, training=True) for _ in range(3)])
+
+    whole = masks(0, 6, rows)
+    parts = [masks(first, 6, rows[first : first + 2]) for first in (0, 2, 4)]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
+    assert set(np.unique(whole)) == {0.0, 2.0}
+    assert 0.4 < (whole == 0).mean() < 0.6
+    assert not np.array_equal(whole[0], whole[1])
+    np.testing.assert_array_equal(RowDropout(0.5)(rows), rows)
+
+
+def rates(steps, *, ranks, **settings):
+    workload = resolve(dataset="imagenet", model="resnet50", **settings)
+    rate = learning_rate(workload, steps_per_epoch=10, ranks=ranks)
+    return [float(rate(tf.constant(step))) for step in steps] if callable(rate) else rate
+
+
+def test_papers_rate_falls_by_its_factor_every_step():
+    found = rates([0, 1, 1000], ranks=4, preset="matex-imagenet")
+    assert found == pytest.approx([0.02, 0.02 * 0.999964, 0.02 * 0.999964**1000], rel=1e-5)
+
+
+def test_linear_scaling_warms_up_from_the_rate_of_one_rank():
+    settings = {"epochs": 4, "warmup_epochs": 2, "learning_rate": 0.1, "rate_scaling": "linear"}
+    found = rates([0, 10, 20, 35], ranks=8, schedule="constant", **settings)
+    assert found == pytest.approx([0.1, 0.45, 0.8, 0.8])
+    assert rates([0], ranks=1, schedule="constant", **settings) == 0.1
+    cosine = rates([20, 30, 40], ranks=8, schedule="cosine", **settings)
+    assert cosine == pytest.approx([0.8, 0.4, 0.0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"image_size": 20}, "image size 20 is out of range for resnet50: use 32 to 4096"),
+        ({"classes": 1}, "classes 1 is too small"),
+        ({"input": "disk"}, "unknown input 'disk'"),
+        ({"precision": "float16"}, "unknown precision 'float16'.*mixed_float16"),
+        ({"label_smoothing": 1.0}, "label smoothing 1.0 is out of range"),
+        ({"warmup_epochs": 9}, "warmup epochs 9 is out of range: use 0 to 3"),
+        ({"decay": 1.5}, "decay 1.5 is out of range"),
+        ({"weight_decay": -1.0}, "weight decay -1.0 must be"),
+        ({"rate_scaling": "linear", "global_batch": 32}, "rate scaling linear needs a batch per rank"),
+        ({"loss": "squared-error"}, "label smoothing 0.1 needs loss cross-entropy"),
+    ],
+)
+def test_settings_out_of_range_are_one_sentence(settings, message):
+    with pytest.raises(UserError, match=message):
+        resolve(dataset="imagenet", model="resnet50", **settings)
+
+
+def test_image_settings_of_another_data_set_are_refused():
+    with pytest.raises(UserError, match="image size 64 is a setting of dataset imagenet, not of mnist"):
+        resolve(dataset="mnist", model="dnn", image_size=64)
+
+
+def test_smoothed_loss_is_the_cross_entropy_of_the_smoothed_labels():
+    logits = tf.constant(np.random.default_rng(0).normal(size=(5, 4)), tf.float32)
+    labels = tf.constant([0, 1, 2, 3, 0])
+    targets = tf.one_hot(labels, 4) * 0.9 + 0.1 / 4
+    expected = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+    found = smooth(row_losses("cross-entropy", labels, logits), logits, 0.1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
