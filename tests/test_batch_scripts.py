@@ -14,6 +14,7 @@ from harness.errors import UserError
 from harness.spec.layout import Layout
 from harness.sweep.directives import check_directives
 from harness.sweep.jobs import write_group
+from harness.sweep.matrix import Axes, combine
 from harness.sweep.request import Request
 from harness.sweep.schedulers import open_scheduler, ranks, slurm
 from harness.sweep.shapes import Group
@@ -36,6 +37,7 @@ FULL = {
 SITE = Site(
     partition=(Partition(name="normal", nodes=64, cores_per_node=4, gpus_per_node=4, walltime="2:00:00", default=True),)
 )
+GPU_SWEEP, _ = combine(Axes(gpus=(1, 2, 3, 4)), SITE.partition[0])
 CENTRE = replace(
     SITE,
     modules=("gcc/12", "openmpi"),
@@ -62,6 +64,7 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], Request, Site]] = {
     "slurm-mpirun": ("slurm", (Layout(nodes=2, ranks_per_node=2, threads=2),), MPIRUN, SITE),
     "slurm-uneven": ("slurm", (UNEVEN,), PMIX, SITE),
     "slurm-full": ("slurm", (GPUS,), SLURM_FULL, CENTRE),
+    "slurm-gpus": ("slurm", GPU_SWEEP[-1:], PMIX, SITE),
     "slurm-array": ("slurm", (ONE, ONE), replace(PMIX, shape="array"), SITE),
     "slurm-nested": ("slurm", (FOUR, ONE), replace(PMIX, shape="nested"), SITE),
     "slurm-nested-mpirun": ("slurm", (FOUR, ONE), replace(MPIRUN, shape="nested"), SITE),

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from harness.analysis.frames import epoch_frame, launch_frame
-from harness.analysis.split import split_frame
+from harness.analysis.split import EPOCH_PARTS, split_frame
 from harness.files import resource
 from harness.report.imagenet_figures import OTHER_PAPER, TITLES, imagenet_charts
 from harness.report.sweep_facts import data_facts
@@ -75,7 +75,7 @@ def test_waiting_for_images_is_a_part_of_the_epoch_and_a_share_of_the_step():
     frame = launch_frame(runs, epoch_frame(runs))
     assert list(frame["input_seconds"]) == [3.0, 1.5]
     split = split_frame(frame)
-    whole = split[["compute_seconds", "input_seconds", "sync_seconds"]].sum(axis=1)
+    whole = split[[*EPOCH_PARTS]].sum(axis=1)
     assert list(whole) == pytest.approx([8.0, 4.0])
     facts = {fact.name: fact.value for fact in data_facts(runs)}
     assert "images decoded from files" in facts["Input"]

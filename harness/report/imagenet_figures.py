@@ -126,7 +126,7 @@ def _rows(sweep: _Sweep) -> list[dict[str, Any]]:
             "image_size": run.data.features[0],
             "global_batch": point.global_batch,
             "precision": workload.precision,
-            "images": f"{run.data.kind}, {'in files' if run.epochs[0].input_seconds else 'in memory'}",
+            "images": f"{run.data.kind}, {'in files' if run.ranks[0].step_without_input_s else 'in memory'}",
         }
         for point in sweep.scaling.points
     ]
