@@ -1,11 +1,12 @@
 """Point: one launch, named by the hash of everything that determines it."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 import msgspec
 
 from harness import __version__
+from harness.spec.added import is_added
 from harness.spec.layout import Layout
 from harness.spec.workload import Workload
 
@@ -43,5 +44,19 @@ class Point:
 
 
 def digest(value: object) -> str:
-    """Return twelve hexadecimal digits of the SHA-256 of `value`'s canonical JSON."""
-    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:12]
+    """Return twelve hexadecimal digits of the SHA-256 of `value`'s canonical JSON.
+
+    Fields that were `added` count only where they are set, so that the keys of older records hold.
+    """
+    return hashlib.sha256(msgspec.json.encode(_counting(value))).hexdigest()[:12]
+
+
+def _counting(value: object) -> object:
+    """Return `value` as lists and dictionaries, in an order of their own, without what does not count."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _counting(getattr(value, f.name)) for f in fields(value) if not is_added(f, value)}
+    if isinstance(value, dict):
+        return {name: _counting(value[name]) for name in sorted(value)}
+    if isinstance(value, (tuple, list)):
+        return [_counting(part) for part in value]
+    return value

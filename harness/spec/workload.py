@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from harness.errors import UserError, unknown
+from harness.spec.added import added
 from harness.spec.images import INPUTS, check_images
 from harness.spec.sync import SyncSpec
 
@@ -51,11 +52,11 @@ class Workload:
     optimizer: str = "sgd"
     learning_rate: float = 0.1
     schedule: str = "constant"
-    decay: float = 0.999964
-    rate_scaling: str = "none"
-    warmup_epochs: int = 0
-    weight_decay: float = 0.0
-    label_smoothing: float = 0.0
+    decay: float = added(0.999964)
+    rate_scaling: str = added("none")
+    warmup_epochs: int = added(0)
+    weight_decay: float = added(0.0)
+    label_smoothing: float = added(0.0)
     init: str = "glorot"
     augment: str = "none"
     batch_per_rank: int | None = None
@@ -69,12 +70,12 @@ class Workload:
     distribution: str = "parallel"
     data: str = "auto"
     data_file: str | None = None
-    image_size: int | None = None
-    classes: int | None = None
-    input: str = "auto"
-    precision: str = "float32"
-    sync_bn: bool = False
-    xla: bool = False
+    image_size: int | None = added(None)
+    classes: int | None = added(None)
+    input: str = added("auto")
+    precision: str = added("float32")
+    sync_bn: bool = added(False)
+    xla: bool = added(False)
 
     def __post_init__(self) -> None:
         for field, choices in (
