@@ -86,12 +86,18 @@ def _parts(path: Path, arrays: Mapping[str, Any], *, classes: bool = False) -> d
                     "give as many rows of numbers as labels"
                 )
             parts[part] = Pair(x, y)
-    if TRAIN not in parts and classes and len(arrays) > 1 and len({array.shape[1:] for array in arrays.values()}) == 1:
+    if TRAIN not in parts and classes and _alike(list(arrays.values())):
         parts[TRAIN] = PerClass(list(arrays.values()))
     if TRAIN not in parts:
         shown = ", ".join(arrays) or "none"
         raise UserError(f"'{path}' has arrays {shown}: name features and labels x_train, y_train or x, y")
     return parts
+
+
+def _alike(arrays: Sequence[Any]) -> bool:
+    """Tell whether all hold rows of numbers of one shape."""
+    shapes = {tuple(array.shape[1:]) for array in arrays}
+    return len(arrays) > 1 and len(shapes) == 1 and shapes != {()} and all(a.dtype.kind in "buif" for a in arrays)
 
 
 class PerClass:
