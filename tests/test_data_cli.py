@@ -44,7 +44,7 @@ def test_list_says_what_is_here(run, cache, tmp_path):
     write_mnist(tmp_path / "data" / "mnist")
     out = run("list", "--data-dir", tmp_path / "data")
     rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
-    assert list(rows) == ["acoustic", "adult", "cifar10", "higgs", "imagenet", "mnist"]
+    assert list(rows) == ["acoustic", "adult", "cifar10", "cifar100", "higgs", "imagenet", "mnist"]
     assert "4 files" in rows["mnist"] and "60,000" in rows["mnist"]
     assert "no: twin" in rows["higgs"] and "10,900,000" in rows["higgs"]
 

@@ -3,9 +3,11 @@
 import dataclasses
 
 import pytest
+from click.testing import CliRunner
 
 from harness.analysis.frames import epoch_frame, launch_frame
 from harness.analysis.split import EPOCH_PARTS, split_frame
+from harness.cli import claims
 from harness.files import resource
 from harness.report.imagenet_figures import OTHER_PAPER, TITLES, imagenet_charts
 from harness.report.sweep_facts import data_facts
@@ -91,3 +93,10 @@ def test_a_sweeps_report_of_images_is_written(tmp_path):
         write_run(folder, run)
     page = write_report(folder, tmp_path / "reports").read_text()
     assert "images decoded from files" in page and "labels smoothed by 0.1" in page
+
+
+def test_the_claims_page_has_the_charts_too(tmp_path):
+    where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path)]
+    CliRunner().invoke(claims.command, where, catch_exceptions=False)
+    page = (tmp_path / "paper" / "index.html").read_text()
+    assert 'id="imagenet"' in page and "Published, GPUs" in page

@@ -20,6 +20,7 @@ def command(network: str | None, results: Path, reports: Path) -> None:
     The last line is the path of the claims page.
     """
     from harness.files import resource
+    from harness.report.imagenet_figures import OTHER_PAPER, imagenet_charts
     from harness.report.paper_page import write_paper
     from harness.spec.claim import CLAIMS_FILE, read_published
 
@@ -29,7 +30,8 @@ def command(network: str | None, results: Path, reports: Path) -> None:
     ran = [entry for entry in repeated if entry.folder]
     presets = ", ".join(sorted({entry.preset for entry in ran})) or "none"
     click.echo(f"{len(ran)} of {len(repeated)} experiments have a sweep in '{results}'")
-    click.echo(write_paper(repeated, published, reports, presets, model))
+    charts = imagenet_charts(published.of(OTHER_PAPER), results)
+    click.echo(write_paper(repeated, published, reports, presets, model, charts))
 
 
 def find_repeated(results: Path) -> "list[Repeated]":
