@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.bench import execute, plan, table
-from harness.bench.contenders import CONTENDERS, Contender, Measured, slowest
+from harness.bench.contenders import CONTENDERS, Contender, Measured, installed, slowest
 from harness.bench.page import PAGE, RECORD, TABLE, write_bench
 from harness.bench.plan import EXERCISES, Settings, correct_epochs, fit_epochs, guess_epochs, shuffled
 from harness.bench.sample import SCHEMA, BenchRecord, Sample
@@ -146,6 +146,14 @@ def test_the_bound_is_a_step_without_synchronisation_and_then_the_sums() -> None
     assert table.tabulate(record(*parts[:1]))[0].rates[table.BOUND].count == 0
 
 
+def test_an_absent_package_costs_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.bench.contenders.find_spec", lambda name: None)
+    assert "ddp" not in installed(CONTENDERS)
+    assert set(CONTENDERS) - set(installed(CONTENDERS)) == {"ddp"}
+    assert "ddp" not in table.tabulate(record(sample("ours-1", 0, 100)))[0].rates
+    assert table.tabulate(record(sample("ddp", 0, 100)))[0].rates["ddp"].count == 1
+
+
 def test_failed_invalid_and_calibration_launches_are_left_out() -> None:
     bad = (
         sample("ours-1", 0, 1, invalid=("busy",)),
@@ -198,6 +206,7 @@ class Told:
     epoch_s: float
     ranks: int = 1
     fast: bool = False
+    package: str = ""
     error: Exception | None = None
 
     def __post_init__(self) -> None:

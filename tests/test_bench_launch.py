@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from harness import hostload
-from harness.bench.contenders import CONTENDERS
+from harness.bench.contenders import CONTENDERS, installed
 from harness.bench.process import cores, free_ports, run_together
 from harness.bench.task import Task
 from harness.errors import RunError, UserError
@@ -128,9 +128,11 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.mpi
-@pytest.mark.parametrize("name", ["keras-fit", "mwms", "gradients", "summing-1", "raw-sums"])
+@pytest.mark.parametrize("name", ["keras-fit", "mwms", "gradients", "summing-1", "raw-sums", "ddp"])
 def test_a_contender_trains(name: str, cache: Path) -> None:
     contender = CONTENDERS[name]
+    if name not in installed(CONTENDERS):
+        pytest.skip(f"{contender.package} is not installed")
     if len(cores()) < contender.ranks:
         pytest.skip(f"needs {contender.ranks} cores")
     task = Task(dataset="adult", model="dnn", rows=512, epochs=3)

@@ -8,8 +8,9 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -60,6 +61,10 @@ class Contender(Protocol):
     def fast(self) -> bool:
         """Whether it runs at about the speed that `Exercise.guess` says."""
 
+    @property
+    def package(self) -> str:
+        """The package it needs beyond the harness's own; empty for none."""
+
     def launch(self, task: Task, *, limit_s: int) -> Measured:
         """Train `task` once.
 
@@ -77,6 +82,7 @@ class Script:
     module: str
     ranks: int
     fast: bool = False
+    package: str = ""
 
     def launch(self, task: Task, *, limit_s: int) -> Measured:
         """Run the script on the first cores; all its processes must end with the same weights."""
@@ -110,6 +116,7 @@ class Transparent:
     title: str
     ranks: int
     fast: bool = False
+    package: str = ""
 
     def launch(self, task: Task, *, limit_s: int) -> Measured:
         """Run the script; that its ranks end with the same weights is what `harness run` shows by itself."""
@@ -135,6 +142,7 @@ class Ours:
     ranks: int
     sync: str = "gradients"
     fast: bool = True
+    package: str = ""
     settings: tuple[tuple[str, str], ...] = ()
 
     def launch(self, task: Task, *, limit_s: int) -> Measured:
@@ -173,6 +181,7 @@ class RawSums:
     title: str
     ranks: int
     fast: bool = False
+    package: str = ""
 
     def launch(self, task: Task, *, limit_s: int) -> Measured:
         """Run ``python -m harness.bench.raw_sums`` on the ranks."""
@@ -196,6 +205,7 @@ CONTENDERS: dict[str, Contender] = {
         Ours(name="ours-1", title="ours, 1 rank", ranks=1),
         Ours(name="summing-1", title="ours summing alone, 1 rank", ranks=1, settings=(("HARNESS_SYNC_ALONE", "1"),)),
         Script(name="mwms", title="MWMS, 2 workers", module="mwms", ranks=2),
+        Script(name="ddp", title="PyTorch DDP, 2 processes", module="ddp", ranks=2, package="torch"),
         Transparent(name="transparent", title="harness run, 2 ranks", ranks=2),
         Ours(name="gradients", title="ours gradients, 2 ranks", ranks=2),
         Ours(name="weights-epoch", title="ours weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
@@ -203,6 +213,11 @@ CONTENDERS: dict[str, Contender] = {
         RawSums(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", ranks=2),
     )
 }
+
+
+def installed(contenders: Mapping[str, Contender]) -> list[str]:
+    """Return the names of those of `contenders` whose own package, if they need one, is installed."""
+    return [name for name, one in contenders.items() if not one.package or find_spec(one.package)]
 
 
 def slowest(seconds: Iterable[Iterable[float]]) -> tuple[float, ...]:

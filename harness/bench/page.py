@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.bench.contenders import CONTENDERS
 from harness.bench.sample import BenchRecord
-from harness.bench.table import RATIOS, Cell, Line, Ratio, tabulate
+from harness.bench.table import RATIOS, Cell, Line, Ratio, shown, tabulate
 from harness.bench.task import BATCH_PER_RANK, LEARNING_RATE, WARM_UP_EPOCHS
 from harness.files import write_atomic
 from harness.spec.codec import encode
@@ -32,7 +32,7 @@ def write_bench(folder: Path, record: BenchRecord) -> str:
 
 def render_page(record: BenchRecord, lines: Sequence[Line]) -> str:
     """Return the page in Markdown, with columns that also line up as plain text."""
-    titles = [contender.title for contender in CONTENDERS.values()]
+    titles = [CONTENDERS[name].title for name in shown(record)]
     rates = [[line.workload, f"{line.rows:,}", *map(_rate, line.rates.values())] for line in lines]
     ratios = [[line.workload, *map(_ratio, line.ratios, line.met)] for line in lines]
     required = [_required(ratio) for ratio in RATIOS]

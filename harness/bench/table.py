@@ -74,6 +74,12 @@ def tabulate(record: BenchRecord) -> tuple[Line, ...]:
     return tuple(lines)
 
 
+def shown(record: BenchRecord) -> list[str]:
+    """Return the contenders with a column: all but those that need a package which was not installed."""
+    launched = {sample.contender for sample in record.samples}
+    return [name for name, contender in CONTENDERS.items() if not contender.package or name in launched]
+
+
 def _line(workload: str, samples: Sequence[Sample], record: BenchRecord) -> Line:
     forced = record.forced
     by_round = _by_round(samples, forced=forced)
@@ -82,7 +88,7 @@ def _line(workload: str, samples: Sequence[Sample], record: BenchRecord) -> Line
     return Line(
         workload=workload,
         rows=samples[0].rows,
-        rates={name: _rate(name, samples, forced=forced) for name in CONTENDERS}
+        rates={name: _rate(name, samples, forced=forced) for name in shown(record)}
         | {BOUND: _cell([found[BOUND] for found in by_round if BOUND in found], "no round has both of its parts")},
         ratios=ratios,
         met=tuple(_met(ratio, cell, workload) if judged else None for ratio, cell in zip(RATIOS, ratios, strict=True)),
