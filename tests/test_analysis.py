@@ -171,6 +171,7 @@ def test_split_adds_up_to_the_epoch() -> None:
     assert split["skew_seconds"] + split["wire_seconds"] == 0.25 and split["compute_seconds"] == 0.75
     assert split["trained_compute_s"] + split["trained_sync_s"] == pytest.approx(3.2)
     assert (split["import_s"], split["compile_s"], split["evaluate_s"]) == (2.1, 1.5, 0.5)
+    assert split["overhead_s"] == pytest.approx(30 - 0.25 - 1.5 - 3.2 - 0.5)  # of 30 s from the import to the record
 
 
 def test_final_metrics_are_of_the_last_epoch() -> None:
@@ -185,7 +186,7 @@ def test_a_loss_that_is_no_longer_finite_is_not_hidden_by_an_earlier_one() -> No
     epochs[-1] = type(epochs[-1])(epoch=2, steps=1, seconds=(1.0,), sync_seconds=(0.0,), train_loss=None)
     diverged = make_run(epochs=tuple(epochs))
     assert math.isnan(launch_frame([diverged]).iloc[0]["train_loss"])
-    assert "not finite" in doubts([diverged])[0]
+    assert "not finite" in doubts([diverged], launch_frame([diverged]))[0]
 
 
 def test_mixed_commits_and_machines_are_named() -> None:
@@ -195,7 +196,8 @@ def test_mixed_commits_and_machines_are_named() -> None:
     assert mixtures(runs[:1]) == ()
     alone = make_run(provenance=replace(make_provenance(), reduction="none"))
     assert mixtures([alone, make_run(make_point(2))]) == ()  # one rank reduces nothing
-    assert "uncommitted" in doubts([make_run(provenance=make_provenance(dirty=True))])[0]
+    dirty = [make_run(provenance=make_provenance(dirty=True))]
+    assert "uncommitted" in doubts(dirty, launch_frame(dirty))[0]
 
 
 def test_loading_names_what_is_damaged_and_keeps_the_rest(tmp_path: Path) -> None:
@@ -219,6 +221,10 @@ def test_loading_names_what_is_damaged_and_keeps_the_rest(tmp_path: Path) -> Non
     loaded = load_sweep(tmp_path)
     assert [run.point.repeat for run in loaded.runs] == [0] and loaded.study is not None
     assert [failure.reason for failure in loaded.failures] == ["rank 1 lost"]
+    assert loaded.runs[0].epochs == () and len(loaded.epochs) == 3  # a frame: records of 10,000 launches fill memory
+    assert launch_frame(loaded.runs, loaded.epochs).iloc[0]["seconds"] == 1.0
+    with pytest.raises(AssertionError, match="without its epochs"):
+        launch_frame(loaded.runs)
     text = "\n".join(loaded.damaged)
     assert len(loaded.damaged) == 8
     for reason in ("cut or damaged", "has no steps.parquet", "moved by hand", "another workload", "0 epochs"):

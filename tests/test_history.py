@@ -70,7 +70,7 @@ def test_a_history_names_the_commit_that_lost() -> None:
     assert efficiency[0].loss == pytest.approx(0.15, abs=0.04)
     assert not [change for change in found.changes if change.series.layout.ranks == 1]
     words = sentence(found, efficiency[0])
-    assert words.startswith("efficiency on 2\u00a0ranks: ")
+    assert words.startswith("Efficiency on 2\u00a0ranks: ")
     assert f"at {found.states[3].software.name} after {found.states[2].software.name}" in words
 
 

@@ -144,8 +144,7 @@ def test_a_probe_is_kept_and_found_again(tmp_path: Path) -> None:
     assert newest_probe(tmp_path, fingerprint) == found.probe
     samples = pd.read_parquet(folder / "samples.parquet")
     assert len(samples) == 2 * 2 * len(SIZES) * 25
-    with pytest.raises(UserError, match="run `harness probe` first"):
-        newest_probe(tmp_path, "another machine")
+    assert newest_probe(tmp_path, "another machine") is None
     with pytest.raises(UserError, match="run `harness probe` first"):
         read_probe(tmp_path / "nothing")
 
@@ -153,8 +152,7 @@ def test_a_probe_is_kept_and_found_again(tmp_path: Path) -> None:
 def test_an_invalid_probe_speaks_for_no_machine(tmp_path: Path) -> None:
     found = make_probe({"default": (1e-6, 1e-10)}, invalid=("other processes kept 1.4 of 2 cores busy",))
     write_probe(found, tmp_path)
-    with pytest.raises(UserError, match="no probe of this machine"):
-        newest_probe(tmp_path, found.probe.machine.fingerprint)
+    assert newest_probe(tmp_path, found.probe.machine.fingerprint) is None
 
 
 def test_the_page_says_what_was_measured(tmp_path: Path) -> None:

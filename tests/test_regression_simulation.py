@@ -13,7 +13,14 @@ REFERENCE = 12  # launches of each layout in a baseline, and of `harness noise`
 NOW = 6
 
 
-def verdicts(loss: float, *, ranks: tuple[int, ...] = (1, 2), histories: int = HISTORIES, seed: int = 1) -> Counter:
+def verdicts(
+    loss: float,
+    *,
+    ranks: tuple[int, ...] = (1, 2),
+    reference: int = REFERENCE,
+    histories: int = HISTORIES,
+    seed: int = 1,
+) -> Counter:
     """Return the verdicts on the newest commit of simulated histories, each with a noisier or calmer machine.
 
     A history is a baseline, an A/A run on another day and the launches of a commit on a third day.
@@ -23,7 +30,7 @@ def verdicts(loss: float, *, ranks: tuple[int, ...] = (1, 2), histories: int = H
     found: Counter = Counter()
     for _ in range(histories):
         weather = Weather(rests=rests, scale=float(random.lognormal(0, 0.2)))
-        baseline = simulate(random, weather, blocks=REFERENCE, ranks=ranks)
+        baseline = simulate(random, weather, blocks=reference, ranks=ranks)
         noise = simulate(random, weather, blocks=REFERENCE, ranks=ranks, day=1)
         current = simulate(random, weather, blocks=NOW, ranks=ranks, day=2, loss=loss, commit="b" * 40)
         found[check(baseline, current, noise).verdict] += 1
@@ -41,6 +48,13 @@ def test_a_loss_of_a_tenth_is_found_with_six_launches() -> None:
     found = verdicts(0.1)
     assert found[REGRESSION] >= 0.95 * HISTORIES, found
     assert found[PASS] == 0, found
+
+
+def test_a_baseline_of_six_is_enough_where_the_noise_floor_is_known() -> None:
+    found = verdicts(0.1, reference=6, histories=2 * HISTORIES, seed=3)
+    assert found[REGRESSION] >= 0.95 * 2 * HISTORIES, found
+    quiet = verdicts(0.0, reference=6)
+    assert quiet[REGRESSION] <= HISTORIES // 100, quiet
 
 
 def test_a_gain_of_a_tenth_is_an_improvement_and_no_alarm() -> None:

@@ -1,7 +1,7 @@
 """A real sweep's page: every number of its verdict and tables recomputed from the files, without the analysis.
 
 `tests/data/mnist-dnn-6x2` is a sweep on real MNIST as the harness wrote it: 6 interleaved launches at 1 and at
-2 ranks, 12,000 rows, 4 epochs. Only json, pyarrow and the standard library compute here.
+2 ranks, 20,000 rows, 3 epochs. Only json, pyarrow and the standard library compute here.
 """
 
 import json
@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 from collections import defaultdict
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean, median, quantiles, stdev
 from typing import Any
@@ -20,6 +21,8 @@ from harness.report.sweep_page import write_report
 from tests.test_report import Text
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
+ROWS = 20_000
+PARTS = ("computation", "input", "skew", "wire")
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +72,40 @@ def number(text: str) -> float:
 
 
 def span(text: str) -> tuple[float, float]:
-    low, high = re.findall(r"([\d.]+ ?(?:µs|ms|s|%)?) to ([\d.]+ ?(?:µs|ms|s|%)?)", text)[0]
-    if high.endswith("%") and not low.endswith("%"):
-        low += "%"
-    return number(low.replace("%", " %")), number(high.replace("  %", " %"))
+    low, low_unit, high, unit = re.findall(r"([\d.]+) ?(µs|ms|s|%)? to ([\d.]+) ?(µs|ms|s|%)?", text)[0]
+    return number(f"{low} {low_unit or unit}"), number(f"{high} {unit}")
+
+
+def inside(run: dict[str, Any]) -> dict[tuple[int, int], tuple[float, float]]:
+    """Seconds that each (epoch, rank) waited for the last rank, and that it was in calls at all, from the steps."""
+    last: dict[tuple[int, int], float] = {}
+    for step in run["steps"]:
+        if step["entry_s"] == step["entry_s"]:  # one rank alone makes no calls
+            place = step["epoch"], step["step"]
+            last[place] = max(last.get(place, 0.0), step["entry_s"])
+    found: dict[tuple[int, int], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    for step in run["steps"]:
+        if (step["epoch"], step["step"]) in last:
+            skew, whole = found[step["epoch"], step["rank"]]
+            skew += last[step["epoch"], step["step"]] - step["entry_s"]
+            found[step["epoch"], step["rank"]] = skew, whole + step["exit_s"] - step["entry_s"]
+    return found
+
+
+def parts(run: dict[str, Any]) -> dict[str, float]:
+    """A launch's parts of an epoch: medians over its epochs of the means over ranks; computation is the rest."""
+    ranks, numbers = range(len(run["ranks"])), range(len(run["epochs"]))
+    waits = inside(run)
+    skew = median(fmean(waits[epoch, rank][0] for rank in ranks) for epoch in numbers)
+    wire = median(fmean(waits[epoch, rank][1] - waits[epoch, rank][0] for rank in ranks) for epoch in numbers)
+    given = median(fmean(epoch["input_seconds"]) for epoch in run["epochs"])
+    seconds = median(epochs(run))
+    return {"computation": seconds - given - skew - wire, "input": given, "skew": skew, "wire": wire}
+
+
+def typical(group: list[dict[str, Any]]) -> dict[str, float]:
+    found = [parts(run) for run in group]
+    return {name: median(one[name] for one in found) for name in PARTS}
 
 
 def test_six_interleaved_launches_of_real_mnist(runs: dict[int, list[dict[str, Any]]]) -> None:
@@ -88,17 +121,18 @@ def test_scaling_table(runs: dict[int, list[dict[str, Any]]], tables: dict[str, 
     for ranks, row in zip((1, 2), tables["Scaling table"], strict=True):
         times = launches(runs, ranks)
         steps = runs[ranks][0]["steps_per_epoch"]
-        assert steps == -(-12_000 // (64 * ranks))
-        time_cell, step_cell, rows_cell, batch_cell, between_cell, within_cell = row[5:11]
+        assert steps == -(-ROWS // (64 * ranks))
+        time_cell, step_cell, rows_cell, batch_cell, spread_cell = row[5:]
         assert number(row[0]) == ranks and number(row[2]) == 6
         assert number(time_cell) == pytest.approx(median(times), rel=0.005)
         assert span(time_cell) == pytest.approx((min(times), max(times)), rel=0.005)  # of 6, the 1st and the 6th
         assert number(step_cell) == pytest.approx(median(times) / steps, rel=0.005)
         assert span(step_cell) == pytest.approx((min(times) / steps, max(times) / steps), rel=0.005)
-        assert number(rows_cell) == pytest.approx(12_000 / median(times), rel=0.005)
+        assert number(rows_cell) == pytest.approx(ROWS / median(times), rel=0.005)
         assert number(batch_cell) == 64 * ranks
-        assert number(between_cell) == pytest.approx(stdev(times) / fmean(times), abs=0.0006)
         spreads = [stdev(epochs(run)) / fmean(epochs(run)) for run in runs[ranks]]
+        between_cell, within_cell = re.findall(r"[\d.]+ %", spread_cell)
+        assert number(between_cell) == pytest.approx(stdev(times) / fmean(times), abs=0.0006)
         assert number(within_cell) == pytest.approx(median(spreads), abs=0.0006)
         if ranks == 2:
             assert number(row[3]) == pytest.approx(base / median(times), abs=0.006)
@@ -120,24 +154,136 @@ def test_interval_of_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: 
     assert span(row[4]) == pytest.approx((low / 2, high / 2), abs=0.011)
 
 
-def test_synchronisation_from_the_steps(
+def test_every_table_of_the_page_is_recomputed_here(tables: dict[str, list[list[str]]]) -> None:
+    assert set(tables) == {
+        "Scaling table", "What caps the speedup", "Parts of an epoch", "Parts of a launch", "Fitted laws",
+        "Loss and accuracy", "Time to accuracy", "Launches",
+    }  # fmt: skip
+
+
+def test_parts_of_an_epoch_from_the_steps(
     runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]
 ) -> None:
-    """The time inside synchronisation calls, of each epoch the mean over ranks, of a launch the median epoch."""
-    shares, seconds = [], []
+    for ranks, row in zip((1, 2), tables["Parts of an epoch"], strict=True):
+        found = typical(runs[ranks])
+        assert [number(cell) for cell in row[2:]] == pytest.approx([found[name] for name in PARTS], rel=0.006)
+        shares = [float(re.findall(r"([\d.]+) %", cell)[0]) / 100 for cell in row[2:]]
+        assert shares == pytest.approx([found[name] / sum(found.values()) for name in PARTS], abs=0.006)
+        assert sum(number(cell) for cell in row[2:]) == pytest.approx(median(launches(runs, ranks)), rel=0.02)
     for run in runs[2]:
-        inside: dict[tuple[int, int], float] = defaultdict(float)
-        for step in run["steps"]:
-            inside[step["epoch"], step["rank"]] += step["exit_s"] - step["entry_s"]
-        by_epoch = [fmean(inside[epoch["epoch"], rank] for rank in (0, 1)) for epoch in run["epochs"]]
-        recorded = [fmean(epoch["sync_seconds"]) for epoch in run["epochs"]]
-        assert by_epoch == pytest.approx(recorded, rel=1e-6)
-        seconds.append(median(by_epoch))
-        shares.append(median(by_epoch) / median(epochs(run)))
-    listed = [number(row[5]) for row in tables["Launches"] if row[1] == "2"]
-    assert listed == pytest.approx(shares, abs=0.006)
-    lost = [row for row in tables["What caps the speedup"] if row[2].startswith(("waiting", "the allreduce"))]
-    assert sum(number(row[3]) for row in lost) == pytest.approx(median(seconds), rel=0.02)  # medians of two parts
+        for (epoch, rank), (skew, whole) in inside(run).items():
+            record = run["epochs"][epoch]
+            assert 0 <= skew == pytest.approx(record["skew_seconds"][rank], rel=1e-6)
+            assert whole - skew == pytest.approx(record["wire_seconds"][rank], rel=1e-6)
+
+
+def test_steps_sum_to_the_epoch(runs: dict[int, list[dict[str, Any]]]) -> None:
+    """From the epoch's begin over computing, waiting and summing of every step to the last: all but 2 % of it."""
+    for run in runs[2]:
+        for epoch in run["epochs"]:
+            for rank, seconds in enumerate(epoch["seconds"]):
+                own = [s for s in run["steps"] if (s["epoch"], s["rank"]) == (epoch["epoch"], rank)]
+                own.sort(key=lambda step: step["step"])
+                done, total = own[0]["begin_s"], 0.0
+                for step in own:
+                    total += (step["entry_s"] - done) + step["skew_s"] + step["wire_s"]
+                    assert step["entry_s"] >= done and step["skew_s"] >= 0 and step["wire_s"] >= 0
+                    done = step["exit_s"]
+                assert total == pytest.approx(seconds, rel=0.02)
+
+
+def test_parts_of_a_launch(
+    report: Path, runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]
+) -> None:
+    heads = re.search(r'aria-label="Parts of a launch".*?<tr>(.*?)</tr>', report.read_text(), flags=re.DOTALL)
+    assert heads is not None
+    names = re.findall(r"<th>(\w+)</th>", heads[1])
+    trained = ["Computation", "Input", "Synchronisation"]
+    assert names == ["Ranks", "Import", "Load", "Compile", *trained, "Evaluation", "Overhead"]
+    for ranks, row in zip((1, 2), tables["Parts of a launch"], strict=True):
+        found: dict[str, list[float]] = defaultdict(list)
+        wholes = []
+        for run in runs[ranks]:
+            one = {name: max(r[f"{name.lower()}_s"] for r in run["ranks"]) for name in ("Import", "Load", "Compile")}
+            one["Synchronisation"] = sum(fmean(epoch["sync_seconds"]) for epoch in run["epochs"])
+            one["Input"] = sum(fmean(epoch["input_seconds"]) for epoch in run["epochs"])
+            one["Computation"] = sum(epochs(run)) - one["Synchronisation"] - one["Input"]
+            one["Evaluation"] = max(r["evaluate_s"] for r in run["ranks"])
+            began, ended = (datetime.fromisoformat(run[name]) for name in ("started", "ended"))
+            whole = (ended - began).total_seconds() + one["Import"]
+            sent = max(r["distribute_s"] for r in run["ranks"])  # a microsecond: no column of its own
+            one["Overhead"] = max(0.0, whole - sum(one.values()) - sent)
+            wholes.append(whole)
+            for name, seconds in one.items():
+                found[name].append(seconds)
+        for name, cell in zip(names[1:], row[2:], strict=True):
+            assert number(cell) == pytest.approx(median(found[name]), rel=0.006), name
+        assert sum(number(cell) for cell in row[2:]) == pytest.approx(median(wholes), rel=0.02)
+
+
+def test_what_caps_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]) -> None:
+    base, two = typical(runs[1]), typical(runs[2])
+    seconds = median(launches(runs, 2))
+    speedup = median(launches(runs, 1)) / seconds
+    lost = {name: two[name] - base[name] / 2 for name in PARTS}
+    words = {"computation": "computation that grew", "input": "input"}
+    words |= {"skew": "waiting for the slowest rank", "wire": "the allreduce itself"}
+    expected = sorted((name for name in PARTS if lost[name] > 0), key=lambda name: -lost[name])
+    assert len(tables["What caps the speedup"]) == len(expected) >= 2
+    for name, row in zip(expected, tables["What caps the speedup"], strict=True):
+        assert row[2].startswith(words[name]) and row[2].endswith("(caps it)") == (name == expected[0])
+        assert number(row[3]) == pytest.approx(lost[name], rel=0.006)
+        assert number(row[4]) == pytest.approx(lost[name] / seconds, abs=0.0006)
+        assert number(row[5]) == pytest.approx(speedup * seconds / (seconds - lost[name]), abs=0.006)
+
+
+def test_laws_of_two_points(runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]) -> None:
+    """Two points fix Amdahl's s = 2 t2/t1 - 1 and cannot test it; they leave USL's three numbers open."""
+    one, two = launches(runs, 1), launches(runs, 2)
+    amdahl, usl = tables["Fitted laws"]
+    rng = random.Random(2)
+    drawn = [[rng.randrange(6) for _ in range(6)] for _ in range(4000)]
+    serial = sorted(2 * median(two[b] for b in blocks) / median(one[b] for b in blocks) - 1 for blocks in drawn)
+    assert number(amdahl[1].removeprefix("serial fraction ")) == pytest.approx(
+        2 * median(two) / median(one) - 1, rel=0.006
+    )
+    assert span(amdahl[1]) == pytest.approx((serial[100], serial[-100]), abs=0.015)
+    assert amdahl[3].startswith("no: 2 rank counts cannot test")
+    assert usl[1:3] == ["not identified", "–"] and usl[3].startswith("no: 2 rank counts cannot fix")
+
+
+def test_time_to_accuracy(
+    report: Path, runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]
+) -> None:
+    target = median(run["epochs"][-1]["test_accuracy"] for run in runs[1]) - 0.01
+    assert f"Time to {100 * target:.1f}\u00a0% test accuracy" in report.read_text()
+    times: dict[int, list[float]] = defaultdict(list)
+    for ranks, group in runs.items():
+        for run in group:
+            spent, reached = 0.0, float("inf")
+            for epoch in reversed(run["epochs"]):
+                spent = sum(epochs(run)[: epoch["epoch"] + 1])
+                reached = spent if epoch["test_accuracy"] >= target else reached
+            times[ranks].append(reached)
+    for ranks, row in zip((1, 2), tables["Time to accuracy"], strict=True):
+        there = sum(seconds < float("inf") for seconds in times[ranks])
+        assert row[2] == f"{there} of 6"
+        if median(times[ranks]) == float("inf"):
+            assert row[3:5] == ["not reached", "–"]
+        else:
+            assert number(row[3]) == pytest.approx(median(times[ranks]), rel=0.006)
+            assert number(row[4]) == pytest.approx(median(times[1]) / median(times[ranks]), abs=0.006)
+        assert number(row[5]) == pytest.approx(median(launches(runs, 1)) / median(launches(runs, ranks)), abs=0.006)
+
+
+def test_the_verdict_in_numbers(report: Path, runs: dict[int, list[dict[str, Any]]]) -> None:
+    tiles = dict(re.findall(r'<dt>([^<]+)</dt><dd class="value">([^<]+)</dd>', report.read_text()))
+    speedup = median(launches(runs, 1)) / median(launches(runs, 2))
+    assert number(tiles["Speedup"]) == pytest.approx(speedup, abs=0.006)
+    assert number(tiles["Efficiency"].replace("\u00a0", " ")) == pytest.approx(speedup / 2, abs=0.006)
+    accuracy = median(run["epochs"][-1]["test_accuracy"] for run in runs[2])
+    assert number(tiles["Test accuracy"].replace("\u00a0", " ")) == pytest.approx(accuracy, abs=6e-5)
+    assert tiles["Valid launches"] == "12"
 
 
 def test_accuracy_is_of_the_last_epoch(
@@ -162,6 +308,10 @@ def test_the_launches_own_rows_and_outliers(
         for run, seconds in zip(group, times, strict=True):
             name = next(name for name in rows if f"-r{run['point']['repeat']}-" in name and name[1] == str(ranks))
             assert number(rows[name][4]) == pytest.approx(seconds, rel=0.005)
+            spent = median(fmean(epoch["sync_seconds"]) for epoch in run["epochs"])
+            assert number(rows[name][5]) == pytest.approx(spent / seconds, abs=0.011)  # medians of its two parts
+            assert number(rows[name][6]) == pytest.approx(run["epochs"][-1]["test_accuracy"], abs=6e-5)
+            assert rows[name][3] == run["started"][:19].replace("T", " ") and rows[name][7].startswith("yes")
             far = seconds < low - 1.5 * (high - low) or seconds > high + 1.5 * (high - low)
             assert ("outlier" in rows[name][7]) == far
 

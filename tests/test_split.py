@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.split import slow_ranks
+from harness.analysis.split import slow_rank
 from harness.comm.clocks import Clock, Offset
 from harness.report.sweep_facts import slow_words
 from harness.report.sweep_page import write_report
@@ -106,16 +106,17 @@ def lagging(ratio: float, rank: int = 2, ranks: int = 4) -> list:
 
 
 def test_a_rank_that_others_wait_for_is_named() -> None:
-    (slow,) = slow_ranks(lagging(1.5))
+    slow = slow_rank(lagging(1.5)[0])
+    assert slow is not None
     assert (slow.rank, slow.host, slow.ratio) == (2, "node1", pytest.approx(1.5))
     assert slow.waited == pytest.approx(0.5 / 1.55)
-    (sentence,) = slow_words(lagging(1.5))
+    (sentence,) = slow_words([slow])
     assert sentence.startswith("Rank 2 of 4 on node1 is slow: in 1\u00a0launch it computed up to 1.50 times as long")
 
 
 @pytest.mark.parametrize("runs", [lagging(1.05), lagging(1.0), [make_launch(1, 0, 1.0)], [make_launch(4, 0, 1.0)]])
 def test_equal_ranks_are_not_named(runs: list) -> None:
-    assert slow_words(runs) == ()
+    assert [slow_rank(run) for run in runs] == [None]
 
 
 @pytest.mark.mpi

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+import pandas as pd
+
 from harness.spec.record import RunRecord
 
 # What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
@@ -13,7 +15,6 @@ _COMMON: tuple[tuple[str, Callable[[RunRecord], object | None]], ...] = (
     ("MPI libraries", lambda run: run.provenance.mpi_library),
     ("reductions", lambda run: run.provenance.reduction if run.point.layout.ranks > 1 else None),
     ("data", lambda run: f"{run.data.kind} {run.data.sha256[:12]}"),
-    ("numbers of epochs", lambda run: len(run.epochs)),
     ("threads per rank", lambda run: run.point.layout.threads),
 )
 
@@ -28,9 +29,14 @@ def mixtures(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def doubts(runs: Sequence[RunRecord]) -> tuple[str, ...]:
-    """Return one sentence for each circumstance of `runs` that weakens their numbers."""
+def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]:
+    """Return one sentence for each circumstance of `runs` (`launches` is their `frames.launch_frame`) that weakens
+    their numbers."""
     sentences = []
+    lengths = sorted(set(launches["epochs"]))
+    if len(lengths) > 1:
+        different = ", ".join(map(str, lengths))
+        sentences.append(f"The launches mix {len(lengths)} numbers of epochs ({different}): compare them with care.")
     dirty = sum(run.provenance.dirty for run in runs)
     if dirty:
         sentences.append(f"{_launches(dirty, len(runs))} ran with uncommitted changes: no commit names their code.")
@@ -42,15 +48,15 @@ def doubts(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     differing = sum(not run.weights.identical and run.point.workload.sync != "none" for run in runs)
     if differing:
         sentences.append(f"{_launches(differing, len(runs))} ended with weights that differ between ranks.")
-    diverged = sum(run.epochs[-1].train_loss is None for run in runs)
+    diverged = int(launches["train_loss"].isna().sum())
     if diverged:
         sentences.append(f"{_launches(diverged, len(runs))} ended with a training loss that is not finite.")
-    whole = sum(len(run.ranks) > 1 and not all(epoch.skew_seconds for epoch in run.epochs) for run in runs)
+    whole = int(((launches["ranks"] > 1) & ~launches["parted"]).sum())
     if whole:
         sentences.append(
             f"{_launches(whole, len(runs))} did not record who waited for whom: all synchronisation counts as wire."
         )
-    short = sum(len(run.epochs) < 2 for run in runs)
+    short = int((launches["epochs"] < 2).sum())
     if short:
         sentences.append(f"{_launches(short, len(runs))} had one epoch only: nothing tells a slow epoch from others.")
     return tuple(sentences)

@@ -5,61 +5,80 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.analysis.spread import outliers
-from harness.spec.record import EpochRecord, RankRecord, RunRecord
+from harness.spec.record import RankRecord, RunRecord
+from harness.spec.script import is_script
 
 METRICS = ("train_loss", "test_loss", "test_accuracy", "test_auc")
 PARTS = ("sync_seconds", "skew_seconds", "wire_seconds", "input_seconds")
 ONE_OFF = ("import_s", "load_s", "distribute_s", "compile_s", "evaluate_s")
+_TIMED = ONE_OFF[1:]
+
+Columns = dict[str, NDArray[Any]]
 
 
-def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """Return one row per launch and epoch, in the order of `runs`.
+def epoch_frame(runs: Iterable[RunRecord]) -> pd.DataFrame:
+    """Return one row per launch and epoch, in the order of `runs`, each of which has its epochs.
 
     Columns: run (folder), layout, ranks, repeat, valid, epoch; seconds = maximum over ranks of the epoch's
-    training time; sync_seconds, its parts skew_seconds and wire_seconds, and input_seconds = means over ranks (a
-    record without the parts counts all as wire, see `caveats.doubts`); trained_s and rows_seen = sums up to and with
-    this epoch;
+    training time; sync_seconds, its parts skew_seconds and wire_seconds, and input_seconds = means over ranks;
+    parted = whether the record has the parts (else all counts as wire, see `caveats.doubts`); trained_s and
+    rows_seen = sums up to and with this epoch;
     train_loss, test_loss, test_accuracy, test_auc (NaN where not measured).
     """
-    rows: list[dict[str, Any]] = []
-    for run in runs:
-        trained, seen, share = 0.0, 0, epoch_rows(run)
-        for epoch in run.epochs:
-            seconds = max(epoch.seconds)
-            trained += seconds
-            seen += share
-            rows.append(
-                _identity(run)
-                | {"epoch": epoch.epoch, "seconds": seconds}
-                | _parts(epoch)
-                | {"trained_s": trained, "rows_seen": seen}
-                | {name: getattr(epoch, name) for name in METRICS}
-            )
-    columns = ["run", "layout", "ranks", "repeat", "valid", "epoch", "seconds", *PARTS, "trained_s"]
-    frame = pd.DataFrame(rows, columns=[*columns, "rows_seen", *METRICS])
-    return frame.astype(dict.fromkeys(METRICS, float))
+    return join_epochs([epoch_columns(run) for run in runs])
 
 
-def _parts(epoch: EpochRecord) -> dict[str, float]:
-    """Return the means over ranks of what is not computation."""
-    sync = float(np.mean(epoch.sync_seconds))
-    skew = float(np.mean(epoch.skew_seconds)) if epoch.skew_seconds else 0.0
-    given = float(np.mean(epoch.input_seconds)) if epoch.input_seconds else 0.0
-    return {"sync_seconds": sync, "skew_seconds": skew, "wire_seconds": sync - skew, "input_seconds": given}
+def join_epochs(parts: Sequence[Columns]) -> pd.DataFrame:
+    """Return the `epoch_frame` of launches from each one's `epoch_columns` (at least one)."""
+    return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def epoch_columns(run: RunRecord) -> Columns:
+    """Return the columns of a launch's rows of the `epoch_frame`, arrays of as many values as it has epochs."""
+    epochs = run.epochs
+    assert epochs, f"{run.point.folder} was read without its epochs"
+    seconds = np.array([epoch.seconds for epoch in epochs]).max(axis=1)
+    sync = _means([epoch.sync_seconds for epoch in epochs])
+    skew = _means([epoch.skew_seconds for epoch in epochs])
+    parts = (sync, skew, sync - skew, _means([epoch.input_seconds for epoch in epochs]))
+    return (
+        {name: _constant(value, len(epochs)) for name, value in _identity(run).items()}
+        | {"epoch": np.array([epoch.epoch for epoch in epochs]), "seconds": seconds}
+        | dict(zip(PARTS, parts, strict=True))
+        | {"parted": np.array([bool(epoch.skew_seconds) for epoch in epochs])}
+        | {"trained_s": seconds.cumsum(), "rows_seen": epoch_rows(run) * np.arange(1, len(epochs) + 1)}
+        | {name: np.array([getattr(epoch, name) for epoch in epochs], dtype=float) for name in METRICS}
+    )
+
+
+def _constant(value: object, count: int) -> NDArray[Any]:
+    """Return `count` times the same `value`; texts as one object, not as so many copies."""
+    return np.full(count, value, dtype=object if isinstance(value, str) else None)
+
+
+def _means(times: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    """Return each epoch's mean over ranks, 0 where the record lacks the times."""
+    if all(times):
+        means: NDArray[np.float64] = np.array(times).mean(axis=1)
+        return means
+    return np.array([float(np.mean(ranks)) if ranks else 0.0 for ranks in times])
 
 
 def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return one row per launch of `runs` (at least one); `epochs` is their `epoch_frame`, made here if not given.
+    """Return one row per launch of `runs` (at least one); `epochs` is the `epoch_frame` of them or of more launches,
+    made here if not given.
 
     seconds = median over the launch's epochs of the maximum over ranks (seconds); skew_seconds,
     wire_seconds and input_seconds likewise of the means over ranks; sync_seconds = skew and wire; compute_seconds the
     rest of `seconds`; step_seconds = seconds over steps; within = the
     relative standard deviation of the epochs (NaN for one); trained_s all epochs together. One-off times
-    (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks. The test metrics are those
-    of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not finite. `outlier`
-    marks valid launches far from the others of their layout (`spread.outliers`).
+    (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is left of
+    inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
+    metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not
+    finite. `outlier` marks valid launches far from the others of their layout (`spread.outliers`).
     """
     epochs = epoch_frame(runs) if epochs is None else epochs
     groups = epochs.groupby("run", sort=False)
@@ -70,6 +89,8 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     timed["trained_s"] = groups["seconds"].sum()
     timed["trained_sync_s"] = groups["sync_seconds"].sum()
     timed["trained_input_s"] = groups["input_seconds"].sum()
+    timed["epochs"] = groups.size()
+    timed["parted"] = groups["parted"].all()
     facts = pd.DataFrame([_facts(run) for run in runs]).set_index("run", drop=False)
     ends = groups[list(METRICS)].last()
     # `last` skips NaN: right for an epoch without evaluation, wrong for a loss that was no longer finite.
@@ -77,6 +98,8 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     frame = facts.join(timed).join(ends)
     frame["rows_per_second"] = frame["rows"] / frame["seconds"]
     frame["step_seconds"] = frame["seconds"] / frame["steps"]
+    parts = frame[[*_TIMED, "trained_s"]].sum(axis=1)
+    frame["overhead_s"] = (frame["inside_s"] - parts).clip(lower=0.0)
     frame["outlier"] = _outliers(frame)
     return frame.reset_index(drop=True)
 
@@ -117,17 +140,23 @@ def _facts(run: RunRecord) -> dict[str, Any]:
             "equal_shares": layout.shares is None,
             "scaling": run.point.scaling,
             "invalid": "; ".join(run.invalid),
-            "epochs": len(run.epochs),
             "steps": run.steps_per_epoch,
             "rows": epoch_rows(run),
             "all_rows": sum(rank.rows for rank in run.ranks),
             "global_batch": run.global_batch,
             "started": run.started,
             "identical_weights": run.weights.identical,
+            "inside_s": _inside(run),
             "peak_memory_bytes": max(rank.peak_memory_bytes for rank in run.ranks),
         }
         | {name: _worst(run.ranks, name) for name in ONE_OFF}
     )
+
+
+def _inside(run: RunRecord) -> float:
+    """Return the seconds from the import to the record; a script's record begins before its import."""
+    whole = (run.ended - run.started).total_seconds()
+    return whole - _worst(run.ranks, "import_s") if is_script(run.point.workload) else whole
 
 
 def _worst(ranks: Iterable[RankRecord], name: str) -> float:

@@ -5,6 +5,7 @@ Amdahl (AFIPS 1967) t(p) = t1 (s + (1 - s)/p) for strong scaling; Gustafson (CAC
 for weak scaling; Gunther's Universal Scalability Law x(p) = x1 p / (1 + a (p - 1) + b p (p - 1)) for both.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -53,7 +54,8 @@ class Fit:
     """A law fitted to a sweep. `counts`, `speedup`, `low`, `high`: the curve over the base and its 95 % band.
 
     `worst_error` is the largest relative distance from a measured median, at `worst_ranks`. `doubt` says why the
-    law is not identified by what was measured; then there is no curve beyond the measured counts.
+    law is not identified by what was measured; then there is no curve beyond the measured counts. With fewer counts
+    than the law has numbers there is no curve and there are no `estimates`: many laws fit.
     """
 
     law: str
@@ -123,6 +125,9 @@ def _samples(layouts: list[str], launches: pd.DataFrame, seed: int) -> Array | N
 
 
 def _fit(law: Law, counts: Array, rates: Array, samples: Array | None, base: float) -> Fit:
+    if len(counts) < _numbers(law):
+        doubt = f"{len(counts)} rank counts cannot fix a law of {_numbers(law)} numbers"
+        return _unknown(law, f"{doubt}: measure at least {_numbers(law) + 1}")
     weights = _solve(law, counts, rates)
     errors = np.abs(_rate(law, weights, counts) / rates - 1)
     resampled = None if samples is None else np.array([_solve(law, counts, row) for row in samples])
@@ -146,6 +151,18 @@ def _fit(law: Law, counts: Array, rates: Array, samples: Array | None, base: flo
         low=tuple(map(float, low[keep])) if low.size else (),
         high=tuple(map(float, high[keep])) if high.size else (),
     )
+
+
+def _numbers(law: Law) -> int:
+    """Return how many numbers the law has: its coefficients and the scale."""
+    return len(law.coefficients) + 1
+
+
+def _unknown(law: Law, doubt: str) -> Fit:
+    return Fit(
+        law=law.name, estimates=(), worst_error=math.nan, worst_ranks=0, doubt=doubt,
+        counts=(), speedup=(), low=(), high=(),
+    )  # fmt: skip
 
 
 def _solve(law: Law, counts: Array, rates: Array) -> Array:
@@ -191,9 +208,8 @@ def _band(law: Law, resampled: Array | None, grid: Array, base: float) -> tuple[
 
 
 def _doubt(law: Law, counts: Array, resampled: Array | None) -> str:
-    needed = len(law.coefficients) + 2  # one more than the weights: an exact fit tests nothing
-    if len(counts) < needed:
-        return f"{len(counts)} rank counts cannot test a law of {needed - 1} numbers: measure at least {needed}"
+    if len(counts) == _numbers(law):  # an exact fit tests nothing
+        return f"{len(counts)} rank counts cannot test a law of as many numbers: measure at least {len(counts) + 1}"
     if resampled is None:
         return f"fewer than {NEEDED} whole blocks of launches: no band, so nothing is drawn beyond them"
     return ""

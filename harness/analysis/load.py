@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.analysis.frames import Columns, epoch_columns, join_epochs
+from harness.analysis.split import SlowRank, slow_rank
 from harness.errors import UserError
 from harness.spec.codec import RUN_FILE, STEPS_FILE, decode, read_run
 from harness.spec.record import RunRecord
@@ -20,11 +23,17 @@ STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """A sweep's folder in memory. `damaged` has one sentence for each file or folder that was left out."""
+    """A sweep's folder in memory. `damaged` has one sentence for each file or folder that was left out.
+
+    The `runs` are without their `epochs`, which would fill the memory: `epochs` (`frames.epoch_frame`) has what
+    analyses need of them, `slow` the ranks that the others of their launch waited for.
+    """
 
     folder: Path
     study: Study | None
     runs: tuple[RunRecord, ...]
+    epochs: pd.DataFrame
+    slow: tuple[SlowRank, ...]
     damaged: tuple[str, ...]
     failures: tuple[Failure, ...]
 
@@ -48,10 +57,19 @@ def load_sweep(folder: Path) -> Loaded:
         raise UserError(f"sweep '{folder}' is not a folder: give the path of a folder in results/")
     damaged: list[str] = []
     study = _read_study(folder, damaged)
-    runs = tuple(_read_runs(folder, study, damaged))
-    finished = {run.point.folder for run in runs}
+    read = sorted(_read_runs(folder, study, damaged), key=_place)
+    damaged.sort()
+    finished = {one.run.point.folder for one in read}
     failures = tuple(f for f in _read_failures(folder, damaged) if f.point.folder not in finished)
-    return Loaded(folder=folder, study=study, runs=runs, damaged=tuple(damaged), failures=failures)
+    return Loaded(
+        folder=folder,
+        study=study,
+        runs=tuple(one.run for one in read),
+        epochs=join_epochs([one.epochs for one in read]) if read else pd.DataFrame(),
+        slow=tuple(one.slow for one in read if one.slow),
+        damaged=tuple(damaged),
+        failures=failures,
+    )
 
 
 def _read_study(folder: Path, damaged: list[str]) -> Study | None:
@@ -65,8 +83,21 @@ def _read_study(folder: Path, damaged: list[str]) -> Study | None:
         return None
 
 
-def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterator[RunRecord]:
-    runs: list[RunRecord] = []
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """One launch: its record without epochs, and what is kept of these."""
+
+    run: RunRecord
+    epochs: Columns
+    slow: SlowRank | None
+
+
+def _place(one: _Read) -> tuple[int, str, int]:
+    point = one.run.point
+    return point.layout.ranks, point.folder, point.repeat
+
+
+def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterator[_Read]:
     for child in folder.iterdir():
         if not _is_launch(child):
             continue
@@ -77,9 +108,7 @@ def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterato
         except UserError as error:
             damaged.append(str(error))
         else:
-            runs.append(run)
-    damaged.sort()
-    yield from sorted(runs, key=lambda run: (run.point.layout.ranks, run.point.folder, run.point.repeat))
+            yield _Read(run=replace(run, epochs=()), epochs=epoch_columns(run), slow=slow_rank(run))
 
 
 def _is_launch(child: Path) -> bool:

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.load import Loaded
-from harness.analysis.waiting import waiting
-from harness.spec.codec import STEPS_FILE
 from harness.spec.measurement import Launch, Measurement, Software
 from harness.spec.record import Provenance, RunRecord
 
@@ -66,10 +64,9 @@ def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measu
 
 
 def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[Launch]:
-    rows = {str(row["run"]): row for row in launch_frame(runs).to_dict("records")}
+    rows = {str(row["run"]): row for row in launch_frame(runs, loaded.epochs).to_dict("records")}
     for run in runs:
         row = rows[run.point.folder]
-        parts = waiting(loaded.folder / run.point.folder / STEPS_FILE)
         accuracy = float(row["test_accuracy"])
         yield Launch(
             layout=run.point.layout,
@@ -77,7 +74,7 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[Launch]:
             started=run.started,
             rows=int(row["rows"]),
             seconds=float(row["seconds"]),
-            skew_seconds=parts.skew,
-            wire_seconds=parts.wire,
+            skew_seconds=float(row["skew_seconds"]),
+            wire_seconds=float(row["wire_seconds"]),
             test_accuracy=accuracy if accuracy == accuracy else None,
         )

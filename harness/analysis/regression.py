@@ -145,9 +145,7 @@ def _row(before: Sample, now: Sample, noise: Noise | None, size: float, comparis
         values=(before.value, now.value),
         launches=counts,
         loss=as_loss(distance, relative),
-        interval=Interval(low=as_loss(interval.low, relative), high=as_loss(interval.high, relative))
-        if interval
-        else None,
+        interval=_loss_interval(interval, relative),
         floor=None if floor is None else as_loss(floor, relative),
         verdict=verdict,
         more=_more(distance, counts, noise, level, limit, comparisons) if verdict == INCONCLUSIVE else None,

@@ -1,6 +1,5 @@
 """Where the time goes: parts of an epoch and of a whole launch, and which rank the others wait for."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ LAUNCH_PARTS = (
     "trained_input_s",
     "trained_sync_s",
     "evaluate_s",
+    "overhead_s",
 )
 SLOW = 1.10  # computation of a rank over the median of the others' from which it is named
 _WORTH = 0.02  # part of an epoch that others must wait, so that naming a rank helps anyone
@@ -44,7 +44,7 @@ def split_frame(launches: pd.DataFrame) -> pd.DataFrame:
 
     The EPOCH_PARTS are of one epoch and sum to it: input, skew (waiting for the last rank) and wire (the sum over
     ranks itself) are means over ranks, computation is the rest of the slowest rank's epoch. The LAUNCH_PARTS are of a
-    whole launch; the training parts are sums over its epochs.
+    whole launch; the training parts are sums over its epochs, overhead is what no other part is.
     """
     valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
     parted = valid.assign(trained_compute_s=valid["trained_s"] - valid["trained_sync_s"] - valid["trained_input_s"])
@@ -52,17 +52,14 @@ def split_frame(launches: pd.DataFrame) -> pd.DataFrame:
     return groups[[*EPOCH_PARTS, *LAUNCH_PARTS]].median().reset_index()
 
 
-def slow_ranks(runs: Sequence[RunRecord]) -> tuple[SlowRank, ...]:
-    """Return the slowest rank of every launch whose computation is well above that of the others.
+def slow_rank(run: RunRecord) -> SlowRank | None:
+    """Return the slowest rank of a launch where its computation is well above that of the others, else None.
 
     Computation is the epoch without input and synchronisation calls; sums over the epochs count. A rank is named when
     it computed more than SLOW times the median of the others and they waited for more than 2 % of the time.
     """
-    found = (_slow_rank(run) for run in runs if len(run.ranks) > 1 and all(epoch.skew_seconds for epoch in run.epochs))
-    return tuple(slow for slow in found if slow is not None)
-
-
-def _slow_rank(run: RunRecord) -> SlowRank | None:
+    if len(run.ranks) < 2 or not all(epoch.skew_seconds for epoch in run.epochs):
+        return None
     seconds = np.sum([epoch.seconds for epoch in run.epochs], axis=0)
     skew = np.sum([epoch.skew_seconds for epoch in run.epochs], axis=0)
     given = np.sum([epoch.input_seconds or [0.0] * len(skew) for epoch in run.epochs], axis=0)

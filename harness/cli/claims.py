@@ -39,13 +39,13 @@ def find_repeated(results: Path) -> "list[Repeated]":
     from harness.report.paper_page import Repeated
     from harness.reproduce.experiments import EXPERIMENTS
     from harness.spec.codec import decode
-    from harness.spec.study import STUDY_FILE, Study
+    from harness.spec.study import STUDY_FILE, Study, sweep_folders
 
-    files = sorted(results.glob(f"*/{STUDY_FILE}"), key=lambda path: path.stat().st_mtime)
-    newest = {}
-    for path in files:
-        workload = decode(path.read_bytes(), Study, path).sweep.workload
-        newest[workload.name] = Repeated(experiment=workload.name, folder=path.parent, preset=workload.preset)
+    newest: dict[str, Repeated] = {}
+    for folder in sweep_folders(results):
+        file = folder / STUDY_FILE
+        workload = decode(file.read_bytes(), Study, file).sweep.workload
+        newest.setdefault(workload.name, Repeated(experiment=workload.name, folder=folder, preset=workload.preset))
     names = [experiment.name for experiment in EXPERIMENTS]
     return [newest.get(name, Repeated(experiment=name, folder=None, problem="never run here")) for name in names]
 
@@ -64,12 +64,11 @@ def find_network(network: str | None, results: Path) -> "tuple[Uncertain, str] |
     Raises:
         UserError: what was given is no network.
     """
-    from harness.predict.links import newest_probe, read_links
+    from harness.predict.links import probe_links, read_links
+    from harness.probe.store import newest_probe
     from harness.provenance import describe_machine
 
-    if network is None:
-        found = newest_probe(results, describe_machine(gpus=()).fingerprint)
-        if found is None:
-            return None
-        network = str(found)
-    return read_links(network, None, 1)
+    if network is not None:
+        return read_links(network, None, 1)
+    found = newest_probe(results, describe_machine(gpus=()).fingerprint)
+    return probe_links(found, 1) if found else None

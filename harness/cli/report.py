@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from harness.errors import UserError, unknown
-from harness.spec.study import STUDY_FILE
+from harness.spec.study import sweep_folders
 
 
 @click.command(name="report")
@@ -41,7 +41,7 @@ def find_sweep(name: str, results: Path) -> Path:
     for folder in (Path(name), results / name):
         if folder.is_dir():
             return folder
-    known = [folder.name for folder in _sweeps(results)]
+    known = [folder.name for folder in sweep_folders(results)]
     if not known:
         raise UserError(f"SWEEP '{name}' is no folder and '{results}' holds no sweep: run `harness sweep` first")
     raise unknown("SWEEP", name, known)
@@ -53,16 +53,7 @@ def newest_sweep(results: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    found = _sweeps(results)
+    found = sweep_folders(results)
     if not found:
         raise UserError(f"results '{results}' holds no sweep: run `harness sweep` first")
-    return max(found, key=lambda folder: (max(_times(folder)), folder.name))
-
-
-def _sweeps(results: Path) -> list[Path]:
-    return sorted(path.parent for path in results.glob(f"*/{STUDY_FILE}"))
-
-
-def _times(folder: Path) -> list[float]:
-    """Return when the study was asked for and when its folder last gained or lost a launch."""
-    return [folder.stat().st_mtime, (folder / STUDY_FILE).stat().st_mtime]
+    return found[0]

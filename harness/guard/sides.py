@@ -1,5 +1,6 @@
 """From what a user names (a baseline, a sweep, a launch, a commit of a sweep) to its measurement."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from harness.analysis.load import Loaded, load_sweep
@@ -8,7 +9,7 @@ from harness.errors import UserError, unknown
 from harness.guard.store import find_baseline
 from harness.spec.codec import RUN_FILE
 from harness.spec.measurement import Measurement
-from harness.spec.study import STUDY_FILE
+from harness.spec.study import sweep_folders
 
 
 def resolve(name: str, *, results: Path, baselines: Path | None) -> Measurement:
@@ -44,17 +45,11 @@ def states(folder: Path) -> tuple[Measurement, ...]:
     return _measured(folder, folder.name)
 
 
-def sweeps(results: Path) -> tuple[Path, ...]:
-    """Return the sweeps' folders in `results`, the one that was written to last first."""
-    folders = [path.parent for path in results.glob(f"*/{STUDY_FILE}")]
-    return tuple(sorted(folders, key=lambda folder: (folder.stat().st_mtime, folder.name), reverse=True))
-
-
 def _folder(place: str, results: Path, baselines: Path | None) -> Path:
     for folder in (Path(place), results / place):
         if place and folder.is_dir():
             return folder
-    known = [folder.name for folder in sweeps(results)]
+    known = [folder.name for folder in sweep_folders(results)]
     begins = [name for name in known if place and name.startswith(place)]
     if len(begins) == 1:
         return results / begins[0]
@@ -79,4 +74,4 @@ def _single(folder: Path) -> Loaded:
     """Return the sweep of the launch in `folder`, with that launch alone."""
     loaded = load_sweep(folder.resolve().parent)
     runs = tuple(run for run in loaded.runs if run.point.folder == folder.resolve().name)
-    return Loaded(folder=loaded.folder, study=loaded.study, runs=runs, damaged=loaded.damaged, failures=())
+    return replace(loaded, runs=runs, failures=())

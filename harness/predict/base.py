@@ -13,9 +13,10 @@ from harness.analysis.stats import median_interval
 from harness.errors import UserError
 from harness.spec.codec import STEPS_FILE, decode
 from harness.spec.record import RunRecord
-from harness.spec.study import STUDY_FILE, Study
+from harness.spec.study import STUDY_FILE, Study, sweep_folders
 
 _MOST_JITTER = 20_000
+_MOST_RUNS = 24  # whose steps are read
 
 
 def find_base(results: Path, wanted: Callable[[Study], bool], what: str) -> Base:
@@ -26,7 +27,7 @@ def find_base(results: Path, wanted: Callable[[Study], bool], what: str) -> Base
     Raises:
         UserError: no such sweep has a valid launch.
     """
-    for folder in _sweeps(results):
+    for folder in sweep_folders(results):
         study = decode((folder / STUDY_FILE).read_bytes(), Study, folder / STUDY_FILE)
         if wanted(study):
             loaded = load_sweep(folder)
@@ -42,7 +43,7 @@ def measured_base(loaded: Loaded) -> Base:
     """Return the base that the valid launches of a sweep give: those on the fewest ranks."""
     fewest = min(run.point.layout.ranks for run in loaded.valid)
     runs = [run for run in loaded.valid if run.point.layout.ranks == fewest]
-    frame = launch_frame(runs)
+    frame = launch_frame(runs, loaded.epochs)
     compute = (frame["seconds"] - frame["sync_seconds"]) / frame["steps"]  # input too: a rank has to do it
     exact = median_interval(compute)
     run, scaling = runs[0], runs[0].point.scaling
@@ -63,18 +64,13 @@ def measured_base(loaded: Loaded) -> Base:
     )
 
 
-def _sweeps(results: Path) -> list[Path]:
-    files = sorted(results.glob(f"*/{STUDY_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    return [path.parent for path in files]
-
-
 def _jitter(loaded: Loaded) -> tuple[float, ...]:
     """Return compute times of single steps, relative to their rank's mean, of the launches with most ranks.
 
     The time between two synchronisation calls: one rank alone makes none, and tells nothing.
     """
     most = max(run.point.layout.ranks for run in loaded.valid)
-    runs = [run for run in loaded.valid if run.point.layout.ranks == most and most > 1]
+    runs = [run for run in loaded.valid if run.point.layout.ranks == most and most > 1][:_MOST_RUNS]
     found = [times for run in runs for times in _compute_times(loaded.folder, run)]
     if not found:
         return ()

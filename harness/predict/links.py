@@ -6,8 +6,8 @@ from pathlib import Path
 from harness.analysis.allreduce import Levels, Link
 from harness.analysis.predict import Uncertain
 from harness.errors import UserError
-from harness.spec.codec import decode
-from harness.spec.network import NETWORK, NODE, POINT_TO_POINT, PROBE_FILE, PROBES, Cost, Estimate, Probe
+from harness.probe.store import read_probe
+from harness.spec.network import NETWORK, NODE, POINT_TO_POINT, Cost, Estimate, Probe
 
 _PAIR = re.compile(r"([0-9.eE+-]+)\s*,\s*([0-9.eE+-]+)")
 
@@ -30,11 +30,11 @@ def read_links(text: str, node: str | None, ranks_per_node: int) -> tuple[Uncert
     path = Path(text)
     if not path.is_file():
         raise UserError(f"NETWORK={text} is neither ALPHA,BETA in seconds and seconds per byte nor a probe.json")
-    return probe_links(decode(path.read_bytes(), Probe, path), path, ranks_per_node)
+    return probe_links(read_probe(path), ranks_per_node)
 
 
-def probe_links(probe: Probe, path: Path, ranks_per_node: int) -> tuple[Uncertain, str]:
-    """Return the levels that `probe` (read from `path`) measured from point to point, and one sentence.
+def probe_links(probe: Probe, ranks_per_node: int) -> tuple[Uncertain, str]:
+    """Return the levels that `probe` measured from point to point, and one sentence.
 
     Where the probe saw one host only, a link between two of its ranks stands for every link, and that is said.
 
@@ -42,12 +42,12 @@ def probe_links(probe: Probe, path: Path, ranks_per_node: int) -> tuple[Uncertai
         UserError: the probe is invalid or has no point-to-point cost.
     """
     if probe.invalid:
-        raise UserError(f"probe '{path}' is invalid ({probe.invalid[0]}): run `harness probe` again")
+        raise UserError(f"the {_name(probe)} is invalid ({probe.invalid[0]}): run `harness probe` again")
     network = probe.networks[0]
     node, between = network.find(POINT_TO_POINT, NODE), network.find(POINT_TO_POINT, NETWORK)
     outer = between or node
     if outer is None:
-        raise UserError(f"probe '{path}' has no point-to-point cost: run `harness probe` again on 2 ranks or more")
+        raise UserError(f"the {_name(probe)} has no point-to-point cost: run `harness probe` again on 2 ranks or more")
     where = "between hosts" if between else "inside one host, which stands for the network too"
     ends = [
         Levels(network=_end(outer, end), node=_end(node, end) if node else None, ranks_per_node=ranks_per_node)
@@ -57,14 +57,8 @@ def probe_links(probe: Probe, path: Path, ranks_per_node: int) -> tuple[Uncertai
     return Uncertain(value=ends[0], low=ends[1], high=ends[2]), said
 
 
-def newest_probe(results: Path, fingerprint: str) -> Path | None:
-    """Return the newest valid probe under `results` of the machine with `fingerprint`, None if there is none."""
-    files = sorted((results / PROBES).glob(f"*/{PROBE_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in files:
-        probe = decode(path.read_bytes(), Probe, path)
-        if probe.machine.fingerprint == fingerprint and not probe.invalid:
-            return path
-    return None
+def _name(probe: Probe) -> str:
+    return f"probe of {probe.measured:%Y-%m-%d %H:%M} UTC on {probe.machine.hostname}"
 
 
 def _end(cost: Cost, end: str) -> Link:

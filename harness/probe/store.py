@@ -57,15 +57,12 @@ def read_probe(path: Path) -> Probe:
     return probe
 
 
-def newest_probe(results: Path, fingerprint: str) -> Probe:
-    """Return the valid probe of the machine with this `fingerprint` that was measured last.
+def newest_probe(results: Path, fingerprint: str) -> Probe | None:
+    """Return the valid probe of the machine with this `fingerprint` that was measured last, None if there is none.
 
     Raises:
-        UserError: there is none.
+        UserError: a probe in `results` is damaged or of another schema version.
     """
     probes = [read_probe(path) for path in sorted((results / PROBES).glob(f"*/{PROBE_FILE}"))]
     usable = [probe for probe in probes if probe.machine.fingerprint == fingerprint and not probe.invalid]
-    if not usable:
-        why = "only of other machines or under load" if probes else "none"
-        raise UserError(f"no probe of this machine in '{results / PROBES}' ({why}): run `harness probe` first")
-    return max(usable, key=lambda probe: probe.measured)
+    return max(usable, key=lambda probe: probe.measured, default=None)

@@ -7,6 +7,7 @@ from harness.probe.choose import choose
 from harness.probe.plan import NETWORK_BYTES
 from harness.probe.store import newest_probe
 from harness.provenance import describe_machine
+from harness.spec.network import PROBES
 from harness.spec.workload import Workload
 
 Settings = tuple[tuple[str, str], ...]
@@ -23,6 +24,8 @@ def tuned_settings(workload: Workload, results: Path) -> tuple[Settings, str]:
             f"TUNED=1 knows how many bytes {', '.join(NETWORK_BYTES)} exchange, not {workload.name}: leave TUNED out"
         )
     probe = newest_probe(results, describe_machine(gpus=()).fingerprint)
+    if probe is None:
+        raise UserError(f"no valid probe of this machine in '{results / PROBES}': run `harness probe` first")
     choice = choose(probe, NETWORK_BYTES[workload.name])
     sentence = (
         f"tuned by the probe of {probe.measured:%Y-%m-%d %H:%M} UTC on {probe.ranks} ranks: {choice}, "

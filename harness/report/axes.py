@@ -46,6 +46,18 @@ def _ticks(counts: list[int], logarithmic: bool) -> list[int]:
     return counts[::step]
 
 
+def some_of(frame: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Return the rows of at most `most` layouts of `frame`, evenly chosen with the first and the last among them.
+
+    A figure of a thousand lines or bars shows nothing; tables and CSV files have them all.
+    """
+    layouts = list(dict.fromkeys(frame["layout"]))
+    if len(layouts) <= most:
+        return frame
+    chosen = {layouts[round(place)] for place in np.linspace(0, len(layouts) - 1, most)}
+    return frame[frame["layout"].isin(chosen)]
+
+
 def beside(ranks: float, number: int, limits: tuple[float, float], logarithmic: bool) -> list[float]:
     """Return `number` places right of `ranks`, so that no launch hides another or under the median."""
     steps = np.linspace(*_BESIDE, number) if number > 1 else np.array([sum(_BESIDE) / 2])

@@ -3,8 +3,8 @@
 import html
 import io
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -75,6 +75,12 @@ def draw(name: str, title: str, paint: Callable[[Axes], None], size: tuple[float
     text = svg.getvalue().decode()
     alone = re.sub(rf' xlink:href="{LAUNCH}[^"]*"', "", text)  # a file has no table of launches to point into
     return Picture(name=name, inline=_inline(text, name, title), svg=alone.encode(), png=png.getvalue())
+
+
+def linked(picture: Picture, addresses: Mapping[str, str]) -> Picture:
+    """Return `picture` for a page without a table of launches: its dots lead to `addresses`, by launch."""
+    targets = re.compile(r'href="#run-([^"]+)"')
+    return replace(picture, inline=targets.sub(lambda found: f'href="{addresses[found[1]]}"', picture.inline))
 
 
 def _inline(svg: str, name: str, title: str) -> str:

@@ -14,7 +14,6 @@ from harness.report.palette import BLUE, MUTED, VERMILLION
 from harness.report.scaling_figures import time_unit
 
 _MOST_LABELS = 12
-_SIZE = (6.4, 3.3)  # inches
 
 
 def history_blocks(history: History, subject: str) -> tuple[FigureBlock, ...]:
@@ -38,12 +37,13 @@ def _block(history: History, series: Series, subject: str) -> FigureBlock:
     name = f"{series.quantity}-{series.layout or 'all'}".replace(" ", "-")
     title = series_name(series)
     picture: Picture = draw(
-        name, f"{title} of {subject} over commits", lambda axes: _paint(axes, history, series, changes), _SIZE
+        name, f"{title} of {subject} over commits", lambda axes: _paint(axes, history, series, changes)
     )
     found = "; ".join(f"{numbers.percent(abs(c.loss), 1)} {'lost' if c.loss > 0 else 'gained'}" for c in changes)
     caption = "Every launch, the median of each commit, " + (
-        f"and {len(changes)} changes: {found}." if found else "and no change."
+        f"and {numbers.plural(len(changes), 'change')}: {found}." if found else "and no change."
     )
+    caption += " The vertical axis does not begin at 0."
     return FigureBlock(picture=picture, title=title.capitalize(), caption=caption, table=_table(history, series))
 
 
@@ -77,7 +77,10 @@ def _commit_axis(axes: Axes, history: History, series: Series) -> None:
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: middles.get(value, "")[:8]))
-    axes.tick_params(axis="x", rotation=45 if len(shown) > 4 else 0)
+    if len(shown) > 4:
+        axes.tick_params(axis="x", pad=1)
+        for label in axes.get_xticklabels():
+            label.set(rotation=45, ha="right", rotation_mode="anchor")
     axes.set_xlabel("Commit, in the order of the first launch")
 
 

@@ -41,6 +41,7 @@ def write_history(history: History, reports: Path) -> Path:
             "history.html.j2",
             subject=subject,
             headline=headline(history),
+            conditions=_conditions(history),
             changes=[sentence(history, change) for change in history.changes],
             names=[series_name(series) for series in history.series],
             rows=state_rows(history),
@@ -62,14 +63,27 @@ def headline(history: History) -> str:
 def sentence(history: History, change: Change) -> str:
     """Return what changed, by how much, and where."""
     word = "lost" if change.loss > 0 else "gained"
-    size = f"{numbers.percent(abs(change.loss), 1)} {word} (noise floor {numbers.percent(change.floor, 1)})"
+    what = "speed" if change.series.quantity == TIME else "efficiency"
+    size = (
+        f"{numbers.percent(abs(change.loss), 1)} of the {what} {word} (noise floor {numbers.percent(change.floor, 1)})"
+    )
     if change.state is None:
         number = change.series.states[change.index]
         where = f"among launches of {history.states[number].software.name}: not the code, so look at the machine"
     else:
         after = history.states[change.state].software.name
         where = f"at {after}" + _before(history, change)
-    return f"{series_name(change.series)}: {size}, {where}"
+    return f"{series_name(change.series).capitalize()}: {size}, {where}"
+
+
+def _conditions(history: History) -> str:
+    """Return what all launches have in common."""
+    state = history.states[-1]
+    machine, workload = state.machine, state.workload
+    return (
+        f"{state.scaling.capitalize()} scaling, preset {workload.preset}, synchronisation {workload.sync}, "
+        f"{state.data_kind} data; on {machine.hostname}: {machine.cpu}, {numbers.plural(machine.cores, 'core')}."
+    )
 
 
 def state_rows(history: History) -> tuple[StateRow, ...]:

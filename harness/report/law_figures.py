@@ -8,41 +8,50 @@ from matplotlib.ticker import FuncFormatter
 
 from harness.analysis.laws import Fit
 from harness.analysis.scaling import Scaling
+from harness.predict.bound import Bound
 from harness.report import captions, numbers
 from harness.report.axes import medians, rank_axis
 from harness.report.canvas import draw
 from harness.report.page_parts import FigureBlock
-from harness.report.palette import MUTED, mark
+from harness.report.palette import MUTED, PURPLE, mark
 from harness.report.scaling_figures import speedup_label
 from harness.spec.record import RunRecord
 
 _FIRST_MARK = 1  # mark 0 is the colour of what was measured
 
 
-def law_block(scaling: Scaling, fits: Sequence[Fit], runs: Sequence[RunRecord], subject: str) -> FigureBlock | None:
-    """Return the figure of `fits` beside the measured points, None where nothing was fitted."""
+def law_block(
+    scaling: Scaling, fits: Sequence[Fit], bound: Bound | None, runs: Sequence[RunRecord], subject: str
+) -> FigureBlock | None:
+    """Return the figure of `fits` and `bound` beside the measured points, None where no law has a curve."""
+    fits = [fit for fit in fits if fit.counts]
     if not fits:
         return None
     beyond = "A law that what was measured cannot test ends at the last measured count."
     bands = "Shaded: 95 % band of a bootstrap over blocks." if any(fit.low for fit in fits) else "No bands."
+    limit = "Dotted: the bound that the probed network allows. " if bound else ""
     caption = (
         f"{speedup_label(scaling)} of {subject} over {numbers.ranks(scaling.base.ranks)}: laws fitted to the medians "
-        f"(lines, not measured), and the medians. {bands} {beyond} {captions.conditions(scaling, runs)}"
+        f"(lines, not measured), and the medians. {bands} {beyond} "
+        f"{limit}{captions.conditions(scaling, runs)}"
     )
-    picture = draw("laws", f"Laws fitted to the speedup of {subject}", lambda axes: _laws(axes, scaling, fits))
-    return FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=law_table(fits))
+    picture = draw("laws", f"Laws fitted to the speedup of {subject}", lambda axes: _laws(axes, scaling, fits, bound))
+    return FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=law_table(fits, bound))
 
 
-def law_table(fits: Sequence[Fit]) -> pd.DataFrame:
-    """Return the curves behind the figure: law, ranks, speedup, low and high (NaN without a band)."""
+def law_table(fits: Sequence[Fit], bound: Bound | None) -> pd.DataFrame:
+    """Return the curves behind the figure: law (or bound), ranks, speedup, low and high (NaN without a band)."""
     frames = []
     for fit in fits:
         rows = {"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}
         frames.append(pd.DataFrame(rows).assign(low=fit.low or None, high=fit.high or None))
+    if bound:
+        limits = {"ranks": [one.point.ranks for one in bound.points], "speedup": [one.speedup for one in bound.points]}
+        frames.append(pd.DataFrame(limits).assign(law="bound"))
     return pd.concat(frames)
 
 
-def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit]) -> None:
+def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], bound: Bound | None) -> None:
     last = max(count for fit in fits for count in fit.counts)
     ranks = [point.ranks for point in scaling.points]
     logarithmic = rank_axis(axes, ranks)
@@ -63,6 +72,9 @@ def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit]) -> None:
         if fit.low:
             axes.fill_between(fit.counts, fit.low, fit.high, color=look.colour, alpha=0.18, linewidth=0)
         axes.plot(fit.counts, fit.speedup, color=look.colour, linestyle="-" if number == 1 else "--", label=fit.law)
+    if bound:
+        x, y = [one.point.ranks for one in bound.points], [one.speedup for one in bound.points]
+        axes.plot(x, y, color=PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="bound")
     medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
     if logarithmic:
         axes.set_yscale("log", base=2)

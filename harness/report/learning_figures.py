@@ -2,22 +2,26 @@
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, PercentFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from harness.report import numbers
+from harness.report.axes import some_of
 from harness.report.canvas import Picture, draw
 from harness.report.palette import mark
 from harness.report.scaling_figures import time_unit
 
+MOST_LINES = 12
 _MOST_MARKERS = 12
 
 
 def learning_pictures(curves: pd.DataFrame, subject: str) -> tuple[Picture, ...]:
     """Return the pictures of `analysis.learning.curve_frame`'s rows.
 
-    `loss-time`, `loss-samples`, and where accuracy was measured `accuracy-time`, `accuracy-samples`.
+    `loss-time`, `loss-samples`, and where accuracy was measured `accuracy-time`, `accuracy-samples`; at most
+    `MOST_LINES` layouts are drawn.
     """
     pictures = []
+    curves = some_of(curves, MOST_LINES)
     for quantity, column, title in _quantities(curves):
         for against, x, words in (("time", "trained_s", "training time"), ("samples", "rows_seen", "samples")):
             picture = draw(
@@ -59,7 +63,9 @@ def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, title: str) -
     axes.set_xlim(left=0)
     axes.set_ylabel(title)
     if column == "test_accuracy":
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    else:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if x == "trained_s":
         axes.set_xlabel(f"Training time, without evaluation ({unit})")
     else:

@@ -81,8 +81,12 @@ def percent_span(interval: Interval | None) -> str:
 
 
 def seconds_span(interval: Interval | None) -> str:
-    """Return the interval of a duration, each end with its unit."""
-    return NONE if interval is None else f"{seconds(interval.low)} to {seconds(interval.high)}"
+    """Return the interval of a duration, each end with its unit where they differ: ``98.1 to 102 ms``."""
+    if interval is None:
+        return NONE
+    low, high = seconds(interval.low), seconds(interval.high)
+    value, _, unit = low.partition(_S)
+    return f"{value if _S not in unit and high.partition(_S)[2] == unit else low} to {high}"
 
 
 def layout(text: str) -> str:

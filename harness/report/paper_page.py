@@ -17,6 +17,7 @@ from harness.files import folder_atomic
 from harness.predict.base import measured_base
 from harness.predict.claims import predict_claim
 from harness.report import captions, numbers, render
+from harness.report.canvas import linked
 from harness.report.imagenet_figures import Chart
 from harness.report.page_parts import (
     PAGE,
@@ -159,7 +160,7 @@ def _why_nothing(loaded: Loaded | None) -> str:
 def _measure(loaded: Loaded, target: Path) -> Measured | None:
     if not loaded.valid:
         return None
-    launches = launch_frame(loaded.runs)
+    launches = launch_frame(loaded.runs, loaded.epochs)
     scaling = scale(launches)
     assert scaling is not None
     return Measured(
@@ -195,7 +196,7 @@ def _ours(measured: Measured, name: str, subject: str) -> FigureBlock | None:
         f"{speedup_label(scaling)} of {subject} over {numbers.ranks(scaling.base.ranks)}, measured here. Dashed: "
         f"ideal; light dots: single launches. {captions.conditions(scaling, measured.runs)}"
     )
-    picture = speedup_picture(scaling, ratios, subject, f"ours-{name}")
+    picture = linked(speedup_picture(scaling, ratios, subject, f"ours-{name}"), dict(measured.links))
     table = series_table(scaling.points, ratios, "speedup")
     return FigureBlock(picture=picture, title="Measured here", caption=caption, table=table)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
-from harness.analysis.frames import epoch_frame, launch_frame
+from harness.analysis.frames import launch_frame
 from harness.analysis.learning import curve_frame
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
@@ -83,7 +83,7 @@ def _entry(folder: Path, place: Path) -> Entry:
     loaded = load_sweep(folder)
     if not loaded.valid:
         raise UserError(f"sweep '{folder}' has no valid launch: run it again")
-    epochs = epoch_frame(loaded.runs)
+    epochs = loaded.epochs
     launches = launch_frame(loaded.runs, epochs)
     scaling = scale(launches)
     assert scaling is not None
@@ -153,6 +153,6 @@ def _paint(axes: Axes, curves: pd.DataFrame, goal: float) -> None:
         )  # fmt: skip
     axes.axhline(goal, linestyle=":", linewidth=1, color=mark(6).colour)
     axes.set_xlim(left=0)
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.set_ylabel("Test accuracy")
     axes.set_xlabel(f"Training time, without evaluation ({unit})")

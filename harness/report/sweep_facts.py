@@ -4,8 +4,10 @@ import shlex
 from collections.abc import Sequence
 from statistics import median
 
+import pandas as pd
+
 from harness.analysis.caveats import doubts, mixtures, notes
-from harness.analysis.split import SlowRank, slow_ranks
+from harness.analysis.split import SlowRank
 from harness.report import numbers
 from harness.report.page_parts import Banner, Fact, distinct, facts
 from harness.spec.images import IMAGENET
@@ -14,8 +16,13 @@ from harness.spec.script import batch_mode, is_script, script_command
 from harness.spec.workload import Workload
 
 
-def banners(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
-    """Return what a reader must know first: synthetic data, held-out rows, mixed records, doubts."""
+def banners(runs: Sequence[RunRecord], launches: pd.DataFrame, slow: Sequence[SlowRank]) -> tuple[Banner, ...]:
+    """Return what a reader must know first: synthetic data, held-out rows, mixed records, doubts, slow ranks.
+
+    `launches` (`frames.launch_frame`) and `slow` may be of more launches than `runs`.
+    """
+    names = {run.point.folder for run in runs}
+    own = launches[launches["run"].isin(names)]
     found = []
     for data in dict.fromkeys((run.data.name, run.data.kind, run.data.held_out) for run in runs):
         name, kind, held_out = data
@@ -28,14 +35,14 @@ def banners(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
         if held_out:
             text = f"The test rows of {name} were held out of its training part: no test part was there."
             found.append(Banner(kind="data", text=text))
-    sentences = (*mixtures(runs), *doubts(runs), *slow_words(runs))
+    sentences = (*mixtures(runs), *doubts(runs, own), *slow_words([one for one in slow if one.run in names]))
     return (*found, *(Banner(kind="warning", text=text) for text in sentences))
 
 
-def slow_words(runs: Sequence[RunRecord]) -> tuple[str, ...]:
+def slow_words(found: Sequence[SlowRank]) -> tuple[str, ...]:
     """Return one sentence for every rank that the others waited for, with the longest wait."""
     groups: dict[tuple[int, int, str], list[SlowRank]] = {}
-    for slow in slow_ranks(runs):
+    for slow in found:
         groups.setdefault((slow.ranks, slow.rank, slow.host), []).append(slow)
     return tuple(
         f"Rank {rank} of {ranks} on {host} is slow: in {numbers.plural(len(group), 'launch')} it computed up to "

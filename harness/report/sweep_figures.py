@@ -9,10 +9,10 @@ from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.split import split_frame
 from harness.analysis.stats import Interval
 from harness.report import captions, numbers
-from harness.report.learning_figures import learning_pictures
+from harness.report.learning_figures import MOST_LINES, learning_pictures
 from harness.report.page_parts import FigureBlock
 from harness.report.scaling_figures import ratios_frame, scaling_pictures, speedup_label
-from harness.report.split_figures import split_pictures
+from harness.report.split_figures import MOST_BARS, split_pictures
 from harness.spec.record import RunRecord
 
 _COLUMNS: dict[str, tuple[Callable[[PointScaling], float | None], Callable[[PointScaling], Interval | None]]] = {
@@ -76,7 +76,7 @@ def split_blocks(
 ) -> tuple[FigureBlock, ...]:
     """Return the parts of an epoch and of a launch, from the launches' valid rows."""
     split = split_frame(launches)
-    end = captions.conditions(scaling, runs, bars=False)
+    end = _drawn(len(split), MOST_BARS) + captions.conditions(scaling, runs, bars=False)
     texts = {
         "epoch-split": (
             "Where an epoch's time goes",
@@ -86,7 +86,8 @@ def split_blocks(
         ),
         "launch-split": (
             "Where a launch's time goes",
-            f"Medians over launches of {subject}: all epochs, all evaluations and what is done once, slowest rank. "
+            f"Medians over launches of {subject}: all epochs, all evaluations and what is done once, slowest rank; "
+            "overhead is what remains: checks before training, comparing the weights, gathering the record. "
             f"Only computation and synchronisation count in a speedup. {end}",
         ),
     }
@@ -101,7 +102,7 @@ def learning_blocks(
 ) -> tuple[FigureBlock, ...]:
     """Return loss and accuracy against time and samples, from the valid rows of `frames.epoch_frame`."""
     curves = curve_frame(epochs)
-    end = captions.conditions(scaling, runs, bars=False)
+    end = _drawn(curves["layout"].nunique(), MOST_LINES) + captions.conditions(scaling, runs, bars=False)
     over = "after each epoch: median of the launches, shaded from the least to the greatest."
     blocks = []
     for picture in learning_pictures(curves, subject):
@@ -117,6 +118,10 @@ def learning_blocks(
             )
         )
     return tuple(blocks)
+
+
+def _drawn(layouts: int, most: int) -> str:
+    return f"{most} of {numbers.count(layouts)} layouts are drawn, all are in the CSV. " if layouts > most else ""
 
 
 def series_table(points: Sequence[PointScaling], launches: pd.DataFrame, column: str) -> pd.DataFrame:

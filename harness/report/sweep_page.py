@@ -8,7 +8,7 @@ import pandas as pd
 
 from harness.analysis.bases import other_bases
 from harness.analysis.bottleneck import caps
-from harness.analysis.frames import epoch_frame, launch_frame
+from harness.analysis.frames import launch_frame
 from harness.analysis.laws import fit_laws
 from harness.analysis.learning import final_frame
 from harness.analysis.load import Loaded, load_sweep
@@ -18,10 +18,12 @@ from harness.analysis.split import EPOCH_PARTS, split_frame
 from harness.analysis.target import ToTarget, default_target, times_to, to_target
 from harness.errors import UserError
 from harness.files import folder_atomic, resource
+from harness.predict.bound import machine_bound
 from harness.predict.first import read_prediction
 from harness.report import captions, render
 from harness.report.law_figures import law_block
 from harness.report.page_parts import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
+from harness.report.split_figures import EPOCH, LAUNCH, visible
 from harness.report.sweep_facts import banners, data_facts, machine_facts, workload_facts
 from harness.report.sweep_figures import learning_blocks, scaling_blocks, split_blocks
 from harness.report.sweep_verdict import part_name, tiles
@@ -88,6 +90,7 @@ def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
         "scaling": None,
         "tiles": (),
         "fits": (),
+        "bound": None,
         "targets": (),
         "target": None,
         "scores": (),
@@ -110,11 +113,12 @@ def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
 def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> dict[str, Any]:
     workload = loaded.runs[0].point.workload
     subject = captions.subject(workload)
-    epochs = epoch_frame(loaded.runs)
+    epochs = loaded.epochs
     launches = launch_frame(loaded.runs, epochs)
     launches.to_csv(staging / LAUNCHES, index=False, lineterminator="\n")
     scaling = scale(launches, base_ranks=base)
     fits = fit_laws(scaling, launches) if scaling else ()
+    bound = machine_bound(loaded, scaling) if scaling else None
     law_figure = None
     figures: tuple[FigureBlock, ...] = ()
     learning: tuple[FigureBlock, ...] = ()
@@ -124,7 +128,7 @@ def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> 
             *split_blocks(scaling, loaded.runs, launches, subject),
         )
         learning = learning_blocks(scaling, loaded.runs, epochs, subject)
-        law_figure = law_block(scaling, fits, loaded.runs, subject)
+        law_figure = law_block(scaling, fits, bound, loaded.runs, subject)
         write_figures(staging, (*figures, *learning, *([law_figure] if law_figure else [])))
     used = loaded.valid or loaded.runs
     split = _rows(split_frame(launches)) if scaling else ()
@@ -140,15 +144,18 @@ def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> 
         "others": other_bases(launches, scaling, _claims(workload)) if scaling else (),
         "caps": capped,
         "fits": fits,
+        "bound": bound,
         "target": goal,
         "targets": _targets(epochs, scaling, goal) if scaling and goal is not None else (),
         "prediction": prediction,
         "scores": score(prediction, scaling.points, _first_starts(launches)) if scaling and prediction else (),
         "law_figure": law_figure,
-        "banners": banners(used),
+        "banners": banners(used, launches, loaded.slow),
         "figures": figures,
         "learning": learning,
         "split": split,
+        "epoch_parts": EPOCH,
+        "launch_parts": visible(split_frame(launches), LAUNCH) if scaling else (),
         "final": _rows(final) if scaling else (),
         "launches": _launch_rows(loaded, launches, target),
         "method": captions.method(scaling) if scaling else "",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from harness.spec.layout import Layout
 from harness.spec.point import Point
@@ -38,3 +39,15 @@ class Failure:
     exit_code: int
     reason: str
     tail: str
+
+
+def sweep_folders(results: Path) -> tuple[Path, ...]:
+    """Return the sweeps' folders in `results`, the one that was written to last first.
+
+    Written to: the study was asked for, or its folder gained or lost a launch.
+    """
+
+    def written(folder: Path) -> tuple[float, str]:
+        return max(folder.stat().st_mtime, (folder / STUDY_FILE).stat().st_mtime), folder.name
+
+    return tuple(sorted((file.parent for file in results.glob(f"*/{STUDY_FILE}")), key=written, reverse=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.errors import UserError, unknown
 from harness.spec.point import Point
-from harness.spec.study import STUDY_FILE, Skipped
+from harness.spec.study import Skipped, sweep_folders
 from harness.sweep import study
 from harness.sweep.lock import is_locked
 from harness.sweep.plan import launch_order, time_left
@@ -49,8 +49,7 @@ def find_sweeps(results: Path, name: str | None) -> tuple[Path, ...]:
     Raises:
         UserError: there is no such sweep, or none at all.
     """
-    files = sorted(results.glob(f"*/{STUDY_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    folders = {path.parent.name: path.parent for path in files}
+    folders = {folder.name: folder for folder in sweep_folders(results)}
     if not folders:
         raise UserError(f"no sweep in '{results}': run 'harness sweep' first, or name the folder with --results")
     if name is None:

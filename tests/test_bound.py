@@ -1,0 +1,81 @@
+"""The bound by the probed network: by hand, in the report, and absent without a probe of the machine."""
+
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.frames import launch_frame
+from harness.analysis.load import load_sweep
+from harness.analysis.network import fit_cost
+from harness.analysis.scaling import scale
+from harness.predict.bound import machine_bound
+from harness.report.sweep_page import write_report
+from harness.spec.codec import encode
+from harness.spec.network import NODE, POINT_TO_POINT, Network, Probe, Setting
+from harness.spec.record import Machine
+from tests.factories import make_launch, make_provenance, write_run, write_study
+
+ALPHA, BETA = 2e-6, 1e-9
+BYTES = 712_440  # of MNIST-DNN's weights, as the factories' records have them
+
+
+def write_probe(results: Path, machine: Machine) -> None:
+    messages = {size: [ALPHA + BETA * size] * 6 for size in (8, 65_536, 1_048_576)}
+    probe = Probe(
+        schema=1,
+        measured=datetime(2026, 1, 5, tzinfo=UTC),
+        machine=machine,
+        mpi_library="Open MPI v5.0.11",
+        launcher="mpirun -n 2",
+        hosts=("node1", "node1"),
+        networks=(
+            Network(
+                setting=Setting(name="default", mca={}), costs=(fit_cost(POINT_TO_POINT, NODE, 2, messages),)
+            ),
+        ),
+    )  # fmt: skip
+    (results / "probes" / "1x2").mkdir(parents=True)
+    (results / "probes" / "1x2" / "probe.json").write_bytes(encode(probe))
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Return a sweep on 1, 2 and 4 ranks: 100 steps of 10 ms on one rank, batch per rank fixed."""
+    folder = tmp_path / "results" / "study"
+    write_study(folder, ranks=(1, 2, 4))
+    for ranks, seconds in ((1, 1.0), (2, 0.6), (4, 0.4)):
+        write_run(folder, make_launch(ranks, 0, seconds, sync=0.0 if ranks == 1 else 0.1))
+    return folder
+
+
+def test_the_bound_by_hand(sweep: Path) -> None:
+    write_probe(sweep.parent, make_provenance().machine)
+    loaded = load_sweep(sweep)
+    for base in (1, 2):
+        scaling = scale(launch_frame(loaded.runs, loaded.epochs), base_ranks=base)
+        assert scaling is not None
+        bound = machine_bound(loaded, scaling)
+        assert bound is not None and "inside one host, which stands for the network too" in bound.network
+        for one, ranks in zip(bound.points, (1, 2, 4), strict=True):
+            rounds = {1: 0, 2: 1, 4: 2}[ranks]
+            share = 2 * (ranks - 1) / ranks * BYTES * BETA
+            allreduce = min(2 * rounds * ALPHA + share, rounds * (ALPHA + BYTES * BETA))
+            assert one.compute_s == pytest.approx(0.01) and one.straggler_s == 0  # no steps, no distribution
+            assert one.allreduce_s == pytest.approx(allreduce, rel=1e-3)
+            steps = 100 / ranks
+            assert one.speedup == pytest.approx(scaling.base.seconds / (steps * (0.01 + allreduce)), rel=1e-4)
+            assert one.point.step_seconds >= one.step_s * (1 - 1e-9)
+
+
+def test_the_report_shows_it_where_there_is_a_probe_of_the_machine(sweep: Path, tmp_path: Path) -> None:
+    other = replace(make_provenance().machine, fingerprint="another")
+    write_probe(sweep.parent, other)
+    assert 'aria-label="Bound"' not in write_report(sweep, tmp_path / "reports").read_text()
+    shutil.rmtree(sweep.parent / "probes")
+    write_probe(sweep.parent, make_provenance().machine)
+    page = write_report(sweep, tmp_path / "reports")
+    assert 'aria-label="Bound"' in page.read_text() and "Dotted: the bound" in page.read_text()
+    assert "bound" in (page.parent / "laws.csv").read_text()
