@@ -17,7 +17,7 @@ from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 _LIMIT_S = 240
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def slurm() -> Iterator[Cluster]:
     """Start a Slurm of 4 nodes with 4 cores and 2 stand-in GPUs each, or skip where it is not installed."""
     why = missing()
