@@ -79,10 +79,11 @@ def test_waiting_for_images_is_a_part_of_the_epoch_and_a_share_of_the_step():
     split = split_frame(frame)
     whole = split[[*EPOCH_PARTS]].sum(axis=1)
     assert list(whole) == pytest.approx([8.0, 4.0])
-    facts = {fact.name: fact.value for fact in data_facts(runs)}
+    facts = {fact.name: fact.value for fact in data_facts(runs, frame)}
     assert "images decoded from files" in facts["Input"]
     assert "1\xa0rank: a step takes" in facts["Input"] and "so 50\xa0% of it is input" in facts["Input"]
-    resident = {fact.name: fact.value for fact in data_facts([launch(1, 0, 8.0)])}
+    alone = launch(1, 0, 8.0)
+    resident = {fact.name: fact.value for fact in data_facts([alone], launch_frame([alone]))}
     assert resident["Input"] == "images held in memory"
 
 

@@ -27,8 +27,9 @@ def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) 
     `way` is one of WAYS; where the ranks cannot take it, another is taken. `largest` is the bytes of the largest
     call. Opened and closed on all ranks together. The function raises a RunError when MPI fails.
     """
-    import tensorflow  # noqa: F401 - the library needs TensorFlow's to be loaded
+    import tensorflow as tf
 
+    tf.load_op_library(str(library))  # before ctypes: TensorFlow knows only the operations of libraries it loads first
     native = ctypes.CDLL(str(library))
     number = ctypes.c_int64(next(_NUMBERS))
     taken = native.harness_open(number, comm.py2f(), ctypes.c_uint64(largest), WAYS.index(way))

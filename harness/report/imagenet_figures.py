@@ -58,8 +58,9 @@ def _newest(results: Path) -> list[_Sweep]:
     """Return the newest sweep with a valid launch for each network and kind of unit."""
     found: dict[tuple[str, str], _Sweep] = {}
     for path in sorted(results.glob(f"{IMAGENET}-*/{STUDY_FILE}"), key=lambda path: path.stat().st_mtime):
-        valid = load_sweep(path.parent).valid
-        scaling = scale(launch_frame(valid)) if valid else None
+        loaded = load_sweep(path.parent)
+        valid = loaded.valid
+        scaling = scale(launch_frame(valid, loaded.epochs)) if valid else None
         if scaling is None or valid[0].point.workload.model not in NETWORKS:
             continue
         units = UNITS[valid[0].point.layout.gpus_per_rank]

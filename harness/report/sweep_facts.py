@@ -52,8 +52,8 @@ def slow_words(found: Sequence[SlowRank]) -> tuple[str, ...]:
     )
 
 
-def data_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
-    """Return what was trained on."""
+def data_facts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Fact, ...]:
+    """Return what was trained on; `launches` is the `launch_frame` of `runs` or of more."""
     data = [run.data for run in runs]
     return facts(
         [
@@ -61,7 +61,7 @@ def data_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Rows", distinct(f"{numbers.count(d.train_rows)} train, {numbers.count(d.test_rows)} test" for d in data)),
             ("Test rows", distinct("held out of the training part" if d.held_out else "the set's own" for d in data)),
             ("A row", distinct(_row(d) for d in data)),
-            ("Input", _input(runs)),
+            ("Input", _input(runs, launches.set_index("run")["step_seconds"])),
             ("SHA-256", distinct(d.sha256 for d in data)),
             ("Notes", " ".join(notes(runs))),
         ]
@@ -72,7 +72,7 @@ def _row(data: DataRecord) -> str:
     return " x ".join(map(str, data.features)) + f", {data.classes} classes" if data.features else "the script's own"
 
 
-def _input(runs: Sequence[RunRecord]) -> str:
+def _input(runs: Sequence[RunRecord], steps: "pd.Series[float]") -> str:
     """Return where images came from, and what a step would take without decoding them."""
     decoded = [run for run in runs if any(rank.step_without_input_s for rank in run.ranks)]
     if not decoded:
@@ -80,7 +80,7 @@ def _input(runs: Sequence[RunRecord]) -> str:
     texts = []
     for ranks in sorted({len(run.ranks) for run in decoded}):
         same = [run for run in decoded if len(run.ranks) == ranks]
-        step = median(max(epoch.seconds) / epoch.steps for run in same for epoch in run.epochs)
+        step = median(steps[run.point.folder] for run in same)
         free = median(max(rank.step_without_input_s for rank in run.ranks) for run in same)
         share = numbers.percent(max(0.0, 1 - free / step))
         texts.append(f"{numbers.ranks(ranks)}: a step takes {numbers.seconds(step)}, {numbers.seconds(free)} without")

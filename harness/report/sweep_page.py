@@ -162,7 +162,7 @@ def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> 
         "repeats": captions.repeats(scaling) if scaling else "",
         "groups": (
             ("Training", workload_facts(workload, used)),
-            ("Data", data_facts(used)),
+            ("Data", data_facts(used, launches)),
             ("Machine and versions", machine_facts(used)),
         ),
     }
