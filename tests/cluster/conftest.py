@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.slurm import Cluster, missing, running
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
-_LIMIT_S = 240
+_LIMIT_S = 600
 
 
 @pytest.fixture(scope="package")

@@ -11,7 +11,7 @@ from harness.sweep.study import read_study
 from tests.cluster.conftest import Terminal, Untrained
 from tests.cluster.slurm import Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.mpi]
+pytestmark = [pytest.mark.cluster, pytest.mark.mpi, pytest.mark.timeout(900)]
 TINY = ("sweep", "--dataset", "adult", "--data-kind", "synthetic", "--samples", "640", "--epochs", "2")
 
 
