@@ -147,11 +147,7 @@ class Ours:
 
     def launch(self, task: Task, *, limit_s: int) -> Measured:
         """Launch one point and read its record; its doubts about the times are the record's."""
-        scheduler = open_scheduler("local")
-        layout = Layout(nodes=self.ranks)
-        refusal = scheduler.refusal(layout)
-        if refusal:
-            raise RunError(refusal)
+        scheduler, layout = _local(self.ranks)
         workload = task.workload(sync=self.sync)
         point = Point(
             workload=workload, layout=layout, data_id=datasets.locate(workload, None).data_id, settings=self.settings
@@ -185,11 +181,7 @@ class RawSums:
 
     def launch(self, task: Task, *, limit_s: int) -> Measured:
         """Run ``python -m harness.bench.raw_sums`` on the ranks."""
-        scheduler = open_scheduler("local")
-        layout = Layout(nodes=self.ranks)
-        refusal = scheduler.refusal(layout)
-        if refusal:
-            raise RunError(refusal)
+        scheduler, layout = _local(self.ranks)
         words = (*scheduler.launcher(layout).words, sys.executable, "-m", "harness.bench.raw_sums", _json(task))
         reply = ask(words, limit_s=limit_s, changes=scheduler.environment(layout))
         if reply.code != 0:
@@ -223,6 +215,15 @@ def installed(contenders: Mapping[str, Contender]) -> list[str]:
 def slowest(seconds: Iterable[Iterable[float]]) -> tuple[float, ...]:
     """Return the longest time of every epoch; `seconds` holds one row per process."""
     return tuple(max(epoch) for epoch in zip(*seconds, strict=True))
+
+
+def _local(ranks: int) -> tuple[Scheduler, Layout]:
+    """Return this machine's scheduler and the layout of `ranks` ranks of one core each, which it can run."""
+    scheduler, layout = open_scheduler("local"), Layout(nodes=ranks)
+    refusal = scheduler.refusal(layout)
+    if refusal:
+        raise RunError(refusal)
+    return scheduler, layout
 
 
 def _finish(scheduler: Scheduler, job: Job, limit_s: int) -> None:

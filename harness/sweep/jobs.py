@@ -67,10 +67,7 @@ def write_group(
     )
     text = render(template or scheduler.template, variables)
     check_directives(text, scheduler.name, template or scheduler.template)
-    for point in some.points:
-        write_atomic(jobs / f"{point.folder}.json", encode(point))
-        write_atomic(logs / f"{point.folder}.log", "")
-        exit_file(folder, point).unlink(missing_ok=True)
+    _write_points(some, folder)
     if scheduler.name == "pbs" and layout.nodes > 1:
         write_atomic(jobs / REMOTE, (resource(TEMPLATES) / REMOTE).read_text())
         (jobs / REMOTE).chmod(0o755)
@@ -81,6 +78,14 @@ def write_group(
         log=logs / f"{first.folder}.log",
         tasks=len(launches) if some.shape == "array" else 0,
     )
+
+
+def _write_points(some: Group, folder: Path) -> None:
+    """Write what each launch reads, and empty what an earlier attempt left."""
+    for point in some.points:
+        write_atomic(folder / JOBS / f"{point.folder}.json", encode(point))
+        write_atomic(folder / LOGS / f"{point.folder}.log", "")
+        exit_file(folder, point).unlink(missing_ok=True)
 
 
 def queue_name(folder: Path, some: Group) -> str:
