@@ -1,5 +1,6 @@
 """A user's script as a workload: its point, its record, its report."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from harness.errors import UserError
 from harness.report.sweep_page import write_report
 from harness.spec.codec import read_run
 from harness.spec.script import batch_mode, is_script, script_command, script_workload
-from tests.mpi.launch import run_ranks
+from tests.mpi.launch import PROGRAMS, run_ranks
 
 SCRIPT = Path(__file__).parent / "scripts" / "fit_arrays.py"
 NOTHING = {"script_arguments": "", "script_batch": "per-rank"}
@@ -69,3 +70,16 @@ def test_records_of_a_script_make_a_report(tmp_path):
         assert (record.epochs[0].sync_seconds[0] > 0) == (ranks > 1)
     page = write_report(folder, tmp_path / "reports").read_text()
     assert "fit_arrays.py" in page
+
+
+@pytest.mark.mpi
+def test_event_files_and_monitored_sessions_are_written_by_rank_0(tmp_path):
+    finished = run_ranks(2, "-m", "harness.transparent", PROGRAMS / "events_script.py", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert "replicas identical: yes" in finished.stdout
+    (line,) = [line for line in finished.stdout.splitlines() if line.startswith("LOSSES ")]
+    losses = json.loads(line[7:])
+    assert len(losses) == 12 and losses[-1] < losses[0]
+    assert len(list((tmp_path / "events").iterdir())) == 1
+    assert len(list((tmp_path / "monitored").glob("events.*"))) == 1
+    assert (tmp_path / "monitored" / "checkpoint").is_file()

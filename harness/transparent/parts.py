@@ -23,11 +23,8 @@ def bounds(total: Any, rank: int, size: int) -> tuple[Any, Any]:
 
     The parts cover the rows exactly once and differ by one row at most.
     """
-    base, extra = total // size, total % size
-    if isinstance(total, int):
-        return rank * base + min(rank, extra), base + (rank < extra)
-    position = tf.constant(rank, extra.dtype)
-    return position * base + tf.minimum(position, extra), base + tf.cast(position < extra, base.dtype)
+    begin = rank * total // size
+    return begin, (rank + 1) * total // size - begin
 
 
 def leading(structure: Any) -> Any:

@@ -1,5 +1,6 @@
 """Checkpoints, exports and event files of Keras and TensorFlow: rank 0 writes them, every rank may read them."""
 
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,24 @@ def install(runtime: Runtime) -> None:
     replace(Checkpoint, "write", ("self", "file_prefix"), _path(1))
     replace(Checkpoint, "save", ("self", "file_prefix"), _path(1))
     tf.saved_model.save = _nothing(tf.saved_model.save)
-    tf.summary.create_file_writer = lambda *args, **kwargs: tf.summary.create_noop_writer()
+    _redirect_events()
+
+
+def _redirect_events() -> None:
+    """Have event files written into a folder that is deleted at the end: Keras and TensorBoard keep what makes them."""
+    from tensorflow.python.ops import gen_summary_ops
+    from tensorflow.python.summary.writer.writer import FileWriter
+
+    folder = tempfile.TemporaryDirectory(prefix="harness-events-")
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def write(owner: Any, logdir: Any, *args: Any, **kwargs: Any) -> Any:
+            return original(owner, folder.name, *args, **kwargs)
+
+        return write
+
+    replace(gen_summary_ops, "create_summary_file_writer", ("writer", "logdir"), make)
+    replace(FileWriter, "__init__", ("self", "logdir"), make)
 
 
 def _waiting(runtime: Runtime) -> Callable[..., Any]:
