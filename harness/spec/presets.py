@@ -54,7 +54,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 _OTHER: Mapping[str, Any] = {"optimizer": "adam", "learning_rate": 1e-3, "schedule": "cosine", "epochs": 5}
 _BEST: Mapping[str, Mapping[str, Any]] = {
     "higgs-dnn": {**_OTHER, "learning_rate": 1e-2},
-    "cifar10-dnn": {**_OTHER, "augment": "flip"},
+    "cifar10-dnn": {**_OTHER, "augment": "flip", "weight_decay": 3e-4},
     "cifar10-cnn": {**_OTHER, "augment": "flip"},
 }
 # ImageNet: momentum, label smoothing and linear scaling as in Goyal et al. 2017 (0.1 for 256 rows), few epochs.
