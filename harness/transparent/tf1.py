@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from keras import tree
+from tensorflow.python.client.session import BaseSession, _FetchMapper
 
 from harness.errors import UserError
 from harness.transparent.gradients import Synchroniser
@@ -31,7 +33,6 @@ class Sessions:
 
     def install(self) -> None:
         """Replace the optimizers' `apply_gradients` (`minimize` calls it) and `run` of all sessions."""
-        from tensorflow.python.client.session import BaseSession
         from tensorflow.python.training.optimizer import Optimizer
 
         replace(Optimizer, "apply_gradients", ("self", "grads_and_vars", "global_step"), self._apply)
@@ -89,8 +90,9 @@ class Sessions:
         """Return what running `fetches` does: ``trains`` and ``writes`` variables otherwise, one, both or neither."""
         known = self._kinds.setdefault(graph, {})
         kinds: frozenset[str] = frozenset()
-        for fetch in tf.nest.flatten(fetches):
-            element = graph.as_graph_element(fetch, allow_tensor=True, allow_operation=True)
+        with graph.as_default():
+            elements = _FetchMapper.for_fetch(fetches).unique_fetches()  # hooks as keys: tf.nest cannot sort them
+        for element in elements:
             op = element if isinstance(element, tf.Operation) else element.op
             if op.name not in known:
                 known[op.name] = _kinds(op, self._averaging[graph])
@@ -155,7 +157,7 @@ class Sessions:
 
     def _average(self, fetches: Any, outcome: Any, rows: int) -> Any:
         """Return `outcome` with floating scalars (losses) as means over the ranks, weighted by rows."""
-        leaves = tf.nest.flatten(outcome)
+        leaves = tree.flatten(outcome)
         chosen = [i for i, leaf in enumerate(leaves) if isinstance(leaf, np.floating)]
         if not chosen:
             return outcome
@@ -164,7 +166,7 @@ class Sessions:
         means = sum(n * np.nan_to_num(v) if not n else n * v for n, v in parts) / sum(n for n, _ in parts)
         for i, mean in zip(chosen, means, strict=True):
             leaves[i] = type(leaves[i])(mean)
-        return tf.nest.pack_sequence_as(outcome, leaves)
+        return tree.pack_sequence_as(outcome, leaves)
 
 
 class _Held:
