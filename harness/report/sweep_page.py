@@ -119,17 +119,9 @@ def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> 
     scaling = scale(launches, base_ranks=base)
     fits = fit_laws(scaling, launches) if scaling else ()
     bound = machine_bound(loaded, scaling) if scaling else None
-    law_figure = None
-    figures: tuple[FigureBlock, ...] = ()
-    learning: tuple[FigureBlock, ...] = ()
-    if scaling:
-        figures = (
-            *scaling_blocks(scaling, loaded.runs, launches, subject),
-            *split_blocks(scaling, loaded.runs, launches, subject),
-        )
-        learning = learning_blocks(scaling, loaded.runs, epochs, subject)
-        law_figure = law_block(scaling, fits, bound, loaded.runs, subject)
-        write_figures(staging, (*figures, *learning, *([law_figure] if law_figure else [])))
+    figures, learning = _draw(scaling, loaded, launches, subject) if scaling else ((), ())
+    law_figure = law_block(scaling, fits, bound, loaded.runs, subject) if scaling else None
+    write_figures(staging, (*figures, *learning, *([law_figure] if law_figure else [])))
     used = loaded.valid or loaded.runs
     split = _rows(split_frame(launches)) if scaling else ()
     capped = caps(scaling, split, EPOCH_PARTS) if scaling else ()
@@ -166,6 +158,17 @@ def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> 
             ("Machine and versions", machine_facts(used)),
         ),
     }
+
+
+def _draw(
+    scaling: Scaling, loaded: Loaded, launches: pd.DataFrame, subject: str
+) -> tuple[tuple[FigureBlock, ...], tuple[FigureBlock, ...]]:
+    """Return the figures of the epochs' times, and those of loss and accuracy."""
+    figures = (
+        *scaling_blocks(scaling, loaded.runs, launches, subject),
+        *split_blocks(scaling, loaded.runs, launches, subject),
+    )
+    return figures, learning_blocks(scaling, loaded.runs, loaded.epochs, subject)
 
 
 def _first_starts(launches: pd.DataFrame) -> dict[str, datetime]:

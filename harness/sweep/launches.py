@@ -65,6 +65,9 @@ class Launches:
                 self._scheduler.cancel([running.job for running in self._running.values()])
                 self._running.clear()
             self._note(at_once=True)
+            if self._scheduler.calls:
+                called = ", ".join(f"{name} {times}" for name, times in sorted(self._scheduler.calls.items()))
+                self._shown.say(f"calls of the scheduler: {called}")
         return self.failed
 
     def collect(self) -> int:

@@ -31,6 +31,8 @@ class EpochTimes:
 class Clock(keras.callbacks.Callback):
     """Comes before the script's own callbacks, so that what these do between epochs is not counted."""
 
+    async_safe = True  # Keras need not wait for the step to count it
+
     def __init__(self, reductions: Callable[[], tuple[Reduction, ...]]) -> None:
         super().__init__()
         self.epochs: list[EpochTimes] = []

@@ -10,21 +10,22 @@ from harness.transparent.runtime import Runtime
 
 
 class Agreement(keras.callbacks.Callback):
-    """Comes after the script's own callbacks: the other ranks take over what rank 0's have decided."""
+    """Comes after the script's own callbacks: the other ranks take over what rank 0's have decided.
 
-    def __init__(self, runtime: Runtime, each_batch: bool) -> None:
+    It has no method for batches: with one, Keras would read every step's losses back from the device.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
         super().__init__()
         self._runtime = runtime
-        self._each_batch = each_batch
 
     @classmethod
     def added(cls, callbacks: Any, runtime: Runtime, trainer: Any) -> Any:
         """Return `callbacks` as `fit` takes them with this one behind them."""
         own = isinstance(callbacks, keras.callbacks.CallbackList)
         known = list(callbacks.callbacks) if own else keras.tree.flatten(callbacks) if callbacks else []
-        # Only a callback of the script's own may stop in the middle of an epoch; Keras's decide at its end.
-        each = any(_of_the_script(callback) for callback in known)
-        agreement = cls(runtime, each)
+        each = any(_sees_batches(callback) for callback in known)
+        agreement = BatchAgreement(runtime) if each else cls(runtime)
         if own:
             agreement.set_model(trainer)
             callbacks.append(agreement)
@@ -34,11 +35,6 @@ class Agreement(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Compare the number of steps: a rank with fewer of them would leave the others waiting."""
         check_steps(self._runtime, self.params.get("steps"))
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Stop together when a callback of the script's own stops in the middle of an epoch."""
-        if self._each_batch:
-            self._agree_to_stop()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Average the weights where that is due, agree to stop, take over the learning rate, compare weights."""
@@ -64,6 +60,21 @@ class Agreement(keras.callbacks.Callback):
             rate.assign(value)
 
 
-def _of_the_script(callback: Any) -> bool:
-    own = not type(callback).__module__.startswith("keras.")
-    return own or isinstance(callback, keras.callbacks.LambdaCallback)
+class BatchAgreement(Agreement):
+    """For scripts with callbacks of their own that see batches."""
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Stop together when a callback of the script's own stops in the middle of an epoch."""
+        self._agree_to_stop()
+
+
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+def _sees_batches(callback: Any) -> bool:
+    """Tell whether a callback of the script's own may stop in the middle of an epoch; Keras's own do so at its end."""
+    if isinstance(callback, keras.callbacks.LambdaCallback):
+        return True
+    kind = type(callback)
+    own = not kind.__module__.startswith("keras.")
+    return own and any(getattr(kind, name) is not getattr(keras.callbacks.Callback, name) for name in _BATCH_HOOKS)

@@ -118,7 +118,7 @@ def _of_arrays(adapter: Any, factor: int, rank: int, size: int) -> tf.data.Datas
     picked = together.map(pick, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False  # as Keras does for arrays
-    return picked.with_options(options).prefetch(tf.data.AUTOTUNE)
+    return untuned(picked.with_options(options)).prefetch(tf.data.AUTOTUNE)
 
 
 def _of_batches(dataset: tf.data.Dataset, batch: int | None, rank: int, size: int) -> tf.data.Dataset:
@@ -128,7 +128,18 @@ def _of_batches(dataset: tf.data.Dataset, batch: int | None, rank: int, size: in
     dataset = dataset.with_options(options)
     if batch is not None:
         dataset = dataset.rebatch(batch)
-    return map_elements(dataset, lambda element: divide(element, rank, size)).prefetch(tf.data.AUTOTUNE)
+    return untuned(map_elements(dataset, lambda element: divide(element, rank, size))).prefetch(tf.data.AUTOTUNE)
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return `dataset` without tf.data's tuner where the script does not ask for it.
+
+    The threads it starts take turns with the training on a rank's only core. `AUTOTUNE` then is the number of cores.
+    """
+    options = tf.data.Options()
+    if dataset.options().autotune.enabled is None:
+        options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def map_elements(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.data.Dataset:

@@ -53,7 +53,7 @@ def own_adapter(adapter: Any, runtime: "Runtime", steps_per_epoch: int | None) -
     from keras.src.trainers.data_adapters.data_adapter import DataAdapter
     from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-    from harness.transparent.keras_data import map_elements
+    from harness.transparent.keras_data import map_elements, untuned
     from harness.transparent.parts import Part, leading, length
 
     own = adapter.num_batches
@@ -77,7 +77,7 @@ def own_adapter(adapter: Any, runtime: "Runtime", steps_per_epoch: int | None) -
         partial_batch_size = None
 
         def get_tf_dataset(self) -> tf.data.Dataset:
-            return parts.prefetch(tf.data.AUTOTUNE)
+            return untuned(parts).prefetch(tf.data.AUTOTUNE)
 
         def on_epoch_begin(self) -> None:
             adapter.on_epoch_begin()

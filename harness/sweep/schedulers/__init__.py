@@ -74,6 +74,8 @@ class Scheduler(Protocol):
     """Seconds between two polls."""
     durable: bool
     """Whether jobs go on when the process that submitted them ends."""
+    calls: Mapping[str, int]
+    """How often each of the scheduler's commands was called."""
 
     def check(self) -> str | None:
         """Return what the user should know of this system, if anything; raise a UserError if it does not answer."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -29,6 +30,7 @@ class Scheduler:
     at_once = 1  # two jobs would measure each other
     poll_s = 0.2  # seldom enough not to disturb the ranks that are being timed
     durable = False
+    calls: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
         self, *, oversubscribe: bool = False, site: Site | None = None, request: Request | None = None

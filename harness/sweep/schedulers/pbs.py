@@ -33,6 +33,7 @@ class Scheduler:
             raise UserError(f"LAUNCHER={request.launcher} is Slurm's: use mpirun under PBS")
         self.at_once = request.max_jobs
         self.commands = Commands()
+        self.calls = self.commands.calls
         self._site = site
         self._request = request
 

@@ -30,6 +30,7 @@ class Scheduler:
             raise UserError(f"PROJECT={request.project} is PBS's: use ACCOUNT= under Slurm")
         self.at_once = request.max_jobs
         self.commands = Commands()
+        self.calls = self.commands.calls
         self._site = site
         self._request = request
         self._accounting = True
