@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis.learning import final_frame
-from harness.analysis.stats import Interval, ratio_interval
+from harness.analysis.scaling import paired_ratio
+from harness.analysis.stats import Interval
 
 SLACK = 0.01  # the default target lies this far below the base's final accuracy: one percentage point
 
@@ -69,11 +70,5 @@ def _layout(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> ToTarget:
         reached=int(group["seconds"].map(math.isfinite).sum()),
         seconds=own if math.isfinite(own) else None,
         speedup=its / own if known else None,
-        interval=_interval(base, group) if known and not same and both.map(math.isfinite).all() else None,
+        interval=paired_ratio(base, group) if known and not same and both.map(math.isfinite).all() else None,
     )
-
-
-def _interval(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
-    one, other = base.sort_values("repeat"), group.sort_values("repeat")
-    paired = one["repeat"].tolist() == other["repeat"].tolist()
-    return ratio_interval(one["seconds"], other["seconds"], paired=paired)

@@ -1,5 +1,6 @@
 """Point: one launch, named by the hash of everything that determines it."""
 
+import functools
 import hashlib
 from dataclasses import dataclass, fields, is_dataclass
 
@@ -33,7 +34,7 @@ class Point:
     @property
     def key(self) -> str:
         """Twelve hexadecimal digits that change with everything that determines the launch."""
-        return digest(self)
+        return _key(self)
 
     @property
     def folder(self) -> str:
@@ -41,6 +42,11 @@ class Point:
         layout = self.layout
         uneven = f"-{layout.ranks}ranks" if layout.last_node else ""
         return f"n{layout.nodes}x{layout.ranks_per_node}x{layout.threads}{uneven}-r{self.repeat}-{self.key}"
+
+
+@functools.lru_cache(maxsize=16_384)
+def _key(point: Point) -> str:
+    return digest(point)
 
 
 def digest(value: object) -> str:
