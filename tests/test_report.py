@@ -155,7 +155,7 @@ def test_verdict_comes_first_and_says_what_caps_it(page: Text) -> None:
     text = str(page)
     assert text.index("Capped by computation that grew") < text.index("Scaling Where the time goes")
     assert "1 launch invalid and excluded" in text
-    assert "The paper A's base" not in text  # MNIST-DNN's base is 1 core: the common one
+    assert "paper A's base" not in text  # MNIST-DNN's base is 1 core: the common one
 
 
 def test_another_base_is_one_option_away(study: Path, tmp_path: Path) -> None:
