@@ -1,6 +1,7 @@
 """Fixtures that every test file may use."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from hypothesis import settings
 # The machine that runs the tests may be busy: a slow example is no failure.
 settings.register_profile("harness", deadline=None)
 settings.load_profile("harness")
+
+# A shell starts background jobs deaf to Ctrl-C, and their children inherit it: tests that press it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

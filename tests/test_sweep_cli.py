@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.factories import make_run, write_run, write_study
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -41,6 +43,17 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(words: list[str], sent
     assert ended.stderr.startswith(f"harness: {sentence}")
     assert len(ended.stderr.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_status_has_one_line_for_launches_that_are_alike_and_for_a_finished_sweep(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "finished"
+    study = write_study(folder)
+    for point in study.sweep.points():
+        write_run(folder, make_run(point))
+    assert harness("status", folder=tmp_path).stdout == "finished: 6 done (nothing runs now)\n"
+    first, *lines = harness("status", "finished", folder=tmp_path).stdout.splitlines()
+    assert first == "finished: 6 done (nothing runs now)"
+    assert sorted(lines) == [f"  done     {ranks} x 1 ranks x 1 threads, repeats 0 to 2" for ranks in (1, 2)]
 
 
 def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
