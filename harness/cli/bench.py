@@ -24,7 +24,7 @@ def command(workloads: str | None, rounds: int, quick: bool, decoding: bool, rep
     """Measure the harness against Keras fit and MultiWorkerMirroredStrategy, side by side.
 
     Every contender trains the same networks on the same synthetic rows, one core per rank. All of it takes about
-    25 minutes; the machine should do nothing else meanwhile.
+    40 minutes; the machine should do nothing else meanwhile.
     """
     if decoding:
         from harness.bench.decoding import measure_decoding
