@@ -200,7 +200,12 @@ def test_mixed_commits_and_machines_are_named() -> None:
     assert "uncommitted" in doubts(dirty, launch_frame(dirty))[0]
 
 
-def test_loading_names_what_is_damaged_and_keeps_the_rest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("many", [1000, 1])
+def test_loading_names_what_is_damaged_and_keeps_the_rest(
+    many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, and shared out to several as for a sweep of many launches."""
+    monkeypatch.setattr("harness.analysis.load._MANY", many)
     write_study(tmp_path)
     kept = write_run(tmp_path, make_launch(1, 0, 1.0))
     cut = write_run(tmp_path, make_launch(1, 1, 1.0)) / RUN_FILE

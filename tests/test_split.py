@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.split import slow_rank
+from harness.analysis.frames import epoch_times
+from harness.analysis.split import SlowRank, slow_rank
 from harness.comm.clocks import Clock, Offset
 from harness.report.sweep_facts import slow_words
 from harness.report.sweep_page import write_report
 from harness.spec.codec import read_run
-from harness.spec.record import EpochRecord
+from harness.spec.record import EpochRecord, RunRecord
 from harness.train.record import step_columns
 from harness.train.split import on_one_clock, with_parts
 from tests.factories import make_launch, make_point, make_run, write_study
@@ -105,8 +106,12 @@ def lagging(ratio: float, rank: int = 2, ranks: int = 4) -> list:
     return [make_run(make_point(ranks), epochs=(epoch,))]
 
 
+def _slow(run: RunRecord) -> SlowRank | None:
+    return slow_rank(run, epoch_times(run))
+
+
 def test_a_rank_that_others_wait_for_is_named() -> None:
-    slow = slow_rank(lagging(1.5)[0])
+    slow = _slow(lagging(1.5)[0])
     assert slow is not None
     assert (slow.rank, slow.host, slow.ratio) == (2, "node1", pytest.approx(1.5))
     assert slow.waited == pytest.approx(0.5 / 1.55)
@@ -116,7 +121,7 @@ def test_a_rank_that_others_wait_for_is_named() -> None:
 
 @pytest.mark.parametrize("runs", [lagging(1.05), lagging(1.0), [make_launch(1, 0, 1.0)], [make_launch(4, 0, 1.0)]])
 def test_equal_ranks_are_not_named(runs: list) -> None:
-    assert [slow_rank(run) for run in runs] == [None]
+    assert [_slow(run) for run in runs] == [None]
 
 
 @pytest.mark.mpi

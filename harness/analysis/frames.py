@@ -1,6 +1,7 @@
 """Records as tables: one row per launch, one row per launch and epoch."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ _TIMED = ONE_OFF[1:]
 Columns = dict[str, NDArray[Any]]
 
 
-def epoch_frame(runs: Iterable[RunRecord]) -> pd.DataFrame:
+def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     """Return one row per launch and epoch, in the order of `runs`, each of which has its epochs.
 
     Columns: run (folder), layout, ranks, repeat, valid, epoch; seconds = maximum over ranks of the epoch's
@@ -28,43 +29,68 @@ def epoch_frame(runs: Iterable[RunRecord]) -> pd.DataFrame:
     rows_seen = sums up to and with this epoch;
     train_loss, test_loss, test_accuracy, test_auc (NaN where not measured).
     """
-    return join_epochs([epoch_columns(run) for run in runs])
+    return join_epochs(runs, [epoch_columns(run, epoch_times(run)) for run in runs])
 
 
-def join_epochs(parts: Sequence[Columns]) -> pd.DataFrame:
-    """Return the `epoch_frame` of launches from each one's `epoch_columns` (at least one)."""
-    return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+def join_epochs(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataFrame:
+    """Return the `epoch_frame` of `runs` (at least one), which may lack their epochs, from their `epoch_columns`."""
+    counts = [len(part["epoch"]) for part in parts]
+    whose = [_identity(run) for run in runs]
+    return pd.DataFrame(
+        {name: np.repeat(_column([one[name] for one in whose]), counts) for name in whose[0]}
+        | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    )
 
 
-def epoch_columns(run: RunRecord) -> Columns:
-    """Return the columns of a launch's rows of the `epoch_frame`, arrays of as many values as it has epochs."""
+def _column(values: Sequence[object]) -> NDArray[Any]:
+    """Return `values` as an array; texts as objects, which are not copied when repeated."""
+    return np.array(values, dtype=object if isinstance(values[0], str) else None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpochTimes:
+    """The times of a launch's epochs, as in `EpochRecord`: arrays (epochs, ranks) of seconds, 0 where not recorded.
+
+    `parted` says for each epoch whether `skew` was recorded.
+    """
+
+    seconds: NDArray[np.float64]
+    sync: NDArray[np.float64]
+    skew: NDArray[np.float64]
+    input: NDArray[np.float64]
+    parted: NDArray[np.bool_]
+
+
+def epoch_times(run: RunRecord) -> EpochTimes:
+    """Return the times of the epochs of `run`, which has at least one."""
+    assert run.epochs, f"{run.point.folder} was read without its epochs"
+    return EpochTimes(
+        seconds=np.array([epoch.seconds for epoch in run.epochs]),
+        sync=np.array([epoch.sync_seconds for epoch in run.epochs]),
+        skew=_recorded([epoch.skew_seconds for epoch in run.epochs], len(run.ranks)),
+        input=_recorded([epoch.input_seconds for epoch in run.epochs], len(run.ranks)),
+        parted=np.array([bool(epoch.skew_seconds) for epoch in run.epochs]),
+    )
+
+
+def epoch_columns(run: RunRecord, times: EpochTimes) -> Columns:
+    """Return what differs between a launch's rows of the `epoch_frame`, arrays of as many values as it has epochs."""
     epochs = run.epochs
-    assert epochs, f"{run.point.folder} was read without its epochs"
-    seconds = np.array([epoch.seconds for epoch in epochs]).max(axis=1)
-    sync = _means([epoch.sync_seconds for epoch in epochs])
-    skew = _means([epoch.skew_seconds for epoch in epochs])
-    parts = (sync, skew, sync - skew, _means([epoch.input_seconds for epoch in epochs]))
+    seconds, sync, skew = times.seconds.max(axis=1), times.sync.mean(axis=1), times.skew.mean(axis=1)
+    parts = (sync, skew, sync - skew, times.input.mean(axis=1))
     return (
-        {name: _constant(value, len(epochs)) for name, value in _identity(run).items()}
-        | {"epoch": np.array([epoch.epoch for epoch in epochs]), "seconds": seconds}
+        {"epoch": np.array([epoch.epoch for epoch in epochs]), "seconds": seconds}
         | dict(zip(PARTS, parts, strict=True))
-        | {"parted": np.array([bool(epoch.skew_seconds) for epoch in epochs])}
+        | {"parted": times.parted}
         | {"trained_s": seconds.cumsum(), "rows_seen": epoch_rows(run) * np.arange(1, len(epochs) + 1)}
         | {name: np.array([getattr(epoch, name) for epoch in epochs], dtype=float) for name in METRICS}
     )
 
 
-def _constant(value: object, count: int) -> NDArray[Any]:
-    """Return `count` times the same `value`; texts as one object, not as so many copies."""
-    return np.full(count, value, dtype=object if isinstance(value, str) else None)
-
-
-def _means(times: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Return each epoch's mean over ranks, 0 where the record lacks the times."""
-    if all(times):
-        means: NDArray[np.float64] = np.array(times).mean(axis=1)
-        return means
-    return np.array([float(np.mean(ranks)) if ranks else 0.0 for ranks in times])
+def _recorded(times: Sequence[Sequence[float]], ranks: int) -> NDArray[np.float64]:
+    """Return the epochs' `times` of all `ranks`, 0 where the record lacks them."""
+    nothing = (0.0,) * ranks
+    return np.array([epoch or nothing for epoch in times])
 
 
 def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -1,15 +1,21 @@
 """Read a sweep's folder: what is whole is returned, what is damaged is named."""
 
+import gc
+import os
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.analysis.frames import Columns, epoch_columns, join_epochs
+from harness.analysis.frames import Columns, epoch_columns, epoch_times, join_epochs
 from harness.analysis.split import SlowRank, slow_rank
 from harness.errors import UserError
 from harness.spec.codec import RUN_FILE, STEPS_FILE, decode, read_run
@@ -18,6 +24,7 @@ from harness.spec.study import FAILURES, STUDY_FILE, Failure, Study
 from harness.spec.workload import Workload
 
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
+_MANY = 1000  # launches from which starting processes to read them (1 to 2 s) pays
 STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 
@@ -59,13 +66,14 @@ def load_sweep(folder: Path) -> Loaded:
     study = _read_study(folder, damaged)
     read = sorted(_read_runs(folder, study, damaged), key=_place)
     damaged.sort()
-    finished = {one.run.point.folder for one in read}
+    runs = tuple(one.run for one in read)
+    finished = {run.point.folder for run in runs}
     failures = tuple(f for f in _read_failures(folder, damaged) if f.point.folder not in finished)
     return Loaded(
         folder=folder,
         study=study,
-        runs=tuple(one.run for one in read),
-        epochs=join_epochs([one.epochs for one in read]) if read else pd.DataFrame(),
+        runs=runs,
+        epochs=join_epochs(runs, [one.epochs for one in read]) if read else pd.DataFrame(),
         slow=tuple(one.slow for one in read if one.slow),
         damaged=tuple(damaged),
         failures=failures,
@@ -98,17 +106,44 @@ def _place(one: _Read) -> tuple[int, str, int]:
 
 
 def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterator[_Read]:
-    for child in folder.iterdir():
-        if not _is_launch(child):
-            continue
-        try:
-            run = read_run(child)
-            _check_steps(child / STEPS_FILE)
-            _check_record(child, run, study)
-        except UserError as error:
-            damaged.append(str(error))
+    for read in _each(partial(_read_launch, study=study), [child for child in folder.iterdir() if _is_launch(child)]):
+        if isinstance(read, str):
+            damaged.append(read)
         else:
-            yield _Read(run=replace(run, epochs=()), epochs=epoch_columns(run), slow=slow_rank(run))
+            yield read
+
+
+def _each(read: Callable[[Path], _Read | str], launches: Sequence[Path]) -> Iterator[_Read | str]:
+    """Return what `read` returns of each of the `launches`; many are shared out to a process per core."""
+    if len(launches) < _MANY:
+        yield from map(read, launches)
+        return
+    server = get_context("forkserver")  # a fork of this process would not have its threads, only their locks
+    server.set_forkserver_preload([__name__])
+    with ProcessPoolExecutor(
+        max_workers=len(os.sched_getaffinity(0)),
+        mp_context=server,
+        initializer=_start_reading,
+    ) as pool:
+        yield from pool.map(read, launches, chunksize=50)
+
+
+def _start_reading() -> None:
+    """Prepare a process that reads launches: Ctrl-C is its parent's to hear, and what it reads has no cycles."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+
+
+def _read_launch(child: Path, study: Study | None) -> _Read | str:
+    """Return the launch in folder `child`, or one sentence that says why it is left out."""
+    try:
+        run = read_run(child)
+        _check_steps(child / STEPS_FILE)
+        _check_record(child, run, study)
+    except UserError as error:
+        return str(error)
+    times = epoch_times(run)
+    return _Read(run=replace(run, epochs=()), epochs=epoch_columns(run, times), slow=slow_rank(run, times))
 
 
 def _is_launch(child: Path) -> bool:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from harness.analysis.spread import between
@@ -96,12 +97,12 @@ def scale(launches: pd.DataFrame, *, base_ranks: int | None = None) -> Scaling |
             raise UserError(f"base {base_ranks} has no valid launch: choose one of {have}")
         base = bases[0]
     excluded = launches[~launches["valid"]]["layout"].value_counts()
-    points = [_point(group, base, int(excluded.get(group["layout"].iloc[0], 0))) for group in groups]
+    points = tuple(_point(group, base, excluded) for group in groups)
     own = next(point for point in points if point.layout == base["layout"].iloc[0])
-    return Scaling(scaling=str(base["scaling"].iloc[0]), base=own, points=tuple(points))
+    return Scaling(scaling=str(base["scaling"].iloc[0]), base=own, points=points)
 
 
-def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: int) -> PointScaling:
+def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> PointScaling:
     first = {str(name): value for name, value in group.iloc[0].items()}
     ideal = first["ranks"] / int(base["ranks"].iloc[0])
     different = _different_work(group, base)
@@ -121,7 +122,7 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: int) -> PointScali
         ranks=first["ranks"],
         threads=first["threads"],
         launches=len(group),
-        excluded=excluded,
+        excluded=int(excluded.get(first["layout"], 0)),
         epochs=first["epochs"],
         rows=first["rows"],
         global_batch=first["global_batch"],
@@ -148,10 +149,11 @@ def paired_ratio(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
     Paired by the block of the launch order, which has one repeat of every layout. Where one of the two lacks a
     repeat, or has it twice, the launches count as unrelated, which can only widen the interval.
     """
-    one, other = (frame.sort_values("repeat") for frame in (base, group))
-    blocks = one["repeat"].tolist()
-    paired = blocks == other["repeat"].tolist() and len(set(blocks)) == len(blocks)
-    return ratio_interval(one["seconds"], other["seconds"], paired=paired)
+    one, other = ((frame["repeat"].to_numpy(), frame["seconds"].to_numpy()) for frame in (base, group))
+    blocks, its_blocks = (np.sort(repeats) for repeats, _ in (one, other))
+    paired = np.array_equal(blocks, its_blocks) and len(set(blocks)) == len(blocks)
+    times, its_times = (seconds[np.argsort(repeats, kind="stable")] for repeats, seconds in (one, other))
+    return ratio_interval(times, its_times, paired=paired)
 
 
 def _different_work(group: pd.DataFrame, base: pd.DataFrame) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from harness.analysis.frames import EpochTimes
 from harness.spec.record import RunRecord
 
 EPOCH_PARTS = ("compute_seconds", "input_seconds", "skew_seconds", "wire_seconds")
@@ -52,18 +53,16 @@ def split_frame(launches: pd.DataFrame) -> pd.DataFrame:
     return groups[[*EPOCH_PARTS, *LAUNCH_PARTS]].median().reset_index()
 
 
-def slow_rank(run: RunRecord) -> SlowRank | None:
+def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:
     """Return the slowest rank of a launch where its computation is well above that of the others, else None.
 
     Computation is the epoch without input and synchronisation calls; sums over the epochs count. A rank is named when
     it computed more than SLOW times the median of the others and they waited for more than 2 % of the time.
     """
-    if len(run.ranks) < 2 or not all(epoch.skew_seconds for epoch in run.epochs):
+    if len(run.ranks) < 2 or not times.parted.all():
         return None
-    seconds = np.sum([epoch.seconds for epoch in run.epochs], axis=0)
-    skew = np.sum([epoch.skew_seconds for epoch in run.epochs], axis=0)
-    given = np.sum([epoch.input_seconds or [0.0] * len(skew) for epoch in run.epochs], axis=0)
-    compute = seconds - given - np.sum([epoch.sync_seconds for epoch in run.epochs], axis=0)
+    seconds, skew = times.seconds.sum(axis=0), times.skew.sum(axis=0)
+    compute = seconds - times.input.sum(axis=0) - times.sync.sum(axis=0)
     worst = int(compute.argmax())
     others = np.delete(np.arange(len(compute)), worst)
     ratio = float(compute[worst] / np.median(compute[others]))

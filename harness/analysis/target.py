@@ -7,6 +7,7 @@ accuracy weighs both (Coleman et al., "DAWNBench", NIPS ML Systems Workshop 2017
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from harness.analysis.learning import final_frame
@@ -67,8 +68,8 @@ def _layout(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> ToTarget:
         layout=layout,
         ranks=int(group["ranks"].iloc[0]),
         launches=len(group),
-        reached=int(group["seconds"].map(math.isfinite).sum()),
+        reached=int(np.isfinite(group["seconds"]).sum()),
         seconds=own if math.isfinite(own) else None,
         speedup=its / own if known else None,
-        interval=paired_ratio(base, group) if known and not same and both.map(math.isfinite).all() else None,
+        interval=paired_ratio(base, group) if known and not same and np.isfinite(both).all() else None,
     )

@@ -58,12 +58,14 @@ def some_of(frame: pd.DataFrame, most: int) -> pd.DataFrame:
     return frame[frame["layout"].isin(chosen)]
 
 
-def beside(ranks: float, number: int, limits: tuple[float, float], logarithmic: bool) -> list[float]:
-    """Return `number` places right of `ranks`, so that no launch hides another or under the median."""
-    steps = np.linspace(*_BESIDE, number) if number > 1 else np.array([sum(_BESIDE) / 2])
+def beside(launches: pd.DataFrame, limits: tuple[float, float], logarithmic: bool) -> pd.Series:
+    """Return a place right of its rank count for every row of `launches`, so that none hides another or the median."""
+    layouts = launches.groupby("layout", sort=False)["run"]
+    number, last = layouts.cumcount(), layouts.transform("size") - 1
+    steps = _BESIDE[0] + (_BESIDE[1] - _BESIDE[0]) * (number / last).fillna(0.5)
     if logarithmic:
-        return list(ranks * (limits[1] / limits[0]) ** steps)
-    return list(ranks + steps * (limits[1] - limits[0]))
+        return launches["ranks"] * (limits[1] / limits[0]) ** steps
+    return launches["ranks"] + steps * (limits[1] - limits[0])
 
 
 def raw_launches(axes: Axes, launches: pd.DataFrame, column: str, logarithmic: bool) -> None:
@@ -71,19 +73,13 @@ def raw_launches(axes: Axes, launches: pd.DataFrame, column: str, logarithmic: b
 
     More dots than `_MOST_DOTS` are drawn as one image without links: a page must stay light.
     """
-    x: list[float] = []
-    y: list[float] = []
-    runs: list[str] = []
-    for (ranks, _), group in launches.groupby(["ranks", "layout"], sort=False):
-        x += beside(float(ranks), len(group), axes.get_xlim(), logarithmic)  # type: ignore[arg-type]
-        y += [float(value) for value in group[column]]
-        runs += [f"{LAUNCH}{run}" for run in group["run"]]
-    many = len(x) > _MOST_DOTS
+    x, y = beside(launches, axes.get_xlim(), logarithmic), launches[column]
+    many = len(launches) > _MOST_DOTS
     dots = axes.scatter(
         x, y, s=10, color=MUTED.light, alpha=0.6, linewidths=0, label="single launch", rasterized=many
     )  # fmt: skip
     if not many:
-        dots.set_urls(runs)
+        dots.set_urls([f"{LAUNCH}{run}" for run in launches["run"]])
 
 
 def medians(

@@ -45,12 +45,15 @@ class Fact:
     value: str
 
 
-def write_figures(folder: Path, blocks: Iterable[FigureBlock]) -> None:
+def write_figures(folder: Path, blocks: Sequence[FigureBlock]) -> None:
     """Write each figure's SVG, PNG and CSV into `folder`."""
+    texts: dict[int, str] = {}  # several figures may be of one table, which can be long
     for block in blocks:
         (folder / f"{block.name}.svg").write_bytes(block.picture.svg)
         (folder / f"{block.name}.png").write_bytes(block.picture.png)
-        (folder / f"{block.name}.csv").write_text(block.table.to_csv(index=False, lineterminator="\n"))
+        if id(block.table) not in texts:
+            texts[id(block.table)] = block.table.to_csv(index=False, lineterminator="\n")
+        (folder / f"{block.name}.csv").write_text(texts[id(block.table)])
 
 
 def check_replaceable(target: Path) -> None:

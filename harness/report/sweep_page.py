@@ -201,6 +201,6 @@ def _rows(frame: pd.DataFrame) -> tuple[dict[str, Any], ...]:
 
 
 def _launch_rows(loaded: Loaded, launches: pd.DataFrame, target: Path) -> tuple[dict[str, Any], ...]:
-    links = {run.point.folder: relative_link(loaded.folder / run.point.folder, target) for run in loaded.runs}
+    sweep = relative_link(loaded.folder, target)
     ordered = launches.sort_values(["ranks", "layout", "repeat"], kind="stable")
-    return tuple(row | {"link": links[row["run"]]} for row in _rows(ordered))
+    return tuple(row | {"link": f"{sweep}/{row['run']}"} for row in _rows(ordered))
