@@ -65,6 +65,16 @@ def test_the_smallest_images_are_taken_and_smaller_ones_refused(name):
         build(name, size=least - 1)
 
 
+def test_resnets_blocks_begin_as_the_identity():
+    """Goyal et al. 2017, section 5.1; the small variant's loss would rise to 9 before it falls."""
+    scales = {layer.name: layer.gamma.numpy() for layer in build("resnet50", 64).layers if hasattr(layer, "gamma")}
+    assert [name for name, gamma in scales.items() if not gamma.any()] == [
+        f"conv{stage}_block{block}_3_bn"
+        for stage, blocks in ((2, 3), (3, 4), (4, 6), (5, 3))
+        for block in range(1, blocks + 1)
+    ]
+
+
 def test_mixed_precision_keeps_float32_weights_and_does_not_last():
     model = build("alexnet", size=64, classes=10, precision="mixed_bfloat16")
     assert {variable.dtype for variable in model.trainable_variables} == {"float32"}

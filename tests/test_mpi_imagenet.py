@@ -10,7 +10,7 @@ from tests.mpi.launch import result
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
 ALEXNET = {"model": "alexnet", "learning_rate": 0.02}
-GOOGLENET = {"model": "googlenet", "learning_rate": 0.05, "weight_decay": 0.0}
+GOOGLENET = {"model": "googlenet", "learning_rate": 0.001, "weight_decay": 0.0}
 RESNET = {"model": "resnet50", "learning_rate": 0.002, "weight_decay": 0.0, "sync_bn": True}
 SMALL = {"model": "tests.mpi.networks:normalised", "learning_rate": 0.02, "sync_bn": True, "augment": "none"}
 CASES = (ALEXNET, GOOGLENET, RESNET, SMALL)
@@ -32,18 +32,22 @@ def case(ranks, settings):
     return curves(ranks)[json.dumps(settings)]
 
 
-@pytest.mark.parametrize("settings", [ALEXNET, GOOGLENET, SMALL], ids=lambda settings: settings["model"])
+@pytest.mark.parametrize("settings", [ALEXNET, SMALL], ids=lambda settings: settings["model"])
 def test_losses_do_not_depend_on_the_ranks_and_fall(settings):
-    """Dropout, flips, smoothing, L2, auxiliary classifiers, synchronised normalisation: within 1e-4 of one rank."""
+    """Dropout, flips, smoothing, L2, synchronised normalisation: within 1e-4 of one rank."""
     alone, divided = case(1, settings)["losses"], case(2, settings)["losses"]
     assert divided == pytest.approx(alone, rel=1e-4)
     assert sum(alone[-4:]) < sum(alone[:4]), alone
 
 
-def test_resnet_sees_the_same_batch_at_every_rank_count_and_learns():
-    """Only the first loss: 53 normalisations of 2 x 2 maps magnify rounding in all later ones, on one rank too."""
-    alone, divided = case(1, RESNET)["losses"], case(2, RESNET)["losses"]
-    assert divided[0] == pytest.approx(alone[0], rel=1e-4)
+@pytest.mark.parametrize(("settings", "steps"), [(GOOGLENET, 3), (RESNET, 1)], ids=["googlenet", "resnet50"])
+def test_deep_networks_begin_alike_at_every_rank_count_and_learn(settings, steps):
+    """Only the first losses: later ones magnify rounding, on one rank too.
+
+    GoogLeNet's auxiliary classifiers have changed weights by then; ResNet-50 normalises 2 x 2 maps 53 times.
+    """
+    alone, divided = case(1, settings)["losses"], case(2, settings)["losses"]
+    assert divided[:steps] == pytest.approx(alone[:steps], rel=1e-4)
     assert sum(divided[-4:]) < sum(divided[:4]), divided
 
 

@@ -6,6 +6,9 @@ from keras import layers
 
 from harness.models.dropout import RowDropout
 
+# For layers with ReLU (He et al. 2015): without batch normalisation, Glorot's weights halve the signal layer by layer.
+HE = "he_normal"
+
 
 class LocalResponse(layers.Layer):
     """Local response normalisation over five neighbouring maps: k = 2, alpha = 1e-4, beta = 0.75 (section 3.3)."""
@@ -29,7 +32,7 @@ def alexnet(features: tuple[int, ...], classes: int, *, towers: int) -> keras.Mo
     maps = _convolve(maps, 384, 3, towers=towers)
     maps = layers.Flatten()(_pool(_convolve(maps, 256, 3, towers=towers)))
     for _ in range(2):
-        maps = RowDropout(0.5)(layers.Dense(4096, activation="relu")(maps))
+        maps = RowDropout(0.5)(layers.Dense(4096, activation="relu", kernel_initializer=HE)(maps))
     return keras.Model(inputs, layers.Dense(classes, dtype="float32")(maps), name="alexnet")
 
 
@@ -39,7 +42,9 @@ def _convolve(
     # Not Conv2D(groups=2): TensorFlow has no gradient of a grouped convolution on CPUs.
     parts = keras.ops.split(maps, towers, axis=-1) if towers > 1 else [maps]
     outputs = [
-        layers.Conv2D(filters // towers, size, strides=strides, padding=padding, activation="relu")(part)
+        layers.Conv2D(
+            filters // towers, size, strides=strides, padding=padding, activation="relu", kernel_initializer=HE
+        )(part)
         for part in parts
     ]
     return layers.Concatenate()(outputs) if towers > 1 else outputs[0]

@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from harness.models.alexnet import LocalResponse
+from harness.models.alexnet import HE, LocalResponse
 from harness.models.dropout import RowDropout
 
 # Table 1: filters of 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection.
@@ -57,7 +57,7 @@ def _inception(maps: keras.KerasTensor, filters: tuple[int, ...]) -> keras.Keras
 def _auxiliary(maps: keras.KerasTensor, classes: int) -> keras.KerasTensor:
     window = min(5, *maps.shape[1:3])  # small images have smaller maps than the window
     maps = _convolve(layers.AveragePooling2D(window, strides=3)(maps), 128, 1)
-    full = layers.Dense(1024, activation="relu")(layers.Flatten()(maps))
+    full = layers.Dense(1024, activation="relu", kernel_initializer=HE)(layers.Flatten()(maps))
     return _logits(RowDropout(0.7)(full), classes)
 
 
@@ -66,7 +66,8 @@ def _logits(maps: keras.KerasTensor, classes: int) -> keras.KerasTensor:
 
 
 def _convolve(maps: keras.KerasTensor, filters: int, size: int, strides: int = 1) -> keras.KerasTensor:
-    return layers.Conv2D(filters, size, strides=strides, padding="same", activation="relu")(maps)
+    convolve = layers.Conv2D(filters, size, strides=strides, padding="same", activation="relu", kernel_initializer=HE)
+    return convolve(maps)
 
 
 def _pool(maps: keras.KerasTensor) -> keras.KerasTensor:

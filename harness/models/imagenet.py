@@ -5,6 +5,8 @@ import keras
 from harness.models.alexnet import alexnet
 from harness.models.googlenet import googlenet
 
+_LAST_OF_BLOCK = "_3_bn"  # in ResNet-50; InceptionV3 has no such layer
+
 
 def imagenet_network(name: str, features: tuple[int, ...], classes: int) -> keras.Model:
     """Return the network `name` (`harness.spec.images.NETWORKS`) with logits [rows, classes].
@@ -31,4 +33,6 @@ def _application(build: "type[keras.Model]", features: tuple[int, ...], classes:
         if isinstance(layer, keras.layers.BatchNormalization):
             # Goyal et al. 2017, section 5.1. Keras's 0.99 forgets the initial values in hundreds of steps only.
             layer.momentum = 0.9
+            if layer.name.endswith(_LAST_OF_BLOCK):  # the same section: each residual block begins as the identity
+                layer.gamma.assign(keras.ops.zeros_like(layer.gamma))
     return model
