@@ -70,6 +70,7 @@ _BEST: Mapping[str, Mapping[str, Any]] = {
     "higgs-dnn": {**_OTHER, "learning_rate": 1e-2},
     "cifar10-dnn": {**_OTHER, "augment": "flip", "weight_decay": 3e-4},
     "cifar10-cnn": {**_OTHER, "augment": "flip"},
+    "imagenet-inceptionv3": {**_IMAGENET, "learning_rate": 0.0015},  # on small images a larger rate diverges at first
     "imagenet-alexnet": _ALEXNET,
     "imagenet-alexnet-grouped": _ALEXNET,
 }
