@@ -25,6 +25,7 @@ from harness.spec.workload import Workload
 
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
 _MANY = 1000  # launches from which starting processes to read them (1 to 2 s) pays
+_MOST_READERS = 8  # each takes 0.1 GB, and a login node is others' too
 STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 
@@ -114,14 +115,14 @@ def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterato
 
 
 def _each(read: Callable[[Path], _Read | str], launches: Sequence[Path]) -> Iterator[_Read | str]:
-    """Return what `read` returns of each of the `launches`; many are shared out to a process per core."""
+    """Return what `read` returns of each of the `launches`; many are shared out to processes."""
     if len(launches) < _MANY:
         yield from map(read, launches)
         return
     server = get_context("forkserver")  # a fork of this process would not have its threads, only their locks
     server.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(
-        max_workers=len(os.sched_getaffinity(0)),
+        max_workers=min(_MOST_READERS, len(os.sched_getaffinity(0))),
         mp_context=server,
         initializer=_start_reading,
     ) as pool:

@@ -45,6 +45,7 @@ def cluster(slurm: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 class Terminal:
     """Where a user types commands. `site` is a site file for nodes that share the machine's cores."""
 
+    cluster: Cluster
     folder: Path
     site: Path
     environment: dict[str, str]
@@ -75,8 +76,9 @@ class Terminal:
             others += ["--scheduler", "slurm", "--site", str(self.site)]
         if command in ("sweep", "retry", "collect"):
             others += ["--reports", "reports"]
+        line = [sys.executable, "-m", "harness", command, "--results", "results", *others]
         return subprocess.Popen(
-            [sys.executable, "-m", "harness", command, "--results", "results", *others],
+            self.cluster.on("n1", line, self.folder),
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -89,13 +91,18 @@ class Terminal:
 @pytest.fixture
 def terminal(tmp_path: Path, cluster: Cluster) -> Terminal:
     """Open a terminal on the cluster in an empty folder."""
+    return open_terminal(cluster, tmp_path, 'note = "Several slurmd on one machine"\nbinding = "none"\n')
+
+
+def open_terminal(cluster: Cluster, tmp_path: Path, site_facts: str) -> Terminal:
+    """Return a terminal on `cluster` in an empty folder, with the text of its site file."""
     folder = tmp_path / "a user's home"
     folder.mkdir()
     site = folder / "test.toml"
-    site.write_text('note = "Several slurmd on one machine"\nbinding = "none"\n')
+    site.write_text(site_facts)
     root = str(Path(__file__).parents[2])
     environment = os.environ | {"SLURM_CONF": str(cluster.config), "PYTHONPATH": root, "COLUMNS": "200"}
-    return Terminal(folder=folder, site=site, environment=environment)
+    return Terminal(cluster=cluster, folder=folder, site=site, environment=environment)
 
 
 @dataclass

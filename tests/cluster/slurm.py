@@ -5,10 +5,12 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.hosts.lab import Lab
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 _WAIT_S = 30.0
@@ -18,7 +20,7 @@ _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 # on one machine would meet in /tmp. ReturnToService: what a test set down stays down, what crashed comes back.
 _CONFIG = """\
 ClusterName=test
-SlurmctldHost=localhost
+SlurmctldHost={controller}
 SlurmctldPort={port}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket
@@ -54,7 +56,7 @@ AccountingStorageType=accounting_storage/none
 GresTypes=gpu
 """
 _NODE = (
-    "NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} Boards=1 SocketsPerBoard=1 "
+    "NodeName=n{number} NodeHostname={host} NodeAddr={address} Port={port} CPUs={cores} Boards=1 SocketsPerBoard=1 "
     "CoresPerSocket={cores} ThreadsPerCore=1 RealMemory=4000 Gres=gpu:{gpus} State=UNKNOWN\n"
 )
 
@@ -71,20 +73,30 @@ def missing() -> str | None:
 
 @dataclass(kw_only=True)
 class Cluster:
-    """The running cluster. `folder` holds its configuration, state and logs; `daemons` its processes by name."""
+    """The running cluster. `folder` holds its configuration, state and logs; `daemons` its processes by name.
+
+    With a `lab` every node is one of its hosts, and the controller and its users are on n1.
+    """
 
     folder: Path
     nodes: tuple[str, ...]
+    lab: Lab | None = None
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def config(self) -> Path:
         return self.folder / "slurm.conf"
 
+    def on(self, node: str, words: Sequence[str], folder: Path | None = None) -> list[str]:
+        """Return the command `words` as it is run on `node`, in `folder` where that is another host."""
+        return [*(self.lab.enter(node, folder) if self.lab else ()), *words]
+
     def ask(self, *words: str) -> str:
         """Run one of Slurm's commands and return what it printed."""
         environment = os.environ | {"SLURM_CONF": str(self.config)}
-        answer = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(
+            self.on("n1", words), env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
         assert answer.returncode == 0, f"{' '.join(words)}: {answer.stdout}{answer.stderr}"
         return answer.stdout
 
@@ -130,7 +142,12 @@ class Cluster:
         environment = os.environ | {"SLURM_CONF": str(self.config), "PATH": _PATH}
         with (self.folder / "log" / f"{name}.out").open("ab") as log:
             self.daemons[name] = subprocess.Popen(
-                words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self.on(name if name in self.nodes else "n1", words),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def start(self) -> None:
@@ -147,7 +164,7 @@ class Cluster:
 
     def _try(self, *words: str) -> bool:
         environment = os.environ | {"SLURM_CONF": str(self.config)}
-        return not subprocess.run(words, env=environment, capture_output=True, check=False).returncode
+        return not subprocess.run(self.on("n1", words), env=environment, capture_output=True, check=False).returncode
 
     def stop(self) -> None:
         """End all jobs and every process that was started."""
@@ -166,11 +183,12 @@ class Cluster:
 
 @contextmanager
 def running(
-    folder: Path, *, nodes: int = 4, cores: int = 4, gpus: int = 2, own_hosts: bool = False
+    folder: Path, *, nodes: int = 4, cores: int = 4, gpus: int = 2, own_hosts: bool = False, lab: Lab | None = None
 ) -> Iterator[Cluster]:
     """Yield a Slurm of `nodes` nodes that keeps its files in `folder`, a short path that others may enter.
 
-    With `own_hosts` every node claims a host name of its own, as if it were a machine of its own.
+    With `own_hosts` every node claims a host name of its own, as if it were a machine of its own; with a `lab`, which
+    has as many hosts, every node is one.
     """
     for name in ("munge", "state", "log", "dev"):
         (folder / name).mkdir()
@@ -178,12 +196,15 @@ def running(
     (folder / "munge/key").chmod(0o400)
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
     port, *ports = _free_ports(nodes + 1)
-    config = _CONFIG.format(folder=folder, port=port)
+    controller = f"n1({lab.addresses['n1']})" if lab else "localhost"
+    config = _CONFIG.format(folder=folder, port=port, controller=controller)
     for number, node_port in enumerate(ports, start=1):
         (folder / "tmp" / f"n{number}").mkdir(parents=True)
         (folder / "spool" / f"n{number}").mkdir(parents=True)
-        host = f"host{number}" if own_hosts else "localhost"
-        config += _NODE.format(number=number, host=host, port=node_port, cores=cores, gpus=gpus)
+        name, host, address = f"n{number}", f"host{number}" if own_hosts else "localhost", "127.0.0.1"
+        if lab:
+            host, address = name, lab.addresses[name]
+        config += _NODE.format(number=number, host=host, address=address, port=node_port, cores=cores, gpus=gpus)
     config += "PartitionName=normal Nodes=ALL Default=YES MaxTime=60:00 State=UP\n"
     (folder / "slurm.conf").write_text(config)
     devices = [folder / "dev" / f"gpu{number}" for number in range(gpus)]
@@ -191,7 +212,7 @@ def running(
         os.mknod(device, 0o20666, os.makedev(1, 3))
     lines = [f"NodeName=n[1-{nodes}] Name=gpu File={device}\n" for device in devices]
     (folder / "gres.conf").write_text("AutoDetect=off\n" + "".join(lines))
-    cluster = Cluster(folder=folder, nodes=names)
+    cluster = Cluster(folder=folder, nodes=names, lab=lab)
     with ExitStack() as stack:
         stack.callback(cluster.stop)
         cluster.start()

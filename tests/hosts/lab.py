@@ -56,6 +56,11 @@ class Lab:
 
     folder: Path
     pids: dict[str, int]
+    addresses: dict[str, str]
+
+    def enter(self, name: str, folder: Path | None = None) -> list[str]:
+        """Return the words before a command that run it on host `name`, in `folder` (by default the present one)."""
+        return _enter(self.pids[name], folder or Path.cwd())
 
     def network(self, *, delay_s: float = 0.0, bytes_per_s: float = 0.0) -> None:
         """Change what every message between hosts is delayed by, and how fast a host sends (0: no limit)."""
@@ -75,7 +80,7 @@ class Lab:
     def run(self, command: Sequence[object], *, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `command` on n1."""
         as_root = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
-        words = [*_enter(self.pids["n1"]), *map(str, command)]
+        words = [*self.enter("n1"), *map(str, command)]
         return subprocess.run(
             words,
             capture_output=True,
@@ -103,10 +108,10 @@ def hosts(count: int, folder: Path) -> Iterator[Lab]:
         for name in names:
             processes.append(_start_host(name, folder))
             pids[name] = processes[-1].pid
-        lab = Lab(folder=folder, pids=pids)
+        lab = Lab(folder=folder, pids=pids, addresses=addresses)
         _write_agent(lab)
         lab.network()
-        processes.append(_start_switch(lab, addresses))
+        processes.append(_start_switch(lab))
         yield lab
     finally:
         for process in processes:
@@ -124,8 +129,8 @@ def _start_host(name: str, folder: Path) -> "subprocess.Popen[bytes]":
     return process
 
 
-def _start_switch(lab: Lab, addresses: dict[str, str]) -> "subprocess.Popen[bytes]":
-    plugs = [f"{name}={lab.pids[name]}={address}/24" for name, address in addresses.items()]
+def _start_switch(lab: Lab) -> "subprocess.Popen[bytes]":
+    plugs = [f"{name}={lab.pids[name]}={address}/24" for name, address in lab.addresses.items()]
     output = lab.folder / "switch.out"
     with output.open("wb") as out:
         words = [sys.executable, "-m", "tests.hosts.switch", str(lab.folder / "control"), *plugs]
@@ -137,15 +142,16 @@ def _start_switch(lab: Lab, addresses: dict[str, str]) -> "subprocess.Popen[byte
 def _write_agent(lab: Lab) -> None:
     """Write what the launcher calls instead of ssh: it enters the host's namespaces and runs the rest there."""
     cases = "\n".join(f"{name}) pid={pid} ;;" for name, pid in lab.pids.items())
-    enter = " ".join(_enter("$pid"))
+    enter = " ".join(_enter("$pid", Path.cwd()))
     script = f'#!/bin/sh\ncase $1 in\n{cases}\nesac\nshift\nexec {enter} sh -c "$*"\n'
     agent = lab.folder / "agent"
     agent.write_text(script)
     agent.chmod(0o755)
 
 
-def _enter(pid: object) -> list[str]:
-    return ["nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", f"--wd={Path.cwd()}", "--"]
+def _enter(pid: object, folder: Path) -> list[str]:
+    # Not nsenter's --wd: that folder is of this mount namespace, from where files cannot be renamed into the host's.
+    return ["nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", "--", "env", f"--chdir={folder}"]
 
 
 def _await(done: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:

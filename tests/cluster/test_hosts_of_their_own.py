@@ -1,0 +1,69 @@
+"""Slurm on hosts with names and addresses of their own: two nodes train over a network with a delay."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.spec.codec import STEPS_FILE
+from tests.cluster import slurm
+from tests.cluster.conftest import Terminal, open_terminal
+from tests.cluster.slurm import Cluster, running
+from tests.cluster.test_sweeps import TINY, nodes_of, records
+from tests.hosts import lab
+from tests.hosts.lab import hosts
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.mpi,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(why := slurm.missing() or lab.missing()), reason=f"Slurm on emulated hosts: {why}"),
+]
+_DELAY_S = 0.002
+_SITE = """\
+note = "Hosts that share this machine's cores"
+binding = "none"
+network = "eth0"
+
+[environment]
+OMPI_MCA_pml = "ob1"
+OMPI_MCA_btl = "self,sm,tcp"
+OMPI_MCA_mpi_yield_when_idle = "1"
+"""
+
+
+@pytest.fixture(scope="module")
+def far_apart() -> Iterator[Cluster]:
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o755)
+    (folder / "lab").mkdir()
+    try:
+        with hosts(2, folder / "lab") as found, running(folder, nodes=2, lab=found) as cluster:
+            found.network(delay_s=_DELAY_S)
+            yield cluster
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def far_terminal(far_apart: Cluster, tmp_path: Path) -> Iterator[Terminal]:
+    yield open_terminal(far_apart, tmp_path, _SITE)
+    far_apart.heal()
+
+
+@pytest.mark.parametrize("launcher", ["srun --mpi=pmix", "mpirun"])
+def test_two_hosts_train_and_the_record_says_where_and_how_long_the_network_took(
+    far_terminal: Terminal, launcher: str
+) -> None:
+    said = far_terminal.harness(*TINY, "--nodes", "1,2", "--repeats", "1", "--launcher", launcher)
+    assert "1 machine by name" not in said
+    found = records(far_terminal)
+    assert {count: nodes_of(record) for count, record in found.items()} == {1: ["n1"], 2: ["n1", "n2"]}
+    assert [rank.host for rank in found[2].ranks] == ["n1", "n2"]
+    assert found[2].weights.identical and launcher in found[2].provenance.launcher
+    steps = pd.read_parquet(far_terminal.sweep_folder / found[2].point.folder / STEPS_FILE)
+    assert steps["wire_s"].median() > _DELAY_S  # a sum takes a message at least
+    assert steps["wire_s"].median() < 20 * _DELAY_S
