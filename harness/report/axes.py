@@ -58,6 +58,11 @@ def some_of(frame: pd.DataFrame, most: int) -> pd.DataFrame:
     return frame[frame["layout"].isin(chosen)]
 
 
+def from_zero(axes: Axes) -> None:
+    """Begin the value axis at 0, with room above the highest marker."""
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+
+
 def beside(launches: pd.DataFrame, limits: tuple[float, float], logarithmic: bool) -> pd.Series:
     """Return a place right of its rank count for every row of `launches`, so that none hides another or the median."""
     layouts = launches.groupby("layout", sort=False)["run"]

@@ -8,7 +8,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocat
 
 from harness.analysis.scaling import Scaling
 from harness.report import numbers
-from harness.report.axes import medians, rank_axis, raw_launches
+from harness.report.axes import from_zero, medians, rank_axis, raw_launches
 from harness.report.canvas import Picture, draw
 from harness.report.palette import MUTED
 
@@ -73,7 +73,7 @@ def _speedup(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     else:
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
     axes.set_ylabel(f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}")
 
 
@@ -112,7 +112,7 @@ def _time(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
     axes.set_ylabel(f"Training time of an epoch ({unit})")
 
 
@@ -130,7 +130,7 @@ def _throughput(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_ylabel("Training rows per second")
 
