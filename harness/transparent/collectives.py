@@ -1,8 +1,8 @@
 """All that the ranks of a script exchange, on the reductions of `harness.comm`."""
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from harness.comm.reduction import Reduction, select
 from harness.comm.world import World
 from harness.transparent.rows import Rows
 
+_LAST = "_harness_last_exchange"
 _SMALLEST = 64 * 1024  # bytes; calls of less share one group
 
 
@@ -31,8 +32,8 @@ class Watch(Protocol):
 class Collectives:
     """Sums and means over the ranks inside graphs, exchanges from Python outside of them.
 
-    Every rank makes the same calls in the same order: inside a `tf.function` TensorFlow runs operations with side
-    effects in the order of the program, and in a TensorFlow-1 graph each call waits for the one built before it.
+    Every rank makes the same calls in the same order: in a graph each call waits for the one built before it. (Of
+    itself TensorFlow orders only operations on one resource, so that two ranks could meet in different calls.)
     """
 
     def __init__(self, world: World, rows: Rows, watch: Watch) -> None:
@@ -72,6 +73,21 @@ class Collectives:
         *sums, total = self.sum([*scaled, rows], label)
         return [part / tf.cast(total, part.dtype) for part in sums]
 
+    @contextmanager
+    def in_order(self) -> Iterator[Callable[[tf.Tensor], None]]:
+        """Let what is built inside, in a `tf.function`, wait for the exchange that was built last.
+
+        What comes of it is given to the function that is yielded; later exchanges wait for that.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        before = getattr(graph, _LAST, None)  # kept by the graph, with which it goes
+
+        def built(result: tf.Tensor) -> None:
+            setattr(graph, _LAST, result.op)
+
+        with graph.control_dependencies([] if before is None else [before]):
+            yield built
+
     def broadcast(self, array: "np.ndarray[Any, Any]", label: str) -> None:
         """Overwrite `array` (contiguous) on every rank with rank 0's. From Python, outside of graphs."""
         with self.watch.inside(f"broadcast of {label}", array.nbytes):
@@ -94,8 +110,13 @@ class Collectives:
         self.watch.named(size, label)
         reduction = self._group(size)
         graph = tf.compat.v1.get_default_graph()
-        if tf.executing_eagerly() or hasattr(graph, "captures"):
+        if tf.executing_eagerly():
             return reduction.sum(tensors, scale)
+        if hasattr(graph, "captures"):
+            with self.in_order() as built:
+                sums = reduction.sum(tensors, scale)
+                built(sums[0])
+            return sums
         before = self._last.get(id(graph))
         with graph.control_dependencies([before[1]] if before else []):
             tensors = [tf.identity(tensor) for tensor in tensors]
