@@ -41,7 +41,6 @@ class Collectives:
         self.rows = rows
         self.watch = watch
         self._groups: dict[int, Reduction] = {}
-        self._last: dict[int, tuple[tf.Graph, tf.Operation]] = {}
 
     @property
     def reductions(self) -> tuple[Reduction, ...]:
@@ -75,7 +74,7 @@ class Collectives:
 
     @contextmanager
     def in_order(self) -> Iterator[Callable[[tf.Tensor], None]]:
-        """Let what is built inside, in a `tf.function`, wait for the exchange that was built last.
+        """Let what is built inside, in a graph, wait for the exchange that was built last.
 
         What comes of it is given to the function that is yielded; later exchanges wait for that.
         """
@@ -109,19 +108,11 @@ class Collectives:
         size = sum(tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors)
         self.watch.named(size, label)
         reduction = self._group(size)
-        graph = tf.compat.v1.get_default_graph()
         if tf.executing_eagerly():
             return reduction.sum(tensors, scale)
-        if hasattr(graph, "captures"):
-            with self.in_order() as built:
-                sums = reduction.sum(tensors, scale)
-                built(sums[0])
-            return sums
-        before = self._last.get(id(graph))
-        with graph.control_dependencies([before[1]] if before else []):
-            tensors = [tf.identity(tensor) for tensor in tensors]
-        sums = reduction.sum(tensors, scale)
-        self._last[id(graph)] = (graph, sums[0].op)
+        with self.in_order() as built:
+            sums = reduction.sum(tensors, scale)
+            built(sums[0])
         return sums
 
     def _group(self, size: int) -> Reduction:
