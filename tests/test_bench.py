@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.base.errors import RunError, UserError
+from harness.base.provenance import Machine
 from harness.bench import execute, plan, table
 from harness.bench.contenders import CONTENDERS, Contender, Measured, installed, slowest
 from harness.bench.page import PAGE, RECORD, TABLE, write_bench
 from harness.bench.plan import EXERCISES, Settings, correct_epochs, fit_epochs, guess_epochs, shuffled
-from harness.bench.sample import SCHEMA, BenchRecord, Sample
-from harness.bench.task import BATCH_PER_RANK, MIN_TIMED_EPOCHS, Task
-from harness.errors import RunError, UserError
-from harness.spec.codec import decode
-from harness.spec.record import Machine
+from harness.bench.sample import BATCH_PER_RANK, MIN_TIMED_EPOCHS, SCHEMA, BenchRecord, Sample, Task
+from harness.schema.record import decode
 
 MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")
 

@@ -9,13 +9,13 @@ import pytest
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.load import load_sweep
-from harness.analysis.network import fit_cost
 from harness.analysis.scaling import scale
-from harness.predict.bound import machine_bound
+from harness.base.provenance import Machine
+from harness.prediction.bound import machine_bound
+from harness.probe.fit import fit_cost
 from harness.report.sweep_page import write_report
-from harness.spec.codec import encode
-from harness.spec.network import NODE, POINT_TO_POINT, Network, Probe, Setting
-from harness.spec.record import Machine
+from harness.schema.message_cost import NODE, POINT_TO_POINT, Network, Probe, Setting
+from harness.schema.record import encode
 from tests.factories import make_launch, make_provenance, write_run, write_study
 
 ALPHA, BETA = 2e-6, 1e-9

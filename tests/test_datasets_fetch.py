@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import UserError
 from harness.datasets import fetch as fetch_module
 from harness.datasets import registry
 from harness.datasets.dataset import Download
-from harness.datasets.download import ResumingDownloader
-from harness.datasets.fetch import fetch
-from harness.errors import UserError
+from harness.datasets.fetch import ResumingDownloader, fetch
 
 CONTENT = bytes(range(256)) * 40
 

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import datasets
-from harness.datasets.cache import publish
-from harness.datasets.npy import NpyWriter, read_blocks
-from harness.datasets.statistics import shift_and_factor
-from harness.errors import UserError
-from harness.spec.workload import Workload
+from harness.base.cache import publish
+from harness.base.errors import UserError
+from harness.datasets.arrays import NpyWriter, read_blocks, shift_and_factor
+from harness.schema.workload import Workload
 
 
 def workload(dataset: str, **fields) -> Workload:
@@ -102,7 +101,7 @@ def test_locate_refuses(cache, tmp_path, monkeypatch):
 
 
 def test_hashes_are_remembered(cache, tmp_path, monkeypatch):
-    module = importlib.import_module("harness.datasets.fingerprint")
+    module = importlib.import_module("harness.datasets.source")
     path = a9a(tmp_path, 10)
     first = module.file_sha256(path)
     monkeypatch.setattr(module, "_hash", lambda path: pytest.fail("hashed twice"))
@@ -115,7 +114,7 @@ def test_hashes_are_remembered(cache, tmp_path, monkeypatch):
 def test_prepared_cache_is_used_without_writing(cache, tmp_path, monkeypatch):
     a9a(tmp_path, 40)
     first = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
-    for module in ("fingerprint", "prepare"):
+    for module in ("source", "prepare"):
         loaded = importlib.import_module(f"harness.datasets.{module}")
         monkeypatch.setattr(loaded, "locked", lambda path: pytest.fail(f"locks {path}"))
     assert datasets.prepare(datasets.locate(workload("adult"), tmp_path)).folder == first.folder
@@ -190,7 +189,7 @@ def run_prepare(cache: str, log: str, begin, broken_lock: bool) -> None:
 
     module._write = logged
     if broken_lock:
-        fcntl = importlib.import_module("harness.datasets.cache").fcntl
+        fcntl = importlib.import_module("harness.base.cache").fcntl
         fcntl.flock = lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available"))
     begin.wait()
     prepared = module.prepare(datasets.locate(workload("higgs", data="synthetic", samples=200_000), None))
@@ -248,8 +247,8 @@ def test_bad_content_leaves_nothing_behind(cache, tmp_path):
 
 def test_full_disk_is_one_sentence(cache):
     script = (
-        "import resource, sys; from harness import datasets; from harness.spec.workload import Workload\n"
-        "from harness.errors import UserError\n"
+        "import resource, sys; from harness import datasets; from harness.schema.workload import Workload\n"
+        "from harness.base.errors import UserError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))\n"
         "w = Workload(dataset='higgs', model='dnn', batch_per_rank=1, data='synthetic', samples=50_000)\n"
         "try: datasets.prepare(datasets.locate(w, None))\n"
@@ -281,7 +280,7 @@ MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
 from harness import datasets
-from harness.spec.workload import Workload
+from harness.schema.workload import Workload
 import pyarrow.csv
 source = datasets.locate(Workload(dataset="higgs", model="dnn", batch_per_rank=1), Path(sys.argv[1]))
 begin = time.process_time()

@@ -8,7 +8,7 @@ import pytest
 from harness import datasets
 from harness.datasets.adult import read as read_adult
 from harness.datasets.verify import verify
-from harness.spec.workload import Workload
+from harness.schema.workload import Workload
 
 
 @pytest.fixture(scope="module", autouse=True)

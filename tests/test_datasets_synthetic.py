@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from harness import datasets
 from harness.datasets import synthetic
-from harness.datasets.census import GROUPS
+from harness.datasets.adult import GROUPS
+from harness.datasets.arrays import shift_and_factor
 from harness.datasets.registry import dataset
-from harness.datasets.statistics import shift_and_factor
 
 
 def twin(name: str, rows: int, part: str = "train") -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from harness import datasets
-from harness.errors import UserError
-from harness.spec.workload import Workload
+from harness.base.errors import UserError
+from harness.schema.workload import Workload
 
 
 def own(path: Path) -> datasets.Prepared:

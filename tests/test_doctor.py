@@ -10,13 +10,13 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from harness.base.errors import UserError
+from harness.base.processes import Reply, ask
 from harness.cli.doctor import command
-from harness.doctor import folders, machine, mpi, software
-from harness.doctor.ask import Reply, ask
+from harness.doctor import machine, mpi, software
 from harness.doctor.check import OK, PROBLEM, WARNING, ok, problem, warning
 from harness.doctor.diagnose import exit_code
 from harness.doctor.software import TensorFlow
-from harness.errors import UserError
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 
@@ -112,18 +112,18 @@ def test_a_cache_in_the_way_of_a_file_is_a_problem(monkeypatch: pytest.MonkeyPat
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("HARNESS_CACHE_DIR", str(blocked))
-    assert folders.check_cache().status == PROBLEM
+    assert machine.check_cache().status == PROBLEM
     monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
-    assert folders.check_cache().status == OK
+    assert machine.check_cache().status == OK
 
 
 def test_data_sets_are_looked_for(tmp_path: Path, shared_data: Path) -> None:
-    absent = {check.topic: check.found for check in folders.check_data(tmp_path)}
+    absent = {check.topic: check.found for check in machine.check_data(tmp_path)}
     assert all("twin" in found for topic, found in absent.items() if topic != "data folder")
-    present = {check.topic: check.found for check in folders.check_data(shared_data)}
+    present = {check.topic: check.found for check in machine.check_data(shared_data)}
     assert present["data mnist"] == "original files"
     assert "twin" in present["data acoustic"]
-    assert next(folders.check_data(tmp_path / "gone")).status == PROBLEM
+    assert next(machine.check_data(tmp_path / "gone")).status == PROBLEM
 
 
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.transparent.collectives import Collectives
+from harness.transparent.gradients import Synchroniser
+
 tf = pytest.importorskip("tensorflow")
 
-from harness.transparent.collectives import Collectives  # noqa: E402
-from harness.transparent.gradients import Synchroniser  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
+from harness.base.errors import UserError
 from harness.comm.gpus import assign, parse_gpus, select_visible, visible_gpus
-from harness.errors import UserError
-from harness.spec.layout import Layout
+from harness.schema.layout import Layout
 
 ANSWER = """\
 GPU-aaaa1111-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, 400.00

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.base.errors import UserError
 from harness.cli import main
-from harness.errors import UserError
-from harness.guard import decide as deciding
-from harness.spec.codec import encode
+from harness.regression import decide as deciding
+from harness.schema.record import encode
 from tests.factories import START, make_point, make_provenance, make_run, write_run, write_study
 
 WIGGLE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.005, -0.005, 0.015, -0.015, 0.003, -0.003, 0.008)
@@ -263,7 +263,7 @@ class Bench:
 def test_deciding_measures_what_is_missing_and_stops(
     kept: Path, monkeypatch: pytest.MonkeyPatch, slower: float, verdict: str
 ) -> None:
-    from harness.guard.sides import resolve
+    from harness.regression.resolve import resolve
 
     monkeypatch.setattr(deciding, "_code", lambda: {"commit": NEW})
     reference = resolve("main", results=kept / "results", baselines=kept / "baselines")
@@ -276,7 +276,7 @@ def test_deciding_measures_what_is_missing_and_stops(
 
 
 def test_deciding_on_another_machine_measures_nothing(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.guard.sides import resolve
+    from harness.regression.resolve import resolve
 
     reference = resolve("main", results=kept / "results", baselines=kept / "baselines")
     other = make_provenance(hostname="node9").machine

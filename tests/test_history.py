@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from harness.analysis.changepoints import change_points
-from harness.analysis.history import history
-from harness.analysis.quantities import EFFICIENCY, TIME
+from harness.regression.history import change_points, history
+from harness.regression.quantities import EFFICIENCY, TIME
 from harness.report.history_page import headline, sentence, write_history
-from harness.spec.measurement import Measurement
+from harness.schema.measurement import Measurement
 from tests.histories import Weather, make_measurement, make_summary, real_rests, simulate
 
 
@@ -45,7 +44,7 @@ def test_short_and_constant_series_have_no_change(values: list[float]) -> None:
 
 def test_the_gain_is_the_energy_distance() -> None:
     """Every split of a short series by the definition, with loops."""
-    from harness.analysis.changepoints import _best_split
+    from harness.regression.history import _best_split
 
     values = np.array([0.0, 1, 0.5, 0.2, 5, 6, 5.5, 5.2, 5.1])
 

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.comm.probe import Answer, Plan
 from harness.probe.execute import fit
-from harness.spec.codec import decode, encode, read_run
-from harness.spec.network import ALLREDUCE, NETWORK
+from harness.probe.measure import Answer, Plan
+from harness.schema.message_cost import ALLREDUCE, NETWORK
+from harness.schema.record import decode, encode, read_run
 from tests.hosts.lab import Lab, hosts, missing
 from tests.mpi.launch import PROGRAMS, result
 
@@ -94,7 +94,7 @@ def probed(lab: Lab, folder: Path) -> Any:
     plan = Plan(sizes=(8, 1024, 32_768, ADULT_BYTES), samples=7, budget_s=2.0, reductions=())
     (folder / "plan.json").write_bytes(encode(plan))
     answer_file = folder / "answer.json"
-    words = ["-m", "harness.comm.probe", folder / "plan.json", answer_file]
+    words = ["-m", "harness.probe.measure", folder / "plan.json", answer_file]
     finished = lab.run([*lab.launcher(1), sys.executable, *words], timeout=120)
     assert answer_file.exists(), finished.stderr[-3000:]
     answer = decode(answer_file.read_bytes(), Answer, answer_file)

@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 from harness import models
-from harness.errors import UserError
+from harness.base.errors import UserError
 from harness.models.dropout import RowDropout
-from harness.spec.images import NETWORKS
-from harness.spec.presets import resolve
-from harness.train.loss import row_losses, smooth
-from harness.train.schedule import learning_rate
+from harness.schema.presets import resolve
+from harness.schema.workload import NETWORKS
+from harness.train.optimizer import learning_rate
+from harness.train.step import row_losses, smooth
 
 # Trainable parameters at the published image size and 1,000 classes. AlexNet: "60 million parameters" is the two
 # towers; one tower has more because its convolutions see all maps. GoogLeNet: 6,998,552 and the auxiliary

@@ -5,18 +5,18 @@ import dataclasses
 import pytest
 from click.testing import CliRunner
 
+from harness.analysis.breakdown import EPOCH_PARTS, split_frame
 from harness.analysis.frames import epoch_frame, launch_frame
-from harness.analysis.split import EPOCH_PARTS, split_frame
+from harness.base.files import resource
 from harness.cli import claims
-from harness.files import resource
-from harness.report.imagenet_figures import OTHER_PAPER, TITLES, imagenet_charts
+from harness.report.claims_figures import OTHER_PAPER, TITLES, imagenet_charts
 from harness.report.sweep_facts import data_facts
 from harness.report.sweep_page import write_report
-from harness.spec.claim import CLAIMS_FILE, read_published
-from harness.spec.layout import Layout
-from harness.spec.point import Point
-from harness.spec.presets import resolve
-from harness.spec.study import STUDY_FILE
+from harness.schema.claim import CLAIMS_FILE, read_published
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.presets import resolve
+from harness.schema.sweep import STUDY_FILE
 from tests.factories import make_data, make_ranks, make_run, write_run
 
 CLAIMS = read_published(resource(CLAIMS_FILE)).of(OTHER_PAPER)

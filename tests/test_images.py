@@ -8,11 +8,10 @@ import pytest
 from PIL import Image
 
 from harness import datasets
-from harness.datasets.images.find import find
-from harness.datasets.images.index import open_index
+from harness.base.errors import UserError
+from harness.datasets.images.index import find, open_index
 from harness.datasets.images.write import write_shards
-from harness.errors import UserError
-from harness.spec.presets import resolve
+from harness.schema.presets import resolve
 
 KINDS = ("n01440764", "n01443537", "n01484850")
 
@@ -82,7 +81,7 @@ def test_damaged_images_are_left_out_and_named_and_unusual_ones_counted(cache, f
 
 
 def test_every_container_has_the_same_rows_and_batches(cache, folder, tmp_path):
-    from harness.train.images import ImageFiles, image_dataset
+    from harness.train.image_stream import ImageFiles, image_dataset
 
     found = find(folder)
     assert write_shards(found.train, found.test, tmp_path / "shards", 3) == [16, 6]
@@ -111,7 +110,7 @@ def test_every_container_has_the_same_rows_and_batches(cache, folder, tmp_path):
 
 
 def test_crops_depend_on_row_and_epoch_and_not_on_the_batch(cache, folder):
-    from harness.train.images import ImageFiles, image_dataset
+    from harness.train.image_stream import ImageFiles, image_dataset
 
     index = index_of(folder)
 

@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 
-from harness.analysis.bases import other_bases
-from harness.analysis.bottleneck import caps
+from harness.analysis.breakdown import EPOCH_PARTS, caps, split_frame
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import Fit, fit_laws
-from harness.analysis.scaling import Scaling, scale
-from harness.analysis.split import EPOCH_PARTS, split_frame
-from harness.files import resource
-from harness.spec.claim import CLAIMS_FILE, read_published
-from harness.spec.record import RunRecord
+from harness.analysis.scaling import Scaling, other_bases, scale
+from harness.base.files import resource
+from harness.schema.claim import CLAIMS_FILE, read_published
+from harness.schema.record import RunRecord
 from tests.factories import make_launch, make_point, make_run
 
 COUNTS = (1, 2, 4, 8, 16, 32)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+from harness.train.step import prepare_input
 
-from harness.train.loss import prepare_input  # noqa: E402 - needs TensorFlow
+tf = pytest.importorskip("tensorflow")
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -3,7 +3,7 @@
 import pytest
 
 from harness import datasets, models
-from harness.errors import UserError
+from harness.base.errors import UserError
 
 # (weights of every layer in order), trainable parameters
 EXPECTED = {

@@ -7,11 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from harness.base.errors import RunError
+from harness.comm.autotune import CHOICES
 from harness.comm.native.build import build
-from harness.comm.reduction import CHOICES
-from harness.errors import RunError
-from harness.spec.codec import read_run
-from harness.spec.record import RunRecord
+from harness.schema.record import RunRecord, read_run
 from tests.mpi.launch import result, run_ranks
 
 pytestmark = pytest.mark.mpi

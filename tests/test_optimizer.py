@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.spec.presets import resolve
+from harness.schema.presets import resolve
 from harness.train.optimizer import build_optimizer
 
 STEPS = 30

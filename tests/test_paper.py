@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis import claims as verdicts
-from harness.analysis.claims import judge
 from harness.analysis.frames import launch_frame
-from harness.errors import RunError, UserError
-from harness.files import resource
-from harness.report.paper_page import Repeated, write_paper
-from harness.report.paper_words import published as published_words
-from harness.report.paper_words import verdict as verdict_words
-from harness.reproduce.experiments import EXPERIMENTS, Experiment, plan, rank_counts
-from harness.spec.claim import CLAIMS_FILE, Claim, Published, read_published
-from harness.spec.sweep import Sweep
+from harness.base.errors import RunError, UserError
+from harness.base.files import resource
+from harness.claims import verdict as verdicts
+from harness.claims.experiments import EXPERIMENTS, Experiment, plan, rank_counts
+from harness.claims.verdict import judge
+from harness.report.claims_page import Repeated, write_paper
+from harness.report.claims_wording import published as published_words
+from harness.report.claims_wording import verdict as verdict_words
+from harness.schema.claim import CLAIMS_FILE, Claim, Published, read_published
+from harness.schema.sweep import Sweep
 from tests.factories import make_launch, make_point, make_run, write_run
 from tests.test_report import Text
 
@@ -195,7 +195,7 @@ def test_command_goes_on_after_a_failed_experiment(
 
     monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
     two = tuple(e for e in EXPERIMENTS if e.name in ("adult-dnn", "acoustic-dnn"))
-    monkeypatch.setattr("harness.reproduce.experiments.EXPERIMENTS", two)
+    monkeypatch.setattr("harness.claims.experiments.EXPERIMENTS", two)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     result = CliRunner().invoke(command, ["--repeats", "1", "--nodes", "1", "--samples", "300", *where])
     assert isinstance(result.exception, RunError) and "adult-dnn" in str(result.exception)

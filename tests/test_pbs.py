@@ -9,18 +9,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.errors import RunError, UserError
-from harness.spec.layout import Layout
-from harness.sweep import study
+from harness.base.errors import RunError, UserError
+from harness.schema.layout import Layout
+from harness.sweep import store
 from harness.sweep.collect import cancel, collect
-from harness.sweep.launching import Launching
-from harness.sweep.matrix import Axes, combine
+from harness.sweep.job_options import Request
+from harness.sweep.layouts import Axes, combine
 from harness.sweep.plan import build_sweep
-from harness.sweep.request import Request
-from harness.sweep.schedulers import detect, open_scheduler, pbs, pbs_answers
-from harness.sweep.schedulers.pbs_answers import explain, read_jobs, read_nodes
+from harness.sweep.schedulers import commands, open_scheduler, pbs
+from harness.sweep.schedulers.pbs import explain, read_jobs, read_nodes
 from harness.sweep.site import Site
 from harness.sweep.status import read_status
+from harness.sweep.submission import Launching
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 RECORDED = Path(__file__).parent / "data/pbs"
@@ -112,8 +112,8 @@ def submitted(server: Path) -> int:
 
 
 def test_auto_finds_the_server(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detect, "_slurm_answers", lambda: False)
-    assert detect.choose("auto", Site())[0] == "pbs"
+    monkeypatch.setattr(commands, "_slurm_answers", lambda: False)
+    assert commands.choose("auto", Site())[0] == "pbs"
 
 
 @pytest.mark.parametrize("shape", ["jobs", "array", "nested"])
@@ -129,7 +129,7 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     lab.launched()
     run(lab, *layouts, repeats=2, shape=shape)
     assert lab.launched() == []
-    point = study.read_study(folder).sweep.points()[0]
+    point = store.read_study(folder).sweep.points()[0]
     shutil.rmtree(folder / point.folder)
     before = submitted(server)
     run(lab, *layouts, repeats=2, shape=shape)
@@ -146,7 +146,7 @@ def test_ten_ranks_at_four_a_node_are_ten(lab: Lab, server: Path) -> None:  # no
 def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: Path) -> None:  # noqa: F811
     lab.behave(r1="silent")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="1 of 1 launches failed"):
-        patch.setattr("harness.sweep.settle._GRACE_S", 0.2)
+        patch.setattr("harness.sweep.outcome._GRACE_S", 0.2)
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
     (entry,) = read_status(folder).entries
@@ -161,7 +161,7 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     (server / "server.json").write_text('{"hold": true}')
     # Not time.sleep itself: the subprocess module waits by it, too.
     pause = SimpleNamespace(sleep=lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt), monotonic=time.monotonic)
-    monkeypatch.setattr("harness.sweep.launches.time", pause)
+    monkeypatch.setattr("harness.sweep.loop.time", pause)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             run(lab, Layout(nodes=1), repeats=3)
@@ -182,13 +182,13 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
 
 def test_a_job_whose_submitter_died_is_found_by_its_name(lab: Lab, server: Path) -> None:  # noqa: F811
     folder = run(lab, Layout(nodes=1))
-    point = study.read_study(folder).sweep.points()[0]
+    point = store.read_study(folder).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
     job.write_text(json.dumps({"Job_Name": name, "job_state": "Q", "substate": 10}))
     shutil.rmtree(folder / point.folder)
-    lost = study.Running(point=point, job="", started=study.datetime.now(study.UTC), scheduler="pbs", name=name)
-    study.write_running(folder, (lost,))
+    lost = store.Running(point=point, job="", started=store.datetime.now(store.UTC), scheduler="pbs", name=name)
+    store.write_running(folder, (lost,))
     status = read_status(folder)
     assert (status.count("queued"), status.entries[0].detail) == (1, f"job {job.stem}: queued")
 
@@ -201,4 +201,4 @@ def test_a_thousand_jobs_are_asked_for_in_two_calls(server: Path) -> None:
 
 def test_damaged_answers_are_one_sentence() -> None:
     with pytest.raises(UserError, match="PBS answered with damaged JSON"):
-        pbs_answers.read_jobs('{"Jobs": {')
+        pbs.read_jobs('{"Jobs": {')

@@ -8,24 +8,25 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from harness.analysis.network import fit_cost
+from harness.base.cores import usable_cores
+from harness.base.errors import RunError, UserError
 from harness.cli.probe import command
-from harness.comm.cores import usable_cores
-from harness.comm.probe import Answer, Series
-from harness.errors import RunError, UserError
-from harness.probe import execute, tuned
-from harness.probe.choose import choose
-from harness.probe.execute import Found, fit
+from harness.probe import execute
+from harness.probe import settings as probe_settings
+from harness.probe.execute import Found, fit, write_probe
+from harness.probe.fit import fit_cost
+from harness.probe.measure import Answer, Series
 from harness.probe.plan import NETWORK_BYTES, algorithm_settings, message_sizes, parse_settings
-from harness.probe.store import newest_probe, read_probe, write_probe
-from harness.report.probe_page import write_probe_page
-from harness.report.probe_words import cost_line
-from harness.spec.layout import Layout
-from harness.spec.network import ALLREDUCE, NODE, Network, Probe, Setting
-from harness.spec.sweep import Sweep
+from harness.probe.settings import choose
+from harness.probe.store import newest_probe, read_probe
+from harness.report.probe_page import cost_line, write_probe_page
+from harness.schema.layout import Layout
+from harness.schema.message_cost import ALLREDUCE, NODE, Network, Probe, Setting
+from harness.schema.sweep import Sweep
 from harness.sweep.jobs import write_job
 from harness.sweep.schedulers import open_scheduler
 from tests.factories import make_provenance, make_workload
@@ -68,7 +69,7 @@ def make_probe(ways: dict[str, tuple[float, float]], *, noise: float = 0.03, **c
     return Found(probe=probe, samples=tuple((name, one) for name, found in series.items() for one in found))
 
 
-@settings(max_examples=15)
+@hypothesis_settings(max_examples=15)
 @given(st.floats(1e-7, 1e-3), st.floats(1e-11, 1e-7))
 def test_a_line_is_found_again_within_its_interval(alpha: float, beta: float) -> None:
     cost = fit_cost(ALLREDUCE, NODE, 2, noisy(alpha, beta))
@@ -225,9 +226,9 @@ def test_two_ranks_are_measured(tmp_path: Path) -> None:
 
 
 def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuned, "describe_machine", lambda gpus: make_provenance().machine)
+    monkeypatch.setattr(probe_settings, "describe_machine", lambda gpus: make_provenance().machine)
     write_probe(make_probe({"default": (1e-6, 4e-10), "other": (1e-5, 1e-10)}), tmp_path)
-    settings, sentence = tuned.tuned_settings(make_workload(), tmp_path)
+    settings, sentence = probe_settings.tuned_settings(make_workload(), tmp_path)
     assert settings == (("HARNESS_REDUCTION", "native"), ("OMPI_MCA_pml", "other"))
     assert "on 2 ranks: HARNESS_REDUCTION=native, pml=other" in sentence and "us by default" in sentence
     usual = Sweep(workload=make_workload(), layouts=(Layout(nodes=2),))
@@ -236,4 +237,4 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
     job = write_job(better.points()[0], open_scheduler("local", oversubscribe=True), folder=tmp_path, data_dir=None)
     assert "export OMPI_MCA_pml=other\n" in job.script.read_text()
     with pytest.raises(UserError, match="TUNED=1 knows how many bytes"):
-        tuned.tuned_settings(make_workload(dataset="file"), tmp_path)
+        probe_settings.tuned_settings(make_workload(dataset="file"), tmp_path)

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import DataSet, datasets
-from harness.errors import UserError
-from harness.readers import csvrows
-from harness.readers.csvrows import CsvRows
-from harness.readers.load import load
-from harness.readers.peers import Peers, find_peers
-from harness.readers.request import Request
-from harness.readers.source import TEST, TRAIN, VALIDATION
+from harness.base.errors import UserError
+from harness.readers import csv_rows
+from harness.readers.csv_rows import CsvRows
+from harness.readers.load import Request, load
+from harness.readers.sources import TEST, TRAIN, VALIDATION, Peers, find_peers
 
 
 def together(size, action):
@@ -68,7 +66,7 @@ def test_csv_rows_are_covered_exactly_once(tmp_path_factory, sizes, ranks, piece
         text = "\n".join([*(["label,a,b,c"] if header else []), *lines[edges[number] : edges[number + 1]]])
         (folder / f"{number}.csv").write_text(text + "\n" * newline)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csvrows, "_PIECE", piece)
+        patch.setattr(csv_rows, "_PIECE", piece)
 
         def read(peers):
             source = CsvRows(folder, None, peers)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.compare import ALIKE, OPEN, WORSE, compare, sentence
-from harness.analysis.floors import floors
-from harness.analysis.noise import learn
-from harness.analysis.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY, SKEW, TIME, WIRE, samples
-from harness.analysis.regression import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, check
-from harness.analysis.shift import needed_values, shift, shift_interval, tail_count
-from harness.spec.measurement import Measurement
+from harness.regression.compare import ALIKE, OPEN, WORSE, compare, sentence
+from harness.regression.detectable_loss import floors
+from harness.regression.hodges_lehmann import needed_values, shift, shift_interval, tail_count
+from harness.regression.noise import learn
+from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY, SKEW, TIME, WIRE, samples
+from harness.regression.verdict import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, check
+from harness.schema.measurement import Measurement
 from tests.histories import make_measurement, make_summary
 
 WIGGLE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.005, -0.005, 0.015, -0.015, 0.003, -0.003, 0.008)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from harness.analysis.regression import IMPROVEMENT, PASS, REGRESSION, check
+from harness.regression.verdict import IMPROVEMENT, PASS, REGRESSION, check
 from tests.histories import Weather, real_rests, simulate
 
 HISTORIES = 1000

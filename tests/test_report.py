@@ -10,14 +10,15 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.scaling import scale
-from harness.errors import UserError
-from harness.report import captions, numbers, render
-from harness.report.palette import MARKERS, SERIES, TONES, mark
+from harness.base.errors import UserError
+from harness.report import captions, render
+from harness.report.svg import MARKERS, SERIES, TONES, mark
 from harness.report.sweep_page import write_report
-from harness.spec.layout import Layout
-from harness.spec.study import Skipped
+from harness.schema.layout import Layout
+from harness.schema.sweep import Skipped
 from tests.factories import (
     make_data,
     make_launch,

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.analysis.breakdown import SlowRank, slow_rank
 from harness.analysis.frames import epoch_times
-from harness.analysis.split import SlowRank, slow_rank
 from harness.comm.clocks import Clock, Offset
 from harness.report.sweep_facts import slow_words
 from harness.report.sweep_page import write_report
-from harness.spec.codec import read_run
-from harness.spec.record import EpochRecord, RunRecord
+from harness.schema.record import EpochRecord, RunRecord, read_run
+from harness.train.collect import on_one_clock, with_parts
 from harness.train.record import step_columns
-from harness.train.split import on_one_clock, with_parts
 from tests.factories import make_launch, make_point, make_run, write_study
 from tests.mpi.launch import run_ranks
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from harness.analysis.frames import launch_frame
+from harness.analysis.frames import between, launch_frame, outliers
 from harness.analysis.scaling import scale
-from harness.analysis.spread import between, outliers
 from harness.analysis.stats import Interval, median_interval, order_ranks, ratio_interval
 from tests.factories import make_launch, make_point, make_run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.comm.cores import affinity_narrowed, usable_cores
-from harness.spec.layout import Layout
+from harness.base.cores import affinity_narrowed, usable_cores
+from harness.schema.layout import Layout
 from harness.sweep.render import Launch, Script, render
 from harness.sweep.schedulers.local import Scheduler
 

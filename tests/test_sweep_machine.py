@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.comm import cores, launcher
-from harness.errors import UserError
+from harness.base import cores
+from harness.base.errors import UserError
+from harness.comm import launcher
 
 
 @pytest.fixture

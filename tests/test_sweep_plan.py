@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import UserError
-from harness.spec.layout import Layout
-from harness.spec.sweep import Sweep
-from harness.sweep.matrix import Axes, combine
+from harness.base.errors import UserError
+from harness.schema.layout import Layout
+from harness.schema.sweep import Sweep
+from harness.sweep.layouts import Axes, combine
 from harness.sweep.plan import divide, format_seconds, launch_order, parse_shares, time_left
 from tests.factories import make_workload
 

@@ -18,17 +18,17 @@ import psutil
 import pytest
 from rich.console import Console
 
-from harness.errors import RunError, UserError
-from harness.spec.codec import encode
-from harness.spec.sweep import Sweep
-from harness.spec.workload import Workload
-from harness.sweep import study
+from harness.base.errors import RunError, UserError
+from harness.schema.record import encode
+from harness.schema.sweep import Sweep
+from harness.schema.workload import Workload
+from harness.sweep import store
 from harness.sweep.execute import run_sweep, write_scripts
-from harness.sweep.failure import first_error
-from harness.sweep.lock import is_locked, locked
+from harness.sweep.outcome import first_error
 from harness.sweep.plan import build_sweep
 from harness.sweep.schedulers import local
 from harness.sweep.status import read_status
+from harness.sweep.store import is_locked, locked
 from tests.factories import make_run
 
 _WAIT_S = 30.0
@@ -146,7 +146,7 @@ def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) 
     assert (status.count("done"), status.count("failed")) == (2, 2)
     failed = [entry for entry in status.entries if entry.state == "failed"]
     assert {entry.detail for entry in failed} == {"rank 1: loss is not finite: lower the learning rate"}
-    failure = study.survey(lab.results / sweep.name, sweep.points()).failures[failed[0].point.folder]
+    failure = store.survey(lab.results / sweep.name, sweep.points()).failures[failed[0].point.folder]
     assert failure.exit_code == 1
     assert "epoch 1/3\ufffd" in failure.tail
 
@@ -275,7 +275,7 @@ def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeyp
         (folder,) = lab.results.iterdir()
         assert read_status(folder).count("running") == 0
         lab.behave()
-        lab.run(study.read_study(folder).sweep)
+        lab.run(store.read_study(folder).sweep)
         assert has_ended(rank)
     assert read_status(folder).count("done") == 4
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness import __version__
-from harness.errors import UserError
-from harness.spec.layout import Layout
+from harness.base.errors import UserError
+from harness.schema.layout import Layout
 from harness.sweep.jobs import write_job
 from harness.sweep.render import Launch, Script, render
 from harness.sweep.schedulers import Launcher, local

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from harness.analysis.frames import epoch_frame, launch_frame
-from harness.analysis.target import default_target, times_to, to_target
-from harness.errors import UserError
+from harness.analysis.learning import default_target, times_to, to_target
+from harness.base.errors import UserError
 from harness.report.policies_page import write_policies
-from harness.spec.record import RunRecord
+from harness.schema.record import RunRecord
 from tests.factories import make_data, make_point, make_run, write_run, write_study
 from tests.test_report import Text
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.options import build_workload
 from harness.datasets import locate
-from harness.errors import UserError
 from harness.report.sweep_page import write_report
-from harness.spec.codec import read_run
-from harness.spec.script import batch_mode, is_script, script_command, script_workload
+from harness.schema.record import read_run
+from harness.schema.script import batch_mode, is_script, script_command, script_workload
 from tests.mpi.launch import PROGRAMS, run_ranks
 
 SCRIPT = Path(__file__).parent / "scripts" / "fit_arrays.py"

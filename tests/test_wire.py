@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.errors import UserError
-from harness.spec.codec import read_run
+from harness.base.errors import UserError
+from harness.schema.record import read_run
 from tests.factories import make_workload
 from tests.mpi.launch import result, run_ranks
 

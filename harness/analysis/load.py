@@ -15,13 +15,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.analysis.breakdown import SlowRank, slow_rank
 from harness.analysis.frames import Columns, epoch_columns, epoch_times, join_epochs
-from harness.analysis.split import SlowRank, slow_rank
-from harness.errors import UserError
-from harness.spec.codec import RUN_FILE, STEPS_FILE, decode, read_run
-from harness.spec.record import RunRecord
-from harness.spec.study import FAILURES, STUDY_FILE, Failure, Study
-from harness.spec.workload import Workload
+from harness.base.errors import UserError
+from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord, decode, read_run
+from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Study
+from harness.schema.workload import Workload
 
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
 _MANY = 1000  # launches from which starting processes to read them (1 to 2 s) pays

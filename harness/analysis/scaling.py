@@ -1,15 +1,17 @@
 """The scaling table: what each point took, and how much faster than the base that is."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from harness.analysis.spread import between
+from harness.analysis.frames import between
 from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval
-from harness.errors import UserError
+from harness.base.errors import UserError
+from harness.schema.claim import Claim
 
 SAME_WORK = 0.01  # relative difference of rows (strong) or rows per rank (weak) that is still the same work
 
@@ -192,3 +194,33 @@ def _indivisible(first: dict[str, Any]) -> list[str]:
 def needed_launches(scaling: Scaling) -> int:
     """Return how many launches the poorest point still needs for an interval, 0 where none does."""
     return max(0, NEEDED - scaling.repeats[0])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherBase:
+    """The points over another base. `name` says whose it is; `scaling` is None where it was not measured."""
+
+    name: str
+    ranks: int
+    scaling: Scaling | None
+
+
+def other_bases(launches: pd.DataFrame, scaling: Scaling, claims: Iterable[Claim]) -> tuple[OtherBase, ...]:
+    """Return the bases other than `scaling`'s own: the least rank count, and those of `claims` about speedups.
+
+    `launches` are the rows that `scaling` was made of, `claims` those about this workload.
+    """
+    measured = {point.ranks for point in scaling.points}
+    wanted: dict[int, str] = {min(measured): "common base"}
+    for claim in claims:
+        if claim.quantity == "speedup" and not claim.erratum:
+            wanted.setdefault(claim.base, f"paper {claim.paper}'s base")
+    return tuple(
+        OtherBase(
+            name=name,
+            ranks=ranks,
+            scaling=scale(launches, base_ranks=ranks) if ranks in measured else None,
+        )
+        for ranks, name in wanted.items()
+        if ranks != scaling.base.ranks
+    )

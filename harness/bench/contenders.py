@@ -17,16 +17,15 @@ from typing import Protocol
 import msgspec
 
 from harness import datasets
-from harness.bench.process import cores, free_ports, run_together
-from harness.bench.task import WARM_UP_EPOCHS, Answer, Place, Task
-from harness.doctor.ask import ask
-from harness.errors import RunError
-from harness.spec.codec import read_run
-from harness.spec.layout import Layout
-from harness.spec.point import Point
-from harness.spec.record import Provenance
-from harness.sweep.failure import first_error, read_output
+from harness.base.errors import RunError
+from harness.base.processes import ask
+from harness.bench.processes import cores, free_ports, run_together
+from harness.bench.sample import WARM_UP_EPOCHS, Answer, Place, Task
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.record import Provenance, read_run
 from harness.sweep.jobs import write_job
+from harness.sweep.outcome import first_error, read_output
 from harness.sweep.schedulers import Job, Scheduler, open_scheduler
 
 _POLL_S = 0.1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from harness.bench.sample import WARM_UP_EPOCHS, Answer, Task
 from harness.bench.script import begin, build_network, own_rows
-from harness.bench.task import WARM_UP_EPOCHS, Answer, Task
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from harness import datasets
-from harness.spec.presets import resolve
+from harness.schema.presets import resolve
 
 _IMAGES, _CLASSES, _BATCH, _SIZE, _SALT = 512, 10, 32, 224, 12345
 
@@ -35,7 +35,7 @@ class Decoding:
 
 def measure_decoding(*, threads: int, rounds: int) -> Decoding:
     """Decode the same synthetic JPEGs `rounds` times with each pipeline, in turns, after one pass that is not timed."""
-    from harness.quiet import quiet_stderr
+    from harness.base.logs import quiet_stderr
 
     with quiet_stderr():
         import tensorflow as tf
@@ -74,7 +74,7 @@ def _pass(pipeline: Callable[[], Any]) -> float:
 def _ours(prepared: datasets.Prepared, threads: int) -> Any:
     import numpy as np
 
-    from harness.train.images import ImageFiles, image_dataset
+    from harness.train.image_stream import ImageFiles, image_dataset
 
     assert prepared.files is not None
     return image_dataset(

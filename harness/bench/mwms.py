@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from harness.bench.sample import WARM_UP_EPOCHS, Place, Task
 from harness.bench.script import answer, begin, build_network, one_thread, own_rows
-from harness.bench.task import WARM_UP_EPOCHS, Place, Task
 
 if TYPE_CHECKING:
     import keras

@@ -5,12 +5,11 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.base.files import write_atomic
 from harness.bench.contenders import CONTENDERS
-from harness.bench.sample import BenchRecord
+from harness.bench.sample import BATCH_PER_RANK, LEARNING_RATE, WARM_UP_EPOCHS, BenchRecord
 from harness.bench.table import RATIOS, Cell, Line, Ratio, shown, tabulate
-from harness.bench.task import BATCH_PER_RANK, LEARNING_RATE, WARM_UP_EPOCHS
-from harness.files import write_atomic
-from harness.spec.codec import encode
+from harness.schema.record import encode
 
 PAGE, RECORD, TABLE = "index.md", "bench.json", "bench.csv"
 _COLUMNS = ("workload", "rows", "quantity", "unit", "rounds", "median", "min", "max", "required", "met", "note")

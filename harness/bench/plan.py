@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.bench.task import BATCH_PER_RANK, MIN_TIMED_EPOCHS, Task
-from harness.errors import UserError, unknown
+from harness.base.errors import UserError, unknown
+from harness.bench.sample import BATCH_PER_RANK, MIN_TIMED_EPOCHS, Task
 
 # Rows of an epoch divide by this, so that one and two ranks both make whole batches only.
 _GRAIN = 2 * BATCH_PER_RANK

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from harness import datasets, models
-from harness.bench.task import WARM_UP_EPOCHS, Answer, Place, Task
+from harness.bench.sample import WARM_UP_EPOCHS, Answer, Place, Task
 from harness.comm.replicas import hash_weights
 from harness.datasets.shards import split_evenly
 
 if TYPE_CHECKING:
     import keras
+
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]

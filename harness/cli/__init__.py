@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-from harness import __version__
+from harness.base import __version__
 
 # name: (module with a click command called `command`, one line for --help)
 COMMANDS = {

@@ -27,8 +27,8 @@ def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, 
     SWEEP@COMMIT keeps those of another commit. Each layout needs 6 launches; 12 judge better.
     """
     from harness.cli.report import newest_sweep
-    from harness.guard.sides import resolve
-    from harness.guard.store import save_baseline
+    from harness.regression.resolve import resolve
+    from harness.regression.store import save_baseline
 
     measurement = resolve(sweep or str(newest_sweep(results)), results=results, baselines=None)
     click.echo(save_baseline(measurement, name, baselines, note=note, replace_it=replace))
@@ -38,10 +38,10 @@ def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, 
 @_BASELINES
 def list_all(baselines: Path) -> None:
     """List every baseline: workload, layouts, launches, commit, machine."""
-    from harness.guard.match import describe
-    from harness.guard.store import read_baselines
-    from harness.guard.terminal import console, print_table
-    from harness.report.numbers import moment
+    from harness.analysis.numbers import moment
+    from harness.regression.formats import console, print_table
+    from harness.regression.match import describe
+    from harness.regression.store import read_baselines
 
     rows = []
     for kept in read_baselines(baselines):
@@ -63,12 +63,12 @@ def list_all(baselines: Path) -> None:
 @_BASELINES
 def show(name: str, baselines: Path) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
-    from harness.analysis.quantities import samples
-    from harness.guard.match import describe
-    from harness.guard.store import find_baseline
-    from harness.guard.terminal import console, print_table
-    from harness.guard.words import value
-    from harness.report.numbers import moment
+    from harness.analysis.numbers import moment
+    from harness.regression.formats import console, print_table
+    from harness.regression.match import describe
+    from harness.regression.quantities import samples
+    from harness.regression.store import find_baseline
+    from harness.regression.wording import value
 
     kept = find_baseline(name, baselines)
     one = kept.measurement

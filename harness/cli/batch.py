@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from harness.errors import UserError
+from harness.base.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.sweep.cost import Cost
-    from harness.sweep.launching import Launching
-    from harness.sweep.request import Request
+    from harness.sweep.job_groups import Cost
+    from harness.sweep.job_options import Request
     from harness.sweep.site import Site
+    from harness.sweep.submission import Launching
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -68,9 +69,9 @@ def build_launching(options: dict[str, Any]) -> "tuple[Launching, str]":
     Raises:
         UserError: a setting is wrong, or needs a batch system where there is none.
     """
-    from harness.sweep.launching import Launching
-    from harness.sweep.schedulers.detect import choose
+    from harness.sweep.schedulers.commands import choose
     from harness.sweep.site import find_site
+    from harness.sweep.submission import Launching
 
     site = find_site(options["site"])
     scheduler, why = choose(options["scheduler"], site)
@@ -103,7 +104,7 @@ def approval(options: dict[str, Any]) -> "Callable[[Cost], None]":
 
 
 def _request(site: "Site", options: dict[str, Any]) -> "Request":
-    from harness.sweep.request import Request
+    from harness.sweep.job_options import Request
 
     if options["nested"] and options["array"]:
         raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")

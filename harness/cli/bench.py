@@ -27,15 +27,15 @@ def command(workloads: str | None, rounds: int, quick: bool, decoding: bool, rep
     40 minutes; the machine should do nothing else meanwhile.
     """
     if decoding:
+        from harness.base.cores import usable_cores
         from harness.bench.decoding import measure_decoding
-        from harness.comm.cores import usable_cores
 
         click.echo(str(measure_decoding(threads=usable_cores(), rounds=rounds)))
         return
+    from harness.base.processes import interruptible
     from harness.bench.execute import run_bench
     from harness.bench.page import PAGE, write_bench
     from harness.bench.plan import EXERCISES, Settings
-    from harness.interrupts import interruptible
 
     names = tuple(dict.fromkeys(name.strip() for name in workloads.split(","))) if workloads else tuple(EXERCISES)
     settings = Settings(workloads=names, rounds=1 if quick else rounds, quick=quick, **options)

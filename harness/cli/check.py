@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.errors import UserError
+from harness.base.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.analysis.regression import Check
-    from harness.spec.measurement import Baseline, Measurement
+    from harness.regression.verdict import Check
+    from harness.schema.measurement import Baseline, Measurement
+
 
 CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 
@@ -47,10 +48,9 @@ def command(
     """
     from datetime import UTC, datetime
 
-    from harness.files import write_atomic
-    from harness.guard.junit import junit
-    from harness.guard.markdown import markdown
-    from harness.guard.words import notes
+    from harness.base.files import write_atomic
+    from harness.regression.formats import junit, markdown
+    from harness.regression.wording import notes
 
     folders = {"results": results, "baselines": baselines}
     if decide:
@@ -70,11 +70,11 @@ def _compare(
     sweep: str | None, against: str | None, size: float, *, results: Path, baselines: Path
 ) -> "tuple[Check, Baseline | None]":
     """Return the check of launches that are there, and the A/A launches it used."""
-    from harness.analysis.measurement import without
-    from harness.analysis.regression import check
-    from harness.guard.match import check_comparable, default_reference
-    from harness.guard.sides import resolve
-    from harness.guard.store import find_noise
+    from harness.regression.match import check_comparable, default_reference
+    from harness.regression.measurement import without
+    from harness.regression.resolve import resolve
+    from harness.regression.store import find_noise
+    from harness.regression.verdict import check
 
     reference = resolve(against, results=results, baselines=baselines) if against else None
     current = resolve(sweep or _default_sweep(reference, results), results=results, baselines=baselines)
@@ -102,14 +102,14 @@ def _measure(
 ) -> "tuple[Check, Baseline | None]":
     """Return the check of the code as it is now, and the A/A launches it used."""
     from harness.datasets import locate
-    from harness.guard.decide import Measuring, decide, study_of
-    from harness.guard.sides import resolve
-    from harness.guard.store import find_noise
+    from harness.regression.decide import Measuring, decide, study_of
+    from harness.regression.resolve import resolve
+    from harness.regression.store import find_noise
 
     if against is None and sweep is None:
         reference = _last_baseline(baselines)
     elif against is None:
-        from harness.guard.match import default_reference
+        from harness.regression.match import default_reference
 
         reference = default_reference(resolve(str(sweep), results=results, baselines=baselines), baselines)
     else:
@@ -129,7 +129,7 @@ def _measure(
 def _default_sweep(reference: "Measurement | None", results: Path) -> str:
     """Return the sweep of the reference's study where it has been run, else the newest one."""
     from harness.cli.report import newest_sweep
-    from harness.guard.decide import study_of
+    from harness.regression.decide import study_of
 
     if reference is not None:
         folder = results / study_of(reference).name
@@ -139,7 +139,7 @@ def _default_sweep(reference: "Measurement | None", results: Path) -> str:
 
 
 def _last_baseline(baselines: Path) -> "Measurement":
-    from harness.guard.store import read_baselines
+    from harness.regression.store import read_baselines
 
     kept = read_baselines(baselines)
     if not kept:
@@ -148,8 +148,8 @@ def _last_baseline(baselines: Path) -> "Measurement":
 
 
 def _show(result: "Check", said: tuple[str, ...]) -> None:
-    from harness.guard.terminal import console, print_table
-    from harness.guard.words import HEADINGS, cells, headline
+    from harness.regression.formats import console, print_table
+    from harness.regression.wording import HEADINGS, cells, headline
 
     to = console()
     print_table(to, HEADINGS, [cells(row) for row in result.rows])

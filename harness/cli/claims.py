@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from harness.analysis.predict import Uncertain
-    from harness.report.paper_page import Model, Repeated
+    from harness.prediction.model import Uncertain
+    from harness.report.claims_page import Model, Repeated
 
 
 @click.command(name="claims")
@@ -19,10 +19,10 @@ def command(network: str | None, results: Path, reports: Path) -> None:
 
     The last line is the path of the claims page.
     """
-    from harness.files import resource
-    from harness.report.imagenet_figures import OTHER_PAPER, imagenet_charts
-    from harness.report.paper_page import write_paper
-    from harness.spec.claim import CLAIMS_FILE, read_published
+    from harness.base.files import resource
+    from harness.report.claims_figures import OTHER_PAPER, imagenet_charts
+    from harness.report.claims_page import write_paper
+    from harness.schema.claim import CLAIMS_FILE, read_published
 
     published = read_published(resource(CLAIMS_FILE))
     repeated = find_repeated(results)
@@ -36,10 +36,10 @@ def command(network: str | None, results: Path, reports: Path) -> None:
 
 def find_repeated(results: Path) -> "list[Repeated]":
     """Return the newest sweep in `results` of each of the paper's experiments, in the paper's order."""
-    from harness.report.paper_page import Repeated
-    from harness.reproduce.experiments import EXPERIMENTS
-    from harness.spec.codec import decode
-    from harness.spec.study import STUDY_FILE, Study, sweep_folders
+    from harness.claims.experiments import EXPERIMENTS
+    from harness.report.claims_page import Repeated
+    from harness.schema.record import decode
+    from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 
     newest: dict[str, Repeated] = {}
     for folder in sweep_folders(results):
@@ -52,7 +52,7 @@ def find_repeated(results: Path) -> "list[Repeated]":
 
 def find_model(network: str | None, results: Path) -> "Model | None":
     """Return what the claims page predicts with, None without a network (`find_network`)."""
-    from harness.report.paper_page import Model
+    from harness.report.claims_page import Model
 
     found = find_network(network, results)
     return Model(network=found[0], said=found[1]) if found else None
@@ -64,9 +64,9 @@ def find_network(network: str | None, results: Path) -> "tuple[Uncertain, str] |
     Raises:
         UserError: what was given is no network.
     """
-    from harness.predict.links import probe_links, read_links
+    from harness.base.provenance import describe_machine
+    from harness.prediction.links import probe_links, read_links
     from harness.probe.store import newest_probe
-    from harness.provenance import describe_machine
 
     if network is not None:
         return read_links(network, None, 1)

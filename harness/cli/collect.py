@@ -14,8 +14,8 @@ from harness.cli.folders import one_sweep, results_option
 @click.option("--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True)
 def command(sweep: str | None, wait: bool, results: Path, reports: Path) -> None:
     """Settle the queued launches of SWEEP (the newest if none is named) that have ended, and draw the report."""
+    from harness.base.errors import RunError
     from harness.cli.sweep import report
-    from harness.errors import RunError
     from harness.sweep.collect import collect
 
     folder = one_sweep(results, sweep)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from harness.errors import UserError
+from harness.base.errors import UserError
 
 
 @click.command(name="compare")
@@ -21,11 +21,10 @@ def command(sides: tuple[str, ...], practical: float, results: Path, baselines: 
     if len(sides) < 2:
         raise UserError(f"compare needs two or more of sweep, baseline, SWEEP@COMMIT or launch, not {len(sides)}")
 
-    from harness.analysis.compare import compare, sentence
-    from harness.guard.differences import differences
-    from harness.guard.sides import resolve
-    from harness.guard.terminal import console, print_table
-    from harness.guard.words import COMPARE_HEADINGS, comparison_cells
+    from harness.regression.compare import compare, sentence
+    from harness.regression.formats import console, print_table
+    from harness.regression.resolve import resolve
+    from harness.regression.wording import COMPARE_HEADINGS, comparison_cells, differences
 
     first, *others = (resolve(name, results=results, baselines=baselines) for name in sides)
     to = console()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.errors import UserError
-from harness.spec.workload import DATA_KINDS, Workload
+from harness.base.errors import UserError
+from harness.schema.workload import DATA_KINDS, Workload
 
 if TYPE_CHECKING:
     from harness.datasets.dataset import Download, Found
     from harness.datasets.verify import Check
+
 
 _data_dir = click.option(
     "--data-dir",
@@ -63,7 +64,7 @@ def fetch(name: str, data_dir: Path | None, mirror: str | None) -> None:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from harness import datasets
-    from harness.datasets.cache import cache_folder
+    from harness.base.cache import cache_folder
     from harness.datasets.fetch import fetch as fetch_files
 
     datasets.info(name)
@@ -136,7 +137,7 @@ def prepare(
 def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: Path | None) -> None:
     from harness import datasets
     from harness.datasets.images.write import write_shards
-    from harness.spec.images import IMAGENET
+    from harness.schema.workload import IMAGENET
 
     if name != IMAGENET or shards is None or output is None:
         raise UserError("--shards N and --output FOLDER go together, and with imagenet only")

@@ -8,6 +8,7 @@ import click
 if TYPE_CHECKING:
     from harness.doctor.check import Check
 
+
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
@@ -22,9 +23,9 @@ def command(context: click.Context, as_json: bool, data_dir: Path | None) -> Non
 
     The exit code is 0 when everything that runs need works, else 1.
     """
+    from harness.base.processes import interruptible
     from harness.doctor.diagnose import diagnose, exit_code
-    from harness.interrupts import interruptible
-    from harness.spec.codec import encode
+    from harness.schema.record import encode
 
     checks = []
     with interruptible():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from harness.errors import UserError
+from harness.base.errors import UserError
 
 results_option = click.option(
     "--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True, help="Folder of records."

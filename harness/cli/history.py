@@ -16,11 +16,10 @@ def command(sweep: str | None, results: Path, baselines: Path, reports: Path) ->
     The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
     all sweeps in --results and from the baselines. The last line is the page's path.
     """
-    from harness.analysis.history import history
-    from harness.guard.gather import all_of, chosen_study
-    from harness.guard.terminal import console, print_table
-    from harness.report.history_figures import series_name
-    from harness.report.history_page import headline, sentence, state_rows, write_history
+    from harness.regression.formats import console, print_table
+    from harness.regression.history import history
+    from harness.regression.resolve import all_of, chosen_study
+    from harness.report.history_page import headline, sentence, series_name, state_rows, write_history
 
     study = chosen_study(sweep, results=results, baselines=baselines)
     found = history(all_of(study, results=results, baselines=baselines))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from harness.spec.layout import Layout
-    from harness.sweep.launching import Launching
+    from harness.schema.layout import Layout
+    from harness.sweep.submission import Launching
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -36,8 +37,8 @@ def build_layouts(options: dict[str, Any], launching: "Launching") -> "tuple[tup
     Raises:
         UserError: a count is wrong, or no combination can be.
     """
-    from harness.spec.ranges import parse_counts
-    from harness.sweep.matrix import Axes, combine
+    from harness.schema.layout import parse_counts
+    from harness.sweep.layouts import Axes, combine
     from harness.sweep.plan import parse_shares
 
     counts = {
@@ -57,7 +58,7 @@ def build_layouts(options: dict[str, Any], launching: "Launching") -> "tuple[tup
 def _default_nodes(cores_per_node: int, scheduler: str, limit: Any) -> str:
     """Return the doublings of nodes that there are; on one machine its cores stand for them."""
     if limit is None:
-        from harness.errors import UserError
+        from harness.base.errors import UserError
 
         raise UserError("NODES= is needed: how many nodes there are is not known here")
     nodes = limit.nodes or 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from harness.spec.measurement import Measurement
+    from harness.schema.measurement import Measurement
 
 
 @click.command(name="noise")
@@ -37,12 +37,12 @@ def command(
         _list(baselines)
         return
     from harness.cli.report import newest_sweep
-    from harness.guard.sides import resolve
-    from harness.guard.store import save_noise
+    from harness.regression.resolve import resolve
+    from harness.regression.store import save_noise
 
     measurement = resolve(sweep or str(newest_sweep(results)), results=results, baselines=None)
     if launches is not None:
-        from harness.guard.decide import Measuring, measure_up_to, study_of
+        from harness.regression.decide import Measuring, measure_up_to, study_of
 
         measuring = Measuring(study_of(measurement), results=results, data_dir=data_dir, budget_s=60 * budget)
         measurement = measure_up_to(launches, measuring, say=click.echo)
@@ -51,9 +51,9 @@ def command(
 
 
 def _show(measurement: "Measurement") -> None:
-    from harness.analysis.floors import floors
-    from harness.guard.terminal import console, print_table
-    from harness.report.numbers import percent
+    from harness.analysis.numbers import percent
+    from harness.regression.detectable_loss import floors
+    from harness.regression.formats import console, print_table
 
     rows = [
         (
@@ -78,10 +78,10 @@ def _show(measurement: "Measurement") -> None:
 def _list(baselines: Path) -> None:
     from datetime import UTC, datetime
 
-    from harness.guard.match import describe
-    from harness.guard.store import read_noises
-    from harness.guard.terminal import console, print_table
-    from harness.guard.words import age
+    from harness.regression.formats import console, print_table
+    from harness.regression.match import describe
+    from harness.regression.store import read_noises
+    from harness.regression.wording import age
 
     rows = []
     for kept in read_noises(baselines):

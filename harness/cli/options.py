@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import click
 
-from harness.errors import UserError, unknown
-from harness.spec.presets import PRESETS, resolve
-from harness.spec.script import script_workload
-from harness.spec.workload import Workload
+from harness.base.errors import UserError, unknown
+from harness.schema.presets import PRESETS, resolve
+from harness.schema.script import script_workload
+from harness.schema.workload import Workload
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

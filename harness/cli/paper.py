@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.errors import RunError
-from harness.spec.presets import PRESETS
+from harness.base.errors import RunError
+from harness.schema.presets import PRESETS
 
 if TYPE_CHECKING:
-    from harness.report.paper_page import Repeated
-    from harness.spec.sweep import Sweep
+    from harness.report.claims_page import Repeated
+    from harness.schema.sweep import Sweep
 
 
 @click.command(name="paper")
@@ -41,14 +41,14 @@ def command(
     By default rows and epochs are cut so that all of it takes 10 to 15 minutes on 2 cores. The same command
     again runs only what is missing. The last line is the page's path.
     """
+    from harness.base.cores import usable_cores
+    from harness.base.files import resource
+    from harness.claims.experiments import EXPERIMENTS, plan, rank_counts
     from harness.cli.claims import find_model
-    from harness.comm.cores import usable_cores
-    from harness.files import resource
-    from harness.report.imagenet_figures import OTHER_PAPER, imagenet_charts
-    from harness.report.paper_page import PAPER, write_paper
-    from harness.reproduce.experiments import EXPERIMENTS, plan, rank_counts
-    from harness.spec.claim import CLAIMS_FILE, read_published
-    from harness.spec.ranges import parse_counts
+    from harness.report.claims_figures import OTHER_PAPER, imagenet_charts
+    from harness.report.claims_page import PAPER, write_paper
+    from harness.schema.claim import CLAIMS_FILE, read_published
+    from harness.schema.layout import parse_counts
 
     published = read_published(resource(CLAIMS_FILE))
     counts = parse_counts("NODES", nodes) if nodes else rank_counts(usable_cores(), published.of(PAPER))
@@ -68,7 +68,7 @@ def command(
 
 def _repeat(sweep: "Sweep", *, data_dir: Path | None, results: Path, reports: Path) -> "Repeated":
     """Run and report one experiment; a failed launch does not keep the others from running."""
-    from harness.report.paper_page import Repeated
+    from harness.report.claims_page import Repeated
     from harness.report.sweep_page import write_report
     from harness.sweep.execute import run_sweep
 

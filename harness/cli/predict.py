@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.errors import UserError
+from harness.base.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.analysis.predict import Base, Uncertain
+    from harness.prediction.model import Base, Uncertain
+
 
 _WIDTH = 130
 _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
@@ -45,9 +46,9 @@ def command(
     """
     import pandas as pd
 
-    from harness.files import write_atomic
-    from harness.predict.links import read_links
-    from harness.spec.ranges import parse_counts
+    from harness.base.files import write_atomic
+    from harness.prediction.links import read_links
+    from harness.schema.layout import parse_counts
 
     counts = tuple(count * ranks_per_node for count in parse_counts("NODES", nodes))
     if simulate and ranks_per_node > 1:
@@ -65,7 +66,7 @@ def command(
 
 def _bases(names: tuple[str, ...], results: Path) -> "list[Base]":
     """Return the base of each named workload, or of all that were measured."""
-    from harness.predict.base import find_base
+    from harness.prediction.reference import find_base
 
     found = []
     for name in names or WORKLOADS:
@@ -82,11 +83,11 @@ def _bases(names: tuple[str, ...], results: Path) -> "list[Base]":
 def _predict(
     base: "Base", counts: tuple[int, ...], links: "Uncertain", algorithm: str, *, simulate: bool
 ) -> "pd.DataFrame":
-    from harness.analysis.predict import predict
+    from harness.prediction.model import predict
 
     frame = predict(base, counts, links, algorithm)
     if simulate:
-        from harness.predict.compare import simulated
+        from harness.prediction.simulate import simulated
 
         frame["simulated_s"] = simulated(base, frame, links.value.network, algorithm)
     return frame
@@ -97,8 +98,8 @@ def _print(base: "Base", frame: "pd.DataFrame", network: str, algorithm: str) ->
     from rich.console import Console
     from rich.table import Table
 
-    from harness.analysis.predict import assumptions
-    from harness.report import numbers
+    from harness.analysis import numbers
+    from harness.prediction.model import assumptions
 
     console = Console()
     console.width = max(console.width, _WIDTH)  # a file or a pipe has no width of its own

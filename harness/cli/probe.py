@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from harness.spec.network import Probe
+    from harness.schema.message_cost import Probe
 
 
 @click.command(name="probe")
@@ -38,11 +38,10 @@ def command(
 
     The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
     """
-    from harness.errors import unknown
-    from harness.interrupts import interruptible
-    from harness.probe.execute import Settings, run_probe
+    from harness.base.errors import unknown
+    from harness.base.processes import interruptible
+    from harness.probe.execute import Settings, run_probe, write_probe
     from harness.probe.plan import NETWORK_BYTES, algorithm_settings, parse_settings
-    from harness.probe.store import write_probe
     from harness.report.probe_page import write_probe_page
 
     for name in workloads:
@@ -57,9 +56,9 @@ def command(
 
 
 def _print(probe: "Probe", workloads: tuple[str, ...]) -> None:
-    from harness.probe.choose import choose
     from harness.probe.plan import NETWORK_BYTES
-    from harness.report.probe_words import cost_line
+    from harness.probe.settings import choose
+    from harness.report.probe_page import cost_line
 
     for reason in probe.invalid:
         click.echo(f"times are not valid: {reason}")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from harness.errors import UserError, unknown
-from harness.spec.study import sweep_folders
+from harness.base.errors import UserError, unknown
+from harness.schema.sweep import sweep_folders
 
 
 @click.command(name="report")

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from harness.errors import UserError
-from harness.transparent.options import run_options
-from harness.transparent.settings import Settings, mpi_enabled
+from harness.base.errors import UserError
+from harness.transparent.settings import Settings, mpi_enabled, run_options
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -25,8 +24,8 @@ def command(ranks: int | None, threads: int, script: Path, arguments: tuple[str,
     Settings(**options)
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
-    from harness.comm.cores import usable_cores
-    from harness.spec.layout import Layout
+    from harness.base.cores import usable_cores
+    from harness.schema.layout import Layout
     from harness.sweep.schedulers import open_scheduler
     from harness.transparent.launch import run_ranks
 

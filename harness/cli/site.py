@@ -22,9 +22,9 @@ def list_sites() -> None:
 @click.argument("name", required=False)
 def check_site(name: str | None) -> None:
     """Hold the site file NAME (or a path, or the one of this machine) against what the scheduler says."""
-    from harness.errors import RunError
+    from harness.base.errors import RunError
     from harness.sweep.site import find_site
-    from harness.sweep.sitecheck import check
+    from harness.sweep.site_check import check
 
     findings = check(find_site(name))
     for finding in findings:

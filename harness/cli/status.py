@@ -29,7 +29,7 @@ def command(sweep: str | None, results: Path) -> None:
 
 def _print(status: "Status", folder: Path, *, whole: bool) -> None:
     """Print a sweep: one line if it is done and not asked for, else every launch, those that are alike in one line."""
-    from harness.spec.study import LOGS
+    from harness.schema.sweep import LOGS
     from harness.sweep.plan import format_seconds
 
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")

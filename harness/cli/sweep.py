@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.base.errors import RunError, UserError
 from harness.cli.batch import approval, batch_options, build_launching
 from harness.cli.layouts import build_layouts, layout_options
 from harness.cli.options import build_workload, workload_options
-from harness.errors import RunError, UserError
 
 if TYPE_CHECKING:
-    from harness.spec.sweep import Sweep
-    from harness.spec.workload import Workload
+    from harness.schema.sweep import Sweep
+    from harness.schema.workload import Workload
     from harness.sweep.execute import Plan
 
 
@@ -77,7 +77,7 @@ def command(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, 
 def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
     """Store the prediction of `sweep` beside its launches, and say where."""
     from harness.cli.claims import find_network
-    from harness.predict.first import predict_first
+    from harness.prediction.forecast import predict_first
 
     found = find_network(network, results)
     if found is None:
@@ -86,7 +86,7 @@ def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
 
 
 def _tuned(workload: "Workload", results: Path) -> tuple[tuple[str, str], ...]:
-    from harness.probe.tuned import tuned_settings
+    from harness.probe.settings import tuned_settings
 
     settings, sentence = tuned_settings(workload, results)
     click.echo(sentence)

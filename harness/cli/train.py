@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.base.errors import SharedError, UserError
 from harness.cli.options import build_workload, workload_options
-from harness.errors import SharedError, UserError
-from harness.spec.layout import Layout
-from harness.spec.point import Point
-from harness.spec.script import batch_mode, is_script
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.script import batch_mode, is_script
 
 if TYPE_CHECKING:
     from harness.comm.world import World
-    from harness.spec.record import EpochRecord
+    from harness.schema.record import EpochRecord
 
 
 @click.command()
@@ -34,8 +34,7 @@ def command(point_file: Path | None, record: Path | None, **options: Any) -> Non
     import_begin = _process_start()
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from harness.comm.startcheck import check_start
-    from harness.comm.world import abort, start
+    from harness.comm.world import abort, check_start, start
 
     world = start()
     check_start(world.size)
@@ -64,7 +63,7 @@ def _run_script(world: "World", point: Point, record: Path | None) -> int:
 def _train(
     world: "World", point: Point, data_dir: Path | None, record: Path | None, begin: float, load_before: float
 ) -> None:
-    from harness.quiet import quiet_stderr
+    from harness.base.logs import quiet_stderr
 
     gpu = None
     if point.layout.gpus_per_rank:
@@ -105,7 +104,7 @@ def _train(
 
 def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Point:
     if point_file:
-        from harness.spec.codec import read_point
+        from harness.schema.record import read_point
 
         return read_point(point_file)
     from harness import datasets

@@ -15,6 +15,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from harness.comm.world import World
 
+
 _EXCHANGES = 60
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from harness.errors import UserError, unknown
+from harness.base.errors import UserError, unknown
 
 CHOICES = ("wheel", "system")
 # The names that mpi4py's compiled parts ask the loader for. Debian's MPICH calls its library libmpich.so.12, which

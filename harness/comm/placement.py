@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from harness.spec.layout import Layout
+from harness.schema.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

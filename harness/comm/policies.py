@@ -1,10 +1,10 @@
 """Sync policies: what keeps the replicas in step, and when. All methods are for use inside a graph."""
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from harness.spec.sync import SyncSpec
+from harness.comm.world import needs_sync
+from harness.schema.workload import SyncSpec
 
 if TYPE_CHECKING:
     import keras
@@ -121,11 +121,6 @@ class Weights:
         means = self.reduction.sum([variable.value for variable in variables], scale=self.weight)
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)
-
-
-def needs_sync(ranks: int) -> bool:
-    """Tell whether `ranks` ranks sum: several do, and one where HARNESS_SYNC_ALONE=1 asks what that costs."""
-    return ranks > 1 or os.environ.get("HARNESS_SYNC_ALONE") == "1"
 
 
 def build_policy(text: str, *, ranks: int, weight: float, reduction: "Reduction") -> SyncPolicy:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.errors import RunError, SharedError
+from harness.base.errors import RunError, SharedError
 
 if TYPE_CHECKING:
     import keras

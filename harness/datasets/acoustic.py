@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, last_tenth
-from harness.datasets.find import first, packed
+from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth, packed
 from harness.datasets.libsvm import read_libsvm
 from harness.datasets.synthetic import render_plain
 

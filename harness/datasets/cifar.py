@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.base.errors import UserError
 from harness.datasets.dataset import Array, Block
-from harness.errors import UserError
 
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_BATCH = "test_batch"

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.datasets.cifar import Labels, read_binary, read_python
-from harness.datasets.dataset import TRAIN, Block, Dataset, DatasetInfo, Download, Found, Twin, last_tenth
-from harness.datasets.find import first
+from harness.datasets.dataset import TRAIN, Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth
 from harness.datasets.synthetic import render_colour
 
 INFO = DatasetInfo(

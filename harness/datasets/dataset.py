@@ -1,12 +1,28 @@
 """What a data set is to the harness: facts, where its files are, how they are read, how a twin is made."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+
+def first(folder: Path, name: str, candidates: Iterable[str]) -> Path | None:
+    """Return the first of `candidates` (relative paths) that is a file in `folder`/`name` or `folder`, or None."""
+    names = tuple(candidates)
+    for base in (folder / name, folder):
+        for candidate in names:
+            if (base / candidate).is_file():
+                return base / candidate
+    return None
+
+
+def packed(*names: str, suffixes: tuple[str, ...] = (".gz",)) -> tuple[str, ...]:
+    """Return `names` and each of them with the suffixes of compressed files."""
+    return tuple(name + suffix for name in names for suffix in ("", *suffixes))
+
 
 Array = npt.NDArray[Any]
 Block = tuple[Array, Array]
@@ -111,3 +127,11 @@ class Dataset:
 def last_tenth(rows: int) -> int:
     """Return how many of `rows` rows are held out for test: a tenth, at least one."""
     return max(1, rows // 10)
+
+
+def sized(entry: Dataset, image_size: int, classes: int) -> Dataset:
+    """Return `entry` with images of `image_size` pixels a side and so many classes; 0 for a set without sizes."""
+    if not image_size:
+        return entry
+    features, shares = (image_size, image_size, 3), (1 / classes,) * classes
+    return replace(entry, info=replace(entry.info, features=features, classes=classes, shares=shares))

@@ -1,16 +1,106 @@
-"""Fetch a data set's original files, checked by hash (pooch), into a data folder."""
+"""Fetch a data set's original files into a data folder: resumed where a transfer broke, checked by hash (pooch)."""
 
 import hashlib
 import re
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness.datasets.cache import locked
+from harness.base.cache import locked
+from harness.base.errors import UserError
+from harness.base.files import user_errors, write_atomic
 from harness.datasets.dataset import Download
-from harness.datasets.download import Progress, ResumingDownloader
 from harness.datasets.registry import info
-from harness.errors import UserError
-from harness.files import user_errors, write_atomic
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that are there and the bytes of the whole file (None while unknown)."""
+
+_CHUNK = 1 << 20
+_IDLE_ATTEMPTS = 3
+_TIMEOUT_S = (15, 60)  # to connect, between two chunks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumingDownloader:
+    """A downloader for pooch: bytes go to the file `part`, which is kept when the transfer breaks.
+
+    A server that ignores the Range header makes the transfer start anew. `pause` seconds between attempts.
+    """
+
+    part: Path
+    progress: Progress
+    pause: float = 1.0
+
+    def __call__(self, url: str, output_file: str, pooch: Any) -> None:
+        """Bring `url` to `output_file`.
+
+        Raises:
+            UserError: the server refuses, or several attempts in a row bring nothing.
+        """
+        from requests import HTTPError, RequestException
+        from urllib3.exceptions import HTTPError as TransferError
+
+        idle, reason = 0, ""
+        while idle < _IDLE_ATTEMPTS:
+            before = _size(self.part)
+            try:
+                if self._attempt(url):
+                    self.part.replace(output_file)
+                    return
+                reason = "the connection ended early"
+            except HTTPError as error:
+                raise UserError(f"{url} cannot be downloaded ({error}): try --mirror URL") from error
+            except (RequestException, TransferError) as error:
+                reason = _cause(error)
+            idle = 0 if _size(self.part) > before else idle + 1
+            time.sleep(self.pause if idle < _IDLE_ATTEMPTS else 0)
+        kept = _size(self.part)
+        again = f"{kept:,} bytes are kept, the same command goes on from there" if kept else "or try --mirror URL"
+        raise UserError(f"{url} cannot be downloaded ({reason}): check the network; {again}")
+
+    def _attempt(self, url: str) -> bool:
+        """Fetch what is missing; return whether the file is whole."""
+        import requests
+
+        have = _size(self.part)
+        # No content coding: a .gz file must arrive as the bytes that its hash is of.
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S) as response:
+            if response.status_code == 416:  # nothing beyond what is there: whole, or not of this file
+                whole = response.headers.get("Content-Range", "") == f"bytes */{have}"
+                if not whole:
+                    self.part.unlink(missing_ok=True)
+                return whole
+            response.raise_for_status()
+            start = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+            resumed = response.status_code == 206 and start is not None and int(start[1]) == have
+            done = have if resumed else 0
+            length = response.headers.get("Content-Length")
+            total = done + int(length) if length else None
+            with self.part.open("ab" if resumed else "wb") as file:
+                for chunk in response.raw.stream(_CHUNK, decode_content=False):
+                    file.write(chunk)
+                    done += len(chunk)
+                    self.progress(done, total)
+        return total is None or done == total
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _cause(error: BaseException) -> str:
+    """Return the innermost cause in a few words."""
+    text = str(error)
+    if "refused" in text:
+        return "connection refused"
+    if "timed out" in text:
+        return "timed out"
+    if "resolve" in text or "Name or service" in text:
+        return "the host's name is not known here"
+    return type(error).__name__
 
 
 def fetch(

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.datasets.csvstream import read_numbers
-from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin
-from harness.datasets.find import first
+from harness.datasets.csv_blocks import read_numbers
+from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first
 from harness.datasets.synthetic import render_collisions
 
 _FEATURES = 28

@@ -1,11 +1,10 @@
 """ImageNet (ILSVRC 2012): photographs of a thousand classes, and synthetic images of any size in their place."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from harness.datasets.dataset import Block, Dataset, DatasetInfo, Twin
-from harness.datasets.images.find import find
+from harness.datasets.images.index import find
 from harness.datasets.synthetic import render_colour
 
 _CLASSES = 1000
@@ -47,11 +46,3 @@ DATASET = Dataset(
     # Small blocks: one of 64 images of 224 x 224 pixels is 10 MB, and its scores 0.6 MB.
     twin=Twin(render=render_colour, block_rows=64, latent=32, separation=6.0, patch=8, least_test_rows=32),
 )
-
-
-def sized(entry: Dataset, image_size: int, classes: int) -> Dataset:
-    """Return `entry` with images of `image_size` pixels a side and so many classes; 0 for a set without sizes."""
-    if not image_size:
-        return entry
-    features, shares = (image_size, image_size, 3), (1 / classes,) * classes
-    return replace(entry, info=replace(entry.info, features=features, classes=classes, shares=shares))

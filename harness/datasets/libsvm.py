@@ -9,8 +9,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from harness.base.errors import UserError
 from harness.datasets.dataset import Block
-from harness.errors import UserError
 
 
 def read_libsvm(path: Path, features: int, labels: tuple[int, ...]) -> Block:

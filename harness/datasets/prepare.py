@@ -9,20 +9,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from harness.base.cache import cache_folder, locked, publish
+from harness.base.errors import UserError
+from harness.base.files import write_atomic
 from harness.datasets import synthetic
-from harness.datasets.cache import cache_folder, locked, publish
-from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
-from harness.datasets.imagenet import sized
+from harness.datasets.arrays import NpyWriter, Vector, read_blocks, shift_and_factor
+from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, sized
 from harness.datasets.images.index import open_index
-from harness.datasets.images.jpegs import jpeg_folder
-from harness.datasets.npy import NpyWriter, read_blocks
+from harness.datasets.images.write import jpeg_folder
 from harness.datasets.registry import FILE, dataset
 from harness.datasets.source import Source
-from harness.datasets.statistics import Vector, shift_and_factor
-from harness.errors import UserError
-from harness.files import write_atomic
-from harness.spec.codec import decode, encode
-from harness.spec.record import DataRecord
+from harness.schema.record import DataRecord, decode, encode
 
 _log = logging.getLogger(__name__)
 

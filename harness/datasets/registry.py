@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from harness.base.errors import UserError, unknown
 from harness.datasets import acoustic, adult, cifar10, cifar100, higgs, imagenet, mnist, userfile
 from harness.datasets.dataset import Dataset, DatasetInfo
-from harness.errors import UserError, unknown
 
 FILE = "file"
 """The name of a user's own file among the data sets."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.datasets.csvstream import stream, to_array
+from harness.base.errors import UserError
+from harness.datasets.csv_blocks import stream, to_array
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, DatasetInfo, Found, last_tenth
-from harness.errors import UserError
 
 SUFFIXES = (".csv", ".npz", ".h5")
 _LABEL_NAMES = ("label", "target", "class")

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.datasets.arrays import shift_and_factor
 from harness.datasets.dataset import DatasetInfo
 from harness.datasets.fetch import published_or_pinned
-from harness.datasets.fingerprint import file_sha256
 from harness.datasets.prepare import Prepared
 from harness.datasets.registry import info
-from harness.datasets.source import Source
-from harness.datasets.statistics import shift_and_factor
+from harness.datasets.source import Source, file_sha256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from harness.doctor import folders, machine, mpi, software
+from harness.base.errors import UserError
+from harness.doctor import machine, mpi, software
 from harness.doctor.check import PROBLEM, Check
-from harness.errors import UserError
 
 
 def diagnose(data_dir: Path | None) -> Iterator[Check]:
@@ -22,8 +22,8 @@ def diagnose(data_dir: Path | None) -> Iterator[Check]:
     yield from machine.check_cores()
     yield machine.check_memory()
     yield machine.check_gpus(tensorflow.gpus)
-    yield folders.check_cache()
-    yield from folders.check_data(data_dir)
+    yield machine.check_cache()
+    yield from machine.check_data(data_dir)
     yield software.check_commit()
 
 

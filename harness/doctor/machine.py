@@ -1,16 +1,23 @@
-"""Cores, memory, GPUs, and what else the machine is doing."""
+"""Cores, memory, GPUs, folders, and what else the machine is doing."""
 
 import os
 import platform
 import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
-from harness.comm.cores import affinity_narrowed, cpu_quota, usable_cores
-from harness.doctor.ask import ask
-from harness.doctor.check import Check, ok, warning
-from harness.hostload import TOLERANCE, look
+from harness.base.cache import cache_folder, make_folder
+from harness.base.cores import affinity_narrowed, cpu_quota, usable_cores
+from harness.base.errors import UserError
+from harness.base.files import user_errors
+from harness.base.hostload import TOLERANCE, look
+from harness.base.processes import ask
+from harness.datasets.registry import dataset, names
+from harness.datasets.source import data_folder
+from harness.doctor.check import Check, ok, problem, warning
 
 _GIB = 2**30
 _LITTLE_MEMORY = 2 * _GIB
@@ -74,3 +81,42 @@ def _cpu_name() -> str:
     import cpuinfo
 
     return str(cpuinfo.get_cpu_info().get("brand_raw", platform.machine()))
+
+
+_LITTLE_DISK = 2 * _GIB
+
+
+def check_cache() -> Check:
+    """Return the line of the cache folder: it must be writable."""
+    folder = cache_folder()
+    fix = "set HARNESS_CACHE_DIR to a folder with space that you may write to"
+    try:
+        make_folder(folder)
+        with user_errors("cache folder", folder), tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except UserError as error:
+        return problem("cache folder", str(error), fix)
+    free = shutil.disk_usage(folder).free
+    found = f"{folder}, {free / _GIB:.1f} GiB free"
+    return ok("cache folder", found) if free >= _LITTLE_DISK else warning("cache folder", found, fix)
+
+
+def check_data(data_dir: Path | None) -> Iterator[Check]:
+    """Yield the lines of the data folder (`data_dir`, None for the default) and of every data set."""
+    try:
+        folder = data_folder(data_dir)
+    except UserError as error:
+        yield problem("data folder", str(error), "give --data-dir, or set HARNESS_DATA_DIR, to a folder that exists")
+        return
+    yield ok("data folder", str(folder) if folder.is_dir() else f"{folder}, not there yet")
+    for name in names():
+        yield ok(f"data {name}", _found(name, folder))
+
+
+def _found(name: str, folder: Path) -> str:
+    found = dataset(name).find(folder)
+    if found.missing:
+        return f"no original files (missing {', '.join(found.missing)}): a synthetic twin stands in"
+    if dataset(name).info.separate_test and not found.test:
+        return "training files only: test rows are held out of them"
+    return "original files"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.base.errors import UserError
+from harness.base.processes import Reply, ask
 from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
-from harness.doctor.ask import Reply, ask
 from harness.doctor.check import Check, ok, problem, warning
-from harness.errors import UserError
-from harness.spec.layout import Layout
+from harness.schema.layout import Layout
 from harness.sweep.schedulers import open_scheduler
 
 _RANKS = 2

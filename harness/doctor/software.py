@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.doctor.ask import Reply, ask
+from harness.base.processes import Reply, ask
+from harness.base.provenance import git_commit, package_version
 from harness.doctor.check import Check, ok, problem, warning
-from harness.provenance import git_commit, package_version
 
 _IMPORT_LIMIT_S = 180.0
 _SLOW_IMPORT_S = 20.0

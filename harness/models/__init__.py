@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError, unknown
-from harness.spec.images import NETWORKS
+from harness.base.errors import UserError, unknown
+from harness.schema.workload import NETWORKS
 
 if TYPE_CHECKING:
     import keras
+
 
 _INITIALISERS = {"glorot": "GlorotUniform", "fan-in": "LecunNormal"}
 _NETWORKS = ("dnn", "cnn")
@@ -24,7 +25,7 @@ def build(
     A network with auxiliary classifiers has a list of logits as output, its own first. `precision` is the Keras
     dtype policy it computes in.
 
-    `name` is ``dnn``, ``cnn``, one of paper B's (`harness.spec.images.NETWORKS`) or ``package.module:function``, a
+    `name` is ``dnn``, ``cnn``, one of paper B's (`harness.schema.workload.NETWORKS`) or ``package.module:function``, a
     user's function of (features, classes) that returns a built Keras model with logits as output. `init` is
     ``glorot`` or ``fan-in``, N(0, 1/fan_in) (truncated, as Keras has it); paper B's networks and a user's bring
     their own.
@@ -45,7 +46,7 @@ def build(
 def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, init: str) -> "keras.Model":
     import keras
 
-    from harness.models import networks
+    from harness.models import table1
 
     if ":" in name:
         return _user_model(name, features, classes)
@@ -56,7 +57,7 @@ def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, ini
     if name == "cnn" and len(features) != 3:
         raise UserError(f"MODEL=cnn needs images, but this data set has {features} features a row: use MODEL=dnn")
     kernel = getattr(keras.initializers, _INITIALISERS[init])()
-    network = {"dnn": networks.dnn, "cnn": networks.cnn}[name]
+    network = {"dnn": table1.dnn, "cnn": table1.cnn}[name]
     return network(dataset, features, classes, kernel)
 
 

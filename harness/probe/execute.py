@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.analysis.network import fit_cost
-from harness.comm.probe import Answer, Plan, Series
-from harness.doctor.ask import ask
-from harness.errors import RunError, UserError
-from harness.hostload import wait_until_quiet
+from harness.base.errors import RunError, UserError
+from harness.base.files import folder_atomic
+from harness.base.hostload import wait_until_quiet
+from harness.base.processes import ask
+from harness.base.provenance import describe_machine
+from harness.probe.fit import fit_cost
+from harness.probe.measure import Answer, Plan, Series
 from harness.probe.plan import DEFAULT, message_sizes
-from harness.provenance import describe_machine
-from harness.spec.codec import decode, encode
-from harness.spec.layout import Layout
-from harness.spec.network import NETWORK_SCHEMA, Cost, Network, Probe, Setting
-from harness.sweep.failure import first_error
+from harness.schema.layout import Layout
+from harness.schema.message_cost import NETWORK_SCHEMA, PROBE_FILE, PROBES, SAMPLES_FILE, Cost, Network, Probe, Setting
+from harness.schema.point import digest
+from harness.schema.record import decode, encode
+from harness.sweep.outcome import first_error
 from harness.sweep.schedulers import open_scheduler
 
 REDUCTIONS = ("native", "messages", "node-aware")
@@ -138,8 +140,39 @@ def _measure(
         plan_file, answer_file = Path(name) / "plan.json", Path(name) / "answer.json"
         plan_file.write_bytes(encode(plan))
         changes = dict(environment) | {f"OMPI_MCA_{key}": value for key, value in setting.mca.items()}
-        words = (*command, sys.executable, "-m", "harness.comm.probe", str(plan_file), str(answer_file))
+        words = (*command, sys.executable, "-m", "harness.probe.measure", str(plan_file), str(answer_file))
         reply = ask(words, limit_s=limit_s, changes=changes)
         if not answer_file.exists():  # whatever the exit code says
             raise RunError(first_error(reply.err) or reply.last_error)
         return decode(answer_file.read_bytes(), Answer, answer_file)
+
+
+def probe_name(probe: Probe) -> str:
+    """Return the name of the probe's folder: the same for the same ranks, hosts, machine and library."""
+    hosts = len(set(probe.hosts))
+    identity = digest((probe.hosts, probe.machine.fingerprint, probe.mpi_library, probe.launcher))
+    return f"{hosts}x{-(-probe.ranks // hosts)}-{identity[:8]}"
+
+
+def write_probe(found: Found, results: Path) -> Path:
+    """Write the record and every sample into ``results/probes/<name>``, replacing an older one; return the folder.
+
+    Columns of samples.parquet: setting, operation, level (text), ranks, bytes, sample (int64), seconds (float64, the
+    slowest rank's).
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    import pandas as pd
+
+    rows = [
+        (setting, one.operation, one.level, one.ranks, one.bytes, number, seconds)
+        for setting, one in found.samples
+        for number, seconds in enumerate(one.seconds)
+    ]
+    columns = ["setting", "operation", "level", "ranks", "bytes", "sample", "seconds"]
+    folder = results / PROBES / probe_name(found.probe)
+    with folder_atomic(folder) as staging:
+        pd.DataFrame(rows, columns=columns).to_parquet(staging / SAMPLES_FILE, index=False)
+        (staging / PROBE_FILE).write_bytes(encode(found.probe))
+    return folder

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from harness.errors import UserError
-from harness.spec.network import Setting
+from harness.base.errors import UserError
+from harness.schema.message_cost import Setting
 
 # Bytes of the float32 weights of paper A's networks: what one allreduce of a step carries.
 NETWORK_BYTES = {

@@ -2,43 +2,9 @@
 
 from pathlib import Path
 
-from harness.errors import UserError
-from harness.files import folder_atomic
-from harness.probe.execute import Found
-from harness.spec.codec import decode, encode
-from harness.spec.network import NETWORK_SCHEMA, PROBE_FILE, PROBES, SAMPLES_FILE, Probe
-from harness.spec.point import digest
-
-
-def probe_name(probe: Probe) -> str:
-    """Return the name of the probe's folder: the same for the same ranks, hosts, machine and library."""
-    hosts = len(set(probe.hosts))
-    identity = digest((probe.hosts, probe.machine.fingerprint, probe.mpi_library, probe.launcher))
-    return f"{hosts}x{-(-probe.ranks // hosts)}-{identity[:8]}"
-
-
-def write_probe(found: Found, results: Path) -> Path:
-    """Write the record and every sample into ``results/probes/<name>``, replacing an older one; return the folder.
-
-    Columns of samples.parquet: setting, operation, level (text), ranks, bytes, sample (int64), seconds (float64, the
-    slowest rank's).
-
-    Raises:
-        UserError: the folder cannot be written to.
-    """
-    import pandas as pd
-
-    rows = [
-        (setting, one.operation, one.level, one.ranks, one.bytes, number, seconds)
-        for setting, one in found.samples
-        for number, seconds in enumerate(one.seconds)
-    ]
-    columns = ["setting", "operation", "level", "ranks", "bytes", "sample", "seconds"]
-    folder = results / PROBES / probe_name(found.probe)
-    with folder_atomic(folder) as staging:
-        pd.DataFrame(rows, columns=columns).to_parquet(staging / SAMPLES_FILE, index=False)
-        (staging / PROBE_FILE).write_bytes(encode(found.probe))
-    return folder
+from harness.base.errors import UserError
+from harness.schema.message_cost import NETWORK_SCHEMA, PROBE_FILE, PROBES, Probe
+from harness.schema.record import decode
 
 
 def read_probe(path: Path) -> Probe:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from harness.base.errors import UserError
 from harness.datasets.dataset import Array
-from harness.errors import UserError
-from harness.readers.source import TEST, TRAIN, VALIDATION, Pair, Source
+from harness.readers.sources import TEST, TRAIN, VALIDATION, Pair, Source
 
 _NAMES = {
     TRAIN: (("x_train", "y_train"), ("training_data", "training_labels"), ("x", "y"), ("data", "labels"),

@@ -3,12 +3,10 @@
 import dataclasses
 from typing import Any
 
+from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
-from harness.errors import UserError, unknown
-from harness.readers.load import Part, load
-from harness.readers.peers import find_peers
-from harness.readers.request import Request
-from harness.readers.source import TEST, TRAIN, VALIDATION
+from harness.readers.load import Part, Request, load
+from harness.readers.sources import TEST, TRAIN, VALIDATION, find_peers
 
 
 class DataSet:

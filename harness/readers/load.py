@@ -1,4 +1,4 @@
-"""From a request to this rank's arrays."""
+"""From a script's request to this rank's arrays."""
 
 import contextlib
 import logging
@@ -8,11 +8,52 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
-from harness.errors import UserError
-from harness.readers.peers import Peers
-from harness.readers.request import KNOWN, Request
-from harness.readers.source import TEST, TRAIN, VALIDATION, Pair, Source, cut, own_ranges
+from harness.readers.sources import TEST, TRAIN, VALIDATION, Pair, Peers, Source, cut, own_ranges
+
+KNOWN = ("mnist", "cifar10", "cifar100")
+FORMATS = ("csv", "hdf5", "netcdf", "pnetcdf", "npz")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """The arguments of `DataSet`, checked. `valid_pct` and `test_pct` are parts of the rows, 0 to 1.
+
+    Raises:
+        UserError: one of them is out of its range, or a file is missing or not wanted.
+    """
+
+    name: str
+    normalize: float = 1.0
+    train_file: str | Path | None = None
+    validation_file: str | Path | None = None
+    test_file: str | Path | None = None
+    valid_pct: float | None = None
+    test_pct: float = 0.0
+    one_hot: bool = True
+    label: str | int | None = None
+    data_dir: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in (*KNOWN, *FORMATS):
+            raise unknown("data set", self.name, (*KNOWN, *FORMATS))
+        if not self.normalize > 0:
+            raise UserError(f"normalize {self.normalize} is no divisor: give a number above 0, such as 255.0")
+        held = (self.valid_pct or 0.0, self.test_pct)
+        if min(held) < 0 or sum(held) >= 1:
+            raise UserError(f"valid_pct {held[0]} and test_pct {held[1]} leave no training rows: use parts of 1")
+        if self.name in KNOWN and self.train_file is not None:
+            raise UserError(f"train_file does not go with {self.name.upper()}: leave it out, or name another data set")
+        if self.name not in KNOWN and self.train_file is None:
+            raise UserError(f"{self.name.upper()} has no train_file: give one")
+        for field in ("train_file", "validation_file", "test_file"):
+            path = getattr(self, field)
+            if path is not None and not Path(path).exists():
+                raise UserError(f"{field} '{path}' is not there: check the path")
+        if self.label is not None and self.name != "csv":
+            raise UserError(f"label {self.label!r} is for CSV files: leave it out for {self.name.upper()}")
+
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +112,7 @@ def _open(request: Request, path: str | Path | None, peers: Peers, stack: contex
     if request.name in KNOWN:
         return _known(request, peers)
     from harness.readers import containers
-    from harness.readers.csvrows import CsvRows
+    from harness.readers.csv_rows import CsvRows
 
     assert path is not None
     if request.name == "csv":
@@ -83,7 +124,7 @@ def _open(request: Request, path: str | Path | None, peers: Peers, stack: contex
 def _known(request: Request, peers: Peers) -> dict[str, Source]:
     """Return the parts of one of the harness's own data sets: memory maps, of which a rank reads its rows."""
     from harness import datasets
-    from harness.spec.workload import Workload
+    from harness.schema.workload import Workload
 
     workload = Workload(dataset=request.name, model=datasets.info(request.name).default_model, global_batch=1)
     prepared = datasets.prepare(datasets.locate(workload, Path(request.data_dir) if request.data_dir else None))

@@ -9,8 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.analysis.scaling import PointScaling
 from harness.analysis.stats import Interval
-from harness.report.canvas import LAUNCH
-from harness.report.palette import BLUE, MUTED
+from harness.report.svg import BLUE, LAUNCH, MUTED
 
 _LOG_FROM = 8  # the ratio of the largest to the smallest count from which doublings are drawn equally far
 _MOST_TICKS = 9

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.analysis.stats import NEEDED
-from harness.report import numbers
-from harness.spec.record import RunRecord
-from harness.spec.workload import Workload
+from harness.schema.record import RunRecord
+from harness.schema.workload import Workload
 
 
 def subject(workload: Workload) -> str:

@@ -6,16 +6,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from harness.analysis import numbers
 from harness.analysis.laws import Fit
 from harness.analysis.scaling import Scaling
-from harness.predict.bound import Bound
-from harness.report import captions, numbers
+from harness.prediction.bound import Bound
+from harness.report import captions
 from harness.report.axes import medians, rank_axis
-from harness.report.canvas import draw
-from harness.report.page_parts import FigureBlock
-from harness.report.palette import MUTED, PURPLE, mark
+from harness.report.render import FigureBlock
 from harness.report.scaling_figures import speedup_label
-from harness.spec.record import RunRecord
+from harness.report.svg import MUTED, PURPLE, draw, mark
+from harness.schema.record import RunRecord
 
 _FIRST_MARK = 1  # mark 0 is the colour of what was measured
 

@@ -4,11 +4,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from harness.report import numbers
+from harness.analysis import numbers
 from harness.report.axes import some_of
-from harness.report.canvas import Picture, draw
-from harness.report.palette import mark
 from harness.report.scaling_figures import time_unit
+from harness.report.svg import Picture, draw, mark
 
 MOST_LINES = 12
 _MOST_MARKERS = 12

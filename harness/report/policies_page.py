@@ -8,18 +8,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.learning import curve_frame
+from harness.analysis.learning import ToTarget, curve_frame, default_target, times_to, to_target
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
-from harness.analysis.target import ToTarget, default_target, times_to, to_target
-from harness.errors import UserError
-from harness.files import folder_atomic
-from harness.report import numbers, render
-from harness.report.canvas import draw
-from harness.report.page_parts import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
-from harness.report.palette import mark
+from harness.base.errors import UserError
+from harness.base.files import folder_atomic
+from harness.report import render
+from harness.report.render import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
 from harness.report.scaling_figures import time_unit
+from harness.report.svg import draw, mark
 
 FOLDER = "side-by-side"
 

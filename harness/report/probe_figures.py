@@ -6,10 +6,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from harness.report import numbers
-from harness.report.canvas import Picture, draw
-from harness.report.palette import MUTED, mark
-from harness.spec.network import Cost, Network
+from harness.analysis import numbers
+from harness.report.svg import MUTED, Picture, draw, mark
+from harness.schema.message_cost import Cost, Network
 
 _WIDE = (7.2, 4.2)
 

@@ -1,13 +1,20 @@
-"""Pages from templates: every name must be known, every text is escaped."""
+"""Pages from templates: figures, tables, banners; every name must be known, every text is escaped."""
 
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup
 
-from harness.files import resource
-from harness.report import numbers
-from harness.report.palette import TONES
+from harness.analysis import numbers
+from harness.base.errors import UserError
+from harness.base.files import resource
+from harness.report.svg import TONES, Picture
 
 TEMPLATES = "reports/templates"
 
@@ -27,3 +34,73 @@ def page(template: str, **values: Any) -> str:
     environment.globals |= {"n": numbers, "tones": TONES}
     environment.filters["svg"] = Markup
     return environment.get_template(template).render(**values)
+
+
+PAGE = "index.html"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FigureBlock:
+    """One figure of a page with its caption. Beside the page lie NAME.svg, NAME.png and NAME.csv."""
+
+    picture: Picture
+    title: str
+    caption: str
+    table: pd.DataFrame
+
+    @property
+    def name(self) -> str:
+        """The figure's name: of its files and of its place in the page."""
+        return self.picture.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Banner:
+    """One statement that must not be missed. `kind` is ``data`` or ``warning``."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """One line of a list of facts."""
+
+    name: str
+    value: str
+
+
+def write_figures(folder: Path, blocks: Sequence[FigureBlock]) -> None:
+    """Write each figure's SVG, PNG and CSV into `folder`."""
+    texts: dict[int, str] = {}  # several figures may be of one table, which can be long
+    for block in blocks:
+        (folder / f"{block.name}.svg").write_bytes(block.picture.svg)
+        (folder / f"{block.name}.png").write_bytes(block.picture.png)
+        if id(block.table) not in texts:
+            texts[id(block.table)] = block.table.to_csv(index=False, lineterminator="\n")
+        (folder / f"{block.name}.csv").write_text(texts[id(block.table)])
+
+
+def check_replaceable(target: Path) -> None:
+    """Refuse to replace a folder that holds something else than a report.
+
+    Raises:
+        UserError: it does.
+    """
+    if target.is_dir() and any(target.iterdir()) and not (target / PAGE).exists():
+        raise UserError(f"'{target}' is there and is no report: choose another folder for reports")
+
+
+def relative_link(target: Path, page: Path) -> str:
+    """Return the address of `target` as a link in a page that will lie in folder `page`."""
+    return quote(Path(os.path.relpath(target.resolve(), page.resolve())).as_posix())
+
+
+def distinct(values: Iterable[object], joint: str = ", ") -> str:
+    """Return the different `values` as one text, in order of first appearance."""
+    return joint.join(dict.fromkeys(str(value) for value in values))
+
+
+def facts(pairs: Sequence[tuple[str, object]]) -> tuple[Fact, ...]:
+    """Return the pairs that have a value."""
+    return tuple(Fact(name=name, value=str(value)) for name, value in pairs if value not in ("", None))

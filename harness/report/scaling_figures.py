@@ -6,11 +6,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
+from harness.analysis import numbers
 from harness.analysis.scaling import Scaling
-from harness.report import numbers
 from harness.report.axes import from_zero, medians, rank_axis, raw_launches
-from harness.report.canvas import Picture, draw
-from harness.report.palette import MUTED
+from harness.report.svg import MUTED, Picture, draw
 
 _IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}
 

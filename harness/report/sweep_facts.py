@@ -6,14 +6,13 @@ from statistics import median
 
 import pandas as pd
 
-from harness.analysis.caveats import doubts, mixtures, notes
-from harness.analysis.split import SlowRank
-from harness.report import numbers
-from harness.report.page_parts import Banner, Fact, distinct, facts
-from harness.spec.images import IMAGENET
-from harness.spec.record import DataRecord, RunRecord
-from harness.spec.script import batch_mode, is_script, script_command
-from harness.spec.workload import Workload
+from harness.analysis import numbers
+from harness.analysis.breakdown import SlowRank
+from harness.analysis.warnings import doubts, mixtures, notes
+from harness.report.render import Banner, Fact, distinct, facts
+from harness.schema.record import DataRecord, RunRecord
+from harness.schema.script import batch_mode, is_script, script_command
+from harness.schema.workload import IMAGENET, Workload
 
 
 def banners(runs: Sequence[RunRecord], launches: pd.DataFrame, slow: Sequence[SlowRank]) -> tuple[Banner, ...]:

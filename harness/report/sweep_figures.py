@@ -4,16 +4,17 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
+from harness.analysis import numbers
+from harness.analysis.breakdown import split_frame
 from harness.analysis.learning import curve_frame
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.analysis.split import split_frame
 from harness.analysis.stats import Interval
-from harness.report import captions, numbers
+from harness.report import captions
+from harness.report.breakdown_figures import MOST_BARS, split_pictures
 from harness.report.learning_figures import MOST_LINES, learning_pictures
-from harness.report.page_parts import FigureBlock
+from harness.report.render import FigureBlock
 from harness.report.scaling_figures import ratios_frame, scaling_pictures, speedup_label
-from harness.report.split_figures import MOST_BARS, split_pictures
-from harness.spec.record import RunRecord
+from harness.schema.record import RunRecord
 
 _COLUMNS: dict[str, tuple[Callable[[PointScaling], float | None], Callable[[PointScaling], Interval | None]]] = {
     "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval),

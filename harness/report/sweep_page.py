@@ -6,30 +6,26 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.bases import other_bases
-from harness.analysis.bottleneck import caps
+from harness.analysis.breakdown import EPOCH_PARTS, caps, split_frame
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import fit_laws
-from harness.analysis.learning import final_frame
+from harness.analysis.learning import ToTarget, default_target, final_frame, times_to, to_target
 from harness.analysis.load import Loaded, load_sweep
-from harness.analysis.scaling import Scaling, scale
-from harness.analysis.score import score
-from harness.analysis.split import EPOCH_PARTS, split_frame
-from harness.analysis.target import ToTarget, default_target, times_to, to_target
-from harness.errors import UserError
-from harness.files import folder_atomic, resource
-from harness.predict.bound import machine_bound
-from harness.predict.first import read_prediction
+from harness.analysis.scaling import Scaling, other_bases, scale
+from harness.base.errors import UserError
+from harness.base.files import folder_atomic, resource
+from harness.prediction.bound import machine_bound
+from harness.prediction.forecast import read_prediction, score
 from harness.report import captions, render
+from harness.report.breakdown_figures import EPOCH, LAUNCH, visible
 from harness.report.law_figures import law_block
-from harness.report.page_parts import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
-from harness.report.split_figures import EPOCH, LAUNCH, visible
+from harness.report.render import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
 from harness.report.sweep_facts import banners, data_facts, machine_facts, workload_facts
 from harness.report.sweep_figures import learning_blocks, scaling_blocks, split_blocks
 from harness.report.sweep_verdict import part_name, tiles
-from harness.spec.claim import CLAIMS_FILE, Claim, read_published
-from harness.spec.record import RunRecord
-from harness.spec.workload import Workload
+from harness.schema.claim import CLAIMS_FILE, Claim, read_published
+from harness.schema.record import RunRecord
+from harness.schema.workload import Workload
 
 LAUNCHES = "launches.csv"
 

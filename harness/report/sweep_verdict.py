@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.bottleneck import Cap
+from harness.analysis import numbers
+from harness.analysis.breakdown import Cap
 from harness.analysis.scaling import Scaling, needed_launches
 from harness.analysis.stats import NEEDED
-from harness.report import numbers
-from harness.spec.record import RunRecord
+from harness.schema.record import RunRecord
 
 PART_NAMES = {
     "compute_seconds": "computation that grew",

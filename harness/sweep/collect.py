@@ -5,17 +5,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.errors import UserError
-from harness.interrupts import interruptible
-from harness.sweep import study
-from harness.sweep.carry import identify
+from harness.base.errors import UserError
+from harness.base.processes import interruptible
+from harness.sweep import store
 from harness.sweep.execute import Approve, run_sweep
-from harness.sweep.launches import Launches
-from harness.sweep.launching import Launching, read_launching
-from harness.sweep.lock import is_locked, locked
+from harness.sweep.loop import Launches
 from harness.sweep.plan import launch_order
 from harness.sweep.progress import display
+from harness.sweep.resume import identify
 from harness.sweep.schedulers import Scheduler
+from harness.sweep.store import is_locked, locked
+from harness.sweep.submission import Launching, read_launching
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ def cancel(folder: Path, *, console: Console | None = None) -> Collected:
     Raises:
         UserError: nothing of the sweep is queued or running, or the scheduler does not answer.
     """
-    left = study.read_running(folder)
+    left = store.read_running(folder)
     if not left:
         raise UserError(f"nothing of sweep '{folder.name}' is queued or running")
     _, scheduler = _opened(folder)
@@ -65,7 +65,7 @@ def retry(folder: Path, *, results: Path, approve: Approve, console: Console | N
     Raises:
         UserError, RunError: as `run_sweep`.
     """
-    asked = study.read_study(folder).sweep
+    asked = store.read_study(folder).sweep
     launching = read_launching(folder)
     return run_sweep(
         asked,
@@ -80,16 +80,16 @@ def retry(folder: Path, *, results: Path, approve: Approve, console: Console | N
 
 def _opened(folder: Path) -> tuple[Launching, Scheduler]:
     launching = read_launching(folder)
-    return launching, launching.open(oversubscribe=study.read_study(folder).sweep.oversubscribe)
+    return launching, launching.open(oversubscribe=store.read_study(folder).sweep.oversubscribe)
 
 
 def _collect(folder: Path, wait: bool, console: Console) -> Collected:
-    left = study.read_running(folder)
+    left = store.read_running(folder)
     launching, scheduler = _opened(folder)
     if not left or not scheduler.durable:
         return Collected(ended=0, failed=0, left=0)
     carried = identify(scheduler, left)
-    asked = study.read_study(folder)
+    asked = store.read_study(folder)
     points = launch_order(asked.sweep, asked.sweep.layouts)
     with display(len(carried), console) as shown:
         launches = Launches(
@@ -98,7 +98,7 @@ def _collect(folder: Path, wait: bool, console: Console) -> Collected:
             folder=folder,
             groups=(),
             carried=carried,
-            seconds=study.survey(folder, points).durations(),
+            seconds=store.survey(folder, points).durations(),
             shown=shown,
         )
         failed = launches.run() if wait else launches.collect()

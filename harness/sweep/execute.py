@@ -7,24 +7,22 @@ from pathlib import Path
 
 from rich.console import Console
 
+from harness.base.errors import RunError, UserError
+from harness.base.processes import interruptible
 from harness.datasets import locate, prepare
-from harness.errors import RunError, UserError
-from harness.interrupts import interruptible
-from harness.spec.layout import Layout
-from harness.spec.point import Point
-from harness.spec.study import Skipped
-from harness.spec.sweep import Sweep
-from harness.sweep import study
-from harness.sweep.carry import carry_over
-from harness.sweep.cost import Cost, estimate
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.sweep import Skipped, Sweep
+from harness.sweep import store
+from harness.sweep.job_groups import Cost, Group, estimate, group
 from harness.sweep.jobs import write_group
-from harness.sweep.launches import Launches
-from harness.sweep.launching import Launching, write_launching
-from harness.sweep.lock import locked
+from harness.sweep.loop import Launches
 from harness.sweep.plan import divide, launch_order
 from harness.sweep.progress import display, say
+from harness.sweep.resume import carry_over
 from harness.sweep.schedulers import Scheduler
-from harness.sweep.shapes import Group, group
+from harness.sweep.store import locked
+from harness.sweep.submission import Launching, write_launching
 
 _LOCAL = Launching()
 
@@ -42,9 +40,9 @@ class Plan:
     points: tuple[Point, ...]
     missing: tuple[Point, ...]
     skipped: tuple[Skipped, ...]
-    known: study.Survey
+    known: store.Survey
     groups: tuple[Group, ...]
-    carried: tuple[study.Running, ...] = ()
+    carried: tuple[store.Running, ...] = ()
 
 
 def write_scripts(
@@ -65,7 +63,7 @@ def write_scripts(
     scheduler = launching.open(oversubscribe=sweep.oversubscribe)
     layouts = _runnable(sweep, scheduler)
     with locked(results / sweep.name):
-        queued = study.read_running(results / sweep.name) if scheduler.durable else ()
+        queued = store.read_running(results / sweep.name) if scheduler.durable else ()
         plan = _plan(sweep, layouts, results, scheduler, launching, queued)
         _tell(plan, console)
         if scheduler.durable:
@@ -180,16 +178,16 @@ def _plan(
     results: Path,
     scheduler: Scheduler,
     launching: Launching,
-    carried: Sequence[study.Running] = (),
+    carried: Sequence[store.Running] = (),
     invalid_too: bool | None = None,
 ) -> Plan:
     """Write down what `sweep` asks for and compare it with what `results` holds and the queue has."""
     runnable, skipped = layouts
     folder = results / sweep.name
-    study.write_study(folder, sweep, skipped)
+    store.write_study(folder, sweep, skipped)
     write_launching(folder, launching)
     points = launch_order(sweep, runnable)
-    known = study.survey(folder, points)
+    known = store.survey(folder, points)
     again = not scheduler.durable if invalid_too is None else invalid_too
     missing = known.missing(points, invalid_too=again)
     queued = {running.point.folder for running in carried}

@@ -3,17 +3,16 @@
 import sys
 from pathlib import Path
 
-from harness import __version__
-from harness.files import resource, write_atomic
-from harness.spec.codec import encode
-from harness.spec.point import Point, digest
-from harness.spec.study import LOGS
-from harness.sweep.directives import check_directives
-from harness.sweep.render import TEMPLATES, Launch, Script, render
-from harness.sweep.request import Request
+from harness.base import __version__
+from harness.base.files import resource, write_atomic
+from harness.schema.point import Point, digest
+from harness.schema.record import encode
+from harness.schema.sweep import LOGS
+from harness.sweep.job_groups import Group, time_limit
+from harness.sweep.job_options import Request
+from harness.sweep.render import TEMPLATES, Launch, Script, check_directives, render
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.schedulers.pbs import REMOTE
-from harness.sweep.shapes import Group, time_limit
 from harness.sweep.site import Site
 
 JOBS = "jobs"  # results/<sweep>/jobs/<point folder>.{json,sh,exit}

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
+from harness.base.errors import UserError
 from harness.datasets import locate
-from harness.errors import UserError
-from harness.spec.layout import Layout
-from harness.spec.point import Point
-from harness.spec.study import Skipped
-from harness.spec.sweep import Sweep
-from harness.spec.workload import Workload
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.sweep import Skipped, Sweep
+from harness.schema.workload import Workload
 
 
 def build_sweep(

@@ -7,7 +7,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from harness.spec.point import Point
+from harness.schema.point import Point
 from harness.sweep.plan import format_seconds
 
 

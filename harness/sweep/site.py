@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness.errors import UserError, unknown
-from harness.files import resource
-from harness.sweep.request import Request
+from harness.base.errors import UserError, unknown
+from harness.base.files import resource
+from harness.sweep.job_options import Request
 
 SITES = "jobs/sites"
 BINDINGS = ("cores", "none")

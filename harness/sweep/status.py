@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.errors import UserError, unknown
-from harness.spec.point import Point
-from harness.spec.study import Skipped, sweep_folders
-from harness.sweep import study
-from harness.sweep.lock import is_locked
+from harness.base.errors import UserError, unknown
+from harness.schema.point import Point
+from harness.schema.sweep import Skipped, sweep_folders
+from harness.sweep import store
 from harness.sweep.plan import launch_order, time_left
-from harness.sweep.queue import Seen, look
+from harness.sweep.resume import Seen, look
+from harness.sweep.store import is_locked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,12 +66,12 @@ def read_status(folder: Path) -> Status:
     Raises:
         UserError: the study file is missing or damaged.
     """
-    asked = study.read_study(folder)
+    asked = store.read_study(folder)
     active = is_locked(folder)
     skipped = {skipped.layout for skipped in asked.skipped}
     points = launch_order(asked.sweep, [layout for layout in asked.sweep.layouts if layout not in skipped])
-    known = study.survey(folder, points)
-    submitted = study.read_running(folder)
+    known = store.survey(folder, points)
+    submitted = store.read_running(folder)
     running = {entry.point.folder: entry for entry in submitted if active and entry.scheduler == "local"}
     seen = {name: Seen(state="running", detail="") for name in running}
     seen |= look(folder, [entry for entry in submitted if entry.scheduler != "local"])
@@ -85,7 +85,7 @@ def read_status(folder: Path) -> Status:
     )
 
 
-def _entry(point: Point, known: study.Survey, seen: Mapping[str, Seen]) -> Entry:
+def _entry(point: Point, known: store.Survey, seen: Mapping[str, Seen]) -> Entry:
     record = known.records.get(point.folder)
     if record is not None:
         return Entry(point=point, state="invalid" if record.invalid else "done", detail="; ".join(record.invalid))
@@ -97,7 +97,7 @@ def _entry(point: Point, known: study.Survey, seen: Mapping[str, Seen]) -> Entry
     return Entry(point=point, state="missing", detail=known.damaged.get(point.folder, ""))
 
 
-def _left(entries: Sequence[Entry], known: study.Survey, running: dict[str, study.Running]) -> float | None:
+def _left(entries: Sequence[Entry], known: store.Survey, running: dict[str, store.Running]) -> float | None:
     """Return the seconds until an active sweep ends: what waits, and the rest of what runs."""
     to_do = [entry.point for entry in entries if entry.state in ("running", "missing", "failed")]
     left = time_left(to_do, known.durations())

@@ -1,10 +1,11 @@
-"""Gather what all ranks observed into one record on rank 0."""
+"""Gather what all ranks observed into one record on rank 0, with each rank's waiting (skew) and summing (wire)."""
 
 import os
 import platform
 import resource
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import keras
@@ -12,17 +13,56 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from harness import __version__
+from harness.base import __version__
+from harness.base.hostload import other_loads, overloads
+from harness.base.provenance import describe_machine, git_commit, package_version, relevant_environment
+from harness.comm.clocks import Clock
 from harness.comm.placement import Place, describe, misplacements, scheduled
-from harness.comm.policies import needs_sync
-from harness.hostload import other_loads, overloads
-from harness.provenance import describe_machine, git_commit, package_version, relevant_environment
-from harness.spec.record import SCHEMA, Provenance, RankRecord, RunRecord, WeightsRecord
+from harness.comm.world import needs_sync
+from harness.schema.record import SCHEMA, EpochRecord, Provenance, RankRecord, RunRecord, WeightsRecord
 from harness.train.devices import gpu_peak_bytes
 from harness.train.record import Columns
 from harness.train.replica import Replica
 from harness.train.run import Outcome
-from harness.train.split import on_one_clock, with_parts
+
+
+def on_one_clock(steps: Sequence[Sequence[Columns]], clocks: Sequence[Clock]) -> list[list[Columns]]:
+    """Return the columns of all ranks, [rank][epoch], with times on rank 0's clock and the parts of every call.
+
+    Taken: begin_s (the rank's clock), entry_s and exit_s (since begin_s). Returned: all three in seconds since rank 0
+    began the epoch, and per step skew_s = the last rank's entry less the own, wire_s = exit less the last rank's
+    entry. Both are NaN for a step without a call; together they are exactly exit_s - entry_s.
+    """
+    epochs = len(steps[0])
+    converted: list[list[Columns]] = [[] for _ in steps]
+    for epoch in range(epochs):
+        zero = float(clocks[0].common(steps[0][epoch]["begin_s"][:1])[0])
+        parts = [_shifted(own[epoch], clock, zero) for own, clock in zip(steps, clocks, strict=True)]
+        last = np.max([part["entry_s"] for part in parts], axis=0)
+        for rank, part in enumerate(parts):
+            converted[rank].append(part | {"skew_s": last - part["entry_s"], "wire_s": part["exit_s"] - last})
+    return converted
+
+
+def _shifted(columns: Columns, clock: Clock, zero: float) -> Columns:
+    begin = columns["begin_s"]
+    return columns | {
+        "begin_s": clock.common(begin) - zero,
+        "entry_s": clock.common(begin + columns["entry_s"]) - zero,
+        "exit_s": clock.common(begin + columns["exit_s"]) - zero,
+    }
+
+
+def with_parts(epochs: Sequence[EpochRecord], steps: Sequence[Sequence[Columns]]) -> tuple[EpochRecord, ...]:
+    """Return `epochs` with the sums of every rank's skew and wire; `steps` [rank][epoch] from `on_one_clock`."""
+    return tuple(
+        replace(
+            record,
+            skew_seconds=tuple(float(np.nansum(own[number]["skew_s"])) for own in steps),
+            wire_seconds=tuple(float(np.nansum(own[number]["wire_s"])) for own in steps),
+        )
+        for number, record in enumerate(epochs)
+    )
 
 
 def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:

@@ -9,13 +9,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from harness.train.images import ImageFiles, image_dataset
+from harness.train.image_stream import ImageFiles, image_dataset
 from harness.train.load import RankData
-from harness.train.loss import prepare_input, row_losses
-from harness.train.step import first_output
+from harness.train.step import first_output, prepare_input, row_losses
 
 if TYPE_CHECKING:
     from harness.comm.world import World
+
 
 _ROWS = 1000  # most rows evaluated at a time
 _VALUES = 5_000_000  # most input values at a time: a network's maps take many times their memory

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from harness import datasets
+from harness.base.errors import UserError
 from harness.datasets.shards import Shards, split_evenly
-from harness.errors import UserError
-from harness.spec.point import Point
-from harness.spec.record import DataRecord
+from harness.schema.point import Point
+from harness.schema.record import DataRecord
 
 if TYPE_CHECKING:
     from harness.comm.world import World
+
 
 Array = npt.NDArray[Any]
 

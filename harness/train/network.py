@@ -4,14 +4,13 @@ import keras
 import tensorflow as tf
 
 from harness import models
-from harness.comm.ordered import OrderedReduction
-from harness.comm.policies import needs_sync
-from harness.comm.reduction import select
-from harness.comm.world import World
-from harness.errors import SharedError, UserError
+from harness.base.errors import SharedError, UserError
+from harness.comm.autotune import select
+from harness.comm.reduction import OrderedReduction
+from harness.comm.world import World, needs_sync
+from harness.models.batch_norm import normalisations, synchronised
 from harness.models.dropout import place_dropout
-from harness.models.sync_bn import normalisations, synchronised
-from harness.spec.point import Point
+from harness.schema.point import Point
 from harness.train.load import RankData
 
 
@@ -49,5 +48,5 @@ def connect_normalisation(world: World, model: keras.Model) -> OrderedReduction 
     floats = max(2 * layer.moving_mean.shape[0] + 1 for layer in layers)
     reduction = OrderedReduction(select(world, largest=floats * 4))
     for layer in layers:
-        layer.connect(reduction)
+        layer.connect(reduction.total)
     return reduction

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.files import folder_atomic
-from harness.spec.codec import RUN_FILE, STEPS_FILE, encode
-from harness.spec.record import RunRecord
+from harness.base.files import folder_atomic
+from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord, encode
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -65,7 +64,7 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
 
     Columns of steps.parquet: epoch, step, rank (int32); begin_s (the rank's start of the epoch), entry_s, exit_s
     (float64, seconds since rank 0 began the epoch, on rank 0's clock, NaN for a step without synchronisation), skew_s
-    and wire_s (float64, the parts of exit_s - entry_s, `harness.train.split`), loss_sum (float32); where batch
+    and wire_s (float64, the parts of exit_s - entry_s, `harness.train.collect`), loss_sum (float32); where batch
     normalisation is synchronised statistics_s (float64, seconds inside its calls), where images are in files
     input_s (float64, seconds waited for the batch).
 

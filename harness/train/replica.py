@@ -7,25 +7,24 @@ from dataclasses import dataclass, replace
 import keras
 import tensorflow as tf
 
+from harness.base.errors import SharedError, UserError
+from harness.comm.autotune import select
+from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
-from harness.comm.ordered import OrderedReduction
 from harness.comm.policies import SyncPolicy, build_policy
-from harness.comm.reduction import Reduction, select
+from harness.comm.reduction import OrderedReduction, Reduction
 from harness.comm.replicas import broadcast_weights
-from harness.comm.wire import WireReduction
 from harness.comm.world import World
-from harness.errors import SharedError, UserError
-from harness.spec.point import Point
-from harness.spec.workload import Workload
-from harness.train.augment import flip_salt
+from harness.schema.point import Point
+from harness.schema.workload import Workload
+from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
+from harness.train.image_stream import StreamedEpoch
 from harness.train.load import RankData
-from harness.train.loop import Epoch, compile_epoch
-from harness.train.memory import check_memory, predict_bytes
+from harness.train.loop import Epoch, compile_epoch, flip_salt
 from harness.train.network import build_network, connect_normalisation
 from harness.train.optimizer import build_optimizer
 from harness.train.step import Trainee
-from harness.train.stream import StreamedEpoch
 from harness.train.wire_check import check_wire
 
 _WARM_UP_STEPS = 3

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from harness.base.errors import SharedError, UserError
+from harness.base.hostload import Usage
 from harness.comm.clocks import Clock, read_offset
 from harness.comm.gpus import Gpu
 from harness.comm.placement import Place, observe
 from harness.comm.replicas import average_floats, hash_weights, verify_replicas
 from harness.comm.world import World
-from harness.errors import SharedError, UserError
-from harness.hostload import Usage
-from harness.spec.point import Point
-from harness.spec.record import EpochRecord
+from harness.schema.point import Point
+from harness.schema.record import EpochRecord
 from harness.train.evaluate import Scores
 from harness.train.load import load
 from harness.train.record import Columns, per_step, step_columns

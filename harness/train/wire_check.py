@@ -3,12 +3,11 @@
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.wire import WireReduction
+from harness.comm.compression import WireReduction
 from harness.comm.world import World
-from harness.spec.point import Point
+from harness.schema.point import Point
 from harness.train.load import RankData
-from harness.train.loss import row_losses
-from harness.train.step import Trainee, first_output
+from harness.train.step import Trainee, first_output, row_losses
 
 _MOST_ROWS = 64
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.errors import UserError
-from harness.spec.layout import Layout
-from harness.spec.point import Point
-from harness.spec.script import script_id, script_workload
-from harness.transparent.options import run_options
-from harness.transparent.settings import Settings
+from harness.base.errors import UserError
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.script import script_id, script_workload
+from harness.transparent.settings import Settings, run_options
 
 if TYPE_CHECKING:
     from harness.comm.world import World
@@ -41,7 +40,7 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, **option
 
 def _threads(world: "World") -> int:
     """Return the cores that each rank of this host may have to itself."""
-    from harness.comm.cores import usable_cores
+    from harness.base.cores import usable_cores
 
     host = os.uname().nodename
     return max(1, usable_cores() // world.comm.allgather(host).count(host))

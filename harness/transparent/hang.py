@@ -1,14 +1,30 @@
-"""The hang report: from what every rank was doing to the one that is missing. Pure."""
+"""Notice a collective that never ends, and say which rank is missing and what it never reached."""
 
-from collections.abc import Sequence
+import contextlib
+import itertools
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from harness.base.files import write_atomic
+from harness.comm.world import World
 
 END = "end of the script"
 """What the last exchange of a run is called."""
 _SHOWN = 6  # calls of a rank's ring on the page
 _FRAMES = 4  # of its Python stack
+
+if TYPE_CHECKING:
+    from harness.comm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,3 +132,105 @@ def _script_line(stack: Sequence[str]) -> str:
         if not any(part in frame for part in foreign):
             return " ".join(frame.split())
     return " ".join(stack[-1].split()) if stack else "no Python at all"
+
+
+_POLL_S = 0.25
+_ANSWER_S = 5.0  # how long the other ranks have to write down where they are
+_KEPT = 32
+EXIT_CODE = 3
+
+
+class HangWatch:
+    """One rank's ring of exchanges and the thread that looks at it.
+
+    In-graph calls are kept by the reductions themselves, outside of Python. Ranks find each other through files in
+    `folder`, which all hosts must see: the network may be what hangs.
+    """
+
+    def __init__(self, world: World, folder: Path, timeout_s: float) -> None:
+        self._world = world
+        self._folder = folder
+        self._timeout_s = timeout_s
+        self._reductions: list[Reduction] = []
+        self._labels: dict[int, str] = {}
+        self._calls: deque[list[Any]] = deque(maxlen=_KEPT)
+        self._numbers = itertools.count(1)
+        self._ended = threading.Event()
+        self._screen = os.dup(2)  # standard error may be sent to a log later
+        self._main = threading.main_thread().ident
+
+    def start(self) -> None:
+        """Clear what an earlier run has left and start to watch; all ranks together."""
+        if self._world.rank == 0:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for path in self._folder.glob("*"):
+                path.unlink()
+        self._world.comm.Barrier()
+        if self._timeout_s:
+            threading.Thread(target=self._look, name="harness-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._ended.set()
+
+    def opened(self, reduction: "Reduction") -> None:
+        """Take note of a reduction whose calls are to be watched."""
+        self._reductions.append(reduction)
+
+    def named(self, size: int, label: str) -> None:
+        """Take note that in-graph calls of `size` bytes are called `label`."""
+        self._labels[size] = label
+
+    @contextlib.contextmanager
+    def inside(self, label: str, size: int) -> Iterator[None]:
+        """Watch one exchange that is made from Python."""
+        call = [next(self._numbers), label, size, time.perf_counter(), 0.0]
+        self._calls.append(call)
+        yield
+        call[4] = time.perf_counter()
+
+    def _look(self) -> None:
+        request = self._folder / "request"
+        while not self._ended.wait(_POLL_S):
+            if request.exists():
+                self._answer()
+                time.sleep(2 * _ANSWER_S)  # rank by rank they are ended; this is for when nobody does it
+                os._exit(EXIT_CODE)
+            now = time.perf_counter()
+            if any(call.open and now - call.entry > self._timeout_s for call in self._recent()):
+                self._report(request)
+
+    def _report(self, request: Path) -> None:
+        """Ask all ranks where they are, write the page and end the run; the first rank to get here does it."""
+        try:
+            request.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        self._answer()
+        deadline = time.monotonic() + _ANSWER_S
+        files = [self._folder / f"rank-{rank}.json" for rank in range(self._world.size)]
+        while time.monotonic() < deadline and not all(path.exists() for path in files):
+            time.sleep(0.1)
+        states = [RankState.from_json(path.read_text()) if path.exists() else None for path in files]
+        page = describe(states, self._timeout_s)
+        write_atomic(self._folder / "report.txt", page)
+        os.write(self._screen, f"harness: {page}\nwritten to {self._folder / 'report.txt'}\n".encode())
+        os._exit(EXIT_CODE)
+
+    def _answer(self) -> None:
+        """Write down this rank's calls and where its Python is."""
+        frame = sys._current_frames().get(self._main or 0)
+        stack = tuple(line.rstrip() for line in traceback.format_stack(frame)) if frame else ()
+        state = RankState(rank=self._world.rank, host=os.uname().nodename, pid=os.getpid(), now=time.perf_counter(),
+                          calls=self._recent(), stack=stack)  # fmt: skip
+        write_atomic(self._folder / f"rank-{self._world.rank}.json", state.to_json())
+
+    def _recent(self) -> tuple[Call, ...]:
+        calls = [Call(channel="Python", number=n, label=label, bytes=size, entry=entry, exit=left)
+                 for n, label, size, entry, left in list(self._calls)]  # fmt: skip
+        for index, reduction in enumerate(self._reductions):
+            for number, size, entry, left in reduction.recent():
+                label = self._labels.get(int(size), "allreduce")
+                calls.append(Call(channel=f"graph {index}", number=int(number), label=label, bytes=int(size),
+                                  entry=float(entry), exit=float(left)))  # fmt: skip
+        return tuple(sorted(calls, key=lambda call: call.entry))

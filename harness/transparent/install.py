@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.base.errors import UserError
 from harness.comm.world import World
-from harness.errors import UserError
 from harness.transparent.settings import Settings
 
 if TYPE_CHECKING:
+    from harness.transparent.clock import Measured
     from harness.transparent.collectives import Watch
-    from harness.transparent.keras_measure import Measured
     from harness.transparent.own_rows import OwnRows
     from harness.transparent.runtime import Runtime
 
@@ -32,7 +32,7 @@ def install(
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.random.set_seed(seed)
-    from harness.transparent.keras_measure import Measured
+    from harness.transparent.clock import Measured
     from harness.transparent.own_rows import offer_old_name
     from harness.transparent.preflight import check_start
     from harness.transparent.runtime import Runtime
@@ -50,10 +50,10 @@ def install(
 
 def _replace_all(runtime: "Runtime") -> None:
     from harness.transparent import keras_data, keras_layers, keras_optimizers, keras_trainer, saving
+    from harness.transparent.collectives import Scalars
     from harness.transparent.gradients import Synchroniser
     from harness.transparent.keras_metrics import Metrics
     from harness.transparent.loops import Loops
-    from harness.transparent.scalars import Scalars
     from harness.transparent.tf1 import Sessions
 
     synchroniser = Synchroniser(runtime)

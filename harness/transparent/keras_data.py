@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.transparent.own_rows import own_adapter
-from harness.transparent.parts import divide
+from harness.base.errors import UserError
 from harness.transparent.patch import replace
+from harness.transparent.rows import Part, divide, leading, length
 from harness.transparent.runtime import Runtime
 
 
@@ -185,3 +185,45 @@ def _rows_of(batch: Any) -> int | None:
         if shape:
             return int(shape[0])
     return None
+
+
+def own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) -> Any:
+    """Return an adapter of this rank's own batches, as many as the rank with the most has: the last are of no rows.
+
+    Raises:
+        UserError: their number is not known and the script does not give it.
+    """
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+
+    own = adapter.num_batches
+    counts = runtime.collectives.gather(own, "comparison of steps")
+    if None in counts and steps_per_epoch is None:
+        raise UserError("the number of batches of every rank's own rows is not known: give fit steps_per_epoch")
+    known = isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter)) and None not in counts
+    most = max(counts) if known else own
+    batches = adapter.get_tf_dataset()
+    parts = map_elements(batches, lambda data: Part(data, tf.cast(length(leading(data)), tf.float32)))
+    if known and most > own:
+        spare = map_elements(batches.take(1), lambda data: Part(data, tf.constant(0.0)))
+        parts = parts.concatenate(spare.repeat(most - own))
+
+    class OwnAdapter(DataAdapter):
+        """Hands out this rank's own batches."""
+
+        num_batches = most
+        batch_size = None
+        has_partial_batch = None
+        partial_batch_size = None
+
+        def get_tf_dataset(self) -> tf.data.Dataset:
+            return untuned(parts).prefetch(tf.data.AUTOTUNE)
+
+        def on_epoch_begin(self) -> None:
+            adapter.on_epoch_begin()
+
+        def on_epoch_end(self) -> None:
+            adapter.on_epoch_end()
+
+    return OwnAdapter()

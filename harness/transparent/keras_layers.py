@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.errors import UserError
+from harness.base.errors import UserError
 from harness.transparent.collectives import Collectives
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from harness.transparent.collectives import Scalars
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
-from harness.transparent.scalars import Scalars
 
 
 class Metrics:

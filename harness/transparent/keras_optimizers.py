@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.errors import UserError
+from harness.base.errors import UserError
 from harness.transparent.gradients import Synchroniser
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_optimizer

@@ -6,12 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.errors import UserError
-from harness.transparent.parts import EvenPart, Part, divide, leading, length
+from harness.base.errors import UserError
+from harness.transparent.collectives import Scalars
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_model
+from harness.transparent.rows import EvenPart, Part, divide, leading, length
 from harness.transparent.runtime import Runtime
-from harness.transparent.scalars import Scalars
 
 
 def install(runtime: Runtime, scalars: Scalars) -> None:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from harness.interrupts import interruptible
+from harness.base.processes import interruptible
 
 _GRACE_S = 10.0
 

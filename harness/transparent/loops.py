@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.errors import UserError
-from harness.transparent.parts import Part, divide, leading, length
+from harness.base.errors import UserError
+from harness.transparent.collectives import Scalars
 from harness.transparent.patch import replace
+from harness.transparent.rows import Part, divide, leading, length
 from harness.transparent.runtime import Runtime
-from harness.transparent.scalars import Scalars
 
 
 class Loops:

@@ -1,11 +1,77 @@
-"""Replace a function of Keras or TensorFlow, and say so when a release has moved it."""
+"""Replace functions of Keras or TensorFlow as soon as the script has imported them."""
 
 import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
-from harness.errors import RunError
+from harness.base.errors import RunError
+
+_NAMES = ("tensorflow", "keras")
+
+
+class ImportHook(importlib.abc.MetaPathFinder):
+    """Finds TensorFlow and Keras as everybody does, and runs `action` when the outer of their imports is done.
+
+    Each imports the other, so the action waits for whichever the script asked for.
+    """
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._depth = 0
+
+    def install(self) -> None:
+        """Come before all other finders."""
+        sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the module's own spec with a loader that tells when it is done."""
+        if fullname not in _NAMES:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Telling(spec.loader, self)
+        return spec
+
+    def entered(self) -> None:
+        """Note that one of the modules starts to load."""
+        self._depth += 1
+
+    def left(self) -> None:
+        """Note that one of them has loaded; after the outer one, act once and step aside."""
+        self._depth -= 1
+        if self._depth == 0 and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._action()
+
+
+class _Telling(importlib.abc.Loader):
+    def __init__(self, loader: importlib.abc.Loader, hook: ImportHook) -> None:
+        self._loader = loader
+        self._hook = hook
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._hook.entered()
+        self._loader.exec_module(module)
+        self._hook.left()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)  # get_source, get_filename ...: whatever else is asked of a loader
+
 
 Wrapper = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.errors import RunError, SharedError
+from harness.base.errors import RunError, SharedError
 from harness.transparent.runtime import Runtime
 
 _WIDTH = 38

@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 import psutil
 
+from harness.base.errors import SharedError, UserError
+from harness.base.hostload import other_loads, overloads
 from harness.comm.clocks import Clock, read_offset
 from harness.comm.placement import Place, misplacements, observe
 from harness.comm.world import World
-from harness.errors import SharedError, UserError
-from harness.hostload import other_loads, overloads
-from harness.spec.point import Point
-from harness.spec.record import SCHEMA, DataRecord, EpochRecord, RankRecord, RunRecord, WeightsRecord
-from harness.train.collect import provenance
+from harness.schema.point import Point
+from harness.schema.record import SCHEMA, DataRecord, EpochRecord, RankRecord, RunRecord, WeightsRecord
+from harness.train.collect import on_one_clock, provenance
 from harness.train.record import Columns, step_columns, write_run
-from harness.train.split import on_one_clock
 from harness.transparent.clock import EpochTimes
 
 _ONE_EPOCH = "the only epoch includes compilation: train at least 2"

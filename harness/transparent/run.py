@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import runpy
 import sys
 import time
@@ -11,20 +12,39 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World, abort
-from harness.errors import RunError, SharedError, UserError
-from harness.spec.point import Point
-from harness.spec.script import script_command
-from harness.transparent.hang import END
-from harness.transparent.hook import ImportHook
+from harness.schema.point import Point
+from harness.schema.script import script_command
+from harness.transparent.hang import END, HangWatch
 from harness.transparent.own_rows import OwnRows, offer_old_name
-from harness.transparent.randomness import common_seed, same_randomness
+from harness.transparent.patch import ImportHook
 from harness.transparent.settings import Settings, mpi_enabled
-from harness.transparent.watch import HangWatch
 
 if TYPE_CHECKING:
-    from harness.transparent.keras_measure import Measured
+    from harness.transparent.clock import Measured
     from harness.transparent.runtime import Runtime
+
+
+def common_seed(world: World) -> int:
+    """Return a seed that rank 0 has drawn."""
+    return int(world.comm.bcast(random.SystemRandom().randrange(2**31), root=0))
+
+
+def same_randomness(seed: int) -> None:
+    """Seed Python's and NumPy's generators, and those that NumPy would seed from the operating system."""
+    import numpy as np
+
+    random.seed(seed)
+    np.random.seed(seed)
+    fresh = random.Random(seed)
+    original = np.random.default_rng
+
+    def default_rng(source: object = None) -> "np.random.Generator":
+        return original(fresh.randrange(2**63) if source is None else source)  # type: ignore[arg-type]
+
+    np.random.default_rng = default_rng  # type: ignore[assignment]
+
 
 _ROOT_FIRST_S = 3.0
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World
-from harness.errors import RunError, SharedError, UserError
-from harness.spec.sync import SyncSpec
+from harness.schema.workload import SyncSpec
 from harness.transparent.collectives import Collectives, Watch
 from harness.transparent.own_rows import OwnRows
 from harness.transparent.rows import Rows

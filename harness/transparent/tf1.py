@@ -9,12 +9,11 @@ import tensorflow as tf
 from keras import tree
 from tensorflow.python.client.session import BaseSession, _FetchMapper
 
-from harness.errors import UserError
+from harness.base.errors import UserError
 from harness.transparent.gradients import Synchroniser
-from harness.transparent.parts import bounds
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, optimizer_facts, variable_facts
-from harness.transparent.rows import placeholder
+from harness.transparent.rows import bounds, placeholder
 from harness.transparent.runtime import Runtime
 
 _WRITES = ("Assign", "AssignV2", "AssignVariableOp", "RestoreV2")

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from harness.sweep.status import Entry, read_status
-from harness.sweep.study import read_running
+from harness.sweep.store import read_running
 from tests.cluster.conftest import Untrained
 from tests.cluster.slurm import Cluster, wait_for
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.spec.codec import STEPS_FILE
+from harness.schema.record import STEPS_FILE
 from tests.cluster import slurm
 from tests.cluster.conftest import Terminal, open_terminal
 from tests.cluster.slurm import Cluster, running

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.spec.codec import read_run
-from harness.spec.record import RunRecord
-from harness.sweep.study import read_study
+from harness.schema.record import RunRecord, read_run
+from harness.sweep.store import read_study
 from tests.cluster.conftest import Terminal, Untrained
 from tests.cluster.slurm import Cluster
 

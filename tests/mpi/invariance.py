@@ -5,9 +5,9 @@ import sys
 
 from harness.comm.replicas import verify_replicas
 from harness.comm.world import start
-from harness.spec.layout import Layout
-from harness.spec.point import Point
-from harness.spec.presets import resolve
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.presets import resolve
 from harness.train.load import load
 from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
 

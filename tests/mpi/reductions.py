@@ -6,12 +6,12 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.reduction import CHOICES, select
+from harness.comm.autotune import CHOICES, select
 from harness.comm.replicas import verify_replicas
 from harness.comm.world import start
-from harness.spec.layout import Layout
-from harness.spec.point import Point
-from harness.spec.presets import resolve
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.presets import resolve
 from harness.train.load import load
 from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
 

@@ -6,9 +6,9 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.reduction import select
+from harness.base.errors import SharedError
+from harness.comm.autotune import select
 from harness.comm.world import start
-from harness.errors import SharedError
 from harness.train.run import configure_tensorflow
 
 SHAPES = ([200, 100], [3], [70_001], [0])

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from harness.base.errors import RunError
 from harness.comm.launcher import find_launcher
-from harness.errors import RunError
 
 _SOURCES = ("allreduce.cc", "descend.cc", "direct.cc", "group.cc", "memory.cc")
 _HEADERS = ("group.h", "wire.h")
@@ -38,7 +38,7 @@ def build() -> Path:
             *((folder / name).read_text() for name in (*_SOURCES, *_HEADERS)),
         ]
     )
-    from harness.datasets.cache import cache_folder, locked
+    from harness.base.cache import cache_folder, locked
 
     library = cache_folder() / "native" / hashlib.sha256(identity.encode()).hexdigest()[:16] / "libharness_comm.so"
     if library.exists():
@@ -84,7 +84,7 @@ def _tensorflow_flags() -> list[str]:
 
 def main() -> None:
     """Build at set-up, so that the first launch need not; without a compiler say what will be used instead."""
-    from harness.quiet import quiet_stderr
+    from harness.base.logs import quiet_stderr
 
     try:
         with quiet_stderr():

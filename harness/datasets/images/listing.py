@@ -1,18 +1,20 @@
-"""List the images of a folder tree, of tar files and of TFRecord files, without unpacking anything.
+"""List the images of a folder tree, of tar files and of TFRecord files, and decode each once to find the damaged."""
 
-Whatever holds it, an image is a run of bytes in a file, with the same name and class everywhere.
-"""
-
+import io
 import itertools
 import os
 import struct
 import tarfile
-from collections.abc import Iterator
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.errors import UserError
+from harness.base.errors import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 _LENGTH, _CHECKSUM = struct.calcsize("<Q"), 4
@@ -128,3 +130,54 @@ def _kind(features: "object", path: Path, number: int) -> str:
     if not label:
         raise UserError(f"'{path}' record {number} has neither image/class/synset nor image/class/label")
     return f"{label[0]:06d}"
+
+
+_AT_ONCE = 1024  # images handed to the threads at a time: more would only wait in memory
+_FORMATS = ("JPEG", "PNG")
+_UNUSUAL = {"L": "grey", "CMYK": "CMYK"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """An image with the CRC-32 of its bytes. `fault` says why it cannot be decoded, `unusual` what it is if not RGB."""
+
+    image: Image
+    crc: int
+    fault: str = ""
+    unusual: str = ""
+
+
+def check_images(images: Iterable[Image]) -> Iterator[Checked]:
+    """Yield every image checked, in the order given; a thread per core decodes."""
+    from harness.base.cores import usable_cores
+
+    waiting = iter(images)
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        while block := list(islice(waiting, _AT_ONCE)):
+            yield from threads.map(_check, block)
+
+
+def read_bytes(image: Image) -> bytes:
+    """Return the stored bytes of `image`."""
+    with image.path.open("rb") as file:
+        return os.pread(file.fileno(), image.bytes, image.offset)
+
+
+def _check(image: Image) -> Checked:
+    from PIL import Image as Pillow
+
+    content = read_bytes(image)
+    crc, fault, unusual = zlib.crc32(content), "", ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Pillow.DecompressionBombWarning)
+            with Pillow.open(io.BytesIO(content)) as picture:
+                if picture.format in _FORMATS:
+                    picture.load()
+                    unusual = "PNG" if picture.format == "PNG" else _UNUSUAL.get(picture.mode, "")
+                else:
+                    fault = f"it is {picture.format}"
+    # Pillow's decoders raise these for bad content, whatever its kind.
+    except (OSError, SyntaxError, ValueError, IndexError, Pillow.DecompressionBombWarning) as error:
+        fault = "it cannot be decoded" if "<_io" in str(error) else str(error)
+    return Checked(image=image, crc=crc, fault=fault, unusual=unusual)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-from harness.errors import unknown
-from harness.spec.layout import Layout
-from harness.sweep.request import Request
+from harness.base.errors import unknown
+from harness.schema.layout import Layout
+from harness.sweep.job_options import Request
 from harness.sweep.site import Partition, Site
 
 # name: module with a class called `Scheduler`; a new one is one file, one line here, one golden script.

@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 import psutil
 
-from harness.comm.cores import affinity_narrowed, usable_cores
+from harness.base.cores import affinity_narrowed, usable_cores
+from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
-from harness.errors import UserError
-from harness.spec.layout import Layout
-from harness.sweep.request import Request
+from harness.schema.layout import Layout
+from harness.sweep.job_options import Request
 from harness.sweep.schedulers import Job, Launcher, State
 from harness.sweep.site import Partition, Site
 

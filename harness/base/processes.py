@@ -1,0 +1,102 @@
+"""Child processes with a limit on their time and nothing left behind, and signals that end them as Ctrl-C does."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import psutil
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What a program said. `code` is its exit code, None when it did not start or was ended after its time."""
+
+    code: int | None
+    out: str
+    err: str
+
+    @property
+    def first_line(self) -> str:
+        """The first line with text in it, of standard output or else of standard error."""
+        return next((line.strip() for line in (self.out + "\n" + self.err).splitlines() if line.strip()), "")
+
+    @property
+    def last_error(self) -> str:
+        """The last line of standard error, or what is known without one."""
+        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
+        return lines[-1] if lines else f"exit code {self.code}"
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Return the JSON objects among the lines of standard output."""
+        return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
+
+
+def ask(command: Sequence[str], *, limit_s: float, changes: Mapping[str, str | None] | None = None) -> Reply:
+    """Run `command` and return its reply; `changes` to the environment may unset a variable with None."""
+    environment = dict(os.environ)
+    for name, value in (changes or {}).items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = value
+    try:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Reply(code=None, out="", err=f"{command[0]} does not start: {error.strerror}")
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return Reply(code=None, out="", err=f"{command[0]} gave no answer within {limit_s:.0f} s")
+    finally:
+        if process.returncode is None:
+            _end_family(process)
+    return Reply(code=process.returncode, out=out, err=err)
+
+
+def _end_family(process: "subprocess.Popen[str]") -> None:
+    """Kill a process and all below it: ranks are in process groups of their own."""
+    try:
+        family = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        family = []
+    for child in family:
+        try:
+            child.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+    process.kill()
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP (a closed terminal) raise KeyboardInterrupt during the block."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # A signal that is ignored stays ignored: nohup means it.
+    wanted = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,96 @@
+"""Machine and versions: what a run's speed and result depend on."""
+
+import hashlib
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+# Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
+_PREFIXES = (
+    "CUDA_VISIBLE_",
+    "HARNESS_REDUCTION",
+    "KMP_",
+    "MKL_",
+    "MPI4PY_",
+    "OMP_",
+    "OMPI_MCA_",
+    "OPENBLAS_",
+    "TF_CPP_",
+    "TF_ENABLE_",
+    "TF_NUM_",
+    "TF_XLA_",
+    "UCX_",
+    "XLA_",
+)
+# What mpirun itself tells every rank, none of it a setting.
+_TOLD = ("OMPI_MCA_PREFIXES", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """The first rank's machine. `memory_bytes` is the total; `fingerprint` hashes what determines its speed."""
+
+    hostname: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpus: tuple[str, ...]
+    os: str
+    fingerprint: str
+
+
+def package_version(name: str) -> str:
+    """Return the installed version of a Python package, empty when it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def git_commit() -> tuple[str, bool]:
+    """Return the checkout's commit and whether tracked files differ from it; ("", False) outside a checkout."""
+    folder = Path(__file__).parent.parent.parent
+    if not (folder / ".git").exists():
+        return "", False
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        return commit, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):  # no git here, or a checkout without commits
+        return "", False
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def describe_machine(gpus: tuple[str, ...]) -> Machine:
+    """Return this host's processor, cores, memory and the given GPUs; takes about a second."""
+    import cpuinfo
+
+    cpu = cpuinfo.get_cpu_info().get("brand_raw", platform.processor() or platform.machine())
+    cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    memory = psutil.virtual_memory().total
+    gibibytes = round(memory / 2**30)  # the kernel's total differs by a few pages between boots
+    identity = "|".join([cpu, str(cores), str(gibibytes), platform.machine(), *gpus])
+    return Machine(
+        hostname=platform.node(),
+        cpu=cpu,
+        cores=cores,
+        memory_bytes=memory,
+        gpus=gpus,
+        os=f"{platform.system()} {platform.release()}",
+        fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:12],
+    )
+
+
+def relevant_environment() -> dict[str, str]:
+    """Return the environment variables that can change a run's speed."""
+    return {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES) and name not in _TOLD
+    }

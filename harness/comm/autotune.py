@@ -1,0 +1,110 @@
+"""Which reduction a launch takes: what was asked for, what can be built, what is faster on these hosts."""
+
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.base.errors import RunError, SharedError, UserError, unknown
+from harness.comm.native.operation import direct_sum
+from harness.comm.placement import observe
+from harness.comm.reduction import Reduction
+from harness.comm.world import needs_sync
+
+if TYPE_CHECKING:
+    from harness.comm.world import World
+
+
+CHOICES = ("native", "messages", "node-aware", "bridge")
+
+
+def select(world: "World", largest: int, wire: str = "float32") -> Reduction:
+    """Return the reduction for calls of up to `largest` bytes on `world`; `wire` as in `Workload`.
+
+    HARNESS_REDUCTION chooses: ``native`` (default: the C++ operation, in shared memory where all ranks are on one
+    host, else in the faster of the next two ways, by a short trial), ``messages`` (the operation, by MPI_Allreduce),
+    ``node-aware`` (the operation: shared memory on each host, then MPI_Allreduce over one rank of each) or ``bridge``
+    (through Python). Where the operation cannot be built on some rank, all take the bridge; the note says why.
+
+    Raises:
+        UserError: HARNESS_REDUCTION is something else.
+        SharedError: the wire type needs the operation and there is none, on every rank.
+    """
+    reduction = _select(world, largest)
+    if wire == "float32" or not needs_sync(world.size):
+        return reduction
+    from harness.comm.compression import WireReduction
+
+    if not reduction.descends:
+        why = reduction.note or "HARNESS_REDUCTION=bridge is set"
+        raise SharedError(UserError(f"WIRE={wire} needs the native operation ({why}): leave WIRE out"))
+    return WireReduction(reduction, wire)
+
+
+def _select(world: "World", largest: int) -> Reduction:
+    from harness.comm.reduction import BridgeReduction
+
+    choice = os.environ.get("HARNESS_REDUCTION") or "native"
+    if choice not in CHOICES:
+        raise unknown("HARNESS_REDUCTION", choice, CHOICES)
+    if choice == "bridge" or not needs_sync(world.size):
+        return BridgeReduction(world.comm)
+    library, failure = build_native()
+    failures = [reason for reason in world.comm.allgather(failure) if reason]
+    if library is None or failures:
+        return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failures[0]}")
+    from harness.comm.native.operation import NativeReduction
+
+    way, note = faster_way(world, library, largest) if choice == "native" else (choice, "")
+    reduction = NativeReduction(world.comm, library, largest=largest, way=way)
+    if choice == "node-aware" and reduction.way != choice:
+        note = "node-aware sums need several hosts, one of them with several ranks: MPI_Allreduce is in use"
+    reduction.note = note
+    return reduction
+
+
+def build_native() -> tuple[Path | None, str]:
+    """Return the native operation's library, or None and the reason why there is none."""
+    from harness.comm.native.build import build
+
+    try:
+        return build(), ""
+    except RunError as error:
+        return None, str(error)
+
+
+_CALLS = 15
+
+
+def faster_way(world: "World", library: Path, largest: int) -> tuple[str, str]:
+    """Return the faster way for calls of `largest` bytes, the same on every rank, and a note on a trial if any.
+
+    On one host shared memory wins always, with one rank per host there is nothing but messages. Else both are tried
+    in turns and the smaller median wins, the slowest rank's time counting.
+    """
+    hosts = world.comm.allgather(observe().host)
+    if len(set(hosts)) == 1:
+        return "native", ""
+    if len(set(hosts)) == world.size:
+        return "messages", ""
+    ways = ("messages", "node-aware")
+    values = np.zeros(max(1, largest // 4), np.float32)
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    with ExitStack() as stack:
+        sums = {way: stack.enter_context(direct_sum(world.comm, library, largest=largest, way=way)) for way in ways}
+        if sums["node-aware"][0] != "node-aware":
+            return "messages", ""
+        for _ in range(_CALLS):
+            for way in ways:
+                world.comm.Barrier()
+                begin = time.perf_counter()
+                sums[way][1](values.ctypes.data, values.size)
+                seconds[way].append(time.perf_counter() - begin)
+    found = {way: median(np.max(world.comm.allgather(seconds[way]), axis=0)[3:]) for way in ways}  # warm by then
+    best = min(ways, key=lambda way: found[way])
+    figures = ", ".join(f"{way} {1e3 * found[way]:.3f} ms" for way in ways)
+    return best, f"a sum of {largest:,} bytes over these hosts takes {figures}: {best} is in use"

@@ -1,0 +1,75 @@
+"""Gradients that travel as 16-bit floats: half the bytes, a stated loss of precision."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from harness.base.errors import RunError, SharedError
+
+if TYPE_CHECKING:
+    import keras
+
+    from harness.comm.reduction import Reduction
+
+
+_TYPES = {"bf16": tf.bfloat16, "fp16": tf.float16}
+# bfloat16 has 8 significant bits, float16 has 11: rounding alone is well below this, lost small values are not.
+_MOST = 0.02
+
+
+class WireReduction:
+    """Sums of float32 tensors by way of another reduction's sums of 16-bit ones, for use in a graph.
+
+    Every addition is rounded to 16 bits.
+    """
+
+    descends = False
+
+    def __init__(self, inner: "Reduction", wire: str) -> None:
+        self._inner = inner
+        self._wire = wire
+        self.name = f"{inner.name}, {wire} on the wire"
+        self.note = inner.note
+
+    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0) -> list[tf.Tensor]:
+        """Return the element-wise sums over all ranks of scale * tensor, of the tensors' dtype."""
+        kind = _TYPES[self._wire]
+        sums = self._inner.sum([tf.cast(tensor * tf.cast(scale, tensor.dtype), kind) for tensor in tensors])
+        return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, tensors, strict=True)]
+
+    def descend(self, variables: "list[keras.Variable]", gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
+        """Never asked for: `descends` is False."""
+        raise AssertionError("no descent in 16 bits")
+
+    def take_calls(self) -> npt.NDArray[np.float64]:
+        """Return entry and exit (s, perf_counter) of every call since the last take."""
+        return self._inner.take_calls()
+
+    def recent(self) -> npt.NDArray[np.float64]:
+        """Return number, bytes, entry and exit of the last calls, oldest first."""
+        return self._inner.recent()
+
+    def check(self, gradients: list[tf.Tensor]) -> None:
+        """Compare the sums of `gradients` with those in their own precision, and note the relative error.
+
+        Raises:
+            SharedError: a RunError on every rank, when the norm of the difference is above 2 % of the sums' norm.
+        """
+        exact = _vector(self._inner.sum(gradients))
+        size = float(np.linalg.norm(exact))
+        error = float(np.linalg.norm(_vector(self.sum(gradients)) - exact)) / (size or 1.0)
+        if not error <= _MOST:
+            raise SharedError(
+                RunError(
+                    f"WIRE={self._wire} loses {100 * error:.3g} % of the first gradients, more than {100 * _MOST:g} %: "
+                    "use another wire type or leave it out"
+                )
+            )
+        words = f"{self._wire} on the wire: the first gradients' sums are {100 * error:.2g} % off float32's"
+        self.note = "; ".join(part for part in (self._inner.note, words) if part)
+
+
+def _vector(tensors: list[tf.Tensor]) -> npt.NDArray[np.float64]:
+    return np.concatenate([np.asarray(tensor, np.float64).ravel() for tensor in tensors])

@@ -1,0 +1,103 @@
+"""Numbers from CSV text of any size: block by block through pyarrow, never the whole file in memory."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.base.errors import UserError
+from harness.datasets.dataset import Array, Block
+
+_BLOCK_BYTES = 1 << 20  # larger blocks leave the processor's cache and are slower
+
+
+def read_numbers(path: Path, features: int, classes: int) -> Iterator[Block]:
+    """Yield blocks of a CSV file without header, label first: float32 [rows, features] and labels.
+
+    The file may be gzip-compressed. One thread: the other cores belong to other ranks.
+
+    Raises:
+        UserError: a line has another column count, is no number, is NaN or has a label outside 0..classes-1.
+    """
+    columns = [f"c{number}" for number in range(1 + features)]
+    line = 1
+    for batch in stream(path, columns):
+        values = to_array(path, batch, range(len(columns)), line)
+        labels = values[:, 0]
+        wrong = np.flatnonzero((labels != np.floor(labels)) | (labels < 0) | (labels >= classes))
+        if len(wrong):
+            raise UserError(
+                f"'{path}' line {line + wrong[0]:,} has label {labels[wrong[0]]}: labels are 0 to {classes - 1}"
+            )
+        yield values[:, 1:], labels
+        line += len(values)
+
+
+def stream(
+    path: Path,
+    columns: Sequence[str],
+    header_lines: int = 0,
+    exact: str | None = None,
+    *,
+    text: memoryview | None = None,
+    first_line: int = 1,
+) -> Iterator[Any]:
+    """Yield the pyarrow record batches of a CSV file with `columns` of float32, the `exact` one float64.
+
+    `text` is a part of the file instead of all of it, from line `first_line` on.
+
+    Raises:
+        UserError: the text cannot be parsed; the message carries the line.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    try:
+        yield from pa.csv.open_csv(
+            str(path) if text is None else pa.BufferReader(pa.py_buffer(text)),
+            read_options=pa.csv.ReadOptions(
+                use_threads=False, column_names=columns, skip_rows=header_lines, block_size=_BLOCK_BYTES
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types={name: pa.float64() if name == exact else pa.float32() for name in columns}
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        reason = _reason(str(error), first_line)
+        raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {reason}") from error
+    except OSError as error:
+        raise UserError(f"'{path}' is cut or cannot be read: {error}") from error
+
+
+def to_array(path: Path, batch: Any, columns: Sequence[int], line: int, dtype: str = "float32") -> Array:
+    """Return `columns` of a record batch as [rows, columns]; `line` is its first row's line in the file.
+
+    Raises:
+        UserError: a value is missing, NaN or infinite; line and column are named.
+    """
+    values = np.empty((batch.num_rows, len(columns)), dtype)
+    for place, number in enumerate(columns):
+        column = batch.column(number)
+        if column.null_count:
+            raise _not_a_number(path, line + column.is_valid().to_pylist().index(False), number)
+        values[:, place] = np.from_dlpack(column)  # pyarrow's own to_numpy() would import pandas, a second of work
+    # One sum tells whether there is any NaN or infinity; only then is it worth looking where.
+    if not np.isfinite(values.sum(dtype=np.float64)):
+        row, place = np.argwhere(~np.isfinite(values))[0]
+        raise _not_a_number(path, line + int(row), columns[place])
+    return values
+
+
+def _not_a_number(path: Path, line: int, column: int) -> UserError:
+    return UserError(f"'{path}' line {line:,} column {column + 1} is missing, NaN or infinite: give a number")
+
+
+def _reason(message: str, first_line: int) -> str:
+    """Return pyarrow's message as the user counts: lines from 1 on, without the text of the whole row."""
+    row = re.search(r"Row #(\d+)", message)
+    what = re.search(r"(Expected \d+ columns, got \d+|invalid value '[^']{0,40}|Empty CSV file)", message)
+    text = what[1].replace("Expected", "expected").replace("Empty CSV file", "it is empty") if what else message[:160]
+    text += "'" if text.startswith("invalid value") else ""
+    return f"line {int(row[1]) + first_line - 1:,}: {text}" if row else text

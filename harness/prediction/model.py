@@ -1,0 +1,156 @@
+"""The curve beyond the machine, in closed form: a step is computation, the slowest rank, and the allreduce."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from harness.prediction.allreduce import Levels, allreduce_seconds
+from harness.schema.workload import SyncSpec, Workload
+
+Array = NDArray[np.float64]
+_KNOTS = 160
+
+
+def measured_factor(times: ArrayLike, ranks: ArrayLike) -> Array:
+    """Return E[max over p ranks] over the mean of measured compute `times`, for each count p of `ranks`.
+
+    The p ranks draw from the measured distribution independently of each other: order statistic i of n has the
+    weight (i/n)^p - ((i-1)/n)^p. For p beyond n that is the largest measured time, so a lower bound.
+    """
+    values = np.sort(np.asarray(times, dtype=float))
+    relative = values / values.mean()
+    levels = np.arange(len(relative) + 1) / len(relative)
+    return _interpolated(lambda p: float(np.diff(levels**p) @ relative), ranks)
+
+
+def _interpolated(factor: Callable[[float], float], ranks: ArrayLike) -> Array:
+    """Evaluate `factor` at every count, or at knots even in the logarithm where there are many."""
+    counts = np.asarray(ranks, dtype=float)
+    knots = np.unique(counts)
+    if len(knots) > _KNOTS:
+        knots = np.unique(np.concatenate([knots[:16], np.geomspace(knots[0], knots[-1], _KNOTS)]))
+    values = np.array([factor(p) for p in knots])
+    result: Array = np.interp(np.log(counts), np.log(knots), values)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """What was measured on few ranks: a step's computation, and what else its prediction needs.
+
+    `compute_s` is of one step on `ranks` ranks without synchronisation, `low_s` and `high_s` the ends of its
+    interval (or of the measured range). `rows` are an epoch's (strong scaling) or a rank's (weak). `bytes` are
+    the trained weights'. `jitter` are compute times of single steps, in any unit; without them no rank is slower
+    than another. `source` says where all that comes from.
+    """
+
+    workload: Workload
+    scaling: str
+    ranks: int
+    rows: int
+    bytes: int
+    compute_s: float
+    low_s: float
+    high_s: float
+    jitter: tuple[float, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Uncertain:
+    """Link costs with the low and the high end of their intervals."""
+
+    value: Levels
+    low: Levels
+    high: Levels
+
+    @classmethod
+    def exact(cls, levels: Levels) -> "Uncertain":
+        """Return `levels` without any doubt."""
+        return cls(value=levels, low=levels, high=levels)
+
+
+def predict(base: Base, ranks: ArrayLike, network: Uncertain, algorithm: str) -> pd.DataFrame:
+    """Return one row for each count of `ranks`: the fields of `PredictedPoint`, as columns.
+
+    A step takes the base's computation, in proportion to a rank's rows of a batch, times what the slowest of p
+    ranks takes longer, plus the allreduce of all weights. The low end has the low ends of all measured costs, the
+    high end the high ones. Speedup is over the predicted time of `base.ranks` ranks (work per second under weak
+    scaling).
+
+    Raises:
+        UserError: the algorithm is unknown.
+    """
+    counts = np.asarray(ranks, dtype=float)
+    frame = _points(base, counts, network.value, algorithm)
+    own = _points(base, np.array([float(base.ranks)]), network.value, algorithm)
+    low = _points(replace(base, compute_s=base.low_s), counts, network.low, algorithm)
+    high = _points(replace(base, compute_s=base.high_s), counts, network.high, algorithm)
+    frame["epoch_low_s"], frame["epoch_high_s"] = low["epoch_s"], high["epoch_s"]
+    ideal = counts / base.ranks
+    gain = float(own["epoch_s"].iloc[0]) / frame["epoch_s"]
+    frame["speedup"] = gain if base.scaling == "strong" else gain * ideal
+    frame["efficiency"] = frame["speedup"] / ideal
+    return frame
+
+
+def _points(base: Base, counts: Array, levels: Levels, algorithm: str) -> pd.DataFrame:
+    workload = base.workload
+    batch = _batches(workload, counts)
+    rows = base.rows * (counts if base.scaling == "weak" else 1.0)
+    steps = np.maximum(1.0, np.floor(rows / batch) if workload.drop_remainder else np.ceil(rows / batch))
+    share = (batch / counts) / (workload.batch(base.ranks) / base.ranks)  # of the rows that were timed in a step
+    compute = base.compute_s * share
+    between = _between(workload, steps)
+    wait = compute * np.maximum(0.0, _slowest(base, counts, between) - 1)
+    reduce = np.where(
+        np.isfinite(between) & (counts > 1), allreduce_seconds(algorithm, counts, base.bytes, levels) / between, 0.0
+    )
+    step = compute + wait + reduce
+    columns = {"ranks": counts.astype(int), "steps": steps.astype(int), "compute_s": compute, "straggler_s": wait}
+    return pd.DataFrame(columns | {"allreduce_s": reduce, "step_s": step, "epoch_s": step * steps})
+
+
+def _batches(workload: Workload, counts: Array) -> Array:
+    """Return the global batch at each count."""
+    if workload.global_batch is not None:
+        return np.full_like(counts, workload.global_batch)
+    assert workload.batch_per_rank is not None
+    product: Array = workload.batch_per_rank * counts
+    return product
+
+
+def _between(workload: Workload, steps: Array) -> Array:
+    """Return the steps from one synchronisation to the next: infinite without any."""
+    sync = SyncSpec.parse(workload.sync)
+    if sync.what == "none":
+        return np.full_like(steps, np.inf)
+    if sync.what == "gradients":
+        return np.ones_like(steps)
+    return steps if sync.every is None else np.minimum(float(sync.every), steps)
+
+
+def _slowest(base: Base, counts: Array, between: Array) -> Array:
+    """Return how much longer than the mean the slowest rank computes, at each count."""
+    if not base.jitter:
+        return np.ones_like(counts)
+    single = measured_factor(base.jitter, counts)
+    # Sums of many steps vary less (central limit theorem); without synchronisation over the whole epoch.
+    return 1 + (single - 1) / np.sqrt(np.where(np.isfinite(between), between, 1e12))
+
+
+def assumptions(base: Base, ranks: ArrayLike) -> tuple[str, ...]:
+    """Return what a prediction for `ranks` takes for granted, one sentence each."""
+    counts = np.asarray(ranks)
+    found = []
+    if base.workload.global_batch is not None:
+        found.append("A step's computation is taken to shrink with its rows: what it costs besides is left out.")
+    if not base.jitter:
+        found.append("No compute times of several ranks are there: no rank is taken to be slower than another.")
+    elif counts.max() > len(base.jitter):
+        found.append(f"Beyond {len(base.jitter):,} ranks the wait for the slowest is a lower bound.")
+    found.append("Ranks are taken to have a core, and memory bandwidth, each as the base had.")
+    return tuple(found)

@@ -1,0 +1,146 @@
+"""The same step in SimGrid's MPI simulator, as an independent check of the closed form."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from harness.base.errors import RunError, UserError
+from harness.prediction.allreduce import BEST, Levels, Link, allreduce_seconds
+from harness.prediction.model import Base
+from harness.schema.workload import SyncSpec
+
+LIMIT = 1024  # ranks: beyond, a simulation takes minutes
+ALGORITHMS = {"ring": "lr", "rabenseifner": "rab_rdb", "recursive-doubling": "rdb"}
+_FLOPS = 1e9  # of a simulated host: only the ratio to the trace's numbers matters
+_SLOWER = 1000.0  # SimGrid prints whole microseconds, so all costs are simulated this many times larger
+_TIMEOUT_S = 300
+_MESSAGES = 400_000  # a simulation of this many takes some seconds
+
+
+def simulate_step(
+    *,
+    ranks: int,
+    size: int,
+    compute_s: float,
+    link: Link,
+    algorithm: str,
+    jitter: tuple[float, ...] = (),
+    seed: int = 0,
+) -> float:
+    """Return the simulated seconds of a step: `compute_s` on every rank, then an allreduce of `size` bytes.
+
+    With `jitter` (relative compute times) every rank draws its own factor, and the mean of many steps is returned.
+
+    Raises:
+        UserError: SimGrid is not installed, more ranks than `LIMIT`, or an algorithm it does not simulate.
+        RunError: the simulator failed.
+    """
+    launcher = shutil.which("smpirun")
+    if launcher is None:
+        raise UserError("--simulate needs SimGrid: install it (Debian: apt-get install libsimgrid-dev)")
+    if ranks > LIMIT:
+        raise UserError(f"--simulate with {ranks:,} ranks is too many: use at most {LIMIT:,}")
+    if algorithm not in ALGORITHMS:
+        raise UserError(f"--simulate cannot run algorithm '{algorithm}': choose one of {', '.join(ALGORITHMS)}")
+    steps = _steps(ranks, algorithm) if jitter else 1
+    with tempfile.TemporaryDirectory(prefix="simgrid-") as name:
+        folder = Path(name)
+        _write_platform(folder, ranks, link)
+        _write_trace(folder, ranks, size, compute_s * _factors(jitter, (ranks, steps), seed))
+        return _run(launcher, folder, ranks, ALGORITHMS[algorithm]) / steps
+
+
+def _steps(ranks: int, algorithm: str) -> int:
+    """Return how many steps to simulate: many for few ranks, and never more messages than seconds can replay."""
+    messages = ranks * (2 * (ranks - 1) if algorithm == "ring" else 2 * ranks.bit_length())
+    return max(4, min(200, _MESSAGES // messages))
+
+
+def _factors(jitter: tuple[float, ...], shape: tuple[int, int], seed: int) -> np.ndarray:
+    if not jitter:
+        return np.ones(shape)
+    drawn: np.ndarray = np.random.default_rng(seed).choice(np.asarray(jitter), size=shape)
+    return drawn
+
+
+def _write_platform(folder: Path, ranks: int, link: Link) -> None:
+    """Every message crosses two links, so each has half the latency."""
+    latency, bandwidth = link.alpha_s * _SLOWER / 2, 1 / max(link.beta_s_per_byte * _SLOWER, 1e-15)
+    (folder / "platform.xml").write_text(
+        "<?xml version='1.0'?>\n"
+        '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
+        '<platform version="4.1">\n'
+        f'<cluster id="c" prefix="h" suffix="" radical="0-{ranks - 1}" speed="{_FLOPS}f" bw="{bandwidth}Bps" '
+        f'lat="{latency}s" sharing_policy="SPLITDUPLEX"/>\n</platform>\n'
+    )
+    (folder / "hosts").write_text("".join(f"h{rank}\n" for rank in range(ranks)))
+
+
+def _write_trace(folder: Path, ranks: int, size: int, seconds: np.ndarray) -> None:
+    for rank in range(ranks):
+        lines = [f"{rank} init"]
+        for step in seconds[rank]:
+            lines += [f"{rank} compute {step * _SLOWER * _FLOPS:.0f}", f"{rank} allreduce {size} 0"]
+        (folder / f"trace{rank}").write_text("\n".join([*lines, f"{rank} finalize", ""]))
+    (folder / "traces").write_text("".join(f"{folder}/trace{rank}\n" for rank in range(ranks)))
+
+
+def _run(launcher: str, folder: Path, ranks: int, algorithm: str) -> float:
+    command = [launcher, "-np", str(ranks), "-platform", "platform.xml", "-hostfile", "hosts", "-replay", "traces"]
+    # No correction for TCP: neither its window nor its bandwidth and latency factors.
+    command += [
+        "--cfg=network/model:CM02",
+        "--cfg=network/TCP-gamma:1e20",
+        f"--cfg=smpi/allreduce:{algorithm}",
+        "--log=root.thres:info",
+    ]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunError(f"SimGrid took more than {_TIMEOUT_S} s for {ranks} ranks: ask for fewer") from error
+    output = done.stdout + done.stderr
+    found = re.findall(r"Simulation time ([0-9.eE+-]+)", output)
+    if done.returncode or not found:
+        last = next((line for line in reversed(output.splitlines()) if line.strip()), "no output")
+        raise RunError(f"SimGrid failed on {ranks} ranks with exit code {done.returncode}: {last}")
+    return float(found[-1]) / _SLOWER
+
+
+def simulated(base: Base, frame: pd.DataFrame, link: Link, algorithm: str) -> pd.Series:
+    """Return SimGrid's seconds of a step for each row of `frame` (`analysis.predict.predict`), NaN beyond its limit.
+
+    ``best`` is simulated with the algorithm that the closed form takes for that count.
+
+    Raises:
+        UserError: the workload does not synchronise every step, or SimGrid is not installed.
+        RunError: the simulator failed.
+    """
+    if SyncSpec.parse(base.workload.sync).what != "gradients":
+        raise UserError(f"--simulate knows SYNC=gradients only, and this base has {base.workload.sync}")
+    seconds = []
+    for ranks, compute in zip(frame["ranks"], frame["compute_s"], strict=True):
+        if ranks > LIMIT:
+            seconds.append(np.nan)
+        elif ranks == 1:
+            seconds.append(float(compute))
+        else:
+            chosen = algorithm if algorithm != BEST else cheapest(int(ranks), base.bytes, link)
+            step = simulate_step(
+                ranks=int(ranks), size=base.bytes, compute_s=float(compute), link=link, algorithm=chosen,
+                jitter=base.jitter,
+            )  # fmt: skip
+            seconds.append(step)
+    return pd.Series(seconds, index=frame.index, dtype=float)
+
+
+def cheapest(ranks: int, size: int, link: Link) -> str:
+    """Return the algorithm whose closed form is least for an allreduce of `size` bytes over `ranks`."""
+    levels = Levels(network=link)
+    return min(ALGORITHMS, key=lambda name: float(allreduce_seconds(name, [ranks], size, levels)[0]))

@@ -1,0 +1,79 @@
+"""Fit alpha and beta to what messages took: seconds = alpha + beta * bytes (Hockney's model)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import nnls
+
+from harness.analysis.stats import LEVEL, NEEDED, median_interval
+from harness.schema.message_cost import Cost, Estimate, Size
+
+_RESAMPLES = 400
+_SEED = 0
+
+Array = npt.NDArray[np.float64]
+
+
+def fit_cost(
+    operation: str, level: str, ranks: int, samples: Mapping[int, Sequence[float]], *, seed: int = _SEED
+) -> Cost:
+    """Return the cost that the `samples` (seconds, by bytes; at least two sizes) of an operation show.
+
+    The line is fitted to the medians, every size with the same relative weight and neither part below zero. Its
+    intervals are percentiles of fits to samples drawn again within each size, seeded; None below 6 samples.
+    """
+    sizes = np.array(sorted(samples), dtype=float)
+    values = [np.asarray(samples[int(size)], dtype=float) for size in sizes]
+    medians = np.array([np.median(sample) for sample in values])
+    alpha, beta = _line(sizes, medians)
+    intervals = _intervals(sizes, values, seed)
+    errors = np.abs((alpha + beta * sizes) / medians - 1)
+    worst = int(errors.argmax())
+    return Cost(
+        operation=operation,
+        level=level,
+        ranks=ranks,
+        alpha_s=_estimate(alpha, intervals[0]),
+        beta_s_per_byte=_estimate(beta, intervals[1]),
+        worst_error=float(errors[worst]),
+        worst_bytes=int(sizes[worst]),
+        sizes=tuple(
+            Size(bytes=int(size), samples=len(sample), seconds=_median(sample))
+            for size, sample in zip(sizes, values, strict=True)
+        ),
+    )
+
+
+def _line(sizes: Array, seconds: Array) -> tuple[float, float]:
+    """Return alpha and beta of the least squares of relative errors, both at least 0."""
+    unit = sizes.max()  # alpha and beta differ by ten orders of magnitude: scaled, they do not
+    matrix = np.column_stack([np.ones_like(sizes), sizes / unit]) / seconds[:, None]
+    scale = matrix.max(axis=0)
+    (alpha, beta), _ = nnls(matrix / scale, np.ones_like(seconds))
+    return float(alpha / scale[0]), float(beta / scale[1] / unit)
+
+
+def _intervals(sizes: Array, values: Sequence[Array], seed: int) -> tuple[tuple[float, float] | None, ...]:
+    if min(len(sample) for sample in values) < NEEDED:
+        return None, None
+    generator = np.random.default_rng(seed)
+    drawn = np.stack(
+        [np.median(generator.choice(sample, (_RESAMPLES, len(sample))), axis=1) for sample in values], axis=1
+    )
+    lines = np.array([_line(sizes, medians) for medians in drawn])
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.percentile(lines, [tail, 100 - tail], axis=0)
+    return (float(low[0]), float(high[0])), (float(low[1]), float(high[1]))
+
+
+def _estimate(value: float, interval: tuple[float, float] | None) -> Estimate:
+    if interval is None:
+        return Estimate(value=value)
+    return Estimate(value=value, low=min(interval[0], value), high=max(interval[1], value))
+
+
+def _median(sample: Array) -> Estimate:
+    interval = median_interval(sample)
+    value = float(np.median(sample))
+    return Estimate(value=value, low=interval.low, high=interval.high) if interval else Estimate(value=value)

@@ -1,0 +1,117 @@
+"""Which setting is best for a message size, by what a probe measured, and the settings a sweep takes from it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.provenance import describe_machine
+from harness.probe.plan import NETWORK_BYTES
+from harness.probe.store import newest_probe
+from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, PROBES, Cost, Estimate, Network, Probe, Setting
+from harness.schema.workload import Workload
+
+_OWN = "reduction:"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A setting of the MPI library and a way to reduce (a value of HARNESS_REDUCTION, empty for the default).
+
+    `seconds` is what one allreduce takes with it, `usual_s` with the defaults.
+    """
+
+    setting: Setting
+    reduction: str
+    seconds: float
+    usual_s: float
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that make the ranks run so; empty where the defaults are best."""
+        variables = {f"OMPI_MCA_{name}": value for name, value in self.setting.mca.items()}
+        return variables | ({"HARNESS_REDUCTION": self.reduction} if self.reduction else {})
+
+    def __str__(self) -> str:
+        way = f"HARNESS_REDUCTION={self.reduction}" if self.reduction else ""
+        mca = " ".join(f"{name}={value}" for name, value in self.setting.mca.items())
+        return ", ".join(part for part in (way, mca) if part) or "the defaults"
+
+
+def choose(probe: Probe, count: int) -> Choice:
+    """Return the fastest way to sum `count` bytes over the probed ranks.
+
+    The defaults stay unless another way is faster beyond both intervals.
+
+    Raises:
+        UserError: the probe holds no allreduce, or none of that size.
+    """
+    usual, *others = _candidates(probe)
+    measured = usual[2].sizes[-1].bytes
+    if count > measured:
+        raise UserError(
+            f"{count:,} bytes are more than the probe's {measured:,}: run `harness probe --largest {count}`"
+        )
+    best = (usual, _at(usual[2], count))
+    for other in others:
+        seconds = _at(other[2], count)
+        if seconds.value < best[1].value and _apart(seconds, _at(usual[2], count)):
+            best = (other, seconds)
+    (setting, reduction, _), seconds = best
+    return Choice(setting=setting, reduction=reduction, seconds=seconds.value, usual_s=_at(usual[2], count).value)
+
+
+def _candidates(probe: Probe) -> list[tuple[Setting, str, Cost]]:
+    """Return every way that was measured on all ranks; the harness's default first."""
+    found: list[tuple[Setting, str, Cost]] = []
+    for network in probe.networks:
+        level = next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
+        own = [cost for cost in network.costs if cost.operation.startswith(_OWN) and cost.level == level]
+        found += [(network.setting, cost.operation.removeprefix(_OWN), cost) for cost in own] or _plain(network, level)
+    if not found:
+        raise UserError("the probe measured no allreduce: run `harness probe` again")
+    usual = found[0]
+    return [(usual[0], "", usual[2]), *found[1:]]
+
+
+def _plain(network: Network, level: str) -> list[tuple[Setting, str, Cost]]:
+    cost = network.find(ALLREDUCE, level)
+    return [(network.setting, "", cost)] if cost else []
+
+
+def _at(cost: Cost, count: int) -> Estimate:
+    """Return what `count` bytes take: the median and interval of the nearest size, moved to `count`."""
+    value = cost.seconds(count)
+    near = min(cost.sizes, key=lambda size: abs(size.bytes - count)).seconds
+    factor = value / near.value
+    low, high = (None if end is None else end * factor for end in (near.low, near.high))
+    return Estimate(value=value, low=low, high=high)
+
+
+def _apart(faster: Estimate, slower: Estimate) -> bool:
+    return faster.high is not None and slower.low is not None and faster.high < slower.low
+
+
+Settings = tuple[tuple[str, str], ...]
+
+
+def tuned_settings(workload: Workload, results: Path) -> tuple[Settings, str]:
+    """Return the environment variables for `workload`, none where the defaults are best, and one sentence on them.
+
+    Raises:
+        UserError: there is no probe of this machine, or the workload's network is none of the papers'.
+    """
+    if workload.name not in NETWORK_BYTES:
+        raise UserError(
+            f"TUNED=1 knows how many bytes {', '.join(NETWORK_BYTES)} exchange, not {workload.name}: leave TUNED out"
+        )
+    probe = newest_probe(results, describe_machine(gpus=()).fingerprint)
+    if probe is None:
+        raise UserError(f"no valid probe of this machine in '{results / PROBES}': run `harness probe` first")
+    choice = choose(probe, NETWORK_BYTES[workload.name])
+    sentence = (
+        f"tuned by the probe of {probe.measured:%Y-%m-%d %H:%M} UTC on {probe.ranks} ranks: {choice}, "
+        f"{choice.seconds * 1e6:,.0f} us a sum"
+    )
+    if choice.environment:
+        sentence += f" against {choice.usual_s * 1e6:,.0f} us by default"
+    return tuple(sorted(choice.environment.items())), sentence

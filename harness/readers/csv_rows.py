@@ -1,0 +1,148 @@
+"""Rows of CSV text, one file or a folder of them: each rank counts a part of the bytes and parses its own rows."""
+
+import csv
+import itertools
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.base.errors import UserError
+from harness.datasets.csv_blocks import stream, to_array
+from harness.datasets.dataset import Array
+from harness.readers.sources import Peers
+
+_PIECE = 16 << 20  # bytes
+_LABELS = ("label", "target", "class")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Some bytes of a file."""
+
+    path: Path
+    begin: int
+    end: int
+
+
+class CsvRows:
+    """The rows of CSV files, one after the other. The label's column comes first where no header names it."""
+
+    def __init__(self, path: Path, label: str | int | None, peers: Peers) -> None:
+        """Find out how many rows there are; all ranks together.
+
+        Raises:
+            UserError: there is no file, it is empty, or it has no column `label`.
+        """
+        files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        if not files:
+            raise UserError(f"train_file '{path}' is a folder without .csv files: give another")
+        self._files = [(file, *_head(file)) for file in files]
+        self._width, self._label = _layout(*self._files[0], label)
+        pieces = [piece for file, _, header in self._files for piece in _pieces(file, header)]
+        counts = peers.gather([_lines(piece) for piece in pieces[peers.rank :: peers.size]])
+        self._pieces = [
+            (piece, counts[number % peers.size][number // peers.size]) for number, piece in enumerate(pieces)
+        ]
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """One block: all rows of all files."""
+        return (sum(lines for _, lines in self._pieces),)
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Parse the rows of the one range: float32 [rows, columns - 1] and float64 [rows]."""
+        (rows,) = ranges
+        features = [place for place in range(self._width) if place != self._label]
+        x, y = [np.empty((0, len(features)), np.float32)], [np.empty(0)]
+        columns = [f"c{place}" for place in range(self._width)]
+        first = 0
+        for path, _, header in self._files:
+            last = first + sum(lines for piece, lines in self._pieces if piece.path == path)
+            begin, end = max(rows.start, first) - first, min(rows.stop, last) - first
+            first = last
+            if begin >= end:
+                continue
+            line = 1 + begin + (header > 0)
+            text = self._text(path, begin, end)
+            for batch in stream(path, columns, exact=columns[self._label], text=text, first_line=line):
+                x.append(to_array(path, batch, features, line))
+                y.append(to_array(path, batch, [self._label], line, "float64")[:, 0])
+                line += batch.num_rows
+        return np.concatenate(x), np.concatenate(y)
+
+    def _text(self, path: Path, begin: int, end: int) -> memoryview:
+        """Return the bytes of rows `begin` to `end` of a file, mapped rather than read."""
+        own = [(piece, lines) for piece, lines in self._pieces if piece.path == path]
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return memoryview(content)[_offset(content, own, begin) : _offset(content, own, end)]
+
+
+def _head(path: Path) -> tuple[list[str], int]:
+    """Return the cells of the first line and its bytes if it is a header: some cell is no number."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+        cells = next(csv.reader([line.decode("utf-8-sig")]), [])
+    except OSError as error:
+        raise UserError(f"CSV file '{path}' cannot be read: {error.strerror}; check the path") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"'{path}' is no CSV text ({error}): save it as UTF-8 with commas") from error
+    if not cells:
+        raise UserError(f"'{path}' is empty: give at least one row")
+    return cells, 0 if all(map(_is_number, cells)) else len(line)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _layout(path: Path, cells: Sequence[str], header: int, label: str | int | None) -> tuple[int, int]:
+    """Return the number of columns and the label's place; `header` is 0 where the cells are the first row's."""
+    width = len(cells)
+    if width < 2:
+        raise UserError(f"'{path}' has one column only: give a label and features, separated by commas")
+    names = [cell.strip().lower() for cell in cells] if header else []
+    if label is None:
+        return width, next((place for place, name in enumerate(names) if name in _LABELS), 0)
+    if isinstance(label, str):
+        if label.lower() not in names:
+            raise UserError(f"label '{label}' is no column of '{path}': name one of {', '.join(names) or 'a header'}")
+        return width, names.index(label.lower())
+    if not -width <= label < width:
+        raise UserError(f"label {label} is no column of '{path}': use 0 to {width - 1}")
+    return width, label % width
+
+
+def _pieces(path: Path, header: int) -> list[Piece]:
+    size = path.stat().st_size
+    edges = [header, *range(header + _PIECE, size, _PIECE), size]
+    return [Piece(path=path, begin=begin, end=end) for begin, end in itertools.pairwise(edges)]
+
+
+def _lines(piece: Piece) -> int:
+    """Return how many lines end in the piece; the last of a file may have no newline."""
+    with piece.path.open("rb") as file:
+        file.seek(piece.begin)
+        content = file.read(piece.end - piece.begin)
+        ended = bool(file.read(1)) or content.endswith(b"\n") or not content
+    return content.count(b"\n") + (not ended)
+
+
+def _offset(content: mmap.mmap, pieces: Sequence[tuple[Piece, int]], row: int) -> int:
+    """Return where row `row` of a file begins: behind the `row`-th newline; the end for the row behind the last."""
+    place = pieces[0][0].begin
+    for piece, lines in pieces:
+        if row <= lines:  # the newline before the row is in this piece
+            for number in range(row):
+                place = content.find(b"\n", place if number else piece.begin) + 1 or len(content)
+            return place
+        row -= lines
+    raise AssertionError("the file has fewer rows")

@@ -1,0 +1,95 @@
+"""What a reader reads from: rows by number, shared among the ranks of the MPI world or of this process alone."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.datasets.dataset import Array
+from harness.datasets.shards import split_evenly
+
+_COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peers:
+    """This process's number among `size`, and a way to get every rank's value of something, in order of ranks."""
+
+    rank: int = 0
+    size: int = 1
+    gather: Callable[[Any], list[Any]] = lambda value: [value]
+
+
+def find_peers(environment: Mapping[str, str] = os.environ) -> Peers:
+    """Return the ranks that a launcher has started; this process alone under TF_MPI_ENABLE=0 or without one.
+
+    Raises:
+        UserError: the launcher started ranks that are not in one MPI world.
+    """
+    started = any(environment.get(name, "").isdigit() and int(environment[name]) > 1 for name in _COUNTS)
+    if not started or environment.get("TF_MPI_ENABLE") == "0":
+        return Peers()
+    from harness.comm.world import check_start, start
+
+    world = start()
+    check_start(world.size)
+    return Peers(rank=world.rank, size=world.size, gather=lambda value: list(world.comm.allgather(value)))
+
+
+TRAIN, VALIDATION, TEST = "training", "validation", "testing"
+
+
+class Source(Protocol):
+    """Rows with labels, in one or more blocks that are divided over the ranks each for itself."""
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The rows of every block."""
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Return features and labels of the rows in `ranges`, one range for every block."""
+
+
+class Pair:
+    """Features and labels that can be sliced: arrays, HDF5 data sets, NetCDF variables, members of an .npz."""
+
+    def __init__(self, x: Any, y: Any) -> None:
+        self._x = x
+        self._y = y
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """One block: all rows."""
+        return (len(self._x),)
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Slice both."""
+        (rows,) = ranges
+        return np.asarray(self._x[rows.start : rows.stop]), np.asarray(self._y[rows.start : rows.stop])
+
+
+def own_ranges(parts: Sequence[range], peers: Peers) -> list[range]:
+    """Return this rank's rows of every block, of which the rows `parts` are wanted; over all ranks an exact cover.
+
+    The next block starts with the next rank, so that no rank gets the larger part of all of them.
+    """
+    ranges = []
+    for block, part in enumerate(parts):
+        own = split_evenly(len(part), peers.size, (peers.rank + block) % peers.size)
+        ranges.append(range(part.start + own.start, part.start + own.stop))
+    return ranges
+
+
+def cut(blocks: Sequence[int], valid: float, test: float) -> dict[str, list[range]]:
+    """Return the rows of every block that train, validate and test: the last ones are held out, the very last test."""
+    found: dict[str, list[range]] = {TRAIN: [], VALIDATION: [], TEST: []}
+    for rows in blocks:
+        tested = round(rows * test)
+        validated = round(rows * valid)
+        edge = rows - tested - validated
+        found[TRAIN].append(range(0, edge))
+        found[VALIDATION].append(range(edge, edge + validated))
+        found[TEST].append(range(edge + validated, rows))
+    return found

@@ -1,0 +1,191 @@
+"""A study over commits: one series for each quantity, and the changes in it that noise does not explain."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.regression.hodges_lehmann import Values, shift
+from harness.regression.measurement import join, without
+from harness.regression.noise import learn
+from harness.regression.quantities import CURVE, RELATIVE, TIME, Sample, samples
+from harness.regression.verdict import as_loss
+from harness.schema.layout import Layout
+from harness.schema.measurement import Measurement
+
+SHORTEST = 4  # launches before and after a change
+LEVEL = 0.05  # chance of a split in a series without a change, as in the paper
+_PERMUTATIONS = 199
+
+
+def change_points(values: Values, *, shortest: int = SHORTEST, level: float = LEVEL, seed: int = 0) -> tuple[int, ...]:
+    """Return the indices, in order, at which a new level of `values` [launches] begins.
+
+    The permutations are seeded: the same series gives the same answer.
+    """
+    random = np.random.default_rng(seed)
+    found: list[int] = []
+    parts = [(0, len(values))]
+    while parts:
+        begin, end = parts.pop()
+        if end - begin < 2 * shortest:
+            continue
+        distances = np.abs(np.subtract.outer(values[begin:end], values[begin:end]))
+        split, gain = _best_split(distances, shortest)
+        if _chance(distances, gain, shortest, random) > level:
+            continue
+        found.append(begin + split)
+        parts += [(begin, begin + split), (begin + split, end)]
+    return tuple(sorted(found))
+
+
+def _best_split(distances: Values, shortest: int) -> tuple[int, float]:
+    """Return the split with the greatest energy distance, scaled by n m / (n + m), and that distance."""
+    size = len(distances)
+    splits = np.arange(shortest, size - shortest + 1)
+    # Sums over the square [0, k) x [0, k) for every k, over its complement, and over what lies between.
+    square = np.concatenate([[0.0], np.cumsum(np.cumsum(distances, axis=0), axis=1).diagonal()])
+    rows = np.concatenate([[0.0], np.cumsum(distances.sum(axis=1))])
+    before = square[splits]
+    between = rows[splits] - before
+    after = square[size] - before - 2 * between
+    n, m = splits.astype(float), (size - splits).astype(float)
+    energy: NDArray[np.float64] = 2 * between / (n * m) - before / (n * (n - 1)) - after / (m * (m - 1))
+    gains = n * m / (n + m) * energy
+    best = int(np.argmax(gains))
+    return int(splits[best]), float(gains[best])
+
+
+def _chance(distances: Values, gain: float, shortest: int, random: np.random.Generator) -> float:
+    """Return how often launches in random order have a split at least as good."""
+    better = 0
+    for _ in range(_PERMUTATIONS):
+        order = random.permutation(len(distances))
+        better += _best_split(distances[np.ix_(order, order)], shortest)[1] >= gain
+    return (better + 1) / (_PERMUTATIONS + 1)
+
+
+_NEAR = 2  # launches by which a change may be found too early or too late
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """One quantity at one layout (None: the curve). `costs` [launches or blocks] run through all states.
+
+    `states` [launches or blocks] is the number of the state (of `History.states`) that each belongs to.
+    """
+
+    quantity: str
+    layout: Layout | None
+    costs: Values
+    states: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A step in a series at launch `index`. `loss` above 0 is worse, a fraction of speed or efficiency.
+
+    `state` is the first state after the step, None where the step lies among launches of the same code: then
+    it was not the code. `floor` is what noise alone seldom exceeds.
+    """
+
+    series: Series
+    index: int
+    loss: float
+    floor: float
+    state: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """All that was measured of one study on one machine, states of the code in the order of their first launch."""
+
+    states: tuple[Measurement, ...]
+    series: tuple[Series, ...]
+    changes: tuple[Change, ...]
+
+
+def history(measurements: Sequence[Measurement]) -> History:
+    """Return the history of `measurements` (at least one), all of one study and machine.
+
+    Measurements of the same code are joined. Layouts that not every state launched have gaps, not zeros.
+    """
+    states = tuple(sorted(_joined(measurements), key=_first))
+    layouts = sorted({layout for state in states for layout in state.layouts}, key=lambda one: (one.ranks, str(one)))
+    series = _series(states, layouts)
+    return History(states=states, series=series, changes=tuple(c for one in series for c in _changes(one, len(series))))
+
+
+def _joined(measurements: Sequence[Measurement]) -> list[Measurement]:
+    found: list[Measurement] = []
+    for measurement in measurements:
+        same = next((n for n, one in enumerate(found) if one.software == measurement.software), None)
+        if same is None:
+            found.append(measurement)
+        else:
+            found[same] = join(found[same], without(measurement, found[same]))
+    return found
+
+
+def _first(state: Measurement) -> datetime:
+    return min(launch.started for launch in state.launches)
+
+
+def _series(states: Sequence[Measurement], layouts: Sequence[Layout]) -> tuple[Series, ...]:
+    parts: dict[tuple[str, Layout | None], list[tuple[int, Sample]]] = {}
+    for number, state in enumerate(states):
+        own = [layout for layout in layouts if state.of(layout)]
+        for sample in samples(state, state, own):
+            if _same_base(sample, own, layouts):
+                parts.setdefault(sample.key, []).append((number, sample))
+    return tuple(
+        Series(
+            quantity=quantity,
+            layout=layout,
+            costs=np.concatenate([sample.costs for _, sample in found]),
+            states=tuple(number for number, sample in found for _ in sample.costs),
+        )
+        for (quantity, layout), found in parts.items()
+    )
+
+
+def _same_base(sample: Sample, own: Sequence[Layout], layouts: Sequence[Layout]) -> bool:
+    """Return whether a state's sample means the same as those of the other states."""
+    if sample.quantity not in RELATIVE:
+        return False
+    if sample.quantity == CURVE:
+        return list(own) == list(layouts)
+    return sample.quantity == TIME or own[0] == layouts[0]
+
+
+def _changes(series: Series, comparisons: int) -> list[Change]:
+    points = change_points(series.costs)
+    edges = (0, *points, len(series.costs))
+    comparisons *= max(1, len(series.costs) - 2 * SHORTEST + 1)  # the step was looked for at all these places
+    noise = learn(_alike(series, edges))
+    found = []
+    for before, index, after in zip(edges, points, edges[2:], strict=False):
+        step = shift(series.costs[index:after], series.costs[before:index])
+        floor = noise.floor(after - index, index - before, comparisons) if noise else 0.0
+        if abs(step) > floor:
+            state = _attribute(series.states, index)
+            found.append(
+                Change(series=series, index=index, loss=as_loss(step, True), floor=as_loss(floor, True), state=state)
+            )
+    return found
+
+
+def _alike(series: Series, edges: Sequence[int]) -> list[Values]:
+    """Return the launches of one state between two changes, group by group: A/A runs."""
+    parts = [edges.index(max(edge for edge in edges if edge <= place)) for place in range(len(series.costs))]
+    keys = list(zip(series.states, parts, strict=True))
+    return [series.costs[[place for place, own in enumerate(keys) if own == key]] for key in dict.fromkeys(keys)]
+
+
+def _attribute(states: Sequence[int], index: int) -> int | None:
+    """Return the state that begins at `index` or very near it."""
+    borders = [place for place in range(1, len(states)) if states[place] != states[place - 1]]
+    near = min(borders, key=lambda place: abs(place - index), default=None)
+    return states[near] if near is not None and abs(near - index) <= _NEAR else None

@@ -1,0 +1,80 @@
+"""Measurements from records: the launches of one state of the code on one machine."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from harness.analysis.frames import launch_frame
+from harness.analysis.load import Loaded
+from harness.schema.measurement import Launch, Measurement, Software
+from harness.schema.record import Provenance, RunRecord
+
+State = tuple[str, Software]
+
+
+def software(provenance: Provenance) -> Software:
+    """Return the code and versions of a launch."""
+    return Software(**{name: getattr(provenance, name) for name in Software.__slots__})
+
+
+def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
+    """Return one measurement for every state of code and machine in `loaded`, the newest first.
+
+    A state without a valid launch is left out.
+    """
+    states: dict[State, list[RunRecord]] = {}
+    for run in sorted(loaded.runs, key=lambda run: run.started):
+        states.setdefault(_state(run), []).append(run)
+    found = [_measurement(loaded, runs, label) for runs in states.values() if any(not run.invalid for run in runs)]
+    return tuple(sorted(found, key=lambda one: one.newest, reverse=True))
+
+
+def join(one: Measurement, other: Measurement) -> Measurement:
+    """Return `one` with the launches of `other`, in order of their start; their blocks stay apart."""
+    offset = 1 + max((launch.repeat for launch in one.launches), default=-1)
+    added = [replace(launch, repeat=launch.repeat + offset) for launch in other.launches]
+    return replace(one, launches=tuple(sorted((*one.launches, *added), key=lambda launch: launch.started)))
+
+
+def without(one: Measurement, other: Measurement) -> Measurement:
+    """Return `one` without the launches that `other` holds too."""
+    taken = {(launch.layout, launch.started) for launch in other.launches}
+    left = tuple(launch for launch in one.launches if (launch.layout, launch.started) not in taken)
+    return replace(one, launches=left)
+
+
+def _state(run: RunRecord) -> State:
+    return run.provenance.machine.fingerprint, software(run.provenance)
+
+
+def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measurement:
+    valid = [run for run in runs if not run.invalid]
+    first = valid[0]
+    return Measurement(
+        label=label,
+        workload=loaded.study.sweep.workload if loaded.study else first.point.workload,
+        scaling=first.point.scaling,
+        data_id=first.point.data_id,
+        data_kind=first.data.kind,
+        machine=first.provenance.machine,
+        software=software(first.provenance),
+        reductions=tuple(sorted({run.provenance.reduction for run in valid if run.point.layout.ranks > 1})),
+        launches=tuple(_launches(loaded, valid)),
+        excluded=len(runs) - len(valid),
+    )
+
+
+def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[Launch]:
+    rows = {str(row["run"]): row for row in launch_frame(runs, loaded.epochs).to_dict("records")}
+    for run in runs:
+        row = rows[run.point.folder]
+        accuracy = float(row["test_accuracy"])
+        yield Launch(
+            layout=run.point.layout,
+            repeat=run.point.repeat,
+            started=run.started,
+            rows=int(row["rows"]),
+            seconds=float(row["seconds"]),
+            skew_seconds=float(row["skew_seconds"]),
+            wire_seconds=float(row["wire_seconds"]),
+            test_accuracy=accuracy if accuracy == accuracy else None,
+        )

@@ -1,0 +1,99 @@
+"""Layout: where the ranks of one launch run, and counts as users write them (``1..8``, ``1..64*2``, ``1,2,4``)."""
+
+import re
+from dataclasses import dataclass
+
+from harness.base.errors import UserError
+
+_FORMS = "write 1..8 (every count), 1..64*2 (doublings) or 1,2,4 (a list)"
+_LIMIT = 1_000_000
+
+
+def parse_counts(field: str, text: str) -> tuple[int, ...]:
+    """Parse `text` into ascending counts without repeats.
+
+    ``1..8`` is 1 2 3 4 5 6 7 8; ``1..64*2`` is 1 2 4 8 16 32 64; parts may be joined by commas.
+
+    Raises:
+        UserError: the text is no such list, a count is below 1, or a range runs backwards.
+    """
+    counts: set[int] = set()
+    for part in text.split(","):
+        counts.update(_parse_part(field, text, part.strip()))
+    return tuple(sorted(counts))
+
+
+def _parse_part(field: str, text: str, part: str) -> list[int]:
+    match = re.fullmatch(r"(\d+)(?:\.\.(\d+)(?:\*(\d+))?)?", part, flags=re.ASCII)
+    if not match:
+        raise UserError(f"{field}={text} is not a list of counts: {_FORMS}")
+    first = int(match[1])
+    last = int(match[2]) if match[2] else first
+    factor = int(match[3]) if match[3] else None
+    if first < 1:
+        raise UserError(f"{field}={text} has a count below 1: start at 1")
+    if last > _LIMIT:
+        raise UserError(f"{field}={text} has a count above {_LIMIT:,}: write a smaller one")
+    if last < first:
+        raise UserError(f"{field}={text} runs backwards: write {last}..{first}")
+    if factor is None:
+        return list(range(first, last + 1))
+    if factor < 2:
+        raise UserError(f"{field}={text} never grows: the factor after * must be at least 2")
+    counts = [first]
+    while counts[-1] * factor <= last:
+        counts.append(counts[-1] * factor)
+    return counts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """Nodes, ranks per node, threads (= cores) per rank and GPUs per rank of one launch.
+
+    `shares` gives ranks unequal parts of the rows, in proportion (paper A's promised feature for unequal
+    devices); None means equal parts. `last_node` is the number of ranks on the last node where they do not
+    fill it (10 ranks at 4 per node: 2), None where they do.
+
+    Raises:
+        UserError: a count is out of range or the shares do not match the ranks.
+    """
+
+    nodes: int
+    ranks_per_node: int = 1
+    threads: int = 1
+    gpus_per_rank: int = 0
+    shares: tuple[int, ...] | None = None
+    last_node: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("nodes", "ranks_per_node", "threads"):
+            if getattr(self, field) < 1:
+                raise UserError(f"{field.replace('_', ' ')} {getattr(self, field)} is too small: use at least 1")
+        if self.gpus_per_rank not in (0, 1):
+            raise UserError(f"gpus per rank {self.gpus_per_rank} is out of range: a rank trains on 1 GPU or on none")
+        if self.last_node is not None and (self.nodes == 1 or not 1 <= self.last_node < self.ranks_per_node):
+            raise UserError(f"last node {self.last_node} must hold fewer than {self.ranks_per_node} ranks, at least 1")
+        if self.shares is not None:
+            if len(self.shares) != self.ranks:
+                raise UserError(
+                    f"shares {self} has {len(self.shares)} parts for {self.ranks} ranks: give one part per rank"
+                )
+            if min(self.shares) < 1:
+                raise UserError(f"shares {self} has a part below 1: give every rank at least 1")
+
+    @property
+    def ranks(self) -> int:
+        """Number of MPI ranks."""
+        return (self.nodes - 1) * self.ranks_per_node + (self.last_node or self.ranks_per_node)
+
+    @property
+    def cores(self) -> int:
+        """Number of cores over all nodes."""
+        return self.ranks * self.threads
+
+    def __str__(self) -> str:
+        uneven = f" (last node {self.last_node})" if self.last_node else ""
+        text = f"{self.nodes} x {self.ranks_per_node} ranks{uneven} x {self.threads} threads"
+        if self.gpus_per_rank:
+            text += f" x {self.gpus_per_rank} GPU{'s' if self.gpus_per_rank > 1 else ''}"
+        return text + (f" shares {':'.join(map(str, self.shares))}" if self.shares else "")

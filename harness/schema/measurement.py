@@ -1,0 +1,100 @@
+"""Measurement: what one state of the code took on one machine, small enough for a person to review."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from harness.base.provenance import Machine
+from harness.schema.layout import Layout
+from harness.schema.workload import Workload
+
+BASELINE_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Software:
+    """The code that ran: the harness's commit and the versions of all that its speed depends on."""
+
+    commit: str
+    dirty: bool
+    harness: str
+    python: str
+    tensorflow: str
+    keras: str
+    numpy: str
+    mpi4py: str
+    mpi_library: str
+
+    @property
+    def name(self) -> str:
+        """The commit as people write it: twelve digits, and a plus sign where files differed from it."""
+        return (self.commit[:12] or "no commit") + ("+" if self.dirty else "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """One valid launch in numbers; times in seconds of one epoch, medians over the launch's epochs.
+
+    `seconds` is the maximum over ranks. `skew_seconds` (waiting for the slowest rank) and `wire_seconds`
+    (the allreduce itself) are means over ranks. `test_accuracy` is of the last epoch, None where it was not
+    evaluated. `rows` is what one epoch visits over all ranks.
+    """
+
+    layout: Layout
+    repeat: int
+    started: datetime
+    rows: int
+    seconds: float
+    skew_seconds: float
+    wire_seconds: float
+    test_accuracy: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """The valid launches of one workload, of one state of the code, on one machine, in order of their start.
+
+    `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the
+    launches of this state that were not valid.
+    """
+
+    label: str
+    workload: Workload
+    scaling: str
+    data_id: str
+    data_kind: str
+    machine: Machine
+    software: Software
+    reductions: tuple[str, ...]
+    launches: tuple[Launch, ...]
+    excluded: int = 0
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The layouts that were launched, fewest ranks first."""
+        found = {launch.layout for launch in self.launches}
+        return tuple(sorted(found, key=lambda layout: (layout.ranks, layout.nodes, layout.threads, str(layout))))
+
+    def of(self, layout: Layout) -> tuple[Launch, ...]:
+        """Return the launches of `layout` in order of their start."""
+        return tuple(launch for launch in self.launches if launch.layout == layout)
+
+    @property
+    def fewest(self) -> int:
+        """The smallest number of launches of a layout."""
+        return min((len(self.of(layout)) for layout in self.layouts), default=0)
+
+    @property
+    def newest(self) -> datetime:
+        """When the last launch started."""
+        return max(launch.started for launch in self.launches)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Baseline:
+    """A measurement that was kept under a name: ``results/baselines/<name>.json``."""
+
+    schema: int
+    name: str
+    saved: datetime
+    note: str
+    measurement: Measurement

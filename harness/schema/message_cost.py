@@ -1,0 +1,132 @@
+"""Network: what a message between ranks costs, as `harness probe` measured it (``probe.json``)."""
+
+import bisect
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from harness.base.provenance import Machine
+
+PROBE_FILE = "probe.json"  # results/probes/<name>/probe.json, beside it every sample
+SAMPLES_FILE = "samples.parquet"
+PROBES = "probes"
+NETWORK_SCHEMA = 1
+
+POINT_TO_POINT = "point-to-point"  # half a round trip between two ranks
+BROADCAST = "broadcast"
+ALLREDUCE = "allreduce"  # MPI_Allreduce, in place, sums of float32
+NODE, NETWORK, ALL = "node", "network", "all"
+
+BAD_FIT = 0.25  # relative error from which a line is no description of the times
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """A value with its two-sided 95 % interval; `low` and `high` are None where there are too few samples."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """What one call with messages of `bytes` takes: the median of `samples`, in seconds."""
+
+    bytes: int
+    samples: int
+    seconds: Estimate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """The cost of one operation at one level: seconds = alpha_s + beta_s_per_byte * bytes.
+
+    `operation` is one of those above, or ``reduction:NAME`` for the harness's own grouped allreduce by way of
+    NAME (a choice of HARNESS_REDUCTION). `level`: ``node`` (`ranks` ranks of one host), ``network`` (one rank of
+    each host) or ``all`` (every rank of several hosts). `alpha_s` and `beta_s_per_byte` are of the whole call on
+    these ranks; for point-to-point, of one message. `worst_error` is the largest relative distance of the line from
+    a measured median, at `worst_bytes`.
+    """
+
+    operation: str
+    level: str
+    ranks: int
+    alpha_s: Estimate
+    beta_s_per_byte: Estimate
+    worst_error: float
+    worst_bytes: int
+    sizes: tuple[Size, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether the line describes the measured times."""
+        return self.worst_error <= BAD_FIT
+
+    def line(self, count: float) -> float:
+        """Return the seconds that the line gives for `count` bytes."""
+        return self.alpha_s.value + self.beta_s_per_byte.value * count
+
+    def seconds(self, count: float) -> float:
+        """Return the seconds of `count` bytes between the measured medians, the line's slope beyond the last.
+
+        Straight in the logarithms of both, which a change of protocol at some size does not bend.
+        """
+        first, last = self.sizes[0], self.sizes[-1]
+        if count <= first.bytes:
+            return first.seconds.value
+        if count >= last.bytes:
+            return last.seconds.value + self.beta_s_per_byte.value * (count - last.bytes)
+        index = bisect.bisect_right([size.bytes for size in self.sizes], count)
+        low, high = self.sizes[index - 1], self.sizes[index]
+        part = math.log(count / low.bytes) / math.log(high.bytes / low.bytes)
+        return math.exp(math.log(low.seconds.value) * (1 - part) + math.log(high.seconds.value) * part)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One way to set up the MPI library: `mca` parameters of Open MPI by name; none is its default."""
+
+    name: str
+    mca: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """What was measured under one setting."""
+
+    setting: Setting
+    costs: tuple[Cost, ...]
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels that were measured."""
+        return tuple(dict.fromkeys(cost.level for cost in self.costs))
+
+    def find(self, operation: str, level: str) -> Cost | None:
+        """Return the cost of `operation` at `level`, None where it was not measured."""
+        return next((c for c in self.costs if (c.operation, c.level) == (operation, level)), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """One measurement of a machine's communication. `networks` has the library's default setting first.
+
+    `hosts` names the host of every rank. `invalid` lists why the times must not be used; `notes` what else to know,
+    such as settings that did not start.
+    """
+
+    schema: int
+    measured: datetime
+    machine: Machine
+    mpi_library: str
+    launcher: str
+    hosts: tuple[str, ...]
+    networks: tuple[Network, ...]
+    invalid: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks that took part."""
+        return len(self.hosts)

@@ -1,0 +1,214 @@
+"""RunRecord: what one launch was, where it ran, and what came out of it (``run.json``); records to JSON and back."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from harness.base.errors import UserError
+from harness.base.provenance import Machine
+from harness.schema.point import Point
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataRecord:
+    """The data that was trained on. `kind` is ``real`` or ``synthetic``; `sha256` is of the source.
+
+    `held_out` says that the test rows were taken from the training part because no test part was there.
+    `note` is one sentence for the report, such as why a synthetic twin stood in.
+    """
+
+    name: str
+    kind: str
+    sha256: str
+    train_rows: int
+    test_rows: int
+    features: tuple[int, ...]
+    classes: int
+    held_out: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """Versions of all that the run's speed and result depend on. `commit` is empty outside a checkout.
+
+    `load_before` is the machine's load average at the start; `other_load` the cores that other processes
+    kept busy during the timed epochs, on the host where that was most.
+    """
+
+    harness: str
+    commit: str
+    dirty: bool
+    python: str
+    tensorflow: str
+    keras: str
+    numpy: str
+    mpi4py: str
+    mpi_library: str
+    launcher: str
+    reduction: str
+    machine: Machine
+    load_before: float
+    other_load: float
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankRecord:
+    """What one rank was given and observed. Times in seconds, memory in bytes, `cores` it may run on.
+
+    `node` is the scheduler's name of the host; `core` the one it ran on when its place was taken down, before the
+    timed epochs (-1 in older records). `rows` is its share of the training rows; `batch` its rows of a full global
+    batch.
+    `import_s` from process start to TensorFlow imported; `load_s` reading its rows; `distribute_s` the
+    scatter from rank 0 (0 when read in parallel); `compile_s` tracing, compilation and warm-up;
+    `evaluate_s` all evaluations together. `clock_offset_s` is how far its host's clock was ahead of rank 0's when
+    training began, `clock_drift` what it gained in a second, `clock_error_s` the most that times on one clock are
+    wrong by; all 0 on rank 0's host, which has the same clock. `step_without_input_s` is a step that need not wait
+    for images to be decoded, 0 where they are held in memory. `predicted_memory_bytes` is what the peak was expected
+    to be: of the process, or on a GPU of the device, whose own peak is `peak_gpu_memory_bytes`. `gpu` describes that
+    device.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    cores: tuple[int, ...]
+    threads: int
+    rows: int
+    batch: int
+    import_s: float
+    load_s: float
+    distribute_s: float
+    compile_s: float
+    evaluate_s: float
+    peak_memory_bytes: int
+    node: str = ""
+    core: int = -1
+    clock_offset_s: float = 0.0
+    clock_drift: float = 0.0
+    clock_error_s: float = 0.0
+    step_without_input_s: float = 0.0
+    predicted_memory_bytes: int = 0
+    peak_gpu_memory_bytes: int = 0
+    gpu: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpochRecord:
+    """One epoch. `seconds` and `sync_seconds` have one entry per rank: training time of the epoch without
+    evaluation, and the part of it spent inside synchronisation calls (waiting included). The latter's parts are
+    `skew_seconds`, waiting for the last rank to come, and `wire_seconds`, the sum itself; `input_seconds` is the
+    part spent on getting rows: drawing their order, waiting for images to be decoded. All three are empty in records
+    that lack them.
+
+    `train_loss` is the mean over the rows as they were visited; the rest is measured after the epoch on
+    the test rows, None where that epoch was not evaluated. `test_auc` only for two classes. Losses that are
+    not finite are None.
+    """
+
+    epoch: int
+    steps: int
+    seconds: tuple[float, ...]
+    sync_seconds: tuple[float, ...]
+    train_loss: float | None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    test_auc: float | None = None
+    input_seconds: tuple[float, ...] = field(default=())
+    skew_seconds: tuple[float, ...] = field(default=())
+    wire_seconds: tuple[float, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsRecord:
+    """The trained weights. `sha256` is of all of them in order; `identical` over all ranks."""
+
+    parameters: int
+    bytes: int
+    sha256: str
+    identical: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One finished launch. A record is written only by a run that reached its end with all ranks.
+
+    `invalid` lists why the times must not be used (too few cores, other load, ranks not where they should
+    be); an empty tuple is a valid run. `started` and `ended` are aware datetimes.
+    """
+
+    schema: int
+    point: Point
+    started: datetime
+    ended: datetime
+    global_batch: int
+    steps_per_epoch: int
+    data: DataRecord
+    provenance: Provenance
+    ranks: tuple[RankRecord, ...]
+    epochs: tuple[EpochRecord, ...]
+    weights: WeightsRecord
+    invalid: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
+
+
+RUN_FILE = "run.json"
+STEPS_FILE = "steps.parquet"
+
+T = TypeVar("T")
+
+
+def encode(value: object) -> bytes:
+    """Return `value` (any of the spec's dataclasses) as indented UTF-8 JSON with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def decode(content: bytes, kind: type[T], source: Path) -> T:
+    """Return the `kind` that `content` holds; `source` is named when it does not.
+
+    Raises:
+        UserError: the content is not JSON of that kind (cut in half, a field missing or of another type).
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"'{source}' is not a valid {kind.__name__}: {error}; delete it and run again") from error
+    except msgspec.DecodeError as error:
+        raise UserError(f"'{source}' is cut or damaged ({error}): delete it and run again") from error
+    except UserError as error:
+        raise UserError(f"'{source}' is not a valid {kind.__name__}: {error}") from error
+
+
+def read_point(path: Path) -> Point:
+    """Read a point file.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    return decode(_content(path), Point, path)
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read and validate the record of the launch in `folder`.
+
+    Raises:
+        UserError: the record is missing, damaged or of another schema version.
+    """
+    path = folder / RUN_FILE
+    record = decode(_content(path), RunRecord, path)
+    if record.schema != SCHEMA:
+        raise UserError(f"'{path}' has schema {record.schema}, this harness reads {SCHEMA}: run the point again")
+    return record
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"'{path}' cannot be read: {error.strerror}") from error

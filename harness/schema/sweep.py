@@ -1,0 +1,112 @@
+"""Sweep: a study of one workload over several layouts, each launched several times, and its files."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from harness.base.errors import UserError, unknown
+from harness.schema.layout import Layout
+from harness.schema.point import Point, digest
+from harness.schema.workload import Workload
+
+SCALINGS = ("strong", "weak")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """One workload, several layouts, `repeats` launches of each, strong or weak scaling.
+
+    Under weak scaling `workload.samples` is the number of rows per rank. `settings` as in `Point`.
+
+    Raises:
+        UserError: the scaling is unknown, a count is below 1, or weak scaling lacks its rows per rank.
+    """
+
+    workload: Workload
+    layouts: tuple[Layout, ...]
+    repeats: int = 3
+    scaling: str = "strong"
+    data_id: str = ""
+    oversubscribe: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.scaling not in SCALINGS:
+            raise unknown("SCALING", self.scaling, SCALINGS)
+        if self.repeats < 1:
+            raise UserError(f"REPEATS={self.repeats} is too small: use at least 1")
+        if self.scaling == "weak" and self.workload.samples is None:
+            raise UserError("SCALING=weak needs SAMPLES=, the rows per rank, so that work per rank stays equal")
+
+    @property
+    def name(self) -> str:
+        """The folder of the study: the same for every command that adds layouts or repeats to it."""
+        workload = self.workload
+        identity = digest((self.workload, self.scaling, self.data_id, self.oversubscribe, *self.settings))
+        return f"{workload.name}-{workload.preset}-{self.scaling}-{identity[:8]}"
+
+    def points(self) -> tuple[Point, ...]:
+        """Return every launch: layouts in order, repeats innermost."""
+        return tuple(
+            Point(
+                workload=self._sized(layout.ranks),
+                layout=layout,
+                repeat=repeat,
+                scaling=self.scaling,
+                data_id=self.data_id,
+                oversubscribe=self.oversubscribe,
+                settings=self.settings,
+            )
+            for layout in self.layouts
+            for repeat in range(self.repeats)
+        )
+
+    def _sized(self, ranks: int) -> Workload:
+        if self.scaling == "strong" or self.workload.samples is None:
+            return self.workload
+        return replace(self.workload, samples=self.workload.samples * ranks)
+
+
+STUDY_FILE = "sweep.json"  # results/<sweep>/sweep.json
+FAILURES = "failures"  # results/<sweep>/failures/<point folder>.json
+LOGS = "logs"  # results/<sweep>/logs/<point folder>.log
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A layout that was asked for and not run, and the reason in one sentence."""
+
+    layout: Layout
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    """What the last command asked of this sweep, and the layouts it could not run here."""
+
+    schema: int
+    sweep: Sweep
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A launch that did not reach its end. `reason` is its first error line, `tail` its last output lines."""
+
+    point: Point
+    ended: datetime
+    exit_code: int
+    reason: str
+    tail: str
+
+
+def sweep_folders(results: Path) -> tuple[Path, ...]:
+    """Return the sweeps' folders in `results`, the one that was written to last first.
+
+    Written to: the study was asked for, or its folder gained or lost a launch.
+    """
+
+    def written(folder: Path) -> tuple[float, str]:
+        return max(folder.stat().st_mtime, (folder / STUDY_FILE).stat().st_mtime), folder.name
+
+    return tuple(sorted((file.parent for file in results.glob(f"*/{STUDY_FILE}")), key=written, reverse=True))

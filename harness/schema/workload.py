@@ -1,0 +1,218 @@
+"""Workload: what is trained, on what, and how."""
+
+import math
+from dataclasses import dataclass
+
+from harness.base.errors import UserError, unknown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncSpec:
+    """What is averaged over the ranks (``gradients`` or ``weights``) and every how many steps.
+
+    `every` is 1 for gradients; for weights a step count, or None for once per epoch. ``none`` averages
+    nothing: the ranks train side by side and drift apart. It measures the machine's own limit.
+    """
+
+    what: str
+    every: int | None = 1
+
+    @classmethod
+    def parse(cls, text: str) -> "SyncSpec":
+        """Parse the users' form.
+
+        Raises:
+            UserError: the text is none of the three forms.
+        """
+        if text in ("gradients", "none"):
+            return cls(what=text)
+        what, _, period = text.partition(":")
+        if what == "weights" and period == "epoch":
+            return cls(what="weights", every=None)
+        if what == "weights" and period.isascii() and period.isdigit() and int(period) >= 1:
+            return cls(what="weights", every=int(period))
+        raise UserError(f"SYNC={text} is no sync policy: write gradients, weights:K (every K steps) or weights:epoch")
+
+    def __str__(self) -> str:
+        if self.what != "weights":
+            return self.what
+        return f"weights:{'epoch' if self.every is None else self.every}"
+
+
+IMAGENET = "imagenet"
+INPUTS = ("auto", "resident", "files")
+"""Where training images come from: held in memory, decoded from files in every epoch, or (``auto``) from files
+where the data is real and from memory where it is synthetic."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """A network of paper B: its name there, the image size it was published with and the smallest it takes (pixels)."""
+
+    title: str
+    size: int
+    least: int
+
+
+# AlexNet's paper says 224, but its own first layer (55 x 55 maps of 11 x 11 windows at stride 4) needs 227.
+NETWORKS = {
+    "alexnet": Network(title="AlexNet", size=227, least=32),
+    "alexnet-grouped": Network(title="AlexNet", size=227, least=32),
+    "googlenet": Network(title="GoogLeNet", size=224, least=32),
+    "inceptionv3": Network(title="InceptionV3", size=299, least=75),
+    "resnet50": Network(title="ResNet-50", size=224, least=32),
+}
+_OTHER = Network(title="", size=224, least=8)
+_LARGEST = 4096
+
+
+def image_size(model: str, asked: int | None) -> int:
+    """Return the side of the images in pixels: what was `asked` for, else the network's own."""
+    return asked or NETWORKS.get(model, _OTHER).size
+
+
+def check_images(dataset: str, model: str, size: int | None, classes: int | None, source: str) -> None:
+    """Check a workload's image settings.
+
+    Raises:
+        UserError: one is out of range, or set for another data set than ``imagenet``.
+    """
+    for field, value in (("image size", size), ("classes", classes), ("input", source if source != "auto" else None)):
+        if value is not None and dataset != IMAGENET:
+            raise UserError(f"{field} {value} is a setting of dataset {IMAGENET}, not of {dataset}: leave it out")
+    least = NETWORKS.get(model, _OTHER).least
+    if size is not None and not least <= size <= _LARGEST:
+        raise UserError(f"image size {size} is out of range for {model}: use {least} to {_LARGEST} pixels")
+    if classes is not None and classes < 2:
+        raise UserError(f"classes {classes} is too small: use at least 2")
+
+
+OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")
+LOSSES = ("cross-entropy", "squared-error")
+SCHEDULES = ("constant", "cosine", "exponential")
+RATE_SCALINGS = ("none", "linear")
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+INITIALISERS = ("glorot", "fan-in")
+AUGMENTATIONS = ("none", "flip", "crop")
+DISTRIBUTIONS = ("parallel", "scatter")
+WIRES = ("float32", "bf16", "fp16")
+DATA_KINDS = ("auto", "real", "synthetic")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """Data set, network and training settings of one run; independent of how many ranks train it.
+
+    Exactly one of `batch_per_rank` (rows per rank and step: the global batch grows with the ranks) and
+    `global_batch` (rows per step over all ranks) is set. `samples` is the number of training rows over all
+    ranks, None for all there are. `init`: ``glorot`` is Keras's default, ``fan-in`` is N(0, 1/fan_in) as in
+    the paper groups' March 2016 script. `distribution`: ``parallel`` (each rank reads its own rows) or
+    ``scatter`` (rank 0 reads and sends point to point, paper A section 4). `augment`: ``flip`` mirrors every
+    second training image at random; ``crop``, for images in files, also takes a random part of each.
+
+    The learning rate: `schedule` ``exponential`` multiplies it by `decay` every step; `rate_scaling` ``linear``
+    multiplies it by the number of ranks and `warmup_epochs` raises it evenly from the unscaled rate (Goyal et al.
+    2017, sections 2.1 and 2.2). `weight_decay` is the factor of L2 regularisation, on kernels only.
+
+    `precision` is Keras's dtype policy. `sync_bn` takes batch normalisation's moments over all ranks. `xla`
+    compiles the step's computation, on GPUs. `image_size`, `classes` and `input` are for ``imagenet``
+    (`harness.schema.workload`).
+
+    `wire` is the type in which gradients are summed over the ranks: ``bf16`` and ``fp16`` halve the bytes.
+
+    Raises:
+        UserError: a field is out of its range, naming it.
+    """
+
+    dataset: str
+    model: str
+    preset: str = "default"
+    loss: str = "cross-entropy"
+    optimizer: str = "sgd"
+    learning_rate: float = 0.1
+    schedule: str = "constant"
+    decay: float = 0.999964
+    rate_scaling: str = "none"
+    warmup_epochs: int = 0
+    weight_decay: float = 0.0
+    label_smoothing: float = 0.0
+    init: str = "glorot"
+    augment: str = "none"
+    batch_per_rank: int | None = None
+    global_batch: int | None = None
+    drop_remainder: bool = False
+    epochs: int = 1
+    samples: int | None = None
+    seed: int = 0
+    sync: str = "gradients"
+    wire: str = "float32"
+    distribution: str = "parallel"
+    data: str = "auto"
+    data_file: str | None = None
+    image_size: int | None = None
+    classes: int | None = None
+    input: str = "auto"
+    precision: str = "float32"
+    sync_bn: bool = False
+    xla: bool = False
+
+    def __post_init__(self) -> None:
+        for field, choices in (
+            ("optimizer", OPTIMIZERS),
+            ("loss", LOSSES),
+            ("schedule", SCHEDULES),
+            ("init", INITIALISERS),
+            ("augment", AUGMENTATIONS),
+            ("distribution", DISTRIBUTIONS),
+            ("data", DATA_KINDS),
+            ("wire", WIRES),
+            ("rate_scaling", RATE_SCALINGS),
+            ("precision", PRECISIONS),
+            ("input", INPUTS),
+        ):
+            if getattr(self, field) not in choices:
+                raise unknown(field, getattr(self, field), choices)
+        SyncSpec.parse(self.sync)
+        if self.wire != "float32" and self.sync != "gradients":
+            raise UserError(f"WIRE={self.wire} is for SYNC=gradients: weights must keep their digits, leave WIRE out")
+        if (self.batch_per_rank is None) == (self.global_batch is None):
+            raise UserError("set exactly one of batch per rank and global batch")
+        for field in ("batch_per_rank", "global_batch", "epochs", "samples"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise UserError(f"{field.replace('_', ' ')} {value} is too small: use at least 1")
+        if self.sync_bn and (self.sync == "none" or self.xla):
+            raise UserError("synchronised batch normalisation needs a sync policy and no XLA: leave one of them out")
+        self._check_rates()
+        check_images(self.dataset, self.model, self.image_size, self.classes, self.input)
+        if not 0 <= self.seed < 2**31:
+            raise UserError(f"seed {self.seed} is out of range: use 0 to {2**31 - 1}")
+
+    def _check_rates(self) -> None:
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise UserError(f"learning rate {self.learning_rate} must be a positive number")
+        if not 0 < self.decay <= 1:
+            raise UserError(f"decay {self.decay} is out of range: use a factor above 0, at most 1")
+        if not 0 <= self.warmup_epochs <= self.epochs:
+            raise UserError(f"warmup epochs {self.warmup_epochs} is out of range: use 0 to {self.epochs}, the epochs")
+        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
+            raise UserError(f"weight decay {self.weight_decay} must be 0 or a positive number")
+        if not 0 <= self.label_smoothing < 1:
+            raise UserError(f"label smoothing {self.label_smoothing} is out of range: use 0 or more, below 1")
+        if self.label_smoothing and self.loss != "cross-entropy":
+            raise UserError(f"label smoothing {self.label_smoothing} needs loss cross-entropy, not {self.loss}")
+        if self.rate_scaling == "linear" and self.global_batch is not None:
+            raise UserError("rate scaling linear needs a batch per rank: with a global batch the batch does not grow")
+
+    @property
+    def name(self) -> str:
+        """The workload's short name, ``mnist-dnn``."""
+        model = self.model.rpartition(":")[2]
+        return f"{self.dataset}-{model}"
+
+    def batch(self, ranks: int) -> int:
+        """Return the global batch (rows per step over all ranks) at `ranks` ranks."""
+        if self.global_batch is not None:
+            return self.global_batch
+        assert self.batch_per_rank is not None
+        return self.batch_per_rank * ranks

@@ -1,0 +1,78 @@
+"""Request: what is asked of a batch system for every job of a sweep, and how its ranks are started."""
+
+import re
+from dataclasses import dataclass
+
+from harness.base.errors import UserError, unknown
+
+LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")
+SHAPES = ("jobs", "array", "nested")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """Settings of the jobs; an empty text means: not asked for.
+
+    `walltime` is ``H:MM:SS`` for one launch, `memory` per node with its unit (``16G``). `requeue` permits the
+    scheduler to start an interrupted job again. `signal_s` asks for SIGUSR1 that many seconds before the time
+    limit, 0 for none. `after` is a job that must have succeeded first. `launcher` starts the ranks inside the
+    job. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each layout) or ``nested`` (one
+    allocation of the largest size for all). `max_jobs` may be submitted at a time.
+
+    Raises:
+        UserError: a field is out of its range or could not be written into a directive.
+    """
+
+    partition: str = ""
+    account: str = ""
+    project: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    walltime: str = "1:00:00"
+    memory: str = ""
+    exclusive: bool = True
+    mail: str = ""
+    requeue: bool = False
+    signal_s: int = 0
+    after: str = ""
+    launcher: str = "auto"
+    shape: str = "jobs"
+    max_jobs: int = 500
+
+    def __post_init__(self) -> None:
+        for field in ("partition", "account", "project", "qos", "constraint", "reservation", "mail", "after"):
+            value = getattr(self, field)
+            # A directive is read by the scheduler, not by the shell: quoting would not help.
+            if value and not re.fullmatch(r"[\w.,:;@%&|*=\[\]()/+-]+", value, flags=re.ASCII):
+                raise UserError(f"{field.upper()}={value} cannot stand in a job script: use one word without quotes")
+        seconds(self.walltime)
+        if self.memory and not re.fullmatch(r"\d+[KMGT]", self.memory):
+            raise UserError(f"MEMORY={self.memory} is no amount: write a number with K, M, G or T, such as 16G")
+        if self.signal_s < 0:
+            raise UserError(f"SIGNAL={self.signal_s} is negative: write the seconds before the time limit")
+        if self.max_jobs < 1:
+            raise UserError(f"MAX_JOBS={self.max_jobs} is too small: use at least 1")
+        if self.launcher not in LAUNCHERS:
+            raise unknown("LAUNCHER", self.launcher, LAUNCHERS)
+        if self.shape not in SHAPES:
+            raise unknown("shape", self.shape, SHAPES)
+
+
+def seconds(walltime: str) -> int:
+    """Return the seconds of a wall time ``H:MM:SS``.
+
+    Raises:
+        UserError: it is not of that form, or nothing.
+    """
+    match = re.fullmatch(r"(\d{1,5}):([0-5]\d):([0-5]\d)", walltime, flags=re.ASCII)
+    total = sum(int(part) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+    if not total:
+        raise UserError(f"WALLTIME={walltime} is no time limit: write hours:minutes:seconds, such as 0:30:00")
+    return total
+
+
+def walltime(total: float) -> str:
+    """Return seconds as ``H:MM:SS``, rounded up."""
+    whole = -int(-total // 1)
+    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"

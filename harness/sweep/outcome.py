@@ -1,0 +1,107 @@
+"""What became of one launch: only a whole record makes it a success, whatever the scheduler says."""
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.schema.point import Point
+from harness.schema.record import RunRecord
+from harness.schema.sweep import LOGS
+from harness.sweep import store
+from harness.sweep.jobs import exit_file
+from harness.sweep.schedulers import Scheduler, State
+
+_TAIL_LINES = 30
+_READ_BYTES = 1_000_000
+_OURS = re.compile(r"harness: (?P<reason>.+)")
+_EXCEPTION = re.compile(r"(?P<reason>(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")
+_LIBRARY_LOG = re.compile(r"[IWE]\d{4,} |WARNING: ")  # TensorFlow's own remarks, which a good run makes as well
+_OTHER = re.compile(r"(?P<reason>.*\b(?:error|fail\w*|killed|cannot|unable|no such|not found)\b.*)", re.IGNORECASE)
+
+
+def read_output(log: Path) -> str:
+    """Return the last megabyte of a log; launchers write NUL bytes and cut characters into it."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _READ_BYTES))
+            content = file.read()
+    except OSError:
+        return ""
+    return content.replace(b"\0", b"").decode(errors="replace")
+
+
+def first_error(output: str) -> str | None:
+    """Return the first error line: the harness's own sentence, else an exception's, else what looks like one."""
+    lines = [line.strip() for line in output.splitlines() if not _LIBRARY_LOG.match(line)]
+    for pattern in (_OURS, _EXCEPTION, _OTHER):
+        for line in lines:
+            match = pattern.match(line)
+            if match:
+                return match["reason"]
+    return None
+
+
+def tail(output: str) -> str:
+    """Return the last lines of `output`."""
+    return "\n".join(output.splitlines()[-_TAIL_LINES:])
+
+
+_GRACE_S = 5.0  # a shared file system may show a record some seconds after the job that wrote it has ended
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """The end of a launch: its record, or None and why in `text`; with a record, `text` has its doubts."""
+
+    record: RunRecord | None
+    text: str
+
+
+def settle(
+    folder: Path, running: store.Running, state: State, scheduler: Scheduler, since: dict[str, float]
+) -> Outcome | None:
+    """Return what became of a launch, None while that is open, and keep its failure beside the sweep.
+
+    A launch that left a record has succeeded though its job goes on with others; one that left none has
+    failed when its job has ended. `since` remembers between calls when a job was first seen to have ended.
+    """
+    point = running.point
+    over = state.phase in ("ended", "unknown")
+    if not over and not exit_file(folder, point).exists():
+        return None
+    found = store.check_record(folder, point)
+    if isinstance(found, RunRecord):
+        store.forget_failure(folder, point)
+        return Outcome(record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else "")
+    if not over:
+        return None
+    if scheduler.durable and state.exit_code == 0:
+        if time.monotonic() - since.setdefault(point.folder, time.monotonic()) < _GRACE_S:
+            return None
+    return Outcome(record=None, text=f"FAILED: {_keep_failure(folder, running, state, scheduler)}")
+
+
+def _keep_failure(folder: Path, running: store.Running, state: State, scheduler: Scheduler) -> str:
+    """Write why the launch failed and return the reason."""
+    point = running.point
+    log = read_output(folder / LOGS / f"{point.folder}.log")
+    job = read_output(scheduler.output(folder / LOGS, running.job))
+    code = _exit_code(folder, point, state)
+    said = first_error(log) or first_error(job)
+    known = scheduler.explain(state)
+    if state.forced or state.phase == "unknown":
+        started = "" if log or state.nodes or not scheduler.durable else "it had not started; "
+        reason = f"{started}{known}" + (f"; its output says: {said}" if said else "")
+    else:
+        reason = said or f"exit code {code} without a valid record, {known}"
+    store.write_failure(folder, point, exit_code=code, reason=reason, tail=tail(f"{log}\n{job}".strip("\n")))
+    return reason
+
+
+def _exit_code(folder: Path, point: Point, state: State) -> int:
+    try:
+        return int(exit_file(folder, point).read_text())
+    except (OSError, ValueError):
+        return state.exit_code if state.exit_code is not None else -1

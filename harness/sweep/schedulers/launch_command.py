@@ -1,0 +1,68 @@
+"""How ranks are started inside a job: srun with a PMI, or the MPI library's own mpirun."""
+
+import os
+from collections.abc import Mapping
+
+from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.schema.layout import Layout
+from harness.sweep.schedulers import Launcher
+from harness.sweep.site import Site
+
+# What the user set for the harness in his shell; a job's shell may start without it.
+_OURS = ("HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION")
+
+
+def srun(layout: Layout, kind: str, site: Site) -> Launcher:
+    """Return `kind` (``srun --mpi=pmix``) with the tasks of `layout`."""
+    words = [*kind.split(), f"--nodes={layout.nodes}", f"--ntasks={layout.ranks}"]
+    words += [f"--ntasks-per-node={layout.ranks_per_node}", f"--cpus-per-task={layout.threads}"]
+    if layout.last_node:
+        # Slurm would deal the ranks out evenly; the nodes before the last are to be full.
+        words.append(f"--distribution=plane={layout.ranks_per_node}")
+    if layout.gpus_per_rank:
+        words.append(f"--gpus-per-task={layout.gpus_per_rank}")
+    words.append(f"--cpu-bind={'cores' if site.binding == 'cores' else 'none'}")
+    # Without --kill-on-bad-exit the other ranks wait for a dead one until the time limit.
+    words.append("--kill-on-bad-exit=1")
+    return Launcher(words=(*words, *site.launcher_options), node_option="--nodelist")
+
+
+def mpirun(layout: Layout, site: Site, agent: str | None = None) -> Launcher:
+    """Return mpirun of Open MPI or MPICH for `layout`; `agent` starts Open MPI's daemons on other nodes."""
+    path = find_launcher()
+    bound = site.binding == "cores"
+    if mpi_family(path) == "mpich":
+        words = [str(path), "-n", str(layout.ranks), "-ppn", str(layout.ranks_per_node)]
+        words += ["-bind-to", f"core:{layout.threads}" if bound else "none"]
+        return Launcher(words=(*words, *site.launcher_options), node_option="-hosts")
+    words = [str(path), "-n", str(layout.ranks)]
+    words += ["--map-by", f"ppr:{layout.ranks_per_node}:node" + (f":PE={layout.threads}" if bound else "")]
+    words += ["--bind-to", "core" if bound else "none"]
+    if agent:
+        # Open MPI's daemons must keep the session: pbs_tmrsh ends what has detached itself.
+        words += ["--prtemca", "plm_ssh_agent", agent, "--leave-session-attached"]
+    slots = f":{layout.ranks_per_node * layout.threads}"
+    return Launcher(words=(*words, *site.launcher_options), node_option="--host", node_suffix=slots)
+
+
+def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:
+    """Return what the ranks of a batch job need exported, None for unset."""
+    path = find_launcher()
+    family = mpi_family(path)
+    variables: dict[str, str | None] = {name: os.environ[name] for name in _OURS if os.environ.get(name)}
+    variables |= {"HARNESS_MPI": mpi_choice(), "HARNESS_SCHEDULER": scheduler}
+    variables |= mpi4py_variables(path, family)
+    if family == "openmpi":
+        if os.geteuid() == 0:
+            for prefix in ("OMPI", "PRTE"):
+                variables |= {f"{prefix}_ALLOW_RUN_AS_ROOT": "1", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        if site.network:
+            variables |= {"OMPI_MCA_btl_tcp_if_include": site.network, "PRTE_MCA_oob_tcp_if_include": site.network}
+        if site.binding == "none":
+            # Ranks that are not bound may share cores, and a rank that spins would keep the others waiting.
+            variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    elif site.network:
+        variables["FI_TCP_IFACE"] = site.network
+    if site.scratch:
+        variables["TMPDIR"] = site.scratch
+    return variables | site.environment

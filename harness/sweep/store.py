@@ -1,0 +1,227 @@
+"""What lies in a sweep's folder, and the lock under which one command at a time works on it."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from harness.base.errors import UserError
+from harness.base.files import write_atomic
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.record import RUN_FILE, SCHEMA, RunRecord, decode, encode, read_run
+from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Skipped, Study, Sweep
+
+LOCK_FILE = ".lock"
+# `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
+_PATIENCE_S = 0.3
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the sweep in `folder` for this process.
+
+    Raises:
+        UserError: another process holds it, or the folder cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise UserError(f"RESULTS '{folder.parent}' cannot be used: {reason}; choose another folder") from error
+    try:
+        _take(handle, folder)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_locked(folder: Path) -> bool:
+    """Tell whether a process works on the sweep in `folder` now."""
+    try:
+        handle = os.open(folder / LOCK_FILE, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _take(handle: int, folder: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                holder = os.pread(handle, 200, 0).decode(errors="replace")
+                raise UserError(
+                    f"sweep '{folder.name}' is already being run by {holder}: wait for it or end it"
+                ) from None
+            time.sleep(0.05)
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            raise UserError(f"RESULTS '{folder}' is on a file system without locks: choose another folder") from error
+
+
+RUNNING_FILE = "running.json"
+REPLACED = "replaced"  # results/<sweep>/replaced/: records that did not count, after their points ran again
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Running:
+    """A launch that was submitted and has not been settled. `job` is the scheduler's identifier.
+
+    `name` is the job's name in the queue and `task` its place in an array, -1 in a plain job. `job` is empty
+    between the decision to submit and the scheduler's answer: then the name finds it.
+    """
+
+    point: Point
+    job: str
+    started: datetime
+    scheduler: str = "local"
+    name: str = ""
+    task: int = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """What is known of each point, by its folder's name. `damaged` says why a record does not count."""
+
+    records: dict[str, RunRecord]
+    failures: dict[str, Failure]
+    damaged: dict[str, str]
+
+    def missing(self, points: Iterable[Point], *, invalid_too: bool = True) -> tuple[Point, ...]:
+        """Return the points without a record, or with `invalid_too` without one whose times are valid, in order.
+
+        A point that was asked to oversubscribe is never valid for timing, and not missing for that.
+        """
+        return tuple(point for point in points if not self._counts(point, invalid_too))
+
+    def _counts(self, point: Point, invalid_too: bool) -> bool:
+        record = self.records.get(point.folder)
+        return record is not None and (not record.invalid or point.oversubscribe or not invalid_too)
+
+    def durations(self) -> dict[Layout, list[float]]:
+        """Return the seconds that finished launches took, by layout."""
+        found: dict[Layout, list[float]] = {}
+        for record in self.records.values():
+            found.setdefault(record.point.layout, []).append((record.ended - record.started).total_seconds())
+        return found
+
+
+def survey(folder: Path, points: Iterable[Point]) -> Survey:
+    """Read what `folder` holds about `points`."""
+    records: dict[str, RunRecord] = {}
+    failures: dict[str, Failure] = {}
+    damaged: dict[str, str] = {}
+    for point in points:
+        found = check_record(folder, point)
+        if isinstance(found, RunRecord):
+            records[point.folder] = found
+            continue
+        if (folder / point.folder).exists():
+            damaged[point.folder] = found
+        failure = _read(_failure_path(folder, point), Failure)
+        if failure is not None:
+            failures[point.folder] = failure
+    return Survey(records=records, failures=failures, damaged=damaged)
+
+
+def check_record(folder: Path, point: Point) -> RunRecord | str:
+    """Return the record of `point`, or one sentence that says why there is none that counts."""
+    try:
+        record = read_run(folder / point.folder)
+    except UserError as error:
+        return str(error)
+    if record.point.key != point.key:
+        return f"'{folder / point.folder}' holds the record of another point: delete it and run again"
+    return record
+
+
+def set_aside(folder: Path, point: Point) -> None:
+    """Move a record of `point` that does not count out of the way of the launch that replaces it."""
+    old = folder / point.folder
+    if (old / RUN_FILE).exists():
+        moved = folder / REPLACED / f"{point.folder}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        moved.parent.mkdir(exist_ok=True)
+        old.rename(moved)
+
+
+def write_study(folder: Path, sweep: Sweep, skipped: tuple[Skipped, ...]) -> None:
+    """Write what this command asks of the sweep.
+
+    Raises:
+        UserError: the results folder cannot be written to.
+    """
+    write_atomic(folder / STUDY_FILE, encode(Study(schema=SCHEMA, sweep=sweep, skipped=skipped)))
+
+
+def read_study(folder: Path) -> Study:
+    """Read what the last command asked of the sweep in `folder`.
+
+    Raises:
+        UserError: there is no study, or it is damaged or of another schema version.
+    """
+    path = folder / STUDY_FILE
+    study = _read(path, Study)
+    if study is None:
+        raise UserError(f"'{folder}' holds no sweep: run 'harness sweep' first")
+    if study.schema != SCHEMA:
+        raise UserError(f"'{path}' has schema {study.schema}, this harness reads {SCHEMA}: run the sweep again")
+    return study
+
+
+def write_failure(folder: Path, point: Point, *, exit_code: int, reason: str, tail: str) -> None:
+    """Keep why `point` failed until it succeeds."""
+    failure = Failure(point=point, ended=datetime.now(UTC), exit_code=exit_code, reason=reason, tail=tail)
+    write_atomic(_failure_path(folder, point), encode(failure))
+
+
+def forget_failure(folder: Path, point: Point) -> None:
+    """Remove the failure of a point that has succeeded."""
+    _failure_path(folder, point).unlink(missing_ok=True)
+
+
+def write_running(folder: Path, running: tuple[Running, ...]) -> None:
+    """Say which launches are under way; `harness status` reads it."""
+    if running:
+        write_atomic(folder / RUNNING_FILE, encode(running))
+    else:
+        (folder / RUNNING_FILE).unlink(missing_ok=True)
+
+
+def read_running(folder: Path) -> tuple[Running, ...]:
+    """Return the launches that were under way when the sweep last wrote."""
+    return _read(folder / RUNNING_FILE, tuple[Running, ...]) or ()
+
+
+def _failure_path(folder: Path, point: Point) -> Path:
+    return folder / FAILURES / f"{point.folder}.json"
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return decode(content, kind, path)
