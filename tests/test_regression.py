@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.regression.compare import ALIKE, OPEN, WORSE, compare, sentence
-from harness.regression.detectable_loss import floors
 from harness.regression.hodges_lehmann import needed_values, shift, shift_interval, tail_count
-from harness.regression.noise import learn
+from harness.regression.noise import detectable_losses, learn
 from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY, SKEW, TIME, WIRE, samples
 from harness.regression.verdict import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, check
 from harness.schema.measurement import Measurement
@@ -237,7 +236,7 @@ def test_more_looks_need_more_evidence() -> None:
 
 
 def test_floors_say_which_losses_can_be_seen() -> None:
-    found = {(floor.quantity, floor.layout.ranks): floor for floor in floors(measured(12)) if floor.layout}
+    found = {(floor.quantity, floor.layout.ranks): floor for floor in detectable_losses(measured(12)) if floor.layout}
     efficiency = found[EFFICIENCY, 2]
     assert efficiency.launches == 12
     assert efficiency.launches_for[0.10] == 6

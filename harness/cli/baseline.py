@@ -64,11 +64,11 @@ def list_all(baselines: Path) -> None:
 def show(name: str, baselines: Path) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.numbers import moment
+    from harness.regression.check_wording import value
     from harness.regression.formats import console, print_table
     from harness.regression.match import describe
     from harness.regression.quantities import samples
     from harness.regression.store import find_baseline
-    from harness.regression.wording import value
 
     kept = find_baseline(name, baselines)
     one = kept.measurement

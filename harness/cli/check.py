@@ -49,8 +49,8 @@ def command(
     from datetime import UTC, datetime
 
     from harness.base.files import write_atomic
+    from harness.regression.check_wording import notes
     from harness.regression.formats import junit, markdown
-    from harness.regression.wording import notes
 
     folders = {"results": results, "baselines": baselines}
     if decide:
@@ -71,8 +71,8 @@ def _compare(
 ) -> "tuple[Check, Baseline | None]":
     """Return the check of launches that are there, and the A/A launches it used."""
     from harness.regression.match import check_comparable, default_reference
-    from harness.regression.measurement import without
     from harness.regression.resolve import resolve
+    from harness.regression.states import without
     from harness.regression.store import find_noise
     from harness.regression.verdict import check
 
@@ -148,8 +148,8 @@ def _last_baseline(baselines: Path) -> "Measurement":
 
 
 def _show(result: "Check", said: tuple[str, ...]) -> None:
+    from harness.regression.check_wording import HEADINGS, cells, headline
     from harness.regression.formats import console, print_table
-    from harness.regression.wording import HEADINGS, cells, headline
 
     to = console()
     print_table(to, HEADINGS, [cells(row) for row in result.rows])

@@ -21,10 +21,10 @@ def command(sides: tuple[str, ...], practical: float, results: Path, baselines: 
     if len(sides) < 2:
         raise UserError(f"compare needs two or more of sweep, baseline, SWEEP@COMMIT or launch, not {len(sides)}")
 
+    from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences
     from harness.regression.compare import compare, sentence
     from harness.regression.formats import console, print_table
     from harness.regression.resolve import resolve
-    from harness.regression.wording import COMPARE_HEADINGS, comparison_cells, differences
 
     first, *others = (resolve(name, results=results, baselines=baselines) for name in sides)
     to = console()

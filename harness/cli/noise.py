@@ -52,8 +52,8 @@ def command(
 
 def _show(measurement: "Measurement") -> None:
     from harness.analysis.numbers import percent
-    from harness.regression.detectable_loss import floors
     from harness.regression.formats import console, print_table
+    from harness.regression.noise import detectable_losses
 
     rows = [
         (
@@ -65,7 +65,7 @@ def _show(measurement: "Measurement") -> None:
             percent(floor.floor, 1),
             *(str(needed) if needed else "over 100" for needed in floor.launches_for.values()),
         )
-        for floor in floors(measurement)
+        for floor in detectable_losses(measurement)
     ]
     headings = ("Quantity", "Ranks", "Launches", "Spread", "Drift", "Floor at 6", "Launches for 5 %", "for 10 %")
     print_table(console(), headings, rows)
@@ -78,10 +78,10 @@ def _show(measurement: "Measurement") -> None:
 def _list(baselines: Path) -> None:
     from datetime import UTC, datetime
 
+    from harness.regression.check_wording import age
     from harness.regression.formats import console, print_table
     from harness.regression.match import describe
     from harness.regression.store import read_noises
-    from harness.regression.wording import age
 
     rows = []
     for kept in read_noises(baselines):

@@ -11,7 +11,7 @@ from harness.analysis.stats import NEEDED
 from harness.base.errors import RunError, UserError
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.regression.match import check_machine
-from harness.regression.measurement import measurements, without
+from harness.regression.states import measurements, without
 from harness.regression.verdict import INCONCLUSIVE, SIZE, Check, check
 from harness.schema.measurement import Measurement, Software
 from harness.schema.sweep import Sweep

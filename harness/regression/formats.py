@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.regression.check_wording import HEADINGS, cells, headline, place
 from harness.regression.verdict import INCONCLUSIVE, REGRESSION, Check, Row
-from harness.regression.wording import HEADINGS, cells, headline, place
 
 
 def junit(check: Check, notes: Sequence[str]) -> str:

@@ -8,20 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.regression.hodges_lehmann import Values, shift
-from harness.regression.measurement import join, without
 from harness.regression.noise import learn
-from harness.regression.quantities import CURVE, RELATIVE, TIME, Sample, samples
-from harness.regression.verdict import as_loss
+from harness.regression.quantities import CURVE, RELATIVE, TIME, Sample, as_loss, samples
+from harness.regression.states import join, without
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
 SHORTEST = 4  # launches before and after a change
-LEVEL = 0.05  # chance of a split in a series without a change, as in the paper
+CHANCE = 0.05  # of a split in a series without a change, as in the paper
 _PERMUTATIONS = 199
 
 
-def change_points(values: Values, *, shortest: int = SHORTEST, level: float = LEVEL, seed: int = 0) -> tuple[int, ...]:
-    """Return the indices, in order, at which a new level of `values` [launches] begins.
+def change_points(
+    values: Values, *, shortest: int = SHORTEST, chance: float = CHANCE, seed: int = 0
+) -> tuple[int, ...]:
+    """Return the indices, in order, at which a new chance of `values` [launches] begins.
 
     The permutations are seeded: the same series gives the same answer.
     """
@@ -34,7 +35,7 @@ def change_points(values: Values, *, shortest: int = SHORTEST, level: float = LE
             continue
         distances = np.abs(np.subtract.outer(values[begin:end], values[begin:end]))
         split, gain = _best_split(distances, shortest)
-        if _chance(distances, gain, shortest, random) > level:
+        if _chance(distances, gain, shortest, random) > chance:
             continue
         found.append(begin + split)
         parts += [(begin, begin + split), (begin + split, end)]

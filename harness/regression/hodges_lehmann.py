@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.analysis.stats import NEEDED, Interval
 
 Values = NDArray[np.float64]
-EFFICIENCY = 3 / np.pi  # of the shift's estimate against the difference of means, normal noise
+ASYMPTOTIC = 3 / np.pi  # efficiency of the estimate against the difference of means, normal noise
 _EXACT = 60  # values in a sample up to which U's distribution is counted; then the normal one serves
 
 

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from harness.regression.hodges_lehmann import EFFICIENCY, Values
+from harness.analysis.stats import NEEDED
+from harness.regression.hodges_lehmann import ASYMPTOTIC, Values
+from harness.regression.quantities import RELATIVE, Sample, as_cost, as_loss, samples
+from harness.schema.layout import Layout
+from harness.schema.measurement import Measurement
 
 FALSE_ALARMS = 0.005  # of checks without a change, over all that one check compares
 _MOST_CORRELATED = 0.8
@@ -33,7 +37,7 @@ class Noise:
 
     def error(self, current: float, reference: float) -> float:
         """Return the standard error of the shift between groups of `current` and `reference` launches."""
-        variance = self.inflation * (1 / current + 1 / reference) / EFFICIENCY
+        variance = self.inflation * (1 / current + 1 / reference) / ASYMPTOTIC
         return self.deviation * float(variance**0.5)
 
     def floor(self, current: float, reference: float, comparisons: int) -> float:
@@ -82,3 +86,55 @@ def _inflation(rests: Sequence[Values], squares: float) -> float:
     correlation = lagged / squares + len(rests) / values
     limited = float(np.clip(correlation, 0.0, _MOST_CORRELATED))
     return (1 + limited) / (1 - limited)
+
+
+_MOST_LAUNCHES = 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DetectableLoss:
+    """The noise of one quantity at one layout (None: the curve), in parts of speed, efficiency or an epoch.
+
+    `spread` is one launch's standard deviation, `floor` what noise alone seldom exceeds between 6 launches
+    and as many as were measured. `launches_for` gives for a loss the launches (of each layout, against as many
+    as were measured) from which it stands out, None where that takes more than a hundred.
+    """
+
+    quantity: str
+    layout: Layout | None
+    launches: int
+    spread: float
+    inflation: float
+    floor: float
+    launches_for: dict[float, int | None]
+
+
+def detectable_losses(measurement: Measurement, losses: tuple[float, ...] = (0.05, 0.10)) -> tuple[DetectableLoss, ...]:
+    """Return the noise floor of every quantity that decides, from A/A launches (`measurement`)."""
+    found = [sample for sample in samples(measurement, measurement, measurement.layouts) if sample.decides]
+    rows = []
+    for sample in found:
+        noise = learn([sample.costs])
+        if noise is not None:
+            rows.append(_detectable(sample, noise, losses, comparisons=len(found)))
+    return tuple(rows)
+
+
+def _detectable(sample: Sample, noise: Noise, losses: tuple[float, ...], comparisons: int) -> DetectableLoss:
+    relative = sample.quantity in RELATIVE
+    launches = len(sample.costs)
+
+    def needed(loss: float) -> int | None:
+        cost = as_cost(loss, relative)
+        enough = (n for n in range(NEEDED, _MOST_LAUNCHES) if noise.floor(n, launches, comparisons) < cost)
+        return next(enough, None)
+
+    return DetectableLoss(
+        quantity=sample.quantity,
+        layout=sample.layout,
+        launches=launches,
+        spread=as_loss(noise.deviation, relative),
+        inflation=noise.inflation,
+        floor=as_loss(noise.floor(NEEDED, launches, comparisons), relative),
+        launches_for={loss: needed(loss) for loss in losses},
+    )

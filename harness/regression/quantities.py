@@ -4,6 +4,7 @@ Cost is the natural logarithm of a time (or of its ratio to another) where a rel
 share of the reference's epoch where a part of it is meant: a step up of 0.1 is a loss of about 10 % either way.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,16 @@ class Sample:
     def key(self) -> tuple[str, Layout | None]:
         """What two measurements' samples are matched by."""
         return self.quantity, self.layout
+
+
+def as_cost(loss: float, relative: bool) -> float:
+    """Return the step up in cost that takes `loss` (fraction below 1) of the speed or efficiency."""
+    return -math.log(1 - loss) if relative else loss
+
+
+def as_loss(distance: float, relative: bool) -> float:
+    """Return the part of the speed or efficiency that a step up of `distance` in cost takes."""
+    return 1 - math.exp(-distance) if relative else distance
 
 
 def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[Layout]) -> tuple[Sample, ...]:

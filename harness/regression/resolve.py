@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.analysis.load import Loaded, load_sweep
 from harness.base.errors import UserError, unknown
-from harness.regression.measurement import measurements
+from harness.regression.states import measurements
 from harness.regression.store import find_baseline, read_baselines, read_noises, same_study
 from harness.schema.measurement import Measurement
 from harness.schema.record import RUN_FILE
@@ -34,15 +34,6 @@ def resolve(name: str, *, results: Path, baselines: Path | None) -> Measurement:
         have = ", ".join(dict.fromkeys(one.software.name for one in found))
         raise UserError(f"'{name}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
     return chosen[0]
-
-
-def states(folder: Path) -> tuple[Measurement, ...]:
-    """Return the measurement of every state of the code that the sweep in `folder` ran, the newest first.
-
-    Raises:
-        UserError: there is no valid launch.
-    """
-    return _measured(folder, folder.name)
 
 
 def _folder(place: str, results: Path, baselines: Path | None) -> Path:

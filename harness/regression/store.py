@@ -11,7 +11,6 @@ from harness.base.files import write_atomic
 from harness.schema.measurement import BASELINE_SCHEMA, Baseline, Measurement
 from harness.schema.record import decode, encode
 
-BASELINES = Path("results/baselines")
 NOISE = "noise"  # results/baselines/noise/<workload>-<machine>.json
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 

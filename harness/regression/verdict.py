@@ -1,16 +1,15 @@
 """Did it get worse? A verdict for each point and for the curve, and for all of it together."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scipy.special import ndtri
 
-from harness.analysis.stats import NEEDED, Interval
+from harness.analysis.stats import LEVEL, NEEDED, Interval
 from harness.regression.hodges_lehmann import needed_values, shift, shift_interval
-from harness.regression.measurement import join, without
 from harness.regression.noise import Noise, learn
-from harness.regression.quantities import RELATIVE, Sample, samples
+from harness.regression.quantities import RELATIVE, Sample, as_cost, as_loss, samples
+from harness.regression.states import join, without
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
@@ -20,7 +19,6 @@ IMPROVEMENT = "improvement"
 INCONCLUSIVE = "inconclusive"
 
 SIZE = 0.10  # the loss that must not be missed
-LEVEL = 0.95  # of all intervals of one check together
 _MOST_LAUNCHES = 200
 
 
@@ -152,20 +150,10 @@ def _row(before: Sample, now: Sample, noise: Noise | None, size: float, comparis
     )
 
 
-def as_loss(distance: float, relative: bool) -> float:
-    """Return the part of the speed or efficiency that a step up of `distance` in cost takes."""
-    return 1 - math.exp(-distance) if relative else distance
-
-
 def _loss_interval(interval: Interval | None, relative: bool) -> Interval | None:
     if interval is None:
         return None
     return Interval(low=as_loss(interval.low, relative), high=as_loss(interval.high, relative))
-
-
-def as_cost(loss: float, relative: bool) -> float:
-    """Return the step up in cost that takes `loss` (fraction below 1) of the speed or efficiency."""
-    return -math.log(1 - loss) if relative else loss
 
 
 def _verdict(distance: float, interval: Interval | None, floor: float | None, limit: float) -> str:
