@@ -41,10 +41,14 @@ BATCH = $(call option,SCHEDULER,scheduler)$(call option,SITE,site)$(call switch,
 	option,MAX_JOBS,max-jobs)$(call option,TEMPLATE,template)$(COST)
 FOLDERS = $(call option,RESULTS,results)$(call option,REPORTS,reports)
 
-.PHONY: help sweep status collect cancel retry site report check baseline paper claims predict bench data doctor test lint lock clean
+PYTEST = $(BIN)/python -m pytest --durations=10 --durations-min=1
+ALONE := mpi or e2e or cluster
+LONG := slow or $(ALONE)
+
+.PHONY: help sweep status collect cancel retry site report check baseline paper claims predict bench data doctor test test-all lint lock clean
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo 'make sweep DATASET=mnist NODES=1..2        the first thing to try: a few minutes on 2 cores'
 	@echo 'make sweep DATASET=higgs NODES=1..8 DATA_DIR=folder REPEATS=6'
@@ -113,13 +117,19 @@ data: $(STAMP) ## Originals of DATASET=: ACTION=list|fetch|verify|prepare|info.
 doctor: $(STAMP) ## Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use.
 	@$(HARNESS) doctor$(call option,DATA_DIR,data-dir)
 
-test: $(STAMP) ## Run the tests, or TESTS=tests/test_sweep_plan.py.
-	@$(BIN)/python -m pytest$(if $(value TESTS), $(call quote,TESTS))
+test: $(STAMP) ## Run what a change passes first, six minutes on 2 cores, or TESTS=tests/test_sweep_plan.py.
+	@$(if $(value TESTS),$(PYTEST) $(call quote,TESTS),$(PYTEST) -n 2 -m 'not ($(LONG))' && $(PYTEST) -m smoke)
 
-lint: $(STAMP) ## Check style, types and shell scripts.
+test-all: test ## Run every test: also all that start ranks or schedulers or take long.
+	@$(PYTEST) -n 2 -m 'slow and not ($(ALONE))'
+	@$(PYTEST) -m 'not smoke and ($(ALONE))'
+
+lint: $(STAMP) ## Check style, types, floors, dead code and shell scripts.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/vulture | { ! grep -v "unused variable '[a-z]"; }
 	@$(BIN)/shellcheck .ci/run
 
 lock: $(STAMP) ## Choose the newest versions for requirements.lock.

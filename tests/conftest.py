@@ -1,8 +1,9 @@
-"""Fixtures that every test file may use."""
+"""Fixtures that every test file may use, and what holds for every test: marks that are true, skips that are told."""
 
 import os
 import signal
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,48 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Tests that take longer carry one of these marks, so that `make test` leaves them out.
+_LONG_S = 10.0
+_LONG_MARKS = {"mpi", "e2e", "cluster", "slow"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let mpirun start under tests marked `mpi` only: under others it ends at once and names a missing component."""
+    with pytest.MonkeyPatch.context() as patch:
+        if item.get_closest_marker("mpi") is None:
+            patch.setenv("PRTE_MCA_ess", "a-test-that-starts-mpirun-carries-the-mark-mpi")
+        return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which tests were skipped for what reason and how many, and which are long without a mark."""
+    skipped = defaultdict(list)
+    for report in terminalreporter.stats.get("skipped", ()):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        skipped[reason.removeprefix("Skipped: ")].append(report.nodeid.partition("[")[0])
+    for reason, names in skipped.items():
+        terminalreporter.write_line(f"skipped {len(names)}: {reason}: {', '.join(sorted(set(names)))}")
+    for report in terminalreporter.stats.get("passed", ()):
+        if report.duration > _LONG_S and not _LONG_MARKS & report.keywords.keys():
+            terminalreporter.write_line(f"{report.duration:.0f} s without the mark slow: {report.nodeid}")
+
+
+_REAL_DATA = Path(os.environ.get("HARNESS_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Return the folder of the original data files, or skip: they do not travel with the project."""
-    default = Path(__file__).parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("HARNESS_TEST_DATA", default))
-    if not folder.is_dir():
-        pytest.skip(f"no real data in {folder}: set HARNESS_TEST_DATA to a folder of the original files")
-    return folder
+def real_data() -> Path | None:
+    """Return the folder of the original data files, None where there is none: they do not travel with the project."""
+    return _REAL_DATA if _REAL_DATA.is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def shared_data(real_data: Path | None) -> Path:
+    """Return the folder of the original data files, or skip."""
+    if real_data is None:
+        pytest.skip(f"no real data in {_REAL_DATA}: set HARNESS_TEST_DATA to a folder of the original files")
+    return real_data
 
 
 @pytest.fixture(scope="session")

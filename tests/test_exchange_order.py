@@ -11,9 +11,6 @@ from harness.transparent.gradients import Synchroniser
 tf = pytest.importorskip("tensorflow")
 
 
-pytestmark = pytest.mark.e2e
-
-
 class Local:
     """Sums over one rank, by operations on no resource, as the native one."""
 

@@ -45,7 +45,7 @@ def test_amdahl_finds_its_serial_fraction() -> None:
     assert fits[0].law == "Amdahl" and found.name == "serial fraction"
     assert found.low is not None and found.high is not None
     assert found.low < 0.05 < found.high and found.value == pytest.approx(0.05, abs=0.005)
-    assert fits[0].worst_error < 0.03 and fits[0].extrapolates
+    assert fits[0].worst_error < 0.03 and not fits[0].doubt
 
 
 def test_usl_finds_contention_and_coherency() -> None:

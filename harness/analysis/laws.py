@@ -68,11 +68,6 @@ class Fit:
     low: tuple[float, ...]
     high: tuple[float, ...]
 
-    @property
-    def extrapolates(self) -> bool:
-        """Whether the curve goes beyond what was measured."""
-        return not self.doubt
-
 
 AMDAHL = Law(
     name="Amdahl",

@@ -1,0 +1,94 @@
+"""Whole jobs as a user starts them, from the command to the page; then the same with each file damaged."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.base.errors import UserError
+from harness.cli import main
+from harness.schema.record import read_run
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mpi, pytest.mark.smoke]
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "tests" / "scripts" / "fit_arrays.py"
+LIMIT_S = 500
+
+
+def harness(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run the command in `folder`, as a user does."""
+    environment = {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, "-m", "harness", *map(str, words)]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ | environment, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory, real_data: Path | None) -> Path:
+    """Return a folder with the records and the page of a sweep on one and two ranks."""
+    folder = tmp_path_factory.mktemp("a study")
+    data = ("--data-kind", "synthetic") if real_data is None else ("--data-kind", "real", "--data-dir", real_data)
+    cost = ("--samples", 3200, "--epochs", 2, "--repeats", 1, "--oversubscribe")
+    finished = harness(folder, "sweep", "--dataset", "mnist", "--nodes", "1..2", "--scheduler", "local", *data, *cost)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    (folder / "said.txt").write_text(finished.stdout)
+    return folder
+
+
+def test_a_sweep_ends_in_equal_replicas_a_falling_loss_and_a_page(study: Path, real_data: Path | None) -> None:
+    (sweep,) = (study / "results").iterdir()
+    runs = sorted((read_run(path.parent) for path in sweep.glob("*/run.json")), key=lambda run: len(run.ranks))
+    assert [len(run.ranks) for run in runs] == [1, 2]
+    for run in runs:
+        assert run.weights.identical
+        assert run.epochs[-1].train_loss < run.epochs[0].train_loss
+        assert sum(rank.rows for rank in run.ranks) == 3200
+        assert (run.data.kind == "real") == (real_data is not None)
+    page = study / (study / "said.txt").read_text().splitlines()[-1]
+    assert page.name == "index.html" and "speedup" in page.read_text()
+
+
+def test_the_same_command_has_nothing_left_to_do(study: Path) -> None:
+    """A busy machine makes times invalid, and then they are no reason to launch again by themselves."""
+    told = harness(study, "status")
+    assert told.returncode == 0 and ("2 done" in told.stdout or "invalid" in told.stdout), told.stdout
+    assert "missing" not in told.stdout and "failed" not in told.stdout
+
+
+def test_a_users_script_trains_on_two_ranks(tmp_path: Path) -> None:
+    finished = harness(tmp_path, "run", "-n", 2, SCRIPT)
+    assert finished.returncode == 0, finished.stderr
+    assert "replicas identical: yes" in finished.stdout
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "noise", "gone"])
+def test_a_damaged_study_is_told_in_sentences(study: Path, tmp_path: Path, damage: str) -> None:
+    """Every file of the study in turn: a page of what is left, or one sentence and exit code 2; never a traceback."""
+    (sweep,) = (study / "results").iterdir()
+    files = [path.relative_to(study) for path in sorted(sweep.rglob("*")) if path.suffix in (".json", ".parquet")]
+    assert len(files) > 4
+    for number, file in enumerate(files):
+        folder = tmp_path / str(number)
+        shutil.copytree(study / "results", folder / "results")
+        spoil(folder / file, damage)
+        results = ("--results", str(folder / "results"))
+        for command in (("status", *results), ("report", *results, "--reports", str(folder / "reports"))):
+            told = CliRunner().invoke(main, command)
+            known = told.exception is None or isinstance(told.exception, UserError | SystemExit)
+            assert known, (file, command, repr(told.exception))
+
+
+def spoil(path: Path, damage: str) -> None:
+    """Damage one file."""
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "gone":
+        path.write_bytes({"cut": whole[: len(whole) // 2], "empty": b"", "noise": os.urandom(len(whole))}[damage])
