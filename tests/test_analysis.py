@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.breakdown import split_frame
+from harness.analysis.breakdown import breakdown_frame
 from harness.analysis.frames import epoch_frame, launch_frame
 from harness.analysis.learning import curve_frame, final_frame
 from harness.analysis.load import load_sweep
@@ -141,7 +141,7 @@ def test_invalid_launches_count_nowhere_and_are_counted() -> None:
     scaling = scaled(valid + bad)
     assert [p.seconds for p in scaling.points] == [2.0, 1.0] and [p.excluded for p in scaling.points] == [1, 1]
     launches = launch_frame(valid + bad)
-    assert split_frame(launches)["compute_seconds"].max() < 3
+    assert breakdown_frame(launches)["compute_seconds"].max() < 3
     assert curve_frame(epoch_frame(valid + bad))["launches"].max() == 1
     assert scale(launch_frame(bad)) is None
 
@@ -166,7 +166,7 @@ def test_base_has_speedup_one_and_ratios_are_of_medians(base: list[float], two: 
 
 def test_split_adds_up_to_the_epoch() -> None:
     launches = launch_frame([make_launch(2, 0, 1.0, sync=0.25)])
-    split = split_frame(launches).iloc[0]
+    split = breakdown_frame(launches).iloc[0]
     assert split["skew_seconds"] + split["wire_seconds"] == 0.25 and split["compute_seconds"] == 0.75
     assert split["trained_compute_s"] + split["trained_sync_s"] == pytest.approx(3.2)
     assert (split["import_s"], split["compile_s"], split["evaluate_s"]) == (2.1, 1.5, 0.5)

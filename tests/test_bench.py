@@ -14,10 +14,22 @@ from hypothesis import strategies as st
 from harness.base.errors import RunError, UserError
 from harness.base.provenance import Machine
 from harness.bench import execute, plan, table
-from harness.bench.contenders import CONTENDERS, Contender, Measured, installed, slowest
+from harness.bench.contenders import CONTENDERS, Contender, Timing, installed, slowest
 from harness.bench.page import PAGE, RECORD, TABLE, write_bench
-from harness.bench.plan import EXERCISES, Settings, correct_epochs, fit_epochs, guess_epochs, shuffled
-from harness.bench.sample import BATCH_PER_RANK, MIN_TIMED_EPOCHS, SCHEMA, BenchRecord, Sample, Task
+from harness.bench.plan import (
+    BATCH_PER_RANK,
+    EXERCISES,
+    MIN_TIMED_EPOCHS,
+    SCHEMA,
+    BenchRecord,
+    Sample,
+    Settings,
+    Task,
+    correct_epochs,
+    fit_epochs,
+    guess_epochs,
+    shuffled,
+)
 from harness.schema.record import decode
 
 MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")
@@ -212,11 +224,11 @@ class Told:
         self.title = self.name
         self.asked: list[int] = []
 
-    def launch(self, task: Task, *, limit_s: int) -> Measured:
+    def launch(self, task: Task, *, limit_s: int) -> Timing:
         self.asked.append(task.epochs)
         if self.error:
             raise self.error
-        return Measured(seconds=(self.epoch_s,) * task.epochs)
+        return Timing(seconds=(self.epoch_s,) * task.epochs)
 
 
 Bench = Callable[..., list[BenchRecord]]

@@ -12,8 +12,8 @@ from harness.base import hostload
 from harness.base.errors import RunError, UserError
 from harness.base.hostload import Usage, other_load, wait_until_quiet
 from harness.bench.contenders import CONTENDERS, installed
+from harness.bench.plan import Task
 from harness.bench.processes import cores, free_ports, run_together
-from harness.bench.sample import Task
 
 # Starts a child in the same group, writes both numbers to the file that is its last argument, then waits.
 FAMILY = (

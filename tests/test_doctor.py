@@ -13,10 +13,9 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.cli.doctor import command
-from harness.doctor import machine, mpi, software
-from harness.doctor.check import OK, PROBLEM, WARNING, ok, problem, warning
+from harness.doctor import machine, mpi
 from harness.doctor.diagnose import exit_code
-from harness.doctor.software import TensorFlow
+from harness.doctor.machine import OK, PROBLEM, WARNING, TensorFlow, ok, problem, warning
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 
@@ -80,21 +79,21 @@ def test_only_problems_make_the_exit_code_1() -> None:
 
 
 def test_a_broken_tensorflow_is_a_problem() -> None:
-    check = software.check_tensorflow(TensorFlow(error="ImportError: no libfoo"))
+    check = machine.check_tensorflow(TensorFlow(error="ImportError: no libfoo"))
     assert check.status == PROBLEM
     assert "no libfoo" in check.found
-    assert software.check_tensorflow(TensorFlow(seconds=3.0)).status == OK
-    assert software.check_tensorflow(TensorFlow(seconds=90.0)).status == WARNING
+    assert machine.check_tensorflow(TensorFlow(seconds=3.0)).status == OK
+    assert machine.check_tensorflow(TensorFlow(seconds=90.0)).status == WARNING
 
 
 def test_an_absent_package_names_the_command_that_installs_it() -> None:
-    check = software.check_package("no-such-package-here", "Nothing")
+    check = machine.check_package("no-such-package-here", "Nothing")
     assert (check.status, check.fix) == (PROBLEM, "pip install no-such-package-here")
 
 
 def test_no_compiler_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [check.status for check in software.check_compilers(tmp_path / "mpirun")] == [WARNING, WARNING]
+    assert [check.status for check in machine.check_compilers(tmp_path / "mpirun")] == [WARNING, WARNING]
 
 
 def test_a_gpu_that_tensorflow_does_not_see_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

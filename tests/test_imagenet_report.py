@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.breakdown import EPOCH_PARTS, split_frame
+from harness.analysis.breakdown import EPOCH_PARTS, breakdown_frame
 from harness.analysis.frames import epoch_frame, launch_frame
 from harness.base.files import resource
 from harness.cli import claims
@@ -76,7 +76,7 @@ def test_waiting_for_images_is_a_part_of_the_epoch_and_a_share_of_the_step():
     runs = [launch(1, 0, 8.0, waited=(3.0,)), launch(2, 0, 4.0, waited=(1.0, 2.0))]
     frame = launch_frame(runs, epoch_frame(runs))
     assert list(frame["input_seconds"]) == [3.0, 1.5]
-    split = split_frame(frame)
+    split = breakdown_frame(frame)
     whole = split[[*EPOCH_PARTS]].sum(axis=1)
     assert list(whole) == pytest.approx([8.0, 4.0])
     facts = {fact.name: fact.value for fact in data_facts(runs, frame)}

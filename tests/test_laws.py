@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from harness.analysis.breakdown import EPOCH_PARTS, caps, split_frame
+from harness.analysis.breakdown import EPOCH_PARTS, breakdown_frame, caps
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import Fit, fit_laws
-from harness.analysis.scaling import Scaling, other_bases, scale
+from harness.analysis.scaling import Scaling, reference_points, scale
 from harness.base.files import resource
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.record import RunRecord
@@ -108,7 +108,7 @@ def test_the_greatest_loss_caps_the_speedup_and_its_removal_is_told() -> None:
     launches = launch_frame(runs)
     scaling = scale(launches)
     assert scaling is not None
-    rows = split_frame(launches).to_dict("records")
+    rows = breakdown_frame(launches).to_dict("records")
     (cap,) = caps(scaling, rows, EPOCH_PARTS)  # type: ignore[arg-type]
     assert cap.cap is not None and cap.cap.part == "wire_seconds"
     assert cap.cap.seconds == pytest.approx(1.2) and cap.cap.fraction == pytest.approx(0.3)
@@ -121,7 +121,7 @@ def test_an_ideal_point_is_capped_by_nothing() -> None:
     launches = launch_frame([make_launch(1, 0, 8.0, sync=0.0), make_launch(4, 0, 2.0, sync=0.0)])
     scaling = scale(launches)
     assert scaling is not None
-    (cap,) = caps(scaling, split_frame(launches).to_dict("records"), EPOCH_PARTS)  # type: ignore[arg-type]
+    (cap,) = caps(scaling, breakdown_frame(launches).to_dict("records"), EPOCH_PARTS)  # type: ignore[arg-type]
     assert cap.cap is None
 
 
@@ -130,17 +130,17 @@ def test_the_papers_base_stands_beside_the_common_one() -> None:
     launches = launch_frame(sweep(amdahl))
     scaling = scale(launches)
     assert scaling is not None
-    (paper,) = other_bases(launches, scaling, claims)
+    (paper,) = reference_points(launches, scaling, claims)
     assert (paper.ranks, paper.name) == (16, "paper A's base") and paper.scaling is not None
     assert paper.scaling.base.ranks == 16
     chosen = scale(launches, base_ranks=4)
     assert chosen is not None
-    assert [(b.ranks, b.name) for b in other_bases(launches, chosen, claims)] == [
+    assert [(b.ranks, b.name) for b in reference_points(launches, chosen, claims)] == [
         (1, "common base"),
         (16, "paper A's base"),
     ]
     small = launch_frame(sweep(amdahl, (1, 2)))
     few = scale(small)
     assert few is not None
-    (absent,) = other_bases(small, few, claims)
+    (absent,) = reference_points(small, few, claims)
     assert absent.scaling is None and absent.ranks == 16

@@ -12,9 +12,9 @@ from harness.base.files import resource
 from harness.claims import verdict as verdicts
 from harness.claims.experiments import EXPERIMENTS, Experiment, plan, rank_counts
 from harness.claims.verdict import judge
+from harness.claims.wording import published as published_words
+from harness.claims.wording import verdict as verdict_words
 from harness.report.claims_page import Repeated, write_paper
-from harness.report.claims_wording import published as published_words
-from harness.report.claims_wording import verdict as verdict_words
 from harness.schema.claim import CLAIMS_FILE, Claim, Published, read_published
 from harness.schema.sweep import Sweep
 from tests.factories import make_launch, make_point, make_run, write_run

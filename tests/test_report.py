@@ -30,7 +30,7 @@ from tests.factories import (
     write_study,
 )
 
-FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-split", "launch-split", "laws")
+FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-breakdown", "launch-breakdown", "laws")
 CURVES = ("loss-time", "loss-samples", "accuracy-time", "accuracy-samples")
 
 

@@ -43,7 +43,7 @@ class SlowRank:
     waited: float
 
 
-def split_frame(launches: pd.DataFrame) -> pd.DataFrame:
+def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
     """Return one row per layout with valid launches: medians over launches, in seconds.
 
     The EPOCH_PARTS are of one epoch and sum to it: input, skew (waiting for the last rank) and wire (the sum over
@@ -89,7 +89,7 @@ LOSS = 0.01  # a part that takes less of the epoch than this caps nothing
 class Loss:
     """What one part of a point's epoch takes beyond its ideal share: seconds, and the speedup without it.
 
-    `part` is a column of `split.split_frame`.
+    `part` is a column of `breakdown.breakdown_frame`.
     """
 
     part: str

@@ -48,7 +48,7 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
     Columns: run (folder), layout, ranks, repeat, valid, epoch; seconds = maximum over ranks of the epoch's
     training time; sync_seconds, its parts skew_seconds and wire_seconds, and input_seconds = means over ranks;
-    parted = whether the record has the parts (else all counts as wire, see `caveats.doubts`); trained_s and
+    parted = whether the record has the parts (else all counts as wire, see `warnings.doubts`); trained_s and
     rows_seen = sums up to and with this epoch;
     train_loss, test_loss, test_accuracy, test_auc (NaN where not measured).
     """
@@ -127,7 +127,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is left of
     inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
     metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not
-    finite. `outlier` marks valid launches far from the others of their layout (`spread.outliers`).
+    finite. `outlier` marks valid launches far from the others of their layout (`outliers`).
     """
     epochs = epoch_frame(runs) if epochs is None else epochs
     groups = epochs.groupby("run", sort=False)

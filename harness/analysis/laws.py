@@ -40,7 +40,7 @@ class Law:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
+class Coefficient:
     """A coefficient with its 95 % interval (None without a bootstrap)."""
 
     name: str
@@ -59,7 +59,7 @@ class Fit:
     """
 
     law: str
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[Coefficient, ...]
     worst_error: float
     worst_ranks: int
     doubt: str
@@ -181,7 +181,7 @@ def _coefficients(law: Law, weights: Array) -> Array:
     return values
 
 
-def _estimates(law: Law, weights: Array, resampled: Array | None) -> tuple[Estimate, ...]:
+def _estimates(law: Law, weights: Array, resampled: Array | None) -> tuple[Coefficient, ...]:
     values = _coefficients(law, weights)
     ends: list[tuple[float | None, float | None]] = [(None, None)] * len(values)
     if resampled is not None:
@@ -189,7 +189,7 @@ def _estimates(law: Law, weights: Array, resampled: Array | None) -> tuple[Estim
         low, high = np.percentile(_coefficients(law, resampled), [tail, 100 - tail], axis=0)
         ends = [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
     return tuple(
-        Estimate(name=name, value=float(value), low=low_end, high=high_end)
+        Coefficient(name=name, value=float(value), low=low_end, high=high_end)
         for name, value, (low_end, high_end) in zip(law.coefficients, values, ends, strict=True)
     )
 

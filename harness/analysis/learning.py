@@ -44,7 +44,7 @@ SLACK = 0.01  # the default target lies this far below the base's final accuracy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToTarget:
+class TimeToAccuracy:
     """One layout. `seconds` is the median training time after which a launch first has the target accuracy.
 
     Epochs are not interpolated. A launch that never reaches it counts as infinitely long: `seconds` is None where
@@ -61,14 +61,14 @@ class ToTarget:
     interval: Interval | None
 
 
-def default_target(launches: pd.DataFrame, base_layout: str) -> float | None:
+def default_accuracy(launches: pd.DataFrame, base_layout: str) -> float | None:
     """Return the base's median final test accuracy less `SLACK`, None where it was not tested."""
     final = final_frame(launches)
     accuracy = float(final.loc[final["layout"] == base_layout, "test_accuracy"].iloc[0])
     return None if math.isnan(accuracy) else accuracy - SLACK
 
 
-def times_to(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
+def times_to_accuracy(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
     """Return one row per valid launch of `epochs` (`frames.epoch_frame`): layout, ranks, repeat, run, seconds.
 
     `seconds` of training until the first epoch whose test accuracy is at least `target`, infinite if none is.
@@ -79,18 +79,18 @@ def times_to(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
     return valid.assign(seconds=there).groupby(keys, sort=False)["seconds"].min().reset_index()
 
 
-def to_target(times: pd.DataFrame, base: pd.DataFrame) -> tuple[ToTarget, ...]:
-    """Return every layout of `times` over the launches `base` (rows of `times_to`, of one layout), by ranks."""
+def speedups_to_accuracy(times: pd.DataFrame, base: pd.DataFrame) -> tuple[TimeToAccuracy, ...]:
+    """Return every layout of `times` over the launches `base` (rows of `times_to_accuracy`, one layout), by ranks."""
     groups = times.sort_values("ranks", kind="stable").groupby("layout", sort=False)
     return tuple(_layout(str(layout), group, base) for layout, group in groups)
 
 
-def _layout(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> ToTarget:
+def _layout(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> TimeToAccuracy:
     own, its = float(group["seconds"].median()), float(base["seconds"].median())
     known = math.isfinite(own) and math.isfinite(its)
     both = pd.concat([group["seconds"], base["seconds"]])
     same = set(group["run"]) == set(base["run"])
-    return ToTarget(
+    return TimeToAccuracy(
         layout=layout,
         ranks=int(group["ranks"].iloc[0]),
         launches=len(group),

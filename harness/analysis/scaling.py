@@ -192,12 +192,12 @@ def _indivisible(first: dict[str, Any]) -> list[str]:
 
 
 def needed_launches(scaling: Scaling) -> int:
-    """Return how many launches the poorest point still needs for an interval, 0 where none does."""
+    """Return how many launches the point with fewest launches still needs for an interval, 0 where none does."""
     return max(0, NEEDED - scaling.repeats[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OtherBase:
+class ReferencePoint:
     """The points over another base. `name` says whose it is; `scaling` is None where it was not measured."""
 
     name: str
@@ -205,7 +205,7 @@ class OtherBase:
     scaling: Scaling | None
 
 
-def other_bases(launches: pd.DataFrame, scaling: Scaling, claims: Iterable[Claim]) -> tuple[OtherBase, ...]:
+def reference_points(launches: pd.DataFrame, scaling: Scaling, claims: Iterable[Claim]) -> tuple[ReferencePoint, ...]:
     """Return the bases other than `scaling`'s own: the least rank count, and those of `claims` about speedups.
 
     `launches` are the rows that `scaling` was made of, `claims` those about this workload.
@@ -216,11 +216,29 @@ def other_bases(launches: pd.DataFrame, scaling: Scaling, claims: Iterable[Claim
         if claim.quantity == "speedup" and not claim.erratum:
             wanted.setdefault(claim.base, f"paper {claim.paper}'s base")
     return tuple(
-        OtherBase(
+        ReferencePoint(
             name=name,
             ranks=ranks,
             scaling=scale(launches, base_ranks=ranks) if ranks in measured else None,
         )
         for ranks, name in wanted.items()
         if ranks != scaling.base.ranks
+    )
+
+
+def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the valid rows of `launches` with speedup and efficiency of each: base median over its time.
+
+    Points whose work differs from the base's get NaN.
+    """
+    points = {point.layout: point for point in scaling.points}
+    valid = launches[launches["valid"]]
+    valid = valid.sort_values(["ranks", "nodes", "threads", "repeat"], kind="stable")
+    ideal = valid["layout"].map(lambda layout: points[layout].ideal)
+    known = valid["layout"].map(lambda layout: points[layout].speedup is not None)
+    ratio = (scaling.base.seconds / valid["seconds"]).where(known)
+    strong = scaling.scaling == "strong"
+    return valid.assign(
+        speedup=ratio if strong else ratio * ideal,
+        efficiency=ratio / ideal if strong else ratio,
     )

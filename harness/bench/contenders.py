@@ -19,8 +19,8 @@ import msgspec
 from harness import datasets
 from harness.base.errors import RunError
 from harness.base.processes import ask
+from harness.bench.plan import WARM_UP_EPOCHS, Answer, Place, Task
 from harness.bench.processes import cores, free_ports, run_together
-from harness.bench.sample import WARM_UP_EPOCHS, Answer, Place, Task
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import Provenance, read_run
@@ -33,7 +33,7 @@ _ALARM_S = 10  # how long after its limit a script that the bench could not end 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class Timing:
     """What a launch gave: seconds of every timed epoch (slowest rank), doubts about them, facts for the header."""
 
     seconds: tuple[float, ...]
@@ -64,7 +64,7 @@ class Contender(Protocol):
     def package(self) -> str:
         """The package it needs beyond the harness's own; empty for none."""
 
-    def launch(self, task: Task, *, limit_s: int) -> Measured:
+    def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Train `task` once.
 
         Raises:
@@ -83,7 +83,7 @@ class Script:
     fast: bool = False
     package: str = ""
 
-    def launch(self, task: Task, *, limit_s: int) -> Measured:
+    def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Run the script on the first cores; all its processes must end with the same weights."""
         places = self._places(limit_s)
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
@@ -94,7 +94,7 @@ class Script:
             raise RunError("its processes ended with different weights: they were not synchronised")
         if not all(math.isfinite(answer.loss) for answer in answers):
             raise RunError("its loss is not a finite number")
-        return Measured(seconds=slowest(answer.seconds for answer in answers))
+        return Timing(seconds=slowest(answer.seconds for answer in answers))
 
     def _places(self, limit_s: int) -> list[Place]:
         usable = cores()
@@ -117,7 +117,7 @@ class Transparent:
     fast: bool = False
     package: str = ""
 
-    def launch(self, task: Task, *, limit_s: int) -> Measured:
+    def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Run the script; that its ranks end with the same weights is what `harness run` shows by itself."""
         if len(cores()) < self.ranks:
             raise RunError(f"needs {self.ranks} cores, this machine has {len(cores())}")
@@ -129,7 +129,7 @@ class Transparent:
                 *(str(script), _json(task), _json(place)),
             )
             (output,) = run_together([words], limit_s=limit_s, folder=Path(folder))
-        return Measured(seconds=_answer(output).seconds)
+        return Timing(seconds=_answer(output).seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ class Ours:
     package: str = ""
     settings: tuple[tuple[str, str], ...] = ()
 
-    def launch(self, task: Task, *, limit_s: int) -> Measured:
+    def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Launch one point and read its record; its doubts about the times are the record's."""
         scheduler, layout = _local(self.ranks)
         workload = task.workload(sync=self.sync)
@@ -156,7 +156,7 @@ class Ours:
             job = write_job(point, scheduler, folder=folder, data_dir=None)
             _finish(scheduler, job, limit_s)
             record = read_run(folder / point.folder)
-        return Measured(
+        return Timing(
             seconds=tuple(max(epoch.seconds) for epoch in record.epochs[WARM_UP_EPOCHS:]),
             invalid=record.invalid,
             details=self._details(record.provenance),
@@ -178,14 +178,14 @@ class RawSums:
     fast: bool = False
     package: str = ""
 
-    def launch(self, task: Task, *, limit_s: int) -> Measured:
+    def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Run ``python -m harness.bench.raw_sums`` on the ranks."""
         scheduler, layout = _local(self.ranks)
         words = (*scheduler.launcher(layout).words, sys.executable, "-m", "harness.bench.raw_sums", _json(task))
         reply = ask(words, limit_s=limit_s, changes=scheduler.environment(layout))
         if reply.code != 0:
             raise RunError(first_error(reply.err) or reply.last_error)
-        return Measured(seconds=_answer(reply.out).seconds)
+        return Timing(seconds=_answer(reply.out).seconds)
 
 
 CONTENDERS: dict[str, Contender] = {

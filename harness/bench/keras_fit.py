@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from harness.bench.sample import WARM_UP_EPOCHS
+from harness.bench.plan import WARM_UP_EPOCHS
 from harness.bench.script import answer, begin, build_network, one_thread, own_rows
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from harness.bench.sample import WARM_UP_EPOCHS, Place, Task
+from harness.bench.plan import WARM_UP_EPOCHS, Place, Task
 from harness.bench.script import answer, begin, build_network, one_thread, own_rows
 
 if TYPE_CHECKING:

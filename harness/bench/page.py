@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.files import write_atomic
 from harness.bench.contenders import CONTENDERS
-from harness.bench.sample import BATCH_PER_RANK, LEARNING_RATE, WARM_UP_EPOCHS, BenchRecord
+from harness.bench.plan import BATCH_PER_RANK, LEARNING_RATE, WARM_UP_EPOCHS, BenchRecord
 from harness.bench.table import RATIOS, Cell, Line, Ratio, shown, tabulate
 from harness.schema.record import encode
 

@@ -9,7 +9,7 @@ import time
 import msgspec
 import numpy as np
 
-from harness.bench.sample import WARM_UP_EPOCHS, Answer, Task
+from harness.bench.plan import WARM_UP_EPOCHS, Answer, Task
 from harness.comm.world import start
 from harness.probe.plan import NETWORK_BYTES
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness import datasets, models
-from harness.bench.sample import WARM_UP_EPOCHS, Answer, Place, Task
+from harness.bench.plan import WARM_UP_EPOCHS, Answer, Place, Task
 from harness.comm.replicas import hash_weights
 from harness.datasets.shards import split_evenly
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.bench.contenders import CONTENDERS
-from harness.bench.sample import BenchRecord, Sample
+from harness.bench.plan import BenchRecord, Sample
 
 BOUND = "bound"
 """Two ranks that do not synchronise, and after each step the bare sums of its gradients: a rate like a contender's."""

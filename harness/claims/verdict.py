@@ -1,4 +1,4 @@
-"""Published claims against what was measured: judged on the paper's own base or not at all."""
+"""Published claims against what was measured, on the paper's own base or not at all, and against what is predicted."""
 
 from dataclasses import dataclass
 
@@ -7,6 +7,8 @@ import pandas as pd
 from harness.analysis.learning import final_frame
 from harness.analysis.scaling import PointScaling, scale
 from harness.analysis.stats import Interval
+from harness.prediction.allreduce import BEST
+from harness.prediction.model import Base, Uncertain, predict
 from harness.schema.claim import Claim
 
 ERRATUM = "erratum"
@@ -91,3 +93,24 @@ def _compare(claim: Claim, point: PointScaling) -> str:
         return SIZE_OPEN
     inside = interval.low - claim.reading <= claim.value <= interval.high + claim.reading
     return SAME if inside else OTHER_SIZE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedRatio:
+    """A predicted speedup with the ends that the measured costs' intervals give."""
+
+    value: float
+    low: float
+    high: float
+
+
+def predict_claim(claim: Claim, base: Base, network: Uncertain) -> PredictedRatio | None:
+    """Return the predicted speedup at the claim's count over the claim's base, one core per rank.
+
+    None for what the model does not speak of: accuracies, errata, weak scaling.
+    """
+    if claim.quantity != "speedup" or claim.erratum or base.scaling != "strong":
+        return None
+    frame = predict(base, [claim.base, claim.count], network, BEST)
+    ratios = [float(frame[name].iloc[0] / frame[name].iloc[1]) for name in ("epoch_s", "epoch_low_s", "epoch_high_s")]
+    return PredictedRatio(value=ratios[0], low=min(ratios), high=max(ratios))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from harness.doctor.check import Check
+    from harness.doctor.machine import Check
 
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}

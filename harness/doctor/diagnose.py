@@ -4,27 +4,27 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.doctor import machine, mpi, software
-from harness.doctor.check import PROBLEM, Check
+from harness.doctor import machine, mpi
+from harness.doctor.machine import PROBLEM, Check
 
 
 def diagnose(data_dir: Path | None) -> Iterator[Check]:
     """Yield every check as it is made; about 15 s altogether. `data_dir` is the data folder, None for the default."""
     yield machine.check_load()  # first: the doctor's own processes come later
-    yield software.check_python()
-    tensorflow = software.try_tensorflow()
-    yield software.check_tensorflow(tensorflow)
+    yield machine.check_python()
+    tensorflow = machine.try_tensorflow()
+    yield machine.check_tensorflow(tensorflow)
     for name, title in (("keras", "Keras"), ("numpy", "NumPy"), ("mpi4py", "mpi4py")):
-        yield software.check_package(name, title)
+        yield machine.check_package(name, title)
     launcher = mpi.find()
     yield from mpi.check_mpi(launcher)
-    yield from software.check_compilers(None if isinstance(launcher, UserError) else launcher.path)
+    yield from machine.check_compilers(None if isinstance(launcher, UserError) else launcher.path)
     yield from machine.check_cores()
     yield machine.check_memory()
     yield machine.check_gpus(tensorflow.gpus)
     yield machine.check_cache()
     yield from machine.check_data(data_dir)
-    yield software.check_commit()
+    yield machine.check_commit()
 
 
 def exit_code(checks: Iterable[Check]) -> int:

@@ -1,10 +1,12 @@
-"""Cores, memory, GPUs, folders, and what else the machine is doing."""
+"""One line of the doctor's table (`Check`), and the lines of the machine and its software."""
 
 import os
 import platform
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -14,13 +16,45 @@ from harness.base.cores import affinity_narrowed, cpu_quota, usable_cores
 from harness.base.errors import UserError
 from harness.base.files import user_errors
 from harness.base.hostload import TOLERANCE, look
-from harness.base.processes import ask
+from harness.base.processes import Reply, ask
+from harness.base.provenance import git_commit, package_version
 from harness.datasets.registry import dataset, names
 from harness.datasets.source import data_folder
-from harness.doctor.check import Check, ok, problem, warning
 
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _GIB = 2**30
 _LITTLE_MEMORY = 2 * _GIB
+_LITTLE_DISK = 2 * _GIB
+_IMPORT_LIMIT_S = 180.0
+_SLOW_IMPORT_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """What was found out about `topic`: ``ok``, ``warning`` (it works, but), or ``problem`` (runs will fail).
+
+    `fix` is one line that mends it, empty for what is ok.
+    """
+
+    topic: str
+    status: str
+    found: str
+    fix: str = ""
+
+
+def ok(topic: str, found: str) -> Check:
+    """Return the line for something in order."""
+    return Check(topic=topic, status=OK, found=found)
+
+
+def warning(topic: str, found: str, fix: str) -> Check:
+    """Return the line for something that works worse than it could."""
+    return Check(topic=topic, status=WARNING, found=found, fix=fix)
+
+
+def problem(topic: str, found: str, fix: str) -> Check:
+    """Return the line for something that runs need and that does not work."""
+    return Check(topic=topic, status=PROBLEM, found=found, fix=fix)
 
 
 def check_cores() -> Iterator[Check]:
@@ -83,9 +117,6 @@ def _cpu_name() -> str:
     return str(cpuinfo.get_cpu_info().get("brand_raw", platform.machine()))
 
 
-_LITTLE_DISK = 2 * _GIB
-
-
 def check_cache() -> Check:
     """Return the line of the cache folder: it must be writable."""
     folder = cache_folder()
@@ -120,3 +151,77 @@ def _found(name: str, folder: Path) -> str:
     if dataset(name).info.separate_test and not found.test:
         return "training files only: test rows are held out of them"
     return "original files"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorFlow:
+    """What TensorFlow said in a process of its own. `gpus` are the ones it sees; `error` why it does not work."""
+
+    seconds: float = 0.0
+    gpus: tuple[str, ...] = ()
+    error: str = ""
+
+
+def check_python() -> Check:
+    """Return the interpreter's line."""
+    return ok("Python", f"{platform.python_version()}, {sys.executable}")
+
+
+def check_package(name: str, title: str) -> Check:
+    """Return the line of an installed package, by its metadata."""
+    version = package_version(name)
+    if version:
+        return ok(title, version)
+    return problem(title, "not installed", f"pip install {name}")
+
+
+def try_tensorflow() -> TensorFlow:
+    """Import TensorFlow in another process and compute something."""
+    reply = ask([sys.executable, "-m", "harness.doctor.probes", "tensorflow"], limit_s=_IMPORT_LIMIT_S)
+    answers = reply.answers()
+    if not answers:
+        return TensorFlow(error=reply.last_error)
+    if answers[0]["sum"] != 8:
+        return TensorFlow(error=f"2 x 2 ones times 2 x 2 ones sum to {answers[0]['sum']}, not 8")
+    return TensorFlow(seconds=answers[0]["seconds"], gpus=tuple(answers[0]["gpus"]))
+
+
+def check_tensorflow(tried: TensorFlow) -> Check:
+    """Return TensorFlow's line."""
+    title, version = "TensorFlow", package_version("tensorflow")
+    if tried.error:
+        found = f"{version or 'not installed'}: cannot be imported: {tried.error}"
+        return problem(title, found, "pip install --force-reinstall tensorflow")
+    found = f"{version or 'unknown version'}, imported in {tried.seconds:.1f} s"
+    if tried.seconds > _SLOW_IMPORT_S:
+        return warning(title, found, "every rank imports it: put the environment on a fast local disk")
+    return ok(title, found)
+
+
+def check_compilers(launcher: Path | None) -> Iterator[Check]:
+    """Yield the lines of the C++ compiler and of the MPI library's wrapper beside `launcher`."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    fix = "install g++; without it the slower numpy_function bridge sums gradients"
+    yield _version("C++ compiler", compiler, fix)
+    beside = launcher.parent / "mpicxx" if launcher else None
+    wrapper = str(beside) if beside and beside.exists() else None
+    yield _version("mpicxx", wrapper, "install the MPI library with its compiler wrappers, and a C++ compiler")
+
+
+def _version(title: str, path: str | None, fix: str) -> Check:
+    if path is None:
+        return warning(title, "not found", fix)
+    reply: Reply = ask([path, "--version"], limit_s=30)
+    if reply.code != 0:
+        return warning(title, f"{path}: {reply.last_error}", fix)
+    return ok(title, f"{reply.first_line}, {path}")
+
+
+def check_commit() -> Check:
+    """Return the line of the checkout that the harness runs from."""
+    commit, dirty = git_commit()
+    if not commit:
+        return ok("git commit", "no checkout: an installed package")
+    if dirty:
+        return warning("git commit", f"{commit[:12]} with changes", "commit them before measuring for others")
+    return ok("git commit", commit[:12])

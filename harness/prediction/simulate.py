@@ -114,7 +114,7 @@ def _run(launcher: str, folder: Path, ranks: int, algorithm: str) -> float:
 
 
 def simulated(base: Base, frame: pd.DataFrame, link: Link, algorithm: str) -> pd.Series:
-    """Return SimGrid's seconds of a step for each row of `frame` (`analysis.predict.predict`), NaN beyond its limit.
+    """Return SimGrid's seconds of a step for each row of `frame` (`prediction.model.predict`), NaN beyond its limit.
 
     ``best`` is simulated with the algorithm that the closed form takes for that count.
 

@@ -106,3 +106,10 @@ def medians(
         lengths = [[max(0.0, y - found.low), max(0.0, found.high - y)] for _, y, found in bars]
         places, heights = [ranks for ranks, _, _ in bars], [y for _, y, _ in bars]
         axes.errorbar(places, heights, yerr=np.transpose(lengths), fmt="none", ecolor=BLUE.light, capsize=4, zorder=4)
+
+
+def time_unit(longest: float) -> tuple[float, str]:
+    """Return the factor from seconds and the unit that suit an axis up to `longest` seconds."""
+    if longest < 1:
+        return 1e3, "ms"
+    return (1.0, "s") if longest < 300 else (1 / 60, "min")

@@ -11,20 +11,19 @@ from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.learning import final_frame
 from harness.analysis.load import Loaded, load_sweep
-from harness.analysis.scaling import Scaling, scale
+from harness.analysis.scaling import Scaling, ratios_frame, scale
 from harness.base.files import folder_atomic
-from harness.claims.prediction import predict_claim
-from harness.claims.verdict import JUDGED, NEEDS_CORES, Judgement, judge
+from harness.claims.verdict import JUDGED, NEEDS_CORES, Judgement, judge, predict_claim
+from harness.claims.wording import ClaimRow, claim_row
 from harness.prediction.model import Base, Uncertain
 from harness.prediction.reference import measured_base
 from harness.report import captions, render
+from harness.report.captions import speedup_label
 from harness.report.claims_figures import Chart, published_picture, published_table
-from harness.report.claims_wording import ClaimRow, claim_row
+from harness.report.figures.scaling import series_table, speedup_picture
 from harness.report.render import PAGE, Banner, FigureBlock, check_replaceable, distinct, relative_link, write_figures
-from harness.report.scaling_figures import ratios_frame, speedup_label, speedup_picture
 from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts
-from harness.report.sweep_figures import series_table
 from harness.schema.claim import Claim, Published
 from harness.schema.record import RunRecord
 

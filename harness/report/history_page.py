@@ -14,8 +14,8 @@ from harness.base.files import folder_atomic
 from harness.regression.history import Change, History, Series
 from harness.regression.quantities import TIME
 from harness.report import captions, render
+from harness.report.axes import time_unit
 from harness.report.render import PAGE, FigureBlock, check_replaceable, write_figures
-from harness.report.scaling_figures import time_unit
 from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
 
 _MOST_LABELS = 12

@@ -10,14 +10,20 @@ from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.learning import ToTarget, curve_frame, default_target, times_to, to_target
+from harness.analysis.learning import (
+    TimeToAccuracy,
+    curve_frame,
+    default_accuracy,
+    speedups_to_accuracy,
+    times_to_accuracy,
+)
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic
 from harness.report import render
+from harness.report.axes import time_unit
 from harness.report.render import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
-from harness.report.scaling_figures import time_unit
 from harness.report.svg import draw, mark
 
 FOLDER = "side-by-side"
@@ -42,7 +48,7 @@ class Row:
 
     entry: Entry
     point: PointScaling
-    target: ToTarget
+    target: TimeToAccuracy
     accuracy: float
 
 
@@ -63,7 +69,7 @@ def write_policies(folders: Sequence[Path], reports: Path, target: float | None 
     entries = [_entry(folder, place) for folder in folders]
     _check_alike(entries)
     first = entries[0]
-    goal = target if target is not None else default_target(first.launches, first.scaling.base.layout)
+    goal = target if target is not None else default_accuracy(first.launches, first.scaling.base.layout)
     if goal is None:
         raise UserError(f"sweep '{first.loaded.folder}' has no test accuracy: side by side needs one")
     rows = _rows(entries, goal)
@@ -107,11 +113,11 @@ def _check_alike(entries: Sequence[Entry]) -> None:
 
 def _rows(entries: Sequence[Entry], goal: float) -> tuple[Row, ...]:
     first = entries[0]
-    base = times_to(first.epochs, goal)
+    base = times_to_accuracy(first.epochs, goal)
     base = base[base["layout"] == first.scaling.base.layout]
     rows = []
     for entry in entries:
-        reached = {found.layout: found for found in to_target(times_to(entry.epochs, goal), base)}
+        reached = {found.layout: found for found in speedups_to_accuracy(times_to_accuracy(entry.epochs, goal), base)}
         final = entry.launches[entry.launches["valid"]].groupby("layout")["test_accuracy"].median()
         for point in entry.scaling.points:
             accuracy = float(final[point.layout])

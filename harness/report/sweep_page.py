@@ -6,23 +6,29 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.breakdown import EPOCH_PARTS, caps, split_frame
+from harness.analysis.breakdown import EPOCH_PARTS, breakdown_frame, caps
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import fit_laws
-from harness.analysis.learning import ToTarget, default_target, final_frame, times_to, to_target
+from harness.analysis.learning import (
+    TimeToAccuracy,
+    curve_frame,
+    default_accuracy,
+    final_frame,
+    speedups_to_accuracy,
+    times_to_accuracy,
+)
 from harness.analysis.load import Loaded, load_sweep
-from harness.analysis.scaling import Scaling, other_bases, scale
+from harness.analysis.scaling import Scaling, ratios_frame, reference_points, scale
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource
 from harness.prediction.bound import machine_bound
 from harness.prediction.forecast import read_prediction, score
 from harness.report import captions, render
-from harness.report.breakdown_figures import EPOCH, LAUNCH, visible
-from harness.report.law_figures import law_block
-from harness.report.render import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
+from harness.report.captions import part_name, tiles
+from harness.report.figures import SECTIONS, SweepView, draw_figures
+from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
+from harness.report.render import PAGE, check_replaceable, relative_link, write_figures
 from harness.report.sweep_facts import banners, data_facts, machine_facts, workload_facts
-from harness.report.sweep_figures import learning_blocks, scaling_blocks, split_blocks
-from harness.report.sweep_verdict import part_name, tiles
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload
@@ -91,13 +97,11 @@ def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
         "target": None,
         "scores": (),
         "prediction": None,
-        "law_figure": None,
         "others": (),
         "caps": (),
         "banners": (),
-        "figures": (),
-        "learning": (),
-        "split": (),
+        "figures": dict.fromkeys(SECTIONS, ()),
+        "breakdown": (),
         "final": (),
         "launches": (),
         "method": "",
@@ -109,62 +113,65 @@ def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
 def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> dict[str, Any]:
     workload = loaded.runs[0].point.workload
     subject = captions.subject(workload)
-    epochs = loaded.epochs
-    launches = launch_frame(loaded.runs, epochs)
+    launches = launch_frame(loaded.runs, loaded.epochs)
     launches.to_csv(staging / LAUNCHES, index=False, lineterminator="\n")
     scaling = scale(launches, base_ranks=base)
-    fits = fit_laws(scaling, launches) if scaling else ()
-    bound = machine_bound(loaded, scaling) if scaling else None
-    figures, learning = _draw(scaling, loaded, launches, subject) if scaling else ((), ())
-    law_figure = law_block(scaling, fits, bound, loaded.runs, subject) if scaling else None
-    write_figures(staging, (*figures, *learning, *([law_figure] if law_figure else [])))
     used = loaded.valid or loaded.runs
-    split = _rows(split_frame(launches)) if scaling else ()
-    capped = caps(scaling, split, EPOCH_PARTS) if scaling else ()
-    final = final_frame(launches)
-    prediction = read_prediction(loaded.folder)
-    goal = default_target(launches, scaling.base.layout) if scaling else None
-    return {
+    about: dict[str, Any] = {
         "subject": subject,
-        "headline": captions.headline(scaling, workload) if scaling else _all_invalid(loaded.runs, subject),
-        "scaling": scaling,
-        "tiles": tiles(scaling, capped, final, loaded.runs) if scaling else (),
-        "others": other_bases(launches, scaling, _claims(workload)) if scaling else (),
-        "caps": capped,
-        "fits": fits,
-        "bound": bound,
-        "target": goal,
-        "targets": _targets(epochs, scaling, goal) if scaling and goal is not None else (),
-        "prediction": prediction,
-        "scores": score(prediction, scaling.points, _first_starts(launches)) if scaling and prediction else (),
-        "law_figure": law_figure,
         "banners": banners(used, launches, loaded.slow),
-        "figures": figures,
-        "learning": learning,
-        "split": split,
-        "epoch_parts": EPOCH,
-        "launch_parts": visible(split_frame(launches), LAUNCH) if scaling else (),
-        "final": _rows(final) if scaling else (),
         "launches": _launch_rows(loaded, launches, target),
-        "method": captions.method(scaling) if scaling else "",
-        "repeats": captions.repeats(scaling) if scaling else "",
         "groups": (
             ("Training", workload_facts(workload, used)),
             ("Data", data_facts(used, launches)),
             ("Machine and versions", machine_facts(used)),
         ),
     }
-
-
-def _draw(
-    scaling: Scaling, loaded: Loaded, launches: pd.DataFrame, subject: str
-) -> tuple[tuple[FigureBlock, ...], tuple[FigureBlock, ...]]:
-    """Return the figures of the epochs' times, and those of loss and accuracy."""
-    figures = (
-        *scaling_blocks(scaling, loaded.runs, launches, subject),
-        *split_blocks(scaling, loaded.runs, launches, subject),
+    if scaling is None:
+        return _nothing_measured(loaded) | about | {"headline": _all_invalid(loaded.runs, subject)}
+    view = SweepView(
+        subject=subject,
+        runs=loaded.runs,
+        launches=launches,
+        ratios=ratios_frame(scaling, launches),
+        parts=breakdown_frame(launches),
+        curves=curve_frame(loaded.epochs),
+        scaling=scaling,
+        fits=fit_laws(scaling, launches),
+        bound=machine_bound(loaded, scaling),
     )
-    return figures, learning_blocks(scaling, loaded.runs, loaded.epochs, subject)
+    figures = draw_figures(view)
+    write_figures(staging, [block for section in SECTIONS for block in figures[section]])
+    return about | _numbers(loaded, view) | {"figures": figures}
+
+
+def _numbers(loaded: Loaded, view: SweepView) -> dict[str, Any]:
+    """Return what the tables of a sweep with valid launches show."""
+    scaling, workload = view.scaling, loaded.runs[0].point.workload
+    breakdown = _rows(view.parts)
+    capped = caps(scaling, breakdown, EPOCH_PARTS)
+    final = final_frame(view.launches)
+    prediction = read_prediction(loaded.folder)
+    goal = default_accuracy(view.launches, scaling.base.layout)
+    return {
+        "headline": captions.headline(scaling, workload),
+        "scaling": scaling,
+        "tiles": tiles(scaling, capped, final, loaded.runs),
+        "others": reference_points(view.launches, scaling, _claims(workload)),
+        "caps": capped,
+        "fits": view.fits,
+        "bound": view.bound,
+        "target": goal,
+        "targets": _targets(loaded.epochs, scaling, goal) if goal is not None else (),
+        "prediction": prediction,
+        "scores": score(prediction, scaling.points, _first_starts(view.launches)) if prediction else (),
+        "breakdown": breakdown,
+        "epoch_parts": EPOCH,
+        "launch_parts": visible(view.parts, LAUNCH),
+        "final": _rows(final),
+        "method": captions.method(scaling),
+        "repeats": captions.repeats(scaling),
+    }
 
 
 def _first_starts(launches: pd.DataFrame) -> dict[str, datetime]:
@@ -173,10 +180,10 @@ def _first_starts(launches: pd.DataFrame) -> dict[str, datetime]:
     return {str(layout): start for layout, start in starts.items()}
 
 
-def _targets(epochs: pd.DataFrame, scaling: Scaling, goal: float) -> tuple[ToTarget, ...]:
+def _targets(epochs: pd.DataFrame, scaling: Scaling, goal: float) -> tuple[TimeToAccuracy, ...]:
     """Return every layout's time to the accuracy `goal` over the base's."""
-    times = times_to(epochs, goal)
-    return to_target(times, times[times["layout"] == scaling.base.layout])
+    times = times_to_accuracy(epochs, goal)
+    return speedups_to_accuracy(times, times[times["layout"] == scaling.base.layout])
 
 
 def _claims(workload: Workload) -> tuple[Claim, ...]:

@@ -1,4 +1,4 @@
-"""Fitted laws as a figure and a table: measured points, curves with bands, and no curve where none is known."""
+"""Fitted laws beside the measured points: curves with bands, and no curve where none is known."""
 
 from collections.abc import Sequence
 
@@ -12,30 +12,30 @@ from harness.analysis.scaling import Scaling
 from harness.prediction.bound import Bound
 from harness.report import captions
 from harness.report.axes import medians, rank_axis
+from harness.report.captions import speedup_label
+from harness.report.figures import SweepView, figure
 from harness.report.render import FigureBlock
-from harness.report.scaling_figures import speedup_label
 from harness.report.svg import MUTED, PURPLE, draw, mark
-from harness.schema.record import RunRecord
 
 _FIRST_MARK = 1  # mark 0 is the colour of what was measured
 
 
-def law_block(
-    scaling: Scaling, fits: Sequence[Fit], bound: Bound | None, runs: Sequence[RunRecord], subject: str
-) -> FigureBlock | None:
-    """Return the figure of `fits` and `bound` beside the measured points, None where no law has a curve."""
-    fits = [fit for fit in fits if fit.counts]
+@figure("laws")
+def laws(view: SweepView) -> FigureBlock | None:
+    """Draw the fits and the bound beside the measured points, None where no law has a curve."""
+    fits, scaling, bound = [fit for fit in view.fits if fit.counts], view.scaling, view.bound
     if not fits:
         return None
     beyond = "A law that what was measured cannot test ends at the last measured count."
     bands = "Shaded: 95 % band of a bootstrap over blocks." if any(fit.low for fit in fits) else "No bands."
     limit = "Dotted: the bound that the probed network allows. " if bound else ""
     caption = (
-        f"{speedup_label(scaling)} of {subject} over {numbers.ranks(scaling.base.ranks)}: laws fitted to the medians "
-        f"(lines, not measured), and the medians. {bands} {beyond} "
-        f"{limit}{captions.conditions(scaling, runs)}"
+        f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: laws fitted to the "
+        f"medians (lines, not measured), and the medians. {bands} {beyond} "
+        f"{limit}{captions.conditions(scaling, view.runs)}"
     )
-    picture = draw("laws", f"Laws fitted to the speedup of {subject}", lambda axes: _laws(axes, scaling, fits, bound))
+    title = f"Laws fitted to the speedup of {view.subject}"
+    picture = draw("laws", title, lambda axes: _laws(axes, scaling, fits, bound))
     return FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=law_table(fits, bound))
 
 

@@ -1,5 +1,6 @@
-"""Speedup, efficiency and absolute epoch time against ranks."""
+"""Speedup, efficiency, absolute epoch time and throughput against ranks."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -7,29 +8,90 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from harness.analysis import numbers
-from harness.analysis.scaling import Scaling
-from harness.report.axes import from_zero, medians, rank_axis, raw_launches
+from harness.analysis.scaling import PointScaling, Scaling
+from harness.analysis.stats import Interval
+from harness.report import captions
+from harness.report.axes import from_zero, medians, rank_axis, raw_launches, time_unit
+from harness.report.captions import speedup_label
+from harness.report.figures import SweepView, figure
+from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, Picture, draw
 
 _IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}
+_DOTS = "Markers: medians of launches, joined by straight lines; light dots: single launches, set beside them."
+_COLUMNS: dict[str, tuple[Callable[[PointScaling], float | None], Callable[[PointScaling], Interval | None]]] = {
+    "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval),
+    "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval),
+    "seconds": (lambda p: p.seconds, lambda p: p.seconds_interval),
+    "rows_per_second": (lambda p: p.rows_per_second, lambda p: p.rows_interval),
+}
 
 
-def scaling_pictures(scaling: Scaling, launches: pd.DataFrame, subject: str) -> tuple[Picture, ...]:
-    """Return the pictures `speedup` and `efficiency` (with two points or more), `epoch-time` and `throughput`.
+@figure("scaling")
+def speedup(view: SweepView) -> FigureBlock | None:
+    """Draw the speedup, None with a single point."""
+    if len(view.scaling.points) == 1:
+        return None
+    name = speedup_label(view.scaling)
+    base = numbers.ranks(view.scaling.base.ranks)
+    text = f"{name} of {view.subject} over {base}. Dashed: ideal, the ratio of the ranks."
+    return _block(view, speedup_picture(view.scaling, view.ratios, view.subject, "speedup"), "speedup", name, text)
 
-    `launches` are the rows behind `scaling` (`ratios_frame`); `subject` names the workload.
+
+@figure("scaling")
+def efficiency(view: SweepView) -> FigureBlock | None:
+    """Draw the parallel efficiency, None with a single point."""
+    if len(view.scaling.points) == 1:
+        return None
+    name, base = speedup_label(view.scaling).lower(), numbers.ranks(view.scaling.base.ranks)
+    text = f"Efficiency of {view.subject}: {name} over {base} divided by the ratio of the ranks. Dashed: ideal."
+    title = f"Parallel efficiency of {view.subject}"
+    picture = draw("efficiency", title, lambda axes: _efficiency(axes, view.scaling, view.ratios))
+    return _block(view, picture, "efficiency", "Parallel efficiency", text)
+
+
+@figure("scaling")
+def epoch_time(view: SweepView) -> FigureBlock:
+    """Draw the training time of an epoch."""
+    constant = "constant" if view.scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
+    ideal = "" if len(view.scaling.points) == 1 else f" Dashed: ideal, {constant}."
+    title = f"Training time of one epoch of {view.subject}"
+    picture = draw("epoch-time", title, lambda axes: _time(axes, view.scaling, view.ratios))
+    return _block(view, picture, "seconds", "Absolute time", f"{title}, slowest rank, without evaluation.{ideal}")
+
+
+@figure("scaling")
+def throughput(view: SweepView) -> FigureBlock:
+    """Draw the rows per second."""
+    ideal = "" if len(view.scaling.points) == 1 else " Dashed: ideal, the base times the ratio of the ranks."
+    text = f"Rows per second of {view.subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
+    title = f"Training throughput of {view.subject}"
+    picture = draw("throughput", title, lambda axes: _throughput(axes, view.scaling, view.ratios))
+    return _block(view, picture, "rows_per_second", "Throughput", text)
+
+
+def _block(view: SweepView, picture: Picture, column: str, title: str, text: str) -> FigureBlock:
+    caption = f"{text} {_DOTS} {captions.conditions(view.scaling, view.runs)}"
+    return FigureBlock(
+        picture=picture, title=title, caption=caption, table=series_table(view.scaling.points, view.ratios, column)
+    )
+
+
+def series_table(points: tuple[PointScaling, ...], launches: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return the numbers drawn in a figure of `column`: a row per point (kind median) and per launch.
+
+    Columns: kind, layout, ranks, value, low, high (95 % interval, empty where there is none), launches, run.
     """
-    pictures = []
-    if len(scaling.points) > 1:
-        pictures = [
-            speedup_picture(scaling, launches, subject, "speedup"),
-            draw("efficiency", f"Parallel efficiency of {subject}", lambda axes: _efficiency(axes, scaling, launches)),
-        ]
-    pictures += [
-        draw("epoch-time", f"Training time of one epoch of {subject}", lambda axes: _time(axes, scaling, launches)),
-        draw("throughput", f"Training throughput of {subject}", lambda axes: _throughput(axes, scaling, launches)),
+    value, interval = _COLUMNS[column]
+    rows = [
+        {"kind": "median", "layout": point.layout, "ranks": point.ranks, column: value(point)}
+        | {"low": found.low if (found := interval(point)) else None, "high": found.high if found else None}
+        | {"launches": point.launches}
+        for point in points
     ]
-    return tuple(pictures)
+    raw = launches[["layout", "ranks", column, "run"]].assign(kind="launch", launches=1)
+    order = ["kind", "layout", "ranks", column, "low", "high", "launches", "run"]
+    return pd.concat([pd.DataFrame(rows), raw]).reindex(columns=order)
 
 
 def speedup_picture(scaling: Scaling, launches: pd.DataFrame, subject: str, name: str) -> Picture:
@@ -54,11 +116,6 @@ def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
         speedup=ratio if strong else ratio * ideal,
         efficiency=ratio / ideal if strong else ratio,
     )
-
-
-def speedup_label(scaling: Scaling) -> str:
-    """Return what the ratio is called under this kind of scaling."""
-    return "Speedup" if scaling.scaling == "strong" else "Scaled speedup"
 
 
 def _speedup(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
@@ -132,10 +189,3 @@ def _throughput(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
         from_zero(axes)
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_ylabel("Training rows per second")
-
-
-def time_unit(longest: float) -> tuple[float, str]:
-    """Return the factor from seconds and the unit that suit an axis up to `longest` seconds."""
-    if longest < 1:
-        return 1e3, "ms"
-    return (1.0, "s") if longest < 300 else (1 / 60, "min")

@@ -8,8 +8,7 @@ from harness.analysis import numbers
 from harness.analysis.scaling import Scaling
 from harness.analysis.stats import NEEDED
 from harness.claims import verdict as verdicts
-from harness.claims.prediction import PredictedRatio
-from harness.claims.verdict import Judgement
+from harness.claims.verdict import Judgement, PredictedRatio
 from harness.schema.claim import Claim
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.analysis.frames import epoch_frame, launch_frame
-from harness.analysis.learning import default_target, times_to, to_target
+from harness.analysis.learning import default_accuracy, speedups_to_accuracy, times_to_accuracy
 from harness.base.errors import UserError
 from harness.report.policies_page import write_policies
 from harness.schema.record import RunRecord
@@ -31,29 +31,29 @@ def test_speed_to_accuracy_counts_the_epochs_that_it_takes() -> None:
     runs = [learning(1, k, 2.0, (0.8, 0.9, 0.95)) for k in range(6)]
     runs += [learning(2, k, 1.0, (0.5, 0.7, 0.93)) for k in range(6)]  # twice as fast an epoch, slower to learn
     epochs = epoch_frame(runs)
-    times = times_to(epochs, 0.9)
-    base, two = to_target(times, times[times["ranks"] == 1])
+    times = times_to_accuracy(epochs, 0.9)
+    base, two = speedups_to_accuracy(times, times[times["ranks"] == 1])
     assert (base.seconds, base.speedup, base.interval) == (4.0, 1.0, None)
     assert (two.seconds, two.reached) == (3.0, 6) and two.speedup == pytest.approx(4 / 3)
     assert two.interval is not None and two.interval.low == two.interval.high == pytest.approx(4 / 3)
-    assert default_target(launch_frame(runs, epochs), BASE) == pytest.approx(0.94)
+    assert default_accuracy(launch_frame(runs, epochs), BASE) == pytest.approx(0.94)
 
 
 def test_a_launch_that_never_arrives_takes_for_ever() -> None:
     runs = [learning(1, k, 2.0, (0.9,)) for k in range(6)]
     runs += [learning(2, k, 1.0, (0.9 if k < 4 else 0.8,)) for k in range(6)]
     runs += [learning(4, k, 0.5, (0.9 if k < 3 else 0.8,)) for k in range(6)]
-    times = times_to(epoch_frame(runs), 0.9)
-    _, most, half = to_target(times, times[times["ranks"] == 1])
+    times = times_to_accuracy(epoch_frame(runs), 0.9)
+    _, most, half = speedups_to_accuracy(times, times[times["ranks"] == 1])
     assert (most.reached, most.seconds, most.speedup, most.interval) == (4, 1.0, 2.0, None)
     assert (half.reached, half.seconds, half.speedup) == (3, None, None)
-    assert times_to(epoch_frame(runs), 0.99)["seconds"].eq(math.inf).all()
+    assert times_to_accuracy(epoch_frame(runs), 0.99)["seconds"].eq(math.inf).all()
 
 
 def test_untested_runs_have_no_target() -> None:
     run = make_run()
     silent = replace(run, epochs=tuple(replace(e, test_accuracy=None) for e in run.epochs))
-    assert default_target(launch_frame([silent]), BASE) is None
+    assert default_accuracy(launch_frame([silent]), BASE) is None
 
 
 @pytest.fixture

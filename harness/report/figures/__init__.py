@@ -1,0 +1,61 @@
+"""The figures of a sweep's report. To add one, put a file here with a function marked `figure`; that is all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pandas as pd
+
+from harness.analysis.laws import Fit
+from harness.analysis.scaling import Scaling
+from harness.prediction.bound import Bound
+from harness.report.render import FigureBlock
+from harness.schema.record import RunRecord
+
+SECTIONS = ("scaling", "time", "laws", "learning")
+"""The parts of the page that hold figures, in its order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepView:
+    """What a figure may draw: the numbers of one sweep, which has a valid launch.
+
+    `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios` (`scaling.ratios_frame`) of the valid
+    ones; `parts` is `breakdown.breakdown_frame`, `curves` is `learning.curve_frame`. `subject` names the workload.
+    """
+
+    subject: str
+    runs: tuple[RunRecord, ...]
+    launches: pd.DataFrame
+    ratios: pd.DataFrame
+    parts: pd.DataFrame
+    curves: pd.DataFrame
+    scaling: Scaling
+    fits: tuple[Fit, ...]
+    bound: Bound | None
+
+
+Draw = Callable[[SweepView], FigureBlock | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepFigure:
+    """One figure: the section of the page where it stands, and how it is drawn; None where it has nothing to show."""
+
+    section: str
+    draw: Draw
+
+
+def figure(section: str) -> Callable[[Draw], SweepFigure]:
+    """Mark a function as a figure of `section`, one of `SECTIONS`."""
+    assert section in SECTIONS, f"{section} is no section of the page"
+    return lambda draw: SweepFigure(section=section, draw=draw)
+
+
+def draw_figures(view: SweepView) -> dict[str, tuple[FigureBlock, ...]]:
+    """Return the figures of `view` by section, in the order of the modules' names and of their place in them."""
+    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    known = dict.fromkeys(one for module in modules for one in vars(module).values() if isinstance(one, SweepFigure))
+    blocks = [(one.section, block) for one in known if (block := one.draw(view))]
+    return {section: tuple(block for place, block in blocks if place == section) for section in SECTIONS}

@@ -1,0 +1,113 @@
+"""Where the time goes, as stacked bars: one epoch, and a whole launch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from harness.report import captions
+from harness.report.axes import some_of, time_unit
+from harness.report.figures import SweepView, figure
+from harness.report.render import FigureBlock
+from harness.report.svg import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILLION, Tone, draw
+
+_MOST_BARS = 16
+_LEAST = 0.0001  # a part that takes less than this of every bar is not seen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One part of a bar: its column of `analysis.breakdown.breakdown_frame`, its label, and how it looks."""
+
+    column: str
+    label: str
+    tone: Tone
+    hatch: str = ""
+
+
+EPOCH: tuple[Part, ...] = (
+    Part(column="compute_seconds", label="computation", tone=BLUE),
+    Part(column="input_seconds", label="input", tone=SKY, hatch=".."),
+    Part(column="skew_seconds", label="waiting (skew)", tone=ORANGE, hatch="\\\\"),
+    Part(column="wire_seconds", label="sum (wire)", tone=VERMILLION, hatch="//"),
+)
+LAUNCH: tuple[Part, ...] = (
+    Part(column="import_s", label="import", tone=MUTED),
+    Part(column="load_s", label="load", tone=SKY, hatch=".."),
+    Part(column="distribute_s", label="distribute", tone=PURPLE, hatch="xx"),
+    Part(column="compile_s", label="compile", tone=ORANGE, hatch="\\\\"),
+    Part(column="trained_compute_s", label="computation", tone=BLUE),
+    Part(column="trained_input_s", label="input", tone=PURPLE, hatch=".."),
+    Part(column="trained_sync_s", label="synchronisation", tone=VERMILLION, hatch="//"),
+    Part(column="evaluate_s", label="evaluation", tone=GREEN, hatch="--"),
+    Part(column="overhead_s", label="overhead", tone=INK),
+)
+
+
+@figure("time")
+def epoch_breakdown(view: SweepView) -> FigureBlock:
+    """Draw the parts of one epoch."""
+    text = (
+        f"Medians over launches of {view.subject}, means over ranks. Of a synchronisation call, skew is the wait for "
+        "the last rank to enter it, wire the sum itself; input is drawing the order of rows or waiting for them; "
+        "computation is the rest of the slowest rank's epoch."
+    )
+    return _block(view, "an epoch", EPOCH, f"Parts of one epoch of {view.subject}", text)
+
+
+@figure("time")
+def launch_breakdown(view: SweepView) -> FigureBlock:
+    """Draw the parts of a whole launch."""
+    text = (
+        f"Medians over launches of {view.subject}: all epochs, all evaluations and what is done once, slowest rank; "
+        "overhead is what remains: checks before training, comparing the weights, gathering the record. "
+        "Only computation and synchronisation count in a speedup."
+    )
+    return _block(view, "a launch", LAUNCH, f"Parts of a launch of {view.subject}", text)
+
+
+def _block(view: SweepView, whole: str, parts: Sequence[Part], title: str, text: str) -> FigureBlock:
+    shown = some_of(view.parts, _MOST_BARS).reset_index(drop=True)
+    drawn = captions.drawn(len(view.parts), _MOST_BARS)
+    return FigureBlock(
+        picture=draw(f"{whole.split()[1]}-breakdown", title, lambda axes: _bars(axes, shown, parts, whole)),
+        title=f"Where {whole}'s time goes",
+        caption=f"{text} {drawn}{captions.conditions(view.scaling, view.runs, bars=False)}",
+        table=view.parts,
+    )
+
+
+def visible(rows: pd.DataFrame, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the `parts` that take 0.01 % or more of some row of `rows`."""
+    totals = rows[[part.column for part in parts]].sum(axis=1)
+    return tuple(part for part in parts if (rows[part.column] > _LEAST * totals).any())
+
+
+def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[Part], whole: str) -> None:
+    names = bar_labels(rows)
+    totals = rows[[part.column for part in parts]].sum(axis=1)
+    factor, unit = time_unit(float(totals.max()))
+    left = pd.Series(0.0, index=rows.index)
+    places = range(len(rows))
+    for part in visible(rows, parts):
+        widths = rows[part.column] * factor
+        axes.barh(
+            places, widths, left=left, height=0.62, label=part.label, color=part.tone.light, hatch=part.hatch,
+            edgecolor=PAPER.light, linewidth=0.6,
+        )  # fmt: skip
+        left = left + widths
+    axes.set_yticks(list(places), names)
+    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"Time of {whole} ({unit})")
+    axes.set_ylabel("MPI ranks")
+
+
+def bar_labels(rows: pd.DataFrame) -> list[str]:
+    """Return the rank counts, or whole layouts where two have the same count."""
+    if rows["ranks"].duplicated().any():
+        return [str(layout) for layout in rows["layout"]]
+    return [str(ranks) for ranks in rows["ranks"]]

@@ -1,0 +1,97 @@
+"""Loss and accuracy against training time and against samples, one line for each layout."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter, FuncFormatter
+
+from harness.analysis import numbers
+from harness.report import captions
+from harness.report.axes import some_of, time_unit
+from harness.report.figures import SweepView, figure
+from harness.report.render import FigureBlock
+from harness.report.svg import draw, mark
+
+_MOST_LINES = 12
+_MOST_MARKERS = 12
+_TITLES = {"train_loss": "Training loss", "test_loss": "Test loss", "test_accuracy": "Test accuracy"}
+_AGAINST = {"time": "training time (without evaluation)", "samples": "training rows visited"}
+
+
+@figure("learning")
+def loss_against_time(view: SweepView) -> FigureBlock:
+    """Draw the test loss, or the training loss where none was tested, against time."""
+    return _block(view, _loss(view), "time")
+
+
+@figure("learning")
+def loss_against_samples(view: SweepView) -> FigureBlock:
+    """Draw the same loss against samples."""
+    return _block(view, _loss(view), "samples")
+
+
+@figure("learning")
+def accuracy_against_time(view: SweepView) -> FigureBlock | None:
+    """Draw the test accuracy against time, None where it was not tested."""
+    return _block(view, "test_accuracy", "time") if view.curves["test_accuracy"].notna().any() else None
+
+
+@figure("learning")
+def accuracy_against_samples(view: SweepView) -> FigureBlock | None:
+    """Draw the test accuracy against samples, None where it was not tested."""
+    return _block(view, "test_accuracy", "samples") if view.curves["test_accuracy"].notna().any() else None
+
+
+def _loss(view: SweepView) -> str:
+    return "test_loss" if view.curves["test_loss"].notna().any() else "train_loss"
+
+
+def _block(view: SweepView, column: str, against: str) -> FigureBlock:
+    curves, title = some_of(view.curves, _MOST_LINES), _TITLES[column]
+    quantity, x = column.rpartition("_")[2], "trained_s" if against == "time" else "rows_seen"
+    drawn = captions.drawn(view.curves["layout"].nunique(), _MOST_LINES)
+    return FigureBlock(
+        picture=draw(
+            f"{quantity}-{against}",
+            f"{title} of {view.subject} against {_AGAINST[against]}",
+            lambda axes: _curves(axes, curves, x, column),
+        ),
+        title=f"{quantity.capitalize()} against {against}",
+        caption=(
+            f"{quantity.capitalize()} of {view.subject} against {_AGAINST[against]}, after each epoch: median of the "
+            "launches, shaded from the least to the greatest. "
+            f"{drawn}{captions.conditions(view.scaling, view.runs, bars=False)}"
+        ),
+        table=view.curves,
+    )
+
+
+def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str) -> None:
+    factor, unit = time_unit(float(curves["trained_s"].max())) if x == "trained_s" else (1.0, "")
+    twice = curves.drop_duplicates("layout")["ranks"].duplicated().any()
+    layouts = curves.groupby("layout", sort=False)
+    for number, (layout, all_rows) in enumerate(layouts):
+        rows = all_rows[all_rows[column].notna()]
+        look = mark(number)
+        # The first line is the widest: where all ranks learn alike, each still shows below the next.
+        nested = 3.0 * (1 - number / len(layouts))
+        label = str(layout) if twice else numbers.ranks(int(all_rows["ranks"].iloc[0]))
+        every = max(1, len(rows) // _MOST_MARKERS)
+        places = rows[x] * factor
+        axes.fill_between(
+            places, rows[f"{column}_low"], rows[f"{column}_high"], color=look.colour, alpha=0.18, linewidth=0
+        )
+        axes.plot(
+            places, rows[column], color=look.colour, marker=look.marker, linestyle=look.dashes,
+            markersize=4 + nested, linewidth=1 + nested / 2, markevery=every, label=label,
+        )  # fmt: skip
+    axes.set_xlim(left=0)
+    axes.set_ylabel(_TITLES[column])
+    if column == "test_accuracy":
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    else:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if x == "trained_s":
+        axes.set_xlabel(f"Training time, without evaluation ({unit})")
+    else:
+        axes.set_xlabel("Training rows visited, all ranks together")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
