@@ -45,7 +45,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10 --durations-min=1
 ALONE := mpi or e2e or cluster
 LONG := slow or $(ALONE)
 
-.PHONY: help sweep status collect cancel retry site report check baseline paper claims predict bench data doctor test test-all lint lock clean
+.PHONY: help sweep status collect cancel retry site report check baseline paper claims predict probe bench data doctor test test-all lint lock clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -105,6 +105,9 @@ claims: $(STAMP) ## Judge the papers' published numbers by the runs that are her
 predict: $(STAMP) ## Predict step time and speedup on NODES=1..1024*2 with NETWORK=alpha,beta or probe.json.
 	@$(HARNESS) predict$(call option,NETWORK,network)$(call option,NODES,nodes)$(call option,RANKS_PER_NODE,ranks-per-node)$(call \
 		option,RESULTS,results)$(call switch,SIMULATE,simulate)
+
+probe: $(STAMP) ## Measure latency, bandwidth and sums between RANKS=2 of this machine, and the best setting.
+	@$(HARNESS) probe$(call option,RANKS,ranks)$(call switch,ALGORITHMS,algorithms)$(FOLDERS)
 
 bench: $(STAMP) ## Measure the harness against its alternatives, side by side.
 	@$(HARNESS) bench$(call option,WORKLOADS,workloads)$(call option,ROUNDS,rounds)$(call option,ROWS,rows)$(call \

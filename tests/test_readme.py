@@ -1,0 +1,132 @@
+"""Every command that README shows resolves to a target, a subcommand and options that there are; the cheap ones run."""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import click
+import pytest
+
+from harness.cli import main
+
+ROOT = Path(__file__).parents[1]
+# `-o`: .venv is not set up again from here.
+MAKE = ("make", "--no-print-directory", "-C", str(ROOT), "-o", ".venv/.stamp")
+STARTS = r"(?:make|harness|\.venv/bin/harness|mpirun -n|python -m)"
+
+
+FENCE = re.compile(r"^```.*$", re.MULTILINE)
+
+
+def examples(text: str) -> list[str]:
+    """Return the commands of fenced blocks in `text`, Markdown."""
+    lines = [line for part in FENCE.split(text)[1::2] for line in part.splitlines()]
+    code = [word.strip() for line in lines for word in line.strip().removeprefix("- ").split(" #")[0].split("&&")]
+    return list(dict.fromkeys(word for word in code if re.match(STARTS + r" \S", word)))
+
+
+def mentions(text: str) -> list[str]:
+    """Return the code spans in `text`, Markdown, that are commands; they may leave arguments out."""
+    spans = re.findall(r"`([^`]+)`", "\n".join(FENCE.split(text)[::2]))
+    return list(dict.fromkeys(span.replace("\n", " ") for span in spans if re.match(STARTS + r" \S", span)))
+
+
+def words(command: str) -> list[str]:
+    """Return the words of `command`: of alternatives the first, optional ones as if given, without an ellipsis."""
+    plain = re.sub(r"\\\|[\w|\\]+", "", command).replace("[", " ").replace("]", " ").replace("...", " ")
+    return shlex.split(plain.replace("COMMAND", "sweep").replace("TARGET", "sweep"))
+
+
+def resolve(arguments: Sequence[str]) -> None:
+    """Parse the arguments of `harness` down to the subcommand's options, and call nothing.
+
+    Raises:
+        click.ClickException: there is no such subcommand, option or choice.
+    """
+    command, context, left = main, None, list(arguments)
+    name = "harness"
+    while True:
+        try:
+            context = command.make_context(name, left, parent=context)
+        except click.exceptions.Exit:  # --help
+            return
+        if not isinstance(command, click.Group):
+            return
+        left = [*context._protected_args, *context.args]
+        name, command, left = command.resolve_command(context, left)
+
+
+def planned(target_and_settings: Sequence[str]) -> list[list[str]]:
+    """Return the command lines that make would run, each as words."""
+    finished = subprocess.run([*MAKE, "-n", *target_and_settings], capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    return [shlex.split(line) for line in finished.stdout.splitlines()]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that is current: it has the files that README's commands name."""
+    for name in ("train.py", "results/probes/NAME/probe.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_commands_are_found_where_readme_has_them() -> None:
+    text = "| `make a B=1` | `make` |\n```sh\nmake b && harness c --d  # e\n- make f\n# make g\n```\n`harness\nh`"
+    assert examples(text) == ["make b", "harness c --d", "make f"]
+    assert mentions(text) == ["make a B=1", "harness h"]
+    assert len(examples(README)) > 20 and len(mentions(README)) > 20
+
+
+def hold(command: str) -> None:
+    """Resolve `command`, whichever program it names."""
+    program, *arguments = words(command)
+    if program == "mpirun":
+        program, *arguments = arguments[2:]
+    if program == "make":
+        lines = planned(arguments)
+        assert lines
+        for line in lines:
+            if ".venv/bin/harness" in line:
+                resolve(line[line.index(".venv/bin/harness") + 1 :])
+    elif program == "python":
+        assert importlib.util.find_spec(arguments[1]) is not None
+    else:
+        resolve(arguments)
+
+
+@pytest.mark.parametrize("command", examples(README))
+def test_every_example_of_readme_resolves(command: str, place: Path) -> None:
+    hold(command)
+
+
+@pytest.mark.parametrize("command", mentions(README))
+def test_every_command_that_readme_mentions_is_there(command: str, place: Path) -> None:
+    with suppress(click.MissingParameter):
+        hold(command)
+
+
+@pytest.mark.parametrize("wrong", ["sweep --nodez 2", "swep", "baseline sav x", "sweep --dataset"])
+def test_a_command_that_is_wrong_does_not_resolve(wrong: str) -> None:
+    with pytest.raises(click.ClickException):
+        resolve(shlex.split(wrong))
+
+
+@pytest.mark.parametrize("target", ["help", "claims", "data"])
+def test_cheap_targets_run(target: str, tmp_path: Path) -> None:
+    folders = [f"{name}={tmp_path / name.lower()}" for name in ("RESULTS", "REPORTS")]
+    settings = {"claims": folders, "data": [f"DATA_DIR={tmp_path}"]}.get(target, [])
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    finished = subprocess.run([*MAKE, target, *settings], capture_output=True, text=True, env=environment, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout
