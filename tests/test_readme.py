@@ -32,8 +32,8 @@ def examples(text: str) -> list[str]:
 
 def mentions(text: str) -> list[str]:
     """Return the code spans in `text`, Markdown, that are commands; they may leave arguments out."""
-    spans = re.findall(r"`([^`]+)`", "\n".join(FENCE.split(text)[::2]))
-    return list(dict.fromkeys(span.replace("\n", " ") for span in spans if re.match(STARTS + r" \S", span)))
+    spans = re.findall(r"`([^`]+)`", " ".join(FENCE.split(text)[::2]).replace("\n", " "))
+    return list(dict.fromkeys(span for span in spans if re.match(STARTS + r" \S", span)))
 
 
 def words(command: str) -> list[str]:
