@@ -14,7 +14,7 @@ from harness.base.provenance import Machine
 from harness.prediction.bound import machine_bound
 from harness.probe.fit import fit_cost
 from harness.report.sweep_page import write_report
-from harness.schema.message_cost import NODE, POINT_TO_POINT, Network, Probe, Setting
+from harness.schema.message_cost import NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode
 from tests.factories import make_launch, make_provenance, write_run, write_study
 
@@ -31,8 +31,8 @@ def write_probe(results: Path, machine: Machine) -> None:
         mpi_library="Open MPI v5.0.11",
         launcher="mpirun -n 2",
         hosts=("node1", "node1"),
-        networks=(
-            Network(
+        by_setting=(
+            MessageCosts(
                 setting=Setting(name="default", mca={}), costs=(fit_cost(POINT_TO_POINT, NODE, 2, messages),)
             ),
         ),

@@ -7,8 +7,8 @@ import tensorflow as tf
 from harness import models
 from harness.base.errors import UserError
 from harness.models.dropout import RowDropout
+from harness.schema.images import IMAGE_NETWORKS
 from harness.schema.presets import resolve
-from harness.schema.workload import NETWORKS
 from harness.train.optimizer import learning_rate
 from harness.train.step import row_losses, smooth
 
@@ -25,7 +25,7 @@ PUBLISHED = {
 
 
 def build(name, size=None, classes=1000, **options):
-    side = size or NETWORKS[name].size
+    side = size or IMAGE_NETWORKS[name].size
     return models.build(name, dataset="imagenet", features=(side, side, 3), classes=classes, init="glorot", **options)
 
 
@@ -55,9 +55,9 @@ def _upstream(tensor):
     return layers
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", IMAGE_NETWORKS)
 def test_the_smallest_images_are_taken_and_smaller_ones_refused(name):
-    least = NETWORKS[name].least
+    least = IMAGE_NETWORKS[name].least
     outputs = build(name, size=least, classes=10)(np.zeros((2, least, least, 3), np.float32), training=True)
     for logits in outputs if isinstance(outputs, list) else [outputs]:
         assert logits.shape == (2, 10)

@@ -25,7 +25,7 @@ from harness.probe.settings import choose
 from harness.probe.store import newest_probe, read_probe
 from harness.report.probe_page import cost_line, write_probe_page
 from harness.schema.layout import Layout
-from harness.schema.message_cost import ALLREDUCE, NODE, Network, Probe, Setting
+from harness.schema.message_cost import ALLREDUCE, NODE, MessageCosts, Probe, Setting
 from harness.schema.sweep import Sweep
 from harness.sweep.jobs import write_job
 from harness.sweep.schedulers import open_scheduler
@@ -60,8 +60,8 @@ def make_probe(ways: dict[str, tuple[float, float]], *, noise: float = 0.03, **c
         mpi_library="Open MPI v5.0.11",
         launcher="mpirun -n 2",
         hosts=("node1", "node1"),
-        networks=tuple(
-            Network(setting=Setting(name=name, mca={} if number == 0 else {"pml": name}), costs=fit(found))
+        by_setting=tuple(
+            MessageCosts(setting=Setting(name=name, mca={} if number == 0 else {"pml": name}), costs=fit(found))
             for number, (name, found) in enumerate(series.items())
         ),
         **changes,  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: py
     monkeypatch.setattr(execute, "wait_until_quiet", lambda say, force: 0.0)
     asked = execute.Settings(launcher="mpirun -n 2", settings=parse_settings(["pml=none-such"]))
     probe = execute.run_probe(asked, lambda line: None).probe
-    assert [network.setting.name for network in probe.networks] == ["default"]
+    assert [network.setting.name for network in probe.by_setting] == ["default"]
     assert probe.notes == ("the setting 'pml=none-such' did not run: no answer within 180 s",)
 
 
@@ -216,8 +216,8 @@ def test_two_ranks_are_measured(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, [*quick, "--mca", "coll_tuned_priority=90", *folders])
     assert result.exception is None, result.output
     probe = read_probe(next((tmp_path / "results" / "probes").iterdir()))
-    assert [network.setting.name for network in probe.networks] == ["default", "coll_tuned_priority=90"]
-    costs = probe.networks[0].costs
+    assert [network.setting.name for network in probe.by_setting] == ["default", "coll_tuned_priority=90"]
+    costs = probe.by_setting[0].costs
     operations = {cost.operation for cost in costs}
     assert operations == {"point-to-point", "broadcast", "allreduce", "reduction:native", "reduction:messages"}
     assert all([size.bytes for size in cost.sizes] == list(message_sizes(4096)) for cost in costs)

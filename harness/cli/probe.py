@@ -64,9 +64,9 @@ def _print(probe: "Probe", workloads: tuple[str, ...]) -> None:
         click.echo(f"times are not valid: {reason}")
     for note in probe.notes:
         click.echo(note)
-    for cost in probe.networks[0].costs:
+    for cost in probe.by_setting[0].costs:
         click.echo(cost_line(cost))
-    measured = max(size.bytes for cost in probe.networks[0].costs for size in cost.sizes)
+    measured = max(size.bytes for cost in probe.by_setting[0].costs for size in cost.sizes)
     for name in workloads:
         if NETWORK_BYTES[name] > measured:
             continue

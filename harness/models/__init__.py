@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError, unknown
-from harness.schema.workload import NETWORKS
+from harness.schema.images import IMAGE_NETWORKS
 
 if TYPE_CHECKING:
     import keras
@@ -25,7 +25,7 @@ def build(
     A network with auxiliary classifiers has a list of logits as output, its own first. `precision` is the Keras
     dtype policy it computes in.
 
-    `name` is ``dnn``, ``cnn``, one of paper B's (`harness.schema.workload.NETWORKS`) or ``package.module:function``, a
+    `name` is ``dnn``, ``cnn``, one of paper B's (`harness.schema.images`) or ``package.module:function``, a
     user's function of (features, classes) that returns a built Keras model with logits as output. `init` is
     ``glorot`` or ``fan-in``, N(0, 1/fan_in) (truncated, as Keras has it); paper B's networks and a user's bring
     their own.
@@ -50,10 +50,10 @@ def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, ini
 
     if ":" in name:
         return _user_model(name, features, classes)
-    if name in NETWORKS:
+    if name in IMAGE_NETWORKS:
         return _imagenet(name, features, classes)
     if name not in _NETWORKS:
-        raise unknown("MODEL", name, (*_NETWORKS, *NETWORKS))
+        raise unknown("MODEL", name, (*_NETWORKS, *IMAGE_NETWORKS))
     if name == "cnn" and len(features) != 3:
         raise UserError(f"MODEL=cnn needs images, but this data set has {features} features a row: use MODEL=dnn")
     kernel = getattr(keras.initializers, _INITIALISERS[init])()
@@ -64,7 +64,7 @@ def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, ini
 def _imagenet(name: str, features: tuple[int, ...], classes: int) -> "keras.Model":
     from harness.models.imagenet import imagenet_network
 
-    least = NETWORKS[name].least
+    least = IMAGE_NETWORKS[name].least
     if len(features) != 3 or features[2] != 3 or min(features[:2]) < least:
         shape = " x ".join(map(str, features))
         raise UserError(

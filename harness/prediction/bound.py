@@ -48,7 +48,7 @@ def machine_bound(loaded: Loaded, scaling: Scaling) -> Bound | None:
         return None  # what a step of a script computes is in the script
     machines = {run.provenance.machine.fingerprint for run in loaded.valid}
     probe = newest_probe(loaded.folder.resolve().parent, min(machines)) if len(machines) == 1 else None
-    if probe is None or not any(probe.networks[0].find(POINT_TO_POINT, level) for level in (NETWORK, NODE)):
+    if probe is None or not any(probe.by_setting[0].find(POINT_TO_POINT, level) for level in (NETWORK, NODE)):
         return None
     base = measured_base(loaded)
     fewest = min(scaling.points, key=lambda point: point.ranks)

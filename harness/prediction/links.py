@@ -43,7 +43,7 @@ def probe_links(probe: Probe, ranks_per_node: int) -> tuple[Uncertain, str]:
     """
     if probe.invalid:
         raise UserError(f"the {_name(probe)} is invalid ({probe.invalid[0]}): run `harness probe` again")
-    network = probe.networks[0]
+    network = probe.by_setting[0]
     node, between = network.find(POINT_TO_POINT, NODE), network.find(POINT_TO_POINT, NETWORK)
     outer = between or node
     if outer is None:

@@ -17,7 +17,16 @@ from harness.probe.fit import fit_cost
 from harness.probe.measure import Answer, Plan, Series
 from harness.probe.plan import DEFAULT, message_sizes
 from harness.schema.layout import Layout
-from harness.schema.message_cost import NETWORK_SCHEMA, PROBE_FILE, PROBES, SAMPLES_FILE, Cost, Network, Probe, Setting
+from harness.schema.message_cost import (
+    PROBE_FILE,
+    PROBE_SCHEMA,
+    PROBES,
+    SAMPLES_FILE,
+    Cost,
+    MessageCosts,
+    Probe,
+    Setting,
+)
 from harness.schema.point import digest
 from harness.schema.record import decode, encode
 from harness.sweep.outcome import first_error
@@ -90,13 +99,13 @@ def run_probe(settings: Settings, say: Say) -> Found:
 def _found(answers: Sequence[tuple[Setting, Answer]], command: Sequence[str], notes: Sequence[str]) -> Found:
     first = answers[0][1]
     probe = Probe(
-        schema=NETWORK_SCHEMA,
+        schema=PROBE_SCHEMA,
         measured=datetime.now(UTC),
         machine=describe_machine(gpus=()),
         mpi_library=first.mpi_library,
         launcher=shlex.join(command),
         hosts=first.hosts,
-        networks=tuple(Network(setting=setting, costs=fit(answer.series)) for setting, answer in answers),
+        by_setting=tuple(MessageCosts(setting=setting, costs=fit(answer.series)) for setting, answer in answers),
         invalid=tuple(dict.fromkeys(reason for _, answer in answers for reason in answer.invalid)),
         notes=(*notes, *dict.fromkeys(note for _, answer in answers for note in answer.notes)),
     )

@@ -7,7 +7,18 @@ from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
 from harness.probe.plan import NETWORK_BYTES
 from harness.probe.store import newest_probe
-from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, PROBES, Cost, Estimate, Network, Probe, Setting
+from harness.schema.message_cost import (
+    ALL,
+    ALLREDUCE,
+    NETWORK,
+    NODE,
+    PROBES,
+    Cost,
+    Estimate,
+    MessageCosts,
+    Probe,
+    Setting,
+)
 from harness.schema.workload import Workload
 
 _OWN = "reduction:"
@@ -63,7 +74,7 @@ def choose(probe: Probe, count: int) -> Choice:
 def _candidates(probe: Probe) -> list[tuple[Setting, str, Cost]]:
     """Return every way that was measured on all ranks; the harness's default first."""
     found: list[tuple[Setting, str, Cost]] = []
-    for network in probe.networks:
+    for network in probe.by_setting:
         level = next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
         own = [cost for cost in network.costs if cost.operation.startswith(_OWN) and cost.level == level]
         found += [(network.setting, cost.operation.removeprefix(_OWN), cost) for cost in own] or _plain(network, level)
@@ -73,7 +84,7 @@ def _candidates(probe: Probe) -> list[tuple[Setting, str, Cost]]:
     return [(usual[0], "", usual[2]), *found[1:]]
 
 
-def _plain(network: Network, level: str) -> list[tuple[Setting, str, Cost]]:
+def _plain(network: MessageCosts, level: str) -> list[tuple[Setting, str, Cost]]:
     cost = network.find(ALLREDUCE, level)
     return [(network.setting, "", cost)] if cost else []
 

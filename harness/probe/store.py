@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.schema.message_cost import NETWORK_SCHEMA, PROBE_FILE, PROBES, Probe
+from harness.schema.message_cost import PROBE_FILE, PROBE_SCHEMA, PROBES, Probe
 from harness.schema.record import decode
 
 
@@ -18,8 +18,8 @@ def read_probe(path: Path) -> Probe:
         probe = decode(file.read_bytes(), Probe, file)
     except OSError as error:
         raise UserError(f"probe '{file}' cannot be read: {error.strerror}; run `harness probe` first") from error
-    if probe.schema != NETWORK_SCHEMA:
-        raise UserError(f"'{file}' has schema {probe.schema}, this harness reads {NETWORK_SCHEMA}: probe again")
+    if probe.schema != PROBE_SCHEMA:
+        raise UserError(f"'{file}' has schema {probe.schema}, this harness reads {PROBE_SCHEMA}: probe again")
     return probe
 
 

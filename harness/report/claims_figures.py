@@ -16,9 +16,9 @@ from harness.report.axes import rank_axis
 from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, PAPER, VERMILLION, Picture, draw, mark
 from harness.schema.claim import Claim
+from harness.schema.images import IMAGE_NETWORKS, IMAGENET
 from harness.schema.record import RunRecord
 from harness.schema.sweep import STUDY_FILE
-from harness.schema.workload import IMAGENET, NETWORKS
 
 
 def published_picture(claims: Sequence[Claim], name: str, subject: str) -> Picture | None:
@@ -68,7 +68,7 @@ def _published(axes: Axes, claims: Sequence[Claim]) -> None:
 
 OTHER_PAPER = "B"
 UNITS = ("CPUs", "GPUs")
-TITLES = tuple(dict.fromkeys(network.title for network in NETWORKS.values()))
+TITLES = tuple(dict.fromkeys(network.title for network in IMAGE_NETWORKS.values()))
 
 Series = dict[str, list[tuple[int, float]]]
 """By network: units and speedup over one unit, in ascending order."""
@@ -105,10 +105,10 @@ def _newest(results: Path) -> list[_Sweep]:
         loaded = load_sweep(path.parent)
         valid = loaded.valid
         scaling = scale(launch_frame(valid, loaded.epochs)) if valid else None
-        if scaling is None or valid[0].point.workload.model not in NETWORKS:
+        if scaling is None or valid[0].point.workload.model not in IMAGE_NETWORKS:
             continue
         units = UNITS[valid[0].point.layout.gpus_per_rank]
-        title = NETWORKS[valid[0].point.workload.model].title
+        title = IMAGE_NETWORKS[valid[0].point.workload.model].title
         found[title, units] = _Sweep(title=title, units=units, scaling=scaling, run=valid[0])
     return [found[key] for key in sorted(found, key=lambda key: TITLES.index(key[0]))]
 

@@ -13,7 +13,7 @@ from harness.base.files import folder_atomic
 from harness.report import render
 from harness.report.render import PAGE, Banner, FigureBlock, check_replaceable, distinct, facts, write_figures
 from harness.report.svg import MUTED, Picture, draw, mark
-from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, Cost, Estimate, Network, Probe
+from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, Cost, Estimate, MessageCosts, Probe
 
 _WIDE = (7.2, 4.2)
 
@@ -74,7 +74,7 @@ def write_probe_page(probe: Probe, folder: Path, reports: Path) -> Path:
         content = render.page(
             "probe.html.j2",
             probe=probe,
-            costs=probe.networks[0].costs,
+            costs=probe.by_setting[0].costs,
             figures=blocks,
             banners=_banners(probe),
             groups=(("Where and with what", _facts(probe)),),
@@ -85,7 +85,7 @@ def write_probe_page(probe: Probe, folder: Path, reports: Path) -> Path:
 
 
 def _blocks(probe: Probe) -> tuple[FigureBlock, ...]:
-    usual = probe.networks[0]
+    usual = probe.by_setting[0]
     where = (
         f"{numbers.ranks(probe.ranks)} on {numbers.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
         f"Medians of {distinct({size.samples for cost in usual.costs for size in cost.sizes}, ' to ')} samples within "
@@ -103,21 +103,23 @@ def _blocks(probe: Probe) -> tuple[FigureBlock, ...]:
         FigureBlock(picture=picture, title=texts[picture.name][0], caption=texts[picture.name][1], table=table)
         for picture in cost_pictures(usual.costs)
     ]
-    if len(probe.networks) > 1:
+    if len(probe.by_setting) > 1:
         level = _widest(usual)
         caption = f"MPI_Allreduce under each setting over the default's time, level {level}. {where}"
-        picture = setting_picture(probe.networks, ALLREDUCE, level)
-        blocks.append(FigureBlock(picture=picture, title="Settings", caption=caption, table=cost_table(probe.networks)))
+        picture = setting_picture(probe.by_setting, ALLREDUCE, level)
+        blocks.append(
+            FigureBlock(picture=picture, title="Settings", caption=caption, table=cost_table(probe.by_setting))
+        )
     return tuple(blocks)
 
 
-def _widest(network: Network) -> str:
+def _widest(network: MessageCosts) -> str:
     return next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
 
 
 def _banners(probe: Probe) -> Sequence[Banner]:
     doubts = [f"The times are not valid: {reason}." for reason in probe.invalid]
-    bad = [cost for cost in probe.networks[0].costs if not cost.good]
+    bad = [cost for cost in probe.by_setting[0].costs if not cost.good]
     if bad:
         names = distinct(f"{cost.operation} ({cost.level})" for cost in bad)
         doubts.append(f"No straight line describes {names}: use the measured times, not alpha and beta.")
@@ -135,7 +137,7 @@ def _facts(probe: Probe) -> object:
             ("System", machine.os),
             ("MPI", probe.mpi_library),
             ("Launcher", probe.launcher),
-            ("Settings", distinct(network.setting.name for network in probe.networks)),
+            ("Settings", distinct(network.setting.name for network in probe.by_setting)),
         ]
     )
 
@@ -148,7 +150,7 @@ def cost_pictures(costs: Sequence[Cost]) -> tuple[Picture, ...]:
     )
 
 
-def setting_picture(networks: Sequence[Network], operation: str, level: str) -> Picture:
+def setting_picture(networks: Sequence[MessageCosts], operation: str, level: str) -> Picture:
     """Return ``probe-settings``: the time of `operation` under each setting over that under the default."""
 
     def paint(axes: Axes) -> None:
@@ -175,7 +177,7 @@ def setting_picture(networks: Sequence[Network], operation: str, level: str) -> 
     return draw("probe-settings", f"Settings of the MPI library compared by {operation}", paint, _WIDE)
 
 
-def cost_table(networks: Iterable[Network]) -> pd.DataFrame:
+def cost_table(networks: Iterable[MessageCosts]) -> pd.DataFrame:
     """Return one row for each setting, operation, level and size: bytes, median seconds, interval, the line's value."""
     rows = [
         {"setting": network.setting.name, "operation": cost.operation, "level": cost.level, "ranks": cost.ranks}

@@ -10,9 +10,10 @@ from harness.analysis import numbers
 from harness.analysis.breakdown import SlowRank
 from harness.analysis.warnings import doubts, mixtures, notes
 from harness.report.render import Banner, Fact, distinct, facts
+from harness.schema.images import IMAGENET
 from harness.schema.record import DataRecord, RunRecord
 from harness.schema.script import batch_mode, is_script, script_command
-from harness.schema.workload import IMAGENET, Workload
+from harness.schema.workload import Workload
 
 
 def banners(runs: Sequence[RunRecord], launches: pd.DataFrame, slow: Sequence[SlowRank]) -> tuple[Banner, ...]:

@@ -1,4 +1,4 @@
-"""Network: what a message between ranks costs, as `harness probe` measured it (``probe.json``)."""
+"""MessageCosts: what a message between ranks costs, as `harness probe` measured it (``probe.json``)."""
 
 import bisect
 import math
@@ -10,7 +10,7 @@ from harness.base.provenance import Machine
 PROBE_FILE = "probe.json"  # results/probes/<name>/probe.json, beside it every sample
 SAMPLES_FILE = "samples.parquet"
 PROBES = "probes"
-NETWORK_SCHEMA = 1
+PROBE_SCHEMA = 1
 
 POINT_TO_POINT = "point-to-point"  # half a round trip between two ranks
 BROADCAST = "broadcast"
@@ -92,7 +92,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Network:
+class MessageCosts:
     """What was measured under one setting."""
 
     setting: Setting
@@ -110,7 +110,7 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """One measurement of a machine's communication. `networks` has the library's default setting first.
+    """One measurement of a machine's communication. `by_setting` has the library's default setting first.
 
     `hosts` names the host of every rank. `invalid` lists why the times must not be used; `notes` what else to know,
     such as settings that did not start.
@@ -122,7 +122,7 @@ class Probe:
     mpi_library: str
     launcher: str
     hosts: tuple[str, ...]
-    networks: tuple[Network, ...]
+    by_setting: tuple[MessageCosts, ...]
     invalid: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from harness.base.errors import UserError, unknown
+from harness.schema.images import INPUTS, check_images
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,54 +38,6 @@ class SyncSpec:
         if self.what != "weights":
             return self.what
         return f"weights:{'epoch' if self.every is None else self.every}"
-
-
-IMAGENET = "imagenet"
-INPUTS = ("auto", "resident", "files")
-"""Where training images come from: held in memory, decoded from files in every epoch, or (``auto``) from files
-where the data is real and from memory where it is synthetic."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Network:
-    """A network of paper B: its name there, the image size it was published with and the smallest it takes (pixels)."""
-
-    title: str
-    size: int
-    least: int
-
-
-# AlexNet's paper says 224, but its own first layer (55 x 55 maps of 11 x 11 windows at stride 4) needs 227.
-NETWORKS = {
-    "alexnet": Network(title="AlexNet", size=227, least=32),
-    "alexnet-grouped": Network(title="AlexNet", size=227, least=32),
-    "googlenet": Network(title="GoogLeNet", size=224, least=32),
-    "inceptionv3": Network(title="InceptionV3", size=299, least=75),
-    "resnet50": Network(title="ResNet-50", size=224, least=32),
-}
-_OTHER = Network(title="", size=224, least=8)
-_LARGEST = 4096
-
-
-def image_size(model: str, asked: int | None) -> int:
-    """Return the side of the images in pixels: what was `asked` for, else the network's own."""
-    return asked or NETWORKS.get(model, _OTHER).size
-
-
-def check_images(dataset: str, model: str, size: int | None, classes: int | None, source: str) -> None:
-    """Check a workload's image settings.
-
-    Raises:
-        UserError: one is out of range, or set for another data set than ``imagenet``.
-    """
-    for field, value in (("image size", size), ("classes", classes), ("input", source if source != "auto" else None)):
-        if value is not None and dataset != IMAGENET:
-            raise UserError(f"{field} {value} is a setting of dataset {IMAGENET}, not of {dataset}: leave it out")
-    least = NETWORKS.get(model, _OTHER).least
-    if size is not None and not least <= size <= _LARGEST:
-        raise UserError(f"image size {size} is out of range for {model}: use {least} to {_LARGEST} pixels")
-    if classes is not None and classes < 2:
-        raise UserError(f"classes {classes} is too small: use at least 2")
 
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")
