@@ -142,11 +142,12 @@ def make_run(
     ranks, batch = point.layout.ranks, point.workload.batch(point.layout.ranks)
     steps = rows // batch if point.workload.drop_remainder else -(-rows // batch)
     times = seconds or [[1.0 / ranks] * ranks] * 3
+    started = changes.get("started", START + timedelta(minutes=point.repeat))
     facts: dict[str, Any] = {
         "schema": SCHEMA,
         "point": point,
-        "started": START + timedelta(minutes=point.repeat),
-        "ended": START + timedelta(minutes=point.repeat, seconds=30),
+        "started": started,
+        "ended": started + timedelta(seconds=30),
         "global_batch": batch,
         "steps_per_epoch": steps,
         "data": data or make_data(rows=rows),

@@ -21,8 +21,12 @@ class Weather:
 
     `rests` [launches] are what real A/A launches differ from their median (logarithms), drawn again with the
     factor `scale`. `drift` is the deviation and `memory` the correlation of a disturbance that all launches
-    share as time goes by; a new session starts it anew. A burst of other load begins at a launch with the
+    share as time goes by; a new sitting starts it anew. A burst of other load begins at a launch with the
     chance `burst`, lasts up to three launches and costs `burst_size` on average (exponentially distributed).
+
+    Between sittings: `offset` is the deviation of what a whole sitting is slower by, `own_offset` of what each of
+    its layouts is slower by. A machine with two speeds `modes` apart keeps its own from one launch to the next
+    with the chance `sticky`.
     """
 
     rests: NDArray[np.float64]
@@ -31,6 +35,22 @@ class Weather:
     memory: float = 0.8
     burst: float = 0.02
     burst_size: float = 0.08
+    offset: float = 0.0
+    own_offset: float = 0.0
+    modes: float = 0.0
+    sticky: float = 0.95
+
+
+def weathers() -> dict[str, Weather]:
+    """Return the kinds of weather under which the promise on false alarms must hold."""
+    rests = real_rests()
+    return {
+        "one sitting": Weather(rests=rests),
+        "offset of 2 % between sittings": Weather(rests=rests, offset=0.02),
+        "offset of 1.4 % of each layout": Weather(rests=rests, own_offset=0.014),
+        "AR(1), 2 %, memory 0.95": Weather(rests=rests, drift=0.02, memory=0.95),
+        "two speeds 5 % apart, sticky": Weather(rests=rests, modes=0.05, sticky=0.95),
+    }
 
 
 def real_rests() -> NDArray[np.float64]:
@@ -52,17 +72,47 @@ def simulate(
     commit: str = "a" * 40,
     day: int = 0,
 ) -> Measurement:
-    """Return a session of `blocks` interleaved launches; `loss` is the part of the efficiency that is gone."""
-    total = blocks * len(ranks)
-    disturbance = _drift(random, weather, total) + _bursts(random, weather, total)
-    disturbance += weather.scale * random.choice(weather.rests, total)
-    launches = []
-    for number in range(total):
-        block, place = divmod(number, len(ranks))
-        count = ranks[(place + block) % len(ranks)]
-        seconds = 0.64 / count**0.8 / (1.0 if count == ranks[0] else 1 - loss) * np.exp(disturbance[number])
-        launches.append(make_summary(count, block, float(seconds), minutes=1440 * day + number))
+    """Return a sitting of `blocks` interleaved launches; `loss` is the part of the efficiency that is gone."""
+    order = [(block, ranks[(place + block) % len(ranks)]) for block in range(blocks) for place in range(len(ranks))]
+    slow = _disturbance(random, weather, [count for _, count in order])
+    seconds = [_seconds(count, ranks[0], loss) * np.exp(more) for (_, count), more in zip(order, slow, strict=True)]
+    launches = [
+        make_summary(count, block, float(time), minutes=1440 * day + number)
+        for number, ((block, count), time) in enumerate(zip(order, seconds, strict=True))
+    ]
     return make_measurement(launches, commit=commit)
+
+
+def simulate_duet(
+    random: np.random.Generator, weather: Weather, *, blocks: int, ranks: tuple[int, ...] = (1, 2), loss: float = 0.0
+) -> tuple[Measurement, Measurement]:
+    """Return the old and the new version, launched one after the other in an order drawn for each pair."""
+    order = [(block, count) for block in range(blocks) for count in random.permutation(ranks) for _ in "ab"]
+    slow = _disturbance(random, weather, [count for _, count in order])
+    sides: tuple[list[Launch], list[Launch]] = ([], [])
+    for first in range(0, len(order), 2):
+        block, count = order[first]
+        for number, side in zip((first, first + 1), random.permutation(2), strict=True):
+            seconds = _seconds(count, ranks[0], loss if side else 0.0) * np.exp(slow[number])
+            sides[side].append(make_summary(int(count), block, float(seconds), minutes=number))
+    return make_measurement(sides[0]), make_measurement(sides[1], commit="b" * 40)
+
+
+def _seconds(ranks: int, base: int, loss: float) -> float:
+    return 0.64 / ranks**0.8 / (1.0 if ranks == base else 1 - loss)
+
+
+def _disturbance(random: np.random.Generator, weather: Weather, ranks: list[int]) -> NDArray[np.float64]:
+    """Return by how much (logarithms) each launch of a sitting, of so many `ranks`, is slower than usual."""
+    total = len(ranks)
+    found = _drift(random, weather, total) + _bursts(random, weather, total)
+    found += weather.scale * random.choice(weather.rests, total)
+    own = dict(zip(sorted(set(ranks)), random.normal(0, weather.own_offset, len(set(ranks))), strict=True))
+    found += random.normal(0, weather.offset) + np.array([own[count] for count in ranks])
+    if weather.modes:
+        changes = np.cumsum(random.random(total) > weather.sticky) + random.integers(2)
+        found += weather.modes * (changes % 2)
+    return found
 
 
 def make_summary(ranks: int, repeat: int, seconds: float, *, minutes: float = 0, sync: float = 0.1) -> Launch:
@@ -72,6 +122,7 @@ def make_summary(ranks: int, repeat: int, seconds: float, *, minutes: float = 0,
         layout=Layout(nodes=ranks),
         repeat=repeat,
         started=START + timedelta(minutes=minutes),
+        ended=START + timedelta(minutes=minutes, seconds=50),
         rows=60000,
         seconds=seconds,
         skew_seconds=waiting,

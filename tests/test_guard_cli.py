@@ -183,7 +183,7 @@ def test_bad_baselines_are_one_sentence(kept: Path, words: tuple[str, ...], sent
 
 def test_a_baseline_can_be_reviewed_listed_and_replaced(kept: Path) -> None:
     content = json.loads((kept / "baselines/main.json").read_text())
-    assert (content["name"], content["note"], content["schema"]) == ("main", "first", 1)
+    assert (content["name"], content["note"]) == ("main", "first")
     assert [round(one["seconds"], 3) for one in content["measurement"]["launches"]][:2] == [1.0, 0.539]
     assert "main" in harness("baseline", "list", folder=kept).output
     shown = harness("baseline", "show", "main", folder=kept).output
@@ -203,16 +203,42 @@ def test_a_damaged_baseline_names_the_file(kept: Path) -> None:
 
 
 def test_noise_is_kept_with_its_age_and_used(kept: Path) -> None:
-    write_launches(kept / "results", 12, first=20)
+    write_launches(kept / "results", 12, first=2000)
     result = harness("noise", folder=kept)
     assert code(result) == 0
     assert "efficiency" in result.output
-    assert (kept / "baselines/noise/mnist-dnn-f-node1.json").exists()
-    days = (datetime.now(UTC) - START - timedelta(minutes=311)).days
+    assert "24\u00a0launches added" in result.output
+    assert len(list((kept / "baselines/noise").iterdir())) == 1
+    days = (datetime.now(UTC) - START - timedelta(minutes=10 * 2011 + 1)).days
     assert f"{days:,}\u00a0days old" in harness("noise", "--list", folder=kept).output
-    write_launches(kept / "results", 6, commit=NEW, first=60)
+    write_launches(kept / "results", 6, commit=NEW, first=4000)
     checked = harness("check", folder=kept)
-    assert f"24\u00a0launches of commit aaaaaaaaaaaa, {days:,}\u00a0days old; a machine changes" in checked.output
+    assert f"24\u00a0launches of commit aaaaaaaaaaaa too, {days:,}\u00a0days old" in checked.output
+
+
+def test_noise_that_adds_nothing_is_not_kept_and_not_counted(tmp_path: Path) -> None:
+    """The same launches as baseline and as A/A runs are one sitting, not two."""
+    write_launches(tmp_path / "results", 12)
+    assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
+    result = harness("noise", folder=tmp_path)
+    assert code(result) == 0
+    assert "nothing kept" in result.output
+    assert not (tmp_path / "baselines/noise").exists()
+    write_launches(tmp_path / "results", 6, commit=NEW, first=2000)
+    checked = harness("check", folder=tmp_path)
+    assert "learned from" not in checked.output
+    assert "a deviation of 2\u00a0% is assumed" in " ".join(checked.output.split(" "))
+
+
+def test_sittings_of_several_days_add_up_until_they_are_known(kept: Path) -> None:
+    for day in range(1, 6):
+        write_launches(kept / "results", 6, first=2000 * day)
+        assert "12\u00a0launches added" in harness("noise", folder=kept).output
+    assert "assumed" not in harness("noise", folder=kept).output
+    write_launches(kept / "results", 6, slower=1.05, commit=NEW, first=20_000)
+    checked = harness("check", folder=kept)
+    assert "assumed" not in checked.output
+    assert "REGRESSION" in checked.output  # 5 % is more than these calm days make
 
 
 def test_compare_tells_what_differs_and_by_how_much(kept: Path) -> None:
@@ -269,7 +295,7 @@ def test_deciding_measures_what_is_missing_and_stops(
     reference = resolve("main", results=kept / "results", baselines=kept / "baselines")
     monkeypatch.setattr(deciding, "describe_machine", lambda gpus: reference.machine)
     bench, said = Bench(kept, slower), []
-    result = deciding.decide(reference, None, bench, say=said.append)  # type: ignore[arg-type]
+    result = deciding.decide(reference, [], bench, say=said.append)  # type: ignore[arg-type]
     assert result.verdict == verdict
     assert bench.asked == [6]
     assert said == ["measuring: 6 launches of each layout"]
@@ -283,7 +309,7 @@ def test_deciding_on_another_machine_measures_nothing(kept: Path, monkeypatch: p
     monkeypatch.setattr(deciding, "describe_machine", lambda gpus: other)
     bench = Bench(kept, 1.0)
     with pytest.raises(UserError, match="another machine"):
-        deciding.decide(reference, None, bench, say=print)  # type: ignore[arg-type]
+        deciding.decide(reference, [], bench, say=print)  # type: ignore[arg-type]
     assert bench.asked == []
 
 

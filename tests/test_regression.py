@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from harness.regression.compare import ALIKE, OPEN, WORSE, compare, sentence
 from harness.regression.hodges_lehmann import needed_values, shift, shift_interval, tail_count
-from harness.regression.noise import detectable_losses, learn
-from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY, SKEW, TIME, WIRE, samples
+from harness.regression.noise import SITTING, detectable_losses, learn
+from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY, SKEW, TIME, WIRE, Size, samples
+from harness.regression.states import group_by_code
 from harness.regression.verdict import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, check
 from harness.schema.measurement import Measurement
 from tests.histories import make_measurement, make_summary
@@ -41,6 +42,13 @@ def verdict(checked, quantity: str, ranks: int | None = 2) -> str:
     ]
     assert len(rows) == 1
     return rows[0].verdict
+
+
+def later(measurement: Measurement, days: int) -> Measurement:
+    """Return launches of another day, as fast as those of `measurement`."""
+    by = timedelta(days=days)
+    moved = [replace(one, started=one.started + by, ended=one.ended + by) for one in measurement.launches]
+    return replace(measurement, launches=tuple(moved))
 
 
 @pytest.mark.parametrize(
@@ -93,20 +101,36 @@ def test_shift_interval_covers_at_its_level() -> None:
     assert 0.94 <= inside / 2000 <= 0.98  # exact, so at least 95 %
 
 
-def test_noise_is_learned_within_groups_and_not_between_them() -> None:
-    group = np.array([0.0, 0.01, -0.01, 0.02, -0.02, 0.0])
-    near, apart = learn([group, group]), learn([group, group + 5])
+GROUP = np.array([0.0, 0.01, -0.01, 0.02, -0.02, 0.0])
+
+
+def test_noise_is_learned_within_commits_and_not_between_them() -> None:
+    near, apart = learn([[GROUP], [GROUP]]), learn([[GROUP], [GROUP + 5]])
     assert near is not None and apart is not None
     assert apart.deviation == pytest.approx(near.deviation)
+    assert apart.between == near.between == SITTING
     assert near.freedom == apart.freedom == 10
-    assert learn([np.array([1.0])]) is None
+    assert learn([[np.array([1.0])]]) is None
+
+
+def test_what_lies_between_sittings_is_measured_from_five_on_and_assumed_before() -> None:
+    offsets = (0.0, 0.05, -0.05, 0.05, -0.05)
+    few, five = learn([[GROUP + by for by in offsets[:2]]]), learn([[GROUP + by for by in offsets]])
+    calm = learn([[GROUP + by / 100 for by in offsets]])
+    assert few is not None and five is not None and calm is not None
+    assert few.assumed and few.between == pytest.approx(0.05 / 2**0.5)  # larger than what would be assumed
+    assert not five.assumed and five.between == pytest.approx(np.std(offsets, ddof=1))
+    assert calm.between < SITTING / 10
+    one, two = (Size(launches=12, sittings=count) for count in (1, 2))
+    assert five.floor(two, two, 3) < five.floor(one, one, 3)
+    assert calm.floor(one, one, 3) < learn([[GROUP]]).floor(one, one, 3)  # type: ignore[union-attr]
 
 
 def test_a_wild_launch_does_not_hide_a_loss() -> None:
     calm = np.array(WIGGLE)
     wild = calm.copy()
     wild[3] = 0.8
-    one, two = learn([calm]), learn([wild])
+    one, two = learn([[calm]]), learn([[wild]])
     assert one is not None and two is not None
     assert two.deviation < 2 * one.deviation
     assert np.std(wild, ddof=1) > 15 * np.std(calm, ddof=1)
@@ -116,15 +140,16 @@ def test_drift_raises_the_floor() -> None:
     random = np.random.default_rng(3)
     steady = random.normal(0, 0.01, 40)
     drifting = np.cumsum(random.normal(0, 0.005, 40))
-    one, two = learn([steady]), learn([drifting])
+    one, two = learn([[steady]]), learn([[drifting]])
     assert one is not None and two is not None
     assert one.inflation < 1.6 < 3 < two.inflation
 
 
 def test_the_floor_falls_with_launches_and_rises_with_comparisons() -> None:
-    noise = learn([np.array(WIGGLE)])
+    noise = learn([[np.array(WIGGLE)]])
     assert noise is not None
-    assert noise.floor(12, 12, 3) < noise.floor(6, 12, 3) < noise.floor(6, 12, 30)
+    six, twelve = (Size(launches=count, sittings=1) for count in (6, 12))
+    assert noise.floor(twelve, twelve, 3) < noise.floor(six, twelve, 3) < noise.floor(six, twelve, 30)
 
 
 def test_efficiency_is_of_launches_of_one_block() -> None:
@@ -219,9 +244,8 @@ def test_noise_as_large_as_the_loss_is_inconclusive_not_a_pass() -> None:
 
 def test_noise_of_the_same_commit_joins_its_side_and_own_launches_count_once() -> None:
     reference, current = measured(12), measured(6, commit="b" * 40)
-    assert check(reference, current, reference).rows == check(reference, current).rows
-    later = [replace(launch, started=launch.started + timedelta(days=9)) for launch in reference.launches]
-    more = check(reference, current, make_measurement(later))  # twice the launches: a surer floor
+    assert check(reference, current, [reference]).rows == check(reference, current).rows
+    more = check(reference, current, [later(reference, days=9)])  # twice the launches, two sittings: a surer floor
     floor = {row.quantity: row.floor for row in more.rows}
     alone = {row.quantity: row.floor for row in check(reference, current).rows}
     assert floor[EFFICIENCY] < alone[EFFICIENCY]
@@ -240,7 +264,7 @@ def test_floors_say_which_losses_can_be_seen() -> None:
     efficiency = found[EFFICIENCY, 2]
     assert efficiency.launches == 12
     assert efficiency.launches_for[0.10] == 6
-    assert 0 < efficiency.spread < efficiency.floor < 0.10
+    assert 0 < efficiency.noise.deviation < efficiency.floor < 0.10
 
 
 def test_comparing_finds_a_slower_side_and_says_so_in_words() -> None:
@@ -252,7 +276,10 @@ def test_comparing_finds_a_slower_side_and_says_so_in_words() -> None:
     words = sentence("new", "old", found)
     assert words.startswith("On 2 ranks new is slower than old: 0.83 times as fast (95 % interval")
     at_one = next(one for one in found if one.quantity == TIME and one.layout and one.layout.ranks == 1)
-    assert at_one.meaning == ALIKE
+    assert at_one.ratio == 1 and at_one.meaning == OPEN  # of one sitting each, which may differ by 2 %
+    known = [later(first, days=day) for day in range(1, 9)]
+    alike = [one.meaning for one in compare(first, later(first, days=9), group_by_code(known))]
+    assert set(alike) == {ALIKE}
 
 
 def test_comparing_few_launches_leaves_it_open() -> None:

@@ -1,71 +1,146 @@
-"""The promise, by simulation: false alarms at most 1 %, a loss of 10 % found at 6 launches at least 95 %."""
+"""The promise, by simulation: false alarms at most 1 % under every weather, and the losses that are found.
+
+The quick tests are of 150 histories and see a broken promise; those marked `slow` are of 2,000 and make the table of
+the README.
+"""
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from harness.regression.verdict import IMPROVEMENT, PASS, REGRESSION, check
-from tests.histories import Weather, real_rests, simulate
+from harness.regression.history import history
+from harness.regression.states import join
+from harness.regression.verdict import IMPROVEMENT, PASS, REGRESSION, check, check_duet
+from tests.histories import Weather, simulate, simulate_duet, weathers
 
-HISTORIES = 1000
-REFERENCE = 12  # launches of each layout in a baseline, and of `harness noise`
-NOW = 6
+QUICK, SLOW = 150, 2000
+PROMISE = 0.01
+LAUNCHES = 12  # of each layout, on each side
+RANKS = (1, 2)
+
+Trial = Callable[[np.random.Generator, Weather, float], str]
 
 
-def verdicts(
-    loss: float,
-    *,
-    ranks: tuple[int, ...] = (1, 2),
-    reference: int = REFERENCE,
-    histories: int = HISTORIES,
-    seed: int = 1,
-) -> Counter:
-    """Return the verdicts on the newest commit of simulated histories, each with a noisier or calmer machine.
+def apart(kept: int, *, now: int = LAUNCHES, reference: int = LAUNCHES, ranks: tuple[int, ...] = RANKS) -> Trial:
+    """Return a check of another day against a baseline, with `kept` more sittings of the baseline's commit."""
 
-    A history is a baseline, an A/A run on another day and the launches of a commit on a third day.
-    """
-    random = np.random.default_rng(seed)
-    rests = real_rests()
-    found: Counter = Counter()
-    for _ in range(histories):
-        weather = Weather(rests=rests, scale=float(random.lognormal(0, 0.2)))
+    def trial(random: np.random.Generator, weather: Weather, loss: float) -> str:
+        sittings = [simulate(random, weather, blocks=LAUNCHES, ranks=ranks, day=1 + day) for day in range(kept)]
         baseline = simulate(random, weather, blocks=reference, ranks=ranks)
-        noise = simulate(random, weather, blocks=REFERENCE, ranks=ranks, day=1)
-        current = simulate(random, weather, blocks=NOW, ranks=ranks, day=2, loss=loss, commit="b" * 40)
-        found[check(baseline, current, noise).verdict] += 1
-    return found
+        current = simulate(random, weather, blocks=now, ranks=ranks, day=2 + kept, loss=loss, commit="b" * 40)
+        return check(baseline, current, [reduce(join, sittings)] if sittings else ()).verdict
+
+    return trial
 
 
-def test_false_alarms_are_at_most_one_in_a_hundred() -> None:
-    found = verdicts(0.0)
-    assert found[REGRESSION] <= HISTORIES // 100, found
-    assert found[IMPROVEMENT] <= HISTORIES // 100, found
-    assert found[PASS] >= 0.8 * HISTORIES, found  # a check that is always inconclusive alarms nobody either
+def duet(random: np.random.Generator, weather: Weather, loss: float) -> str:
+    """Return the verdict on two versions launched in turn."""
+    return check_duet(*simulate_duet(random, weather, blocks=LAUNCHES, ranks=RANKS, loss=loss)).verdict
 
 
-def test_a_loss_of_a_tenth_is_found_with_six_launches() -> None:
-    found = verdicts(0.1)
-    assert found[REGRESSION] >= 0.95 * HISTORIES, found
+TRIALS: dict[str, Trial] = {"nothing kept": apart(0), "6 sittings kept": apart(6), "duet": duet}
+
+
+def verdicts(trial: Trial, weather: Weather, loss: float, histories: int, seed: int = 1) -> Counter[str]:
+    """Return the verdicts on simulated histories, each on a noisier or calmer machine."""
+    random = np.random.default_rng(seed)
+    calmer = (replace(weather, scale=float(random.lognormal(0, 0.2))) for _ in range(histories))
+    return Counter(trial(random, one, loss) for one in calmer)
+
+
+def keeps(alarms: int, of: int, promise: float = PROMISE) -> bool:
+    """Tell whether `alarms` do not refute that at most `promise` of all are false."""
+    return float(binomtest(alarms, of, promise, alternative="greater").pvalue) > 0.01
+
+
+@pytest.mark.parametrize("kind", TRIALS)
+@pytest.mark.parametrize("weather", weathers())
+def test_no_weather_makes_more_false_alarms_than_promised(kind: str, weather: str) -> None:
+    found = verdicts(TRIALS[kind], weathers()[weather], 0.0, QUICK)
+    assert keeps(found[REGRESSION], QUICK), found
+    assert keeps(found[IMPROVEMENT], QUICK), found
+
+
+def test_what_was_promised_of_one_sitting_alone_is_broken_by_another() -> None:
+    """The simulated offset is large enough to tell: with launches counted as of one sitting it alarms too often."""
+    random = np.random.default_rng(1)
+    weather = weathers()["offset of 2 % between sittings"]
+    alarms = 0
+    for _ in range(QUICK):
+        one = simulate(random, weather, blocks=LAUNCHES, ranks=RANKS)
+        two = simulate(random, weather, blocks=LAUNCHES, ranks=RANKS, commit="b" * 40)
+        alarms += check_duet(one, two).verdict == REGRESSION  # pairs that were never launched as pairs
+    assert not keeps(alarms, QUICK)
+
+
+@pytest.mark.parametrize("weather", weathers())
+def test_a_duet_finds_a_loss_of_a_tenth_whatever_the_weather(weather: str) -> None:
+    found = verdicts(duet, weathers()[weather], 0.1, QUICK)
+    assert found[REGRESSION] >= 0.9 * QUICK, found
     assert found[PASS] == 0, found
 
 
-def test_a_baseline_of_six_is_enough_where_the_noise_floor_is_known() -> None:
-    """The rate is 95.8 % over 8,000 histories, so 2,000 may show a little less than 95 %; not clearly less."""
-    found = verdicts(0.1, reference=6, histories=2 * HISTORIES, seed=3)
-    assert binomtest(found[REGRESSION], 2 * HISTORIES, 0.95, alternative="less").pvalue > 0.01, found
-    quiet = verdicts(0.0, reference=6)
-    assert quiet[REGRESSION] <= HISTORIES // 100, quiet
+def test_a_duet_without_a_change_mostly_passes() -> None:
+    found = verdicts(duet, weathers()["offset of 2 % between sittings"], 0.0, QUICK)
+    assert found[PASS] >= 0.8 * QUICK, found
+
+
+def test_a_loss_too_small_to_matter_never_fails_however_sure_it_is() -> None:
+    calm = Weather(rests=np.zeros(1), drift=0.002, burst=0.0)
+    random = np.random.default_rng(2)
+    for _ in range(20):
+        old, new = simulate_duet(random, calm, blocks=40, loss=0.015)
+        found = check_duet(old, new)
+        row = next(row for row in found.rows if row.quantity == "efficiency")
+        assert row.interval is not None and row.interval.low > 0  # it is sure
+        assert found.verdict == PASS
 
 
 def test_a_gain_of_a_tenth_is_an_improvement_and_no_alarm() -> None:
-    found = verdicts(-0.12, histories=200)
-    assert found[REGRESSION] <= 2, found
-    assert found[IMPROVEMENT] >= 180, found
+    found = verdicts(duet, weathers()["one sitting"], -0.12, QUICK)
+    assert found[REGRESSION] == 0, found
+    assert found[IMPROVEMENT] >= 0.85 * QUICK, found
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_a_longer_curve_shares_out_the_same_error(loss: float) -> None:
-    found = verdicts(loss, ranks=(1, 2, 4, 8), histories=300)
-    assert found[REGRESSION] >= 285 if loss else found[REGRESSION] <= 3, found
+def test_a_longer_curve_shares_out_the_same_error() -> None:
+    found = verdicts(apart(0, ranks=(1, 2, 4, 8)), weathers()["one sitting"], 0.0, QUICK)
+    assert keeps(found[REGRESSION], QUICK), found
+
+
+def blamed(weather: Weather, histories: int, *, commits: int = 10) -> int:
+    """Return how many histories of `commits`, each measured on a day of its own, blame one of them wrongly."""
+    random = np.random.default_rng(2)
+    found = 0
+    for _ in range(histories):
+        days = [simulate(random, weather, blocks=6, commit=f"{n:040x}"[::-1], day=n) for n in range(commits)]
+        found += any(change.state is not None for change in history(days).changes)
+    return found
+
+
+def test_a_history_blames_no_commit_for_another_sitting() -> None:
+    assert keeps(blamed(weathers()["offset of 2 % between sittings"], 40), 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weather", weathers())
+def test_the_table_of_the_promise(weather: str) -> None:
+    """Print false alarms and power of every kind of check, and hold the false alarms against the promise."""
+    found = weathers()[weather]
+    for kind, trial in TRIALS.items():
+        counts = {loss: verdicts(trial, found, loss, SLOW if not loss else SLOW // 4) for loss in (0.0, 0.05, 0.1)}
+        alarms, gains = counts[0.0][REGRESSION], counts[0.0][IMPROVEMENT]
+        power = [100 * counts[loss][REGRESSION] / counts[loss].total() for loss in (0.05, 0.1)]
+        print(
+            f"{weather}; {kind}: {100 * alarms / SLOW:.2f} % false alarms, {100 * gains / SLOW:.2f} % false gains, "
+            f"{100 * counts[0.0][PASS] / SLOW:.0f} % passed; 5 % lost: {power[0]:.0f} % found, 10 %: {power[1]:.0f} %"
+        )
+        assert keeps(alarms, SLOW) and keeps(gains, SLOW)
+    histories = SLOW // 10
+    wrong = blamed(found, histories)
+    print(f"{weather}; history of 10 commits: {100 * wrong / histories:.1f} % blame one")
+    assert keeps(wrong, histories)

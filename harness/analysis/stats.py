@@ -5,7 +5,9 @@ Systems", SC'15, rules 5 to 7). No mean of ratios is ever taken: ratios are of m
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +16,7 @@ from scipy.stats import binom, bootstrap, norm
 
 LEVEL = 0.95
 NEEDED = 6  # launches: below this no pair of order statistics reaches 95 %
+SITTING_GAP = timedelta(hours=1)
 _RESAMPLES = 9999
 
 
@@ -27,6 +30,24 @@ class Interval:
     def scaled(self, factor: float) -> "Interval":
         """Return the interval of `factor` (above 0) times the value."""
         return Interval(low=self.low * factor, high=self.high * factor)
+
+
+def sittings(times: Sequence[tuple[datetime, datetime]]) -> tuple[int, ...]:
+    """Return the number of the sitting, from 0 in order of time, of launches that started and ended at `times`.
+
+    A sitting ends where nothing runs for `SITTING_GAP`: what comes later may find the machine in another state
+    (other neighbours on the host, another clock rate), which all its launches share. The levels are those of
+    Kalibera & Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013): launches within sittings.
+    """
+    found = [0] * len(times)
+    number, until = -1, None
+    for place in sorted(range(len(times)), key=lambda place: times[place]):
+        begin, end = times[place]
+        if until is None or begin - until > SITTING_GAP:
+            number += 1
+        until = end if until is None else max(until, end)
+        found[place] = number
+    return tuple(found)
 
 
 @lru_cache

@@ -8,7 +8,7 @@ import click
 from harness.base.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.regression.verdict import Check
+    from harness.regression.verdict import Check, Limits
     from harness.schema.measurement import Baseline, Measurement
 
 
@@ -21,6 +21,7 @@ CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 @click.option("--decide", is_flag=True, help="Measure the code as it is now, until there is a verdict.")
 @click.option("--budget", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Minutes to measure.")
 @click.option("--size", type=click.FloatRange(1, 90), default=10.0, show_default=True, help="Loss not to miss, in %.")
+@click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Least loss, in %.")
 @click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
 @click.option("--junit", "junit_file", type=click.Path(path_type=Path), help="Write the result for a CI system.")
 @click.option(
@@ -34,6 +35,7 @@ def command(
     decide: bool,
     budget: float,
     size: float,
+    practical: float,
     summary: Path | None,
     junit_file: Path | None,
     data_dir: Path | None,
@@ -51,12 +53,16 @@ def command(
     from harness.base.files import write_atomic
     from harness.regression.check_wording import notes
     from harness.regression.formats import junit, markdown
+    from harness.regression.verdict import Limits
 
+    if practical >= size:
+        raise UserError(f"--practical {practical:g} must be below --size {size:g}: a loss not to miss has to count")
     folders = {"results": results, "baselines": baselines}
+    limits = Limits(size=size / 100, practical=practical / 100)
     if decide:
-        result, kept = _measure(sweep, against, size / 100, 60 * budget, data_dir, **folders)
+        result, kept = _measure(sweep, against, limits, 60 * budget, data_dir, **folders)
     else:
-        result, kept = _compare(sweep, against, size / 100, **folders)
+        result, kept = _compare(sweep, against, limits, **folders)
     said = notes(result, kept, datetime.now(UTC))
     _show(result, said)
     if summary:
@@ -67,13 +73,13 @@ def command(
 
 
 def _compare(
-    sweep: str | None, against: str | None, size: float, *, results: Path, baselines: Path
-) -> "tuple[Check, Baseline | None]":
+    sweep: str | None, against: str | None, limits: "Limits", *, results: Path, baselines: Path
+) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of launches that are there, and the A/A launches it used."""
     from harness.regression.match import check_comparable, default_reference
     from harness.regression.resolve import resolve
     from harness.regression.states import without
-    from harness.regression.store import find_noise
+    from harness.regression.store import find_noises
     from harness.regression.verdict import check
 
     reference = resolve(against, results=results, baselines=baselines) if against else None
@@ -86,25 +92,26 @@ def _compare(
             f"the newest launches of '{current.label}' are those of '{reference.label}' itself: "
             "measure again with `harness check --decide` (make check DECIDE=1)"
         )
-    kept = find_noise(reference, baselines)
-    return check(reference, fresh, kept.measurement if kept else None, size=size), kept
+    kept = find_noises(reference, baselines)
+    alike = [one.measurement for one in kept]
+    return check(reference, fresh, alike, limits=limits), kept
 
 
 def _measure(
     sweep: str | None,
     against: str | None,
-    size: float,
+    limits: "Limits",
     budget_s: float,
     data_dir: Path | None,
     *,
     results: Path,
     baselines: Path,
-) -> "tuple[Check, Baseline | None]":
+) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of the code as it is now, and the A/A launches it used."""
     from harness.datasets import locate
     from harness.regression.decide import Measuring, decide, study_of
     from harness.regression.resolve import resolve
-    from harness.regression.store import find_noise
+    from harness.regression.store import find_noises
 
     if against is None and sweep is None:
         reference = _last_baseline(baselines)
@@ -121,9 +128,8 @@ def _measure(
             "name the folder of the same originals with --data-dir (DATA_DIR=)"
         )
     measuring = Measuring(study_of(reference), results=results, data_dir=data_dir, budget_s=budget_s)
-    kept = find_noise(reference, baselines)
-    noise = kept.measurement if kept else None
-    return decide(reference, noise, measuring, size=size, say=click.echo), kept
+    kept = find_noises(reference, baselines)
+    return decide(reference, [one.measurement for one in kept], measuring, limits=limits, say=click.echo), kept
 
 
 def _default_sweep(reference: "Measurement | None", results: Path) -> str:

@@ -25,11 +25,14 @@ def command(sides: tuple[str, ...], practical: float, results: Path, baselines: 
     from harness.regression.compare import compare, sentence
     from harness.regression.formats import console, print_table
     from harness.regression.resolve import resolve
+    from harness.regression.states import group_by_code
+    from harness.regression.store import find_noises
 
     first, *others = (resolve(name, results=results, baselines=baselines) for name in sides)
     to = console()
     for name, other in zip(sides[1:], others, strict=True):
-        found = compare(first, other, practical=practical / 100)
+        kept = [noise.measurement for one in (first, other) for noise in find_noises(one, baselines)]
+        found = compare(first, other, group_by_code(kept), practical=practical / 100)
         to.print(f"{name} against {sides[0]}", style="bold", markup=False)
         for line in differences(first, other):
             to.print(f"  {line}", markup=False)

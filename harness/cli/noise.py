@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.schema.measurement import Measurement
 
 
 @click.command(name="noise")
 @click.argument("sweep", required=False)
-@click.option("--launches", type=click.IntRange(min=6), help="Measure until each layout has so many of this commit.")
+@click.option("--launches", type=click.IntRange(min=2), help="Launch each layout so many times more now: a sitting.")
 @click.option("--budget", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Minutes to measure.")
 @click.option("--list", "list_all", is_flag=True, help="Show what is kept, with its age, and measure nothing.")
 @click.option(
@@ -30,49 +32,69 @@ def command(
 ) -> None:
     """Learn the noise floor from the newest commit's launches of SWEEP (default: the newest sweep).
 
-    They are A/A runs: the code is the same, so all that differs is noise. `harness check` flags nothing that
-    noise can make. The launches are kept in results/baselines/noise, one file for each workload and machine.
+    They are A/A runs: the code is the same, so all that differs is noise, within a sitting and between sittings of
+    several days. `harness check` flags nothing that noise can make. Launches that no baseline holds are added to
+    results/baselines/noise, one file for each workload, machine and commit.
     """
     if list_all:
         _list(baselines)
         return
+    from harness.analysis.numbers import plural
     from harness.cli.report import newest_sweep
     from harness.regression.resolve import resolve
-    from harness.regression.store import save_noise
+    from harness.regression.store import find_noises, save_noise, unkept
 
     measurement = resolve(sweep or str(newest_sweep(results)), results=results, baselines=None)
     if launches is not None:
-        from harness.regression.decide import Measuring, measure_up_to, study_of
+        from harness.regression.decide import Measuring, measure_more, study_of
 
         measuring = Measuring(study_of(measurement), results=results, data_dir=data_dir, budget_s=60 * budget)
-        measurement = measure_up_to(launches, measuring, say=click.echo)
-    _show(measurement)
-    click.echo(save_noise(measurement, baselines))
+        measurement = measure_more(launches, measuring, say=click.echo)
+    fresh = unkept(measurement, baselines)
+    kept = save_noise(fresh, baselines) if fresh.launches else None
+    _show(measurement, [one.measurement for one in find_noises(measurement, baselines)])
+    if kept is None:
+        click.echo(
+            f"nothing kept: all of these {plural(len(measurement.launches), 'launch')} are in a baseline or were kept "
+            "before; `harness noise --launches 6` on another day adds a sitting"
+        )
+        return
+    click.echo(f"{plural(len(fresh.launches), 'launch')} added")
+    click.echo(kept)
 
 
-def _show(measurement: "Measurement") -> None:
+def _show(measurement: "Measurement", kept: "Sequence[Measurement]") -> None:
     from harness.analysis.numbers import percent
     from harness.regression.formats import console, print_table
-    from harness.regression.noise import detectable_losses
+    from harness.regression.noise import KNOWN, SITTING, detectable_losses
+    from harness.regression.states import group_by_code
 
+    state, *others = group_by_code([measurement, *kept])
+    found = detectable_losses(state, others)
     rows = [
         (
-            floor.quantity,
-            str(floor.layout.ranks) if floor.layout else "all",
-            str(floor.launches),
-            percent(floor.spread, 1),
-            f"{floor.inflation:.2f}",
-            percent(floor.floor, 1),
-            *(str(needed) if needed else "over 100" for needed in floor.launches_for.values()),
+            row.quantity,
+            str(row.layout.ranks) if row.layout else "all",
+            str(row.launches),
+            str(row.sittings),
+            percent(row.noise.deviation, 1),
+            f"{row.noise.inflation:.2f}",
+            percent(row.noise.between, 1) + (" assumed" if row.noise.assumed else ""),
+            percent(row.floor, 1),
+            *(str(needed) if needed else "none" for needed in row.launches_for.values()),
         )
-        for floor in detectable_losses(measurement)
+        for row in found
     ]
-    headings = ("Quantity", "Ranks", "Launches", "Spread", "Drift", "Floor at 6", "Launches for 5 %", "for 10 %")
-    print_table(console(), headings, rows)
+    headings = ("Quantity", "Ranks", "Launches", "Sittings", "Spread", "Drift", "Between", "Floor at 6")
+    print_table(console(), (*headings, "For 5 %", "For 10 %"), rows)
     click.echo(
         f"{measurement.workload.name}, commit {measurement.software.name}. Spread: one launch's standard deviation. "
-        "Drift: 1 is none. Floor at 6: what noise makes of 6 launches in fewer than 1 of 100 checks."
+        "Drift: 1 is none. Between: standard deviation between sittings. Floor at 6: what noise makes of 6 launches of "
+        "a new sitting in fewer than 1 of 100 checks. For 5 %: the launches of a new sitting that show such a loss, "
+        "none where no number does."
     )
+    if any(row.noise.assumed for row in found):
+        click.echo(f"Between sittings {percent(SITTING)} stands in until {KNOWN + 1} sittings of a commit are known.")
 
 
 def _list(baselines: Path) -> None:

@@ -1,17 +1,20 @@
 """A check in a reader's words, and what differs between two measurements."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from harness.analysis import numbers
 from harness.analysis.stats import NEEDED
 from harness.regression.compare import Comparison
 from harness.regression.match import describe, describe_differences
+from harness.regression.noise import KNOWN, SITTING
 from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY
 from harness.regression.verdict import IMPROVEMENT, INCONCLUSIVE, REGRESSION, Check, Row
 from harness.schema.measurement import Baseline, Measurement
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Loss", "95 % interval", "Noise floor", "Launches", "Verdict")
 COMPARE_HEADINGS = ("Quantity", "Ranks", "A", "This", "Better by", "95 % interval", "Launches", "Meaning")
+NOT_MEASURED = "not measured"
 OLD_DAYS = 30  # of A/A launches: a machine changes
 
 
@@ -61,7 +64,7 @@ def headline(check: Check) -> str:
     if check.verdict == IMPROVEMENT:
         best = min((row for row in check.deciding if row.verdict == IMPROVEMENT), key=lambda row: row.loss)
         return f"IMPROVEMENT: {name}: {_loss(best)}, and nothing got worse."
-    return f"PASS: {name}: a loss of {numbers.percent(check.size)} would have shown, and none did."
+    return f"PASS: {name}: a loss of {numbers.percent(check.limits.size)} would have shown, and none did."
 
 
 def place(row: Row) -> str:
@@ -69,8 +72,8 @@ def place(row: Row) -> str:
     return f"on {numbers.ranks(row.layout.ranks)}" if row.layout else "over the curve"
 
 
-def notes(check: Check, kept: Baseline | None, now: datetime) -> tuple[str, ...]:
-    """Return what a reader must know beside the verdicts. `kept` are the A/A launches, None where there are none."""
+def notes(check: Check, kept: Sequence[Baseline], now: datetime) -> tuple[str, ...]:
+    """Return what a reader must know beside the verdicts. `kept` are the A/A launches of the workload and machine."""
     reference, current = check.reference, check.current
     found = [
         f"Reference: commit {reference.software.name}, {numbers.moment(reference.newest)} UTC, "
@@ -81,14 +84,16 @@ def notes(check: Check, kept: Baseline | None, now: datetime) -> tuple[str, ...]
     found += [f"{name} changed: {a} to {b}." for name, a, b in software_changes(reference, current)]
     if reference.software.dirty or current.software.dirty:
         found.append("Launches marked + ran with uncommitted changes: no commit names their code.")
-    found.append(_noise_note(check, kept, now))
+    found += _noise_notes(check, kept, now)
     excluded = current.excluded
     if excluded:
         found.append(f"{numbers.plural(excluded, 'launch')} of the current commit were not valid and are left out.")
     for layout in check.unmeasured:
         found.append(f"{layout} was not measured now.")
-    found.append(_accuracy(check))
-    return tuple(note for note in found if note)
+    before, later = accuracy(reference), accuracy(current) if current.launches else NOT_MEASURED
+    if NOT_MEASURED not in (before, later):
+        found.append(f"Test accuracy at the end: {before} then, {later} now.")
+    return tuple(found)
 
 
 def software_changes(one: Measurement, other: Measurement) -> tuple[tuple[str, str, str], ...]:
@@ -101,33 +106,43 @@ def software_changes(one: Measurement, other: Measurement) -> tuple[tuple[str, s
 
 def age(baseline: Baseline, now: datetime) -> str:
     """Return how old the launches of `baseline` are."""
-    days = (now - baseline.measurement.newest.astimezone(UTC)).days
+    days = _days(baseline, now)
     return "today" if days <= 0 else f"{numbers.plural(days, 'day')} old"
 
 
-def _noise_note(check: Check, kept: Baseline | None, now: datetime) -> str:
-    if kept is None:
-        return (
-            "The noise floor is learned from these launches alone; `harness noise` measures it on more of one commit."
+def _days(baseline: Baseline, now: datetime) -> int:
+    return (now - baseline.measurement.newest.astimezone(UTC)).days
+
+
+def _noise_notes(check: Check, kept: Sequence[Baseline], now: datetime) -> list[str]:
+    """Return what the errors rest on."""
+    if check.duet:
+        return [
+            "Duet: the two versions were launched in turn, and chance decided which came first in each pair: what "
+            "the machine did meanwhile fell on both alike."
+        ]
+    found = []
+    own = {(launch.layout, launch.started) for side in (check.reference, check.current) for launch in side.launches}
+    for one in kept:
+        added = [launch for launch in one.measurement.launches if (launch.layout, launch.started) not in own]
+        if not added:
+            continue
+        old = "; a machine changes: run `harness noise` again" if _days(one, now) > OLD_DAYS else ""
+        launches = numbers.plural(len(added), "launch")
+        found.append(
+            f"Noise is learned from {launches} of commit {one.measurement.software.name} too, {age(one, now)}{old}."
         )
-    days = (now - kept.measurement.newest).days
-    old = "; a machine changes: run `harness noise` again" if days > OLD_DAYS else ""
-    launches = numbers.plural(len(kept.measurement.launches), "launch")
-    return f"The noise floor rests on these launches and {launches} of commit {kept.measurement.software.name}, {age(kept, now)}{old}."  # noqa: E501
-
-
-def _accuracy(check: Check) -> str:
-    def of(measurement: Measurement) -> float | None:
-        known = [launch.test_accuracy for launch in measurement.launches if launch.test_accuracy is not None]
-        return sorted(known)[len(known) // 2] if known else None
-
-    before, now = of(check.reference), of(check.current)
-    if before is None or now is None:
-        return ""
-    return f"Test accuracy at the end: {numbers.percent(before, 2)} then, {numbers.percent(now, 2)} now."
+    if check.sittings < KNOWN:
+        found.append(
+            f"The two were measured in different sittings, between which a deviation of {numbers.percent(SITTING)} is "
+            f"assumed: A/A launches of {KNOWN + 1} sittings would measure it (`harness noise --launches {NEEDED}` on "
+            "other days), and `harness check --decide --duet` does without."
+        )
+    return found
 
 
 def value(quantity: str, value: float) -> str:
+    """Return a quantity's value with its unit: seconds, per cent, or a bare coefficient."""
     if quantity in (EFFICIENCY, CURVE):
         return numbers.percent(value, 1)
     if quantity in (CONTENTION, COHERENCY):
@@ -151,7 +166,10 @@ def _needed(check: Check) -> str:
     if short < NEEDED:
         return f"the reference has {numbers.plural(short, 'launch')} of a layout, {NEEDED} are needed to judge by it"
     if check.more is None:
-        return "the noise is too large for any number of launches: a quieter machine or a longer epoch would help"
+        return (
+            "what lies between sittings is too much for any number of launches in this one: `harness check --decide "
+            "--duet` launches both versions in one"
+        )
     return f"{check.more} more {'launch' if check.more == 1 else 'launches'} of each layout can decide it"
 
 
@@ -172,4 +190,4 @@ def differences(first: Measurement, other: Measurement) -> tuple[str, ...]:
 def accuracy(measurement: Measurement) -> str:
     """Return the median test accuracy at the end over the launches with the most ranks."""
     known = [one.test_accuracy for one in measurement.of(measurement.layouts[-1]) if one.test_accuracy is not None]
-    return numbers.percent(sorted(known)[len(known) // 2], 2) if known else "not measured"
+    return numbers.percent(sorted(known)[len(known) // 2], 2) if known else NOT_MEASURED

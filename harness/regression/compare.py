@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from harness.analysis.stats import LEVEL, NEEDED, Interval
 from harness.regression.hodges_lehmann import shift, shift_interval
+from harness.regression.noise import Noise, learn
 from harness.regression.quantities import EFFICIENCY, RELATIVE, TIME, Sample, samples
+from harness.regression.verdict import PRACTICAL
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
-
-PRACTICAL = 0.03  # a ratio within 3 % of 1 makes no difference to anyone
 
 BETTER = "better"
 WORSE = "worse"
@@ -36,21 +36,26 @@ class Comparison:
     meaning: str
 
 
-def compare(first: Measurement, other: Measurement, *, practical: float = PRACTICAL) -> tuple[Comparison, ...]:
+def compare(
+    first: Measurement, other: Measurement, alike: Sequence[Measurement] = (), *, practical: float = PRACTICAL
+) -> tuple[Comparison, ...]:
     """Return time and efficiency of `other` over `first` at every layout that both launched.
 
-    They may differ in anything but the rows of an epoch: layouts where these differ are left out.
+    They may differ in anything but the rows of an epoch: layouts where these differ are left out. They count as
+    measured in different sittings; `alike` are A/A launches that tell how far sittings differ.
     """
     shared = [layout for layout in first.layouts if _same_rows(first, other, layout)]
     if not shared:
         return ()
     before = {sample.key: sample for sample in samples(first, first, shared)}
     found = samples(other, first, shared)
-    return tuple(
-        _comparison(other, before[sample.key], sample, practical)
-        for sample in found
-        if sample.quantity in RELATIVE and sample.key in before
-    )
+    known = [*before.values(), *found, *(sample for one in alike for sample in samples(one, one, one.layouts))]
+    rows = []
+    for sample in found:
+        if sample.quantity in RELATIVE and sample.key in before:
+            noise = learn([one.by_sitting for one in known if one.key == sample.key])
+            rows.append(_comparison(other, before[sample.key], sample, noise, practical))
+    return tuple(rows)
 
 
 def _same_rows(first: Measurement, other: Measurement, layout: Layout) -> bool:
@@ -58,12 +63,15 @@ def _same_rows(first: Measurement, other: Measurement, layout: Layout) -> bool:
     return bool(one and two) and math.isclose(one[0].rows, two[0].rows, rel_tol=0.01)
 
 
-def _comparison(other: Measurement, before: Sample, now: Sample, practical: float) -> Comparison:
+def _comparison(other: Measurement, before: Sample, now: Sample, noise: Noise | None, practical: float) -> Comparison:
     counts = (len(before.costs), len(now.costs))
     enough = min(counts) >= NEEDED
-    found = shift_interval(now.costs, before.costs, LEVEL) if enough else None
+    distance = shift(now.costs, before.costs)
+    found = shift_interval(now.costs, before.costs, LEVEL) if enough and noise else None
+    if found and noise:
+        found = noise.widened(found, distance, now.size, before.size, LEVEL)
     interval = Interval(low=math.exp(-found.high), high=math.exp(-found.low)) if found else None
-    ratio = math.exp(-shift(now.costs, before.costs))
+    ratio = math.exp(-distance)
     return Comparison(
         other=other,
         quantity=before.quantity,

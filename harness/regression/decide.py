@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.regression.match import check_machine
 from harness.regression.states import measurements, without
-from harness.regression.verdict import INCONCLUSIVE, SIZE, Check, check
+from harness.regression.verdict import DEFAULT_LIMITS, INCONCLUSIVE, Check, Limits, check
 from harness.schema.measurement import Measurement, Software
 from harness.schema.sweep import Sweep
 
@@ -72,10 +72,10 @@ class Measuring:
 
 def decide(
     reference: Measurement,
-    noise: Measurement | None,
+    alike: Sequence[Measurement],
     measuring: Measuring,
     *,
-    size: float = SIZE,
+    limits: Limits = DEFAULT_LIMITS,
     say: Callable[[str], None],
 ) -> Check:
     """Return the check of the code as it is now against `reference`, adding launches while it is inconclusive.
@@ -97,35 +97,38 @@ def decide(
                 break
         if current is None:
             continue
-        result = check(reference, current, noise, size=size, looks=LOOKS)
+        result = check(reference, current, alike, limits=limits, looks=LOOKS)
         missing = result.more or 0
         if result.verdict != INCONCLUSIVE or not missing or look == LOOKS - 1:
             break
         say(f"inconclusive: {missing} more launches can decide it")
     if result is None and current is not None:
-        result = check(reference, current, noise, size=size, looks=LOOKS)
+        result = check(reference, current, alike, limits=limits, looks=LOOKS)
     if result is None:
         raise UserError("no valid launch was measured: give a larger BUDGET, or look at `harness status`")
     return result
 
 
-def measure_up_to(launches: int, measuring: Measuring, *, say: Callable[[str], None]) -> Measurement:
-    """Return the launches of the code as it is now, after adding until each layout has `launches` of them.
+def measure_more(launches: int, measuring: Measuring, *, say: Callable[[str], None]) -> Measurement:
+    """Return all launches of the code as it is now, after adding `launches` of each layout.
 
     Raises:
         UserError: a launch failed, or the budget was too small for a single valid one.
     """
+    before = _here(measuring)
     while True:
         current = _here(measuring)
-        missing = launches - (current.fewest if current else 0)
+        fresh = without(current, before) if current and before else current
+        missing = launches - (fresh.fewest if fresh else 0)
         if missing <= 0 and current is not None:
             return current
         say(f"measuring: {missing} launches of each layout")
         if not measuring.add(missing):
             break
-    if current is None:
+    if fresh is None or not fresh.launches:
         raise UserError("no valid launch was measured: give a larger BUDGET, or look at `harness status`")
-    say(f"the budget of time is spent: {current.fewest} launches of each layout")
+    say(f"the budget of time is spent: {fresh.fewest} launches of each layout")
+    assert current is not None
     return current
 
 

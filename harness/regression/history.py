@@ -9,8 +9,19 @@ from numpy.typing import NDArray
 
 from harness.regression.hodges_lehmann import Values, shift
 from harness.regression.noise import learn
-from harness.regression.quantities import CURVE, RELATIVE, TIME, Sample, as_loss, samples
-from harness.regression.states import join, without
+from harness.regression.quantities import (
+    CURVE,
+    RELATIVE,
+    TIME,
+    Sample,
+    Size,
+    as_cost,
+    as_loss,
+    effective_sittings,
+    samples,
+)
+from harness.regression.states import group_by_code
+from harness.regression.verdict import PRACTICAL
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
@@ -75,13 +86,20 @@ _NEAR = 2  # launches by which a change may be found too early or too late
 class Series:
     """One quantity at one layout (None: the curve). `costs` [launches or blocks] run through all states.
 
-    `states` [launches or blocks] is the number of the state (of `History.states`) that each belongs to.
+    `states` [as costs] is the number of the state (of `History.states`) that each belongs to, `sittings` [as costs]
+    the number of its sitting within the state.
     """
 
     quantity: str
     layout: Layout | None
     costs: Values
     states: tuple[int, ...]
+    sittings: tuple[int, ...]
+
+    def size(self, begin: int, end: int) -> Size:
+        """Return the size of the launches from `begin` to `end`; each state was measured in sittings of its own."""
+        own = list(zip(self.states, self.sittings, strict=True))[begin:end]
+        return Size(launches=end - begin, sittings=effective_sittings([own.index(one) for one in own]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,21 +131,10 @@ def history(measurements: Sequence[Measurement]) -> History:
 
     Measurements of the same code are joined. Layouts that not every state launched have gaps, not zeros.
     """
-    states = tuple(sorted(_joined(measurements), key=_first))
+    states = tuple(sorted(group_by_code(measurements), key=_first))
     layouts = sorted({layout for state in states for layout in state.layouts}, key=lambda one: (one.ranks, str(one)))
     series = _series(states, layouts)
     return History(states=states, series=series, changes=tuple(c for one in series for c in _changes(one, len(series))))
-
-
-def _joined(measurements: Sequence[Measurement]) -> list[Measurement]:
-    found: list[Measurement] = []
-    for measurement in measurements:
-        same = next((n for n, one in enumerate(found) if one.software == measurement.software), None)
-        if same is None:
-            found.append(measurement)
-        else:
-            found[same] = join(found[same], without(measurement, found[same]))
-    return found
 
 
 def _first(state: Measurement) -> datetime:
@@ -147,6 +154,7 @@ def _series(states: Sequence[Measurement], layouts: Sequence[Layout]) -> tuple[S
             layout=layout,
             costs=np.concatenate([sample.costs for _, sample in found]),
             states=tuple(number for number, sample in found for _ in sample.costs),
+            sittings=tuple(sitting for _, sample in found for sitting in sample.sittings),
         )
         for (quantity, layout), found in parts.items()
     )
@@ -169,8 +177,8 @@ def _changes(series: Series, comparisons: int) -> list[Change]:
     found = []
     for before, index, after in zip(edges, points, edges[2:], strict=False):
         step = shift(series.costs[index:after], series.costs[before:index])
-        floor = noise.floor(after - index, index - before, comparisons) if noise else 0.0
-        if abs(step) > floor:
+        floor = noise.floor(series.size(index, after), series.size(before, index), comparisons) if noise else 0.0
+        if abs(step) > max(floor, as_cost(PRACTICAL, True)):
             state = _attribute(series.states, index)
             found.append(
                 Change(series=series, index=index, loss=as_loss(step, True), floor=as_loss(floor, True), state=state)
@@ -178,11 +186,14 @@ def _changes(series: Series, comparisons: int) -> list[Change]:
     return found
 
 
-def _alike(series: Series, edges: Sequence[int]) -> list[Values]:
-    """Return the launches of one state between two changes, group by group: A/A runs."""
-    parts = [edges.index(max(edge for edge in edges if edge <= place)) for place in range(len(series.costs))]
-    keys = list(zip(series.states, parts, strict=True))
-    return [series.costs[[place for place, own in enumerate(keys) if own == key]] for key in dict.fromkeys(keys)]
+def _alike(series: Series, edges: Sequence[int]) -> list[list[Values]]:
+    """Return the launches of each state between two changes, sitting by sitting: A/A runs."""
+    parts = [sum(edge <= place for edge in edges) for place in range(len(series.costs))]
+    keys = list(zip(series.states, parts, series.sittings, strict=True))
+    found: dict[tuple[int, int], list[Values]] = {}
+    for key in dict.fromkeys(keys):
+        found.setdefault(key[:2], []).append(series.costs[[own == key for own in keys]])
+    return list(found.values())
 
 
 def _attribute(states: Sequence[int], index: int) -> int | None:

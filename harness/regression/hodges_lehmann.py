@@ -47,6 +47,55 @@ def tail_count(n: int, m: int, tail: float) -> int | None:
     return allowed - 1 if allowed else None
 
 
+def paired_shift(differences: Values) -> float:
+    """Return the middle of paired `differences` (at least one): the median of all their pairwise means."""
+    return float(np.median(_walsh(differences)))
+
+
+def paired_interval(differences: Values, level: float) -> Interval | None:
+    """Return the two-sided interval of the middle with coverage of at least `level`, None with too few pairs.
+
+    Inverts Wilcoxon's signed-rank test (Hollander, Wolfe & Chicken, section 3.3). Where chance decided which half of
+    a pair came first, each difference of equal halves is as likely to have the other sign, whatever the machine
+    did meanwhile: the test is then exact by the design alone (Fisher 1935), without assumptions on the noise.
+    """
+    count = signed_tail_count(len(differences), (1 - level) / 2)
+    if count is None:
+        return None
+    means = np.sort(_walsh(differences))
+    return Interval(low=float(means[count]), high=float(means[-1 - count]))
+
+
+def needed_pairs(level: float) -> int:
+    """Return how many pairs have an interval of `level`."""
+    return int(np.ceil(-np.log2((1 - level) / 2)))
+
+
+def _walsh(differences: Values) -> Values:
+    """Return the mean of every two of `differences`, each with itself too."""
+    first, second = np.triu_indices(len(differences))
+    means: Values = (differences[first] + differences[second]) / 2
+    return means
+
+
+@functools.cache
+def signed_tail_count(n: int, tail: float) -> int | None:
+    """Return the largest c with P(W <= c) <= `tail` for the signed-rank sum W of `n` pairs, None where there is none.
+
+    Counted up to `_EXACT` pairs, above by the normal distribution.
+    """
+    if n > _EXACT:
+        from scipy.stats import norm
+
+        spread = (n * (n + 1) * (2 * n + 1) / 24) ** 0.5
+        return int(np.floor(n * (n + 1) / 4 + norm.ppf(tail) * spread - 0.5))
+    counts = np.ones(1)
+    for rank in range(1, n + 1):
+        counts = np.concatenate([counts, np.zeros(rank)]) + np.concatenate([np.zeros(rank), counts])
+    allowed = int(np.searchsorted(np.cumsum(counts) / 2.0**n, tail, side="right"))
+    return allowed - 1 if allowed else None
+
+
 def needed_values(m: int, level: float, *, most: int = 1000) -> int | None:
     """Return how many values have an interval of `level` against `m` others; at least 6, None above `most`."""
     for n in range(NEEDED, most):

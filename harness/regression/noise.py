@@ -1,7 +1,9 @@
 """The noise floor: how far two groups of launches of the same code come apart by chance.
 
-Launches of one commit on one machine are A/A runs: they differ by noise alone. A difference between two
-commits counts only when it exceeds what noise makes.
+Launches of one commit on one machine are A/A runs: they differ by noise alone. A difference between two commits
+counts only when it exceeds what noise makes. Noise has two levels (Kalibera & Jones 2013): launches of a sitting
+scatter around its middle, and sittings scatter around each other, for what a sitting finds (another clock rate,
+another host below a virtual machine) all its launches share, however many there are.
 """
 
 from collections.abc import Sequence
@@ -10,13 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from harness.analysis.stats import NEEDED
+from harness.analysis.stats import NEEDED, Interval
 from harness.regression.hodges_lehmann import ASYMPTOTIC, Values
-from harness.regression.quantities import RELATIVE, Sample, as_cost, as_loss, samples
+from harness.regression.quantities import RELATIVE, Sample, Size, as_cost, as_loss, samples
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
-FALSE_ALARMS = 0.005  # of checks without a change, over all that one check compares
+FALSE_ALARMS = 0.01  # of checks without a change, over all that one check compares
+SITTING = 0.02  # deviation between sittings that stands in where too few were measured
+KNOWN = 4  # degrees of freedom between sittings from which they are measured: five sittings of one commit
+_ASSUMED = np.inf  # degrees of freedom of what is assumed
 _MOST_CORRELATED = 0.8
 _LIMIT = 3.0  # robust deviations
 _NORMAL = 1.4826  # median absolute deviation to standard deviation, for normal noise
@@ -28,47 +33,85 @@ class Noise:
 
     `inflation` is by how much the variance of a mean exceeds that of independent launches, at least 1:
     (1 + r) / (1 - r) for the lag-1 correlation r of launches in order of time, when a slow drift makes
-    neighbours alike.
+    neighbours alike. `between` is the standard deviation between sittings, `sittings` its degrees of freedom:
+    A/A sittings less one for each commit; below `KNOWN` at least `SITTING` is assumed.
     """
 
     deviation: float
     freedom: int
     inflation: float
+    between: float
+    sittings: int
 
-    def error(self, current: float, reference: float) -> float:
-        """Return the standard error of the shift between groups of `current` and `reference` launches."""
-        variance = self.inflation * (1 / current + 1 / reference) / ASYMPTOTIC
-        return self.deviation * float(variance**0.5)
+    @property
+    def assumed(self) -> bool:
+        """Whether the deviation between sittings is assumed and not measured."""
+        return self.sittings < KNOWN
 
-    def floor(self, current: float, reference: float, comparisons: int) -> float:
+    def between_error(self, current: Size, reference: Size, chance: float) -> float:
+        """Return what sittings alone add to the shift between two groups with less than `chance` (one-sided)."""
+        quantile = float(stdtrit(_ASSUMED if self.assumed else self.sittings, 1 - chance))
+        return quantile * self.between * float((1 / current.sittings + 1 / reference.sittings) ** 0.5)
+
+    def within_error(self, current: Size, reference: Size, chance: float) -> float:
+        """Return what launches alone add to the shift between two groups with less than `chance` (one-sided)."""
+        variance = self.inflation * (1 / current.launches + 1 / reference.launches) / ASYMPTOTIC
+        return float(stdtrit(self.freedom, 1 - chance)) * self.deviation * float(variance**0.5)
+
+    def floor(self, current: Size, reference: Size, comparisons: int, *, looks: int = 1) -> float:
         """Return the shift that A/A groups exceed in one of `comparisons` with a chance of `FALSE_ALARMS`.
 
-        Student's quantile for the degrees of freedom, shared out equally (Bonferroni).
+        Student's quantiles, the chance shared out equally (Bonferroni). `looks` at one sitting while launches are
+        added share it too, but for what lies between sittings: that stays the same from look to look.
         """
-        quantile = float(stdtrit(self.freedom, 1 - FALSE_ALARMS / comparisons))
-        return quantile * self.error(current, reference)
+        within = self.within_error(current, reference, FALSE_ALARMS / comparisons / looks)
+        return float(np.hypot(within, self.between_error(current, reference, FALSE_ALARMS / comparisons)))
+
+    def widened(self, interval: Interval, shift: float, current: Size, reference: Size, level: float) -> Interval:
+        """Return the `interval` of a `shift`, made of launches alone, with the error between sittings in it.
+
+        Squares of the half widths add up (Zou & Donner, "Construction of confidence limits about effect measures",
+        Statistics in Medicine 27, 2008: recovered variances).
+        """
+        more = self.between_error(current, reference, (1 - level) / 2)
+        return Interval(
+            low=shift - float(np.hypot(shift - interval.low, more)),
+            high=shift + float(np.hypot(interval.high - shift, more)),
+        )
 
 
-def learn(groups: Sequence[Values]) -> Noise | None:
-    """Return the noise of the `groups`, each the costs of one A/A group in order of time; None below 2 values.
+def learn(states: Sequence[Sequence[Values]]) -> Noise | None:
+    """Return the noise of `states` of the code, each the costs of its sittings in order of time.
 
-    Each group is taken around its own median, so what differs between groups does not count as noise. Rests
-    beyond three robust deviations are drawn in to there (winsorised: Tukey 1962): the shift's estimate hardly
-    moves with a few wild launches, so they must not hide a loss either.
+    None where no sitting has two launches. Each sitting is taken around its own median. Rests beyond three robust
+    deviations are drawn in to there (winsorised: Tukey 1962): the shift's estimate hardly moves with a few wild
+    launches, so they must not hide a loss either. The deviation between sittings is that of their medians, in
+    which some of the launches' own noise is left: it errs to the safe side.
     """
-    used = [group for group in groups if len(group) >= 2]
-    freedom = sum(len(group) - 1 for group in used)
+    used = [sitting for state in states for sitting in state if len(sitting) >= 2]
+    freedom = sum(len(sitting) - 1 for sitting in used)
     if not freedom:
         return None
-    rests = [group - np.median(group) for group in used]
+    rests = [sitting - np.median(sitting) for sitting in used]
     limit = _LIMIT * _NORMAL * float(np.median(np.abs(np.concatenate(rests)))) * _small(used)
     drawn = [np.clip(rest, -limit, limit) for rest in rests] if limit else rests
     squares = sum(float(rest @ rest) for rest in drawn)
+    between, sittings = _between([[np.median(one) for one in state if len(one) >= 2] for state in states])
     return Noise(
         deviation=(squares / freedom) ** 0.5,
         freedom=freedom,
         inflation=_inflation(drawn, squares),
+        between=between if sittings >= KNOWN else max(between, SITTING),
+        sittings=sittings,
     )
+
+
+def _between(states: Sequence[Sequence[np.floating]]) -> tuple[float, int]:
+    """Return the standard deviation of the middles of each state's sittings, and its degrees of freedom."""
+    repeated = [np.array(middles) for middles in states if len(middles) >= 2]
+    freedom = sum(len(middles) - 1 for middles in repeated)
+    squares = sum(float(((middles - middles.mean()) ** 2).sum()) for middles in repeated)
+    return ((squares / freedom) ** 0.5 if freedom else 0.0), freedom
 
 
 def _small(groups: Sequence[Values]) -> float:
@@ -95,26 +138,29 @@ _MOST_LAUNCHES = 100
 class DetectableLoss:
     """The noise of one quantity at one layout (None: the curve), in parts of speed, efficiency or an epoch.
 
-    `spread` is one launch's standard deviation, `floor` what noise alone seldom exceeds between 6 launches
-    and as many as were measured. `launches_for` gives for a loss the launches (of each layout, against as many
-    as were measured) from which it stands out, None where that takes more than a hundred.
+    `floor` is what noise alone seldom exceeds between 6 launches of a new sitting and as many as were measured.
+    `launches_for` gives for a loss the launches (of each layout, in one sitting, against as many as were measured)
+    from which it stands out, None where no number up to a hundred would do.
     """
 
     quantity: str
     layout: Layout | None
     launches: int
-    spread: float
-    inflation: float
+    sittings: int
+    noise: Noise
     floor: float
     launches_for: dict[float, int | None]
 
 
-def detectable_losses(measurement: Measurement, losses: tuple[float, ...] = (0.05, 0.10)) -> tuple[DetectableLoss, ...]:
-    """Return the noise floor of every quantity that decides, from A/A launches (`measurement`)."""
-    found = [sample for sample in samples(measurement, measurement, measurement.layouts) if sample.decides]
+def detectable_losses(
+    state: Measurement, others: Sequence[Measurement] = (), losses: tuple[float, ...] = (0.05, 0.10)
+) -> tuple[DetectableLoss, ...]:
+    """Return the noise floor of every quantity that decides, from A/A launches of `state` and of `others`."""
+    found = [sample for sample in samples(state, state, state.layouts) if sample.decides]
+    alike = [samples(one, state, one.layouts) for one in (state, *others) if one.layouts == state.layouts]
     rows = []
     for sample in found:
-        noise = learn([sample.costs])
+        noise = learn([one.by_sitting for each in alike for one in each if one.key == sample.key])
         if noise is not None:
             rows.append(_detectable(sample, noise, losses, comparisons=len(found)))
     return tuple(rows)
@@ -122,19 +168,20 @@ def detectable_losses(measurement: Measurement, losses: tuple[float, ...] = (0.0
 
 def _detectable(sample: Sample, noise: Noise, losses: tuple[float, ...], comparisons: int) -> DetectableLoss:
     relative = sample.quantity in RELATIVE
-    launches = len(sample.costs)
+
+    def floor(launches: int) -> float:
+        return noise.floor(Size(launches=launches, sittings=1), sample.size, comparisons)
 
     def needed(loss: float) -> int | None:
         cost = as_cost(loss, relative)
-        enough = (n for n in range(NEEDED, _MOST_LAUNCHES) if noise.floor(n, launches, comparisons) < cost)
-        return next(enough, None)
+        return next((n for n in range(NEEDED, _MOST_LAUNCHES) if floor(n) < cost), None)
 
     return DetectableLoss(
         quantity=sample.quantity,
         layout=sample.layout,
-        launches=launches,
-        spread=as_loss(noise.deviation, relative),
-        inflation=noise.inflation,
-        floor=as_loss(noise.floor(NEEDED, launches, comparisons), relative),
+        launches=len(sample.costs),
+        sittings=len(sample.by_sitting),
+        noise=noise,
+        floor=as_loss(floor(NEEDED), relative),
         launches_for={loss: needed(loss) for loss in losses},
     )

@@ -5,11 +5,12 @@ share of the reference's epoch where a part of it is meant: a step up of 0.1 is 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from harness.analysis.stats import sittings
 from harness.regression.hodges_lehmann import Values
 from harness.schema.layout import Layout
 from harness.schema.measurement import Launch, Measurement
@@ -30,6 +31,7 @@ USL_POINTS = 4  # below this two coefficients fit any curve
 class Sample:
     """One quantity at one layout (None: over all of them). `costs` [launches or blocks], in order of time.
 
+    `blocks` [as costs] is the repeat that each is of, `sittings` [as costs] the number of its sitting.
     `value` is what a reader sees: seconds for `TIME`, `SKEW` and `WIRE`, a fraction for `EFFICIENCY` and
     `CURVE`, the coefficient for the USL. Only quantities that `decide` can fail a check; the others say
     where a loss comes from.
@@ -38,13 +40,40 @@ class Sample:
     quantity: str
     layout: Layout | None
     costs: Values
+    blocks: tuple[int, ...]
+    sittings: tuple[int, ...]
     value: float
-    decides: bool
+    decides: bool = True
 
     @property
     def key(self) -> tuple[str, Layout | None]:
         """What two measurements' samples are matched by."""
         return self.quantity, self.layout
+
+    @property
+    def by_sitting(self) -> tuple[Values, ...]:
+        """The costs of each sitting, in order of time."""
+        numbers = np.array(self.sittings)
+        return tuple(self.costs[numbers == number] for number in dict.fromkeys(self.sittings))
+
+    @property
+    def size(self) -> "Size":
+        """What the error of the costs' middle depends on."""
+        return Size(launches=len(self.costs), sittings=effective_sittings(self.sittings))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """How much was measured: launches (or blocks), and the sittings that they are worth, see `effective_sittings`."""
+
+    launches: int
+    sittings: float
+
+
+def effective_sittings(numbers: Sequence[int]) -> float:
+    """Return how many equal sittings would have the same error as launches of the sittings `numbers` (Kish 1965)."""
+    counts = np.unique(np.array(numbers), return_counts=True)[1]
+    return float(counts.sum() ** 2 / (counts**2).sum()) if len(counts) else 0.0
 
 
 def as_cost(loss: float, relative: bool) -> float:
@@ -61,50 +90,66 @@ def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[
     """Return the samples of `measurement` at `layouts`, fewest ranks first; the first one is the base.
 
     Shares are of the `reference`'s median epoch at the layout. Efficiency is of launches of the same block
-    (repeat), which ran close to each other, so that the machine's drift falls out of it.
+    (repeat) and sitting, which ran close to each other, so that the machine's drift falls out of it.
     """
+    times = [(launch.started, launch.ended) for launch in measurement.launches]
+    sitting = dict(zip(measurement.launches, sittings(times), strict=True))
     found: list[Sample] = []
     for layout in layouts:
-        found += _at(measurement, reference, layout)
+        found += _at(measurement, reference, layout, sitting)
     base, others = layouts[0], layouts[1:]
+    # The same ranks with other threads: no efficiency over the base.
+    others = [layout for layout in others if layout.ranks != base.ranks]
     for layout in others:
-        if layout.ranks == base.ranks:
-            continue  # the same ranks with other threads: no efficiency over the base
-        costs = _inefficiency(measurement, base, layout)
-        if len(costs):
-            found.append(_sample(EFFICIENCY, layout, costs, float(np.exp(-np.median(costs)))))
-    found += _curve(measurement, base, [layout for layout in others if layout.ranks != base.ranks])
+        blocks = _blocks(measurement, (base, layout), sitting)
+        if blocks:
+            costs = np.log(np.array([_slowdown(measurement, one, other) for one, other in blocks]))
+            found.append(_sample(EFFICIENCY, layout, costs, blocks, sitting, float(np.exp(-np.median(costs)))))
+    found += _curve(measurement, base, others, sitting)
     return tuple(found)
 
 
-def _at(measurement: Measurement, reference: Measurement, layout: Layout) -> Iterator[Sample]:
+Blocks = Sequence[tuple[Launch, ...]]
+Sittings = Mapping[Launch, int]
+
+
+def _at(measurement: Measurement, reference: Measurement, layout: Layout, sitting: Sittings) -> Iterator[Sample]:
     launches = measurement.of(layout)
     if not launches:
         return
+    blocks = [(launch,) for launch in launches]
     seconds = np.array([launch.seconds for launch in launches])
-    yield _sample(TIME, layout, np.log(seconds), float(np.median(seconds)))
+    yield _sample(TIME, layout, np.log(seconds), blocks, sitting, float(np.median(seconds)))
     if layout.ranks == 1:
         return
     epoch = float(np.median([launch.seconds for launch in reference.of(layout)]))
     for quantity, field in ((SKEW, "skew_seconds"), (WIRE, "wire_seconds")):
         parts = np.array([getattr(launch, field) for launch in launches])
-        yield _sample(quantity, layout, parts / epoch, float(np.median(parts)), decides=False)
+        yield _sample(quantity, layout, parts / epoch, blocks, sitting, float(np.median(parts)))
 
 
-def _sample(quantity: str, layout: Layout | None, costs: Values, value: float, *, decides: bool = True) -> Sample:
-    return Sample(quantity=quantity, layout=layout, costs=costs, value=value, decides=decides)
+def _sample(
+    quantity: str, layout: Layout | None, costs: Values, blocks: Blocks, sitting: Sittings, value: float
+) -> Sample:
+    return Sample(
+        quantity=quantity,
+        layout=layout,
+        costs=costs,
+        blocks=tuple(block[0].repeat for block in blocks),
+        sittings=tuple(sitting[block[0]] for block in blocks),
+        value=value,
+        decides=quantity in RELATIVE,
+    )
 
 
-def _blocks(measurement: Measurement, layouts: Sequence[Layout]) -> tuple[tuple[Launch, ...], ...]:
-    """Return the launches of `layouts` block by block, whole blocks only, in order of time."""
+def _blocks(measurement: Measurement, layouts: Sequence[Layout], sitting: Sittings) -> Blocks:
+    """Return the launches of `layouts` block by block, in order of time: whole blocks of one sitting only."""
     by_place = {(launch.layout, launch.repeat): launch for launch in measurement.launches}
     repeats = sorted({launch.repeat for launch in measurement.launches})
-    whole = [
-        tuple(by_place[layout, repeat] for layout in layouts)
-        for repeat in repeats
-        if all((layout, repeat) in by_place for layout in layouts)
-    ]
-    return tuple(sorted(whole, key=lambda block: min(launch.started for launch in block)))
+    found = [tuple(by_place.get((layout, repeat)) for layout in layouts) for repeat in repeats]
+    whole = [tuple(launch for launch in block if launch) for block in found if all(block)]
+    near = [block for block in whole if len({sitting[launch] for launch in block}) == 1]
+    return sorted(near, key=lambda block: min(launch.started for launch in block))
 
 
 def _slowdown(measurement: Measurement, base: Launch, launch: Launch) -> float:
@@ -113,22 +158,16 @@ def _slowdown(measurement: Measurement, base: Launch, launch: Launch) -> float:
     return launch.seconds * ideal / base.seconds
 
 
-def _inefficiency(measurement: Measurement, base: Layout, layout: Layout) -> Values:
-    blocks = _blocks(measurement, (base, layout))
-    costs: Values = np.log(np.array([_slowdown(measurement, one, other) for one, other in blocks]))
-    return costs
-
-
-def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout]) -> Iterator[Sample]:
+def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], sitting: Sittings) -> Iterator[Sample]:
     """Yield what all points together say: the geometric mean of the efficiencies, and the USL's coefficients."""
     if len(others) < 2:
         return
-    blocks = _blocks(measurement, (base, *others))
+    blocks = _blocks(measurement, (base, *others), sitting)
     if not blocks:
         return
     slow = np.array([[_slowdown(measurement, block[0], launch) for launch in block[1:]] for block in blocks])
     costs = np.log(slow).mean(axis=1)
-    yield _sample(CURVE, None, costs, float(np.exp(-np.median(costs))))
+    yield _sample(CURVE, None, costs, blocks, sitting, float(np.exp(-np.median(costs))))
     p = np.array([layout.ranks / base.ranks for layout in others])
     if len(others) + 1 < USL_POINTS:
         return
@@ -137,4 +176,4 @@ def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout]) -> 
     coefficients = np.linalg.lstsq(terms, (slow - 1).T, rcond=None)[0]
     for quantity, coefficient, term in zip((CONTENTION, COHERENCY), coefficients, terms[-1], strict=True):
         # The cost is the coefficient's part of the time at the most ranks.
-        yield _sample(quantity, None, coefficient * term, float(np.median(coefficient)), decides=False)
+        yield _sample(quantity, None, coefficient * term, blocks, sitting, float(np.median(coefficient)))

@@ -42,6 +42,18 @@ def without(one: Measurement, other: Measurement) -> Measurement:
     return replace(one, launches=left)
 
 
+def group_by_code(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Return one measurement for each state of the code, each launch once, in order of first appearance."""
+    found: list[Measurement] = []
+    for measurement in measurements:
+        same = next((n for n, one in enumerate(found) if one.software == measurement.software), None)
+        if same is None:
+            found.append(measurement)
+        else:
+            found[same] = join(found[same], without(measurement, found[same]))
+    return found
+
+
 def _state(run: RunRecord) -> State:
     return run.provenance.machine.fingerprint, software(run.provenance)
 
@@ -72,6 +84,7 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[Launch]:
             layout=run.point.layout,
             repeat=run.point.repeat,
             started=run.started,
+            ended=run.ended,
             rows=int(row["rows"]),
             seconds=float(row["seconds"]),
             skew_seconds=float(row["skew_seconds"]),

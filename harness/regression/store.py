@@ -8,10 +8,12 @@ from pathlib import Path
 from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError, unknown
 from harness.base.files import write_atomic
+from harness.regression.states import join, without
 from harness.schema.measurement import BASELINE_SCHEMA, Baseline, Measurement
+from harness.schema.point import digest
 from harness.schema.record import decode, encode
 
-NOISE = "noise"  # results/baselines/noise/<workload>-<machine>.json
+NOISE = "noise"  # results/baselines/noise/<workload>-<machine>-<commit>-<versions>.json
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -26,19 +28,39 @@ def save_baseline(measurement: Measurement, name: str, folder: Path, *, note: st
     path = folder / f"{name}.json"
     if path.exists() and not replace_it:
         raise UserError(f"baseline '{name}' is there already: choose another name, or add --replace")
-    _check_launches(measurement, "a baseline")
+    short = [layout for layout in measurement.layouts if len(measurement.of(layout)) < NEEDED]
+    if short:
+        have = len(measurement.of(short[0]))
+        raise UserError(
+            f"a baseline needs {NEEDED} valid launches of each layout, and {short[0]} of {measurement.label} has "
+            f"{have} of commit {measurement.software.name}: run the same sweep with REPEATS={NEEDED} or more"
+        )
     return _write(path, name, measurement, note)
 
 
-def save_noise(measurement: Measurement, folder: Path) -> Path:
-    """Write the A/A launches of a workload on a machine in place of older ones, and return the file's path.
+def save_noise(fresh: Measurement, folder: Path) -> Path:
+    """Add A/A launches of a commit to those kept of the same workload, machine and commit; return the file's path.
 
     Raises:
-        UserError: a layout has too few launches, or the folder cannot be written to.
+        UserError: the file of earlier ones is damaged, or the folder cannot be written to.
     """
-    _check_launches(measurement, "the noise floor")
-    name = f"{measurement.workload.name}-{measurement.machine.fingerprint[:8]}"
-    return _write(folder / NOISE / f"{name}.json", name, measurement, "launches of one commit: the noise floor")
+    state = digest(fresh.software)[:8]
+    name = f"{fresh.workload.name}-{fresh.machine.fingerprint[:8]}-{fresh.software.commit[:8]}-{state}"
+    path = folder / NOISE / f"{name}.json"
+    earlier = read_baseline(path).measurement if path.exists() else None
+    whole = join(earlier, without(fresh, earlier)) if earlier else fresh
+    return _write(path, name, whole, "launches of one commit: the noise floor")
+
+
+def unkept(measurement: Measurement, folder: Path) -> Measurement:
+    """Return `measurement` without the launches that a baseline or an earlier `save_noise` holds.
+
+    Raises:
+        UserError: one of the files is damaged.
+    """
+    for kept in (*read_baselines(folder), *read_noises(folder)):
+        measurement = without(measurement, kept.measurement)
+    return measurement
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -96,27 +118,22 @@ def same_study(one: Measurement, other: Measurement) -> bool:
     return _study(one) == _study(other)
 
 
-def find_noise(measurement: Measurement, folder: Path) -> Baseline | None:
-    """Return the A/A launches of the measurement's workload on its machine, None if there are none."""
-    for found in read_noises(folder):
-        kept = found.measurement
-        if same_study(kept, measurement) and kept.machine.fingerprint == measurement.machine.fingerprint:
-            return found
-    return None
+def find_noises(measurement: Measurement, folder: Path) -> tuple[Baseline, ...]:
+    """Return the A/A launches of the measurement's workload on its machine, one for each commit.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    return tuple(
+        kept
+        for kept in read_noises(folder)
+        if same_study(kept.measurement, measurement)
+        and kept.measurement.machine.fingerprint == measurement.machine.fingerprint
+    )
 
 
 def _study(measurement: Measurement) -> tuple[object, ...]:
     return measurement.workload, measurement.scaling, measurement.data_id
-
-
-def _check_launches(measurement: Measurement, what: str) -> None:
-    short = [layout for layout in measurement.layouts if len(measurement.of(layout)) < NEEDED]
-    if short:
-        have = len(measurement.of(short[0]))
-        raise UserError(
-            f"{what} needs {NEEDED} valid launches of each layout, and {short[0]} of {measurement.label} has {have} "
-            f"of commit {measurement.software.name}: run the same sweep with REPEATS={NEEDED} or more"
-        )
 
 
 def _write(path: Path, name: str, measurement: Measurement, note: str) -> Path:

@@ -7,7 +7,7 @@ from harness.base.provenance import Machine
 from harness.schema.layout import Layout
 from harness.schema.workload import Workload
 
-BASELINE_SCHEMA = 1
+BASELINE_SCHEMA = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +42,7 @@ class Launch:
     layout: Layout
     repeat: int
     started: datetime
+    ended: datetime
     rows: int
     seconds: float
     skew_seconds: float
