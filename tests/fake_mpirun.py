@@ -6,6 +6,7 @@ nothing, ``cut`` leaves half a record, ``hang`` starts a rank and waits, ``stubb
 """
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def main() -> int:
 
 
 def act(behaviour: str, point: object, folder: Path) -> int:
-    record = json.dumps(json.loads((HERE / "record.json").read_text()) | {"point": point})
+    record = json.dumps(json.loads((HERE / "run.json").read_text()) | {"point": point})
     if behaviour == "fail":
         sys.stdout.buffer.write(b"epoch 1/3\0\xff\n")
         print("harness: rank 1: loss is not finite: lower the learning rate", file=sys.stderr)
@@ -38,6 +39,7 @@ def act(behaviour: str, point: object, folder: Path) -> int:
         wait(stubborn=behaviour == "stubborn")
     if behaviour in ("ok", "cut"):
         folder.mkdir(exist_ok=True)
+        shutil.copy(HERE / "steps.parquet", folder)
         (folder / "run.json").write_text(record[: len(record) // 2] if behaviour == "cut" else record)
     return 0
 

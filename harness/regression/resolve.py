@@ -53,7 +53,7 @@ def _folder(place: str, results: Path, baselines: Path | None) -> Path:
 
 
 def _measured(folder: Path, label: str) -> tuple[Measurement, ...]:
-    loaded = _single(folder) if (folder / RUN_FILE).exists() else load_sweep(folder)
+    loaded = _single(folder) if (folder / RUN_FILE).exists() else load_sweep(folder, every_code=True)
     found = measurements(loaded, label)
     if not found:
         lost = f"{len(loaded.runs)} invalid, {len(loaded.damaged)} damaged, {len(loaded.failures)} failed"
@@ -63,7 +63,7 @@ def _measured(folder: Path, label: str) -> tuple[Measurement, ...]:
 
 def _single(folder: Path) -> Loaded:
     """Return the sweep of the launch in `folder`, with that launch alone."""
-    loaded = load_sweep(folder.resolve().parent)
+    loaded = load_sweep(folder.resolve().parent, every_code=True)
     runs = tuple(run for run in loaded.runs if run.point.folder == folder.resolve().name)
     return replace(loaded, runs=runs, failures=())
 
@@ -88,7 +88,11 @@ def chosen_study(sweep: str | None, *, results: Path, baselines: Path) -> Measur
 def all_of(study: Measurement, *, results: Path, baselines: Path) -> tuple[Measurement, ...]:
     """Return every measurement of the study's workload on its machine, from sweeps and baselines."""
     kept = [one.measurement for one in (*read_baselines(baselines), *read_noises(baselines))]
-    measured = [one for folder in sweep_folders(results) for one in measurements(load_sweep(folder), folder.name)]
+    measured = [
+        one
+        for folder in sweep_folders(results)
+        for one in measurements(load_sweep(folder, every_code=True), folder.name)
+    ]
     return tuple(
         one
         for one in (*measured, *kept)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.analysis.breakdown import SlowRank
+from harness.analysis.load import Loaded
 from harness.analysis.warnings import doubts, mixtures, notes
 from harness.report.render import Banner, Fact, distinct, facts
 from harness.schema.images import IMAGENET
@@ -37,6 +38,18 @@ def banners(runs: Sequence[RunRecord], launches: pd.DataFrame, slow: Sequence[Sl
             found.append(Banner(kind="data", text=text))
     sentences = (*mixtures(runs), *doubts(runs, own), *slow_words([one for one in slow if one.run in names]))
     return (*found, *(Banner(kind="warning", text=text) for text in sentences))
+
+
+def other_code(loaded: Loaded) -> tuple[Banner, ...]:
+    """Return a banner if the sweep holds launches of other code than its last command asked for."""
+    if not loaded.other_code:
+        return ()
+    text = (
+        f"{numbers.plural(loaded.other_code, 'launch')} of this sweep ran other code (the harness, the script or "
+        "MODEL, TensorFlow, Keras or MPI in another state) than the last command's and are left out: "
+        "`harness history` and `harness check` compare them."
+    )
+    return (Banner(kind="warning", text=text),)
 
 
 def slow_words(found: Sequence[SlowRank]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from harness.report.captions import part_name, tiles
 from harness.report.figures import SECTIONS, SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.render import PAGE, check_replaceable, relative_link, write_figures
-from harness.report.sweep_facts import banners, data_facts, machine_facts, workload_facts
+from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload
@@ -47,11 +47,12 @@ def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None) 
             cannot be written.
     """
     loaded = load_sweep(sweep_folder)
-    if not (loaded.runs or loaded.failures or loaded.damaged):
+    if not (loaded.runs or loaded.failures or loaded.damaged or loaded.other_code):
         raise UserError(f"sweep '{sweep_folder}' holds no launch: run `harness sweep` first")
     target = target_folder(reports, sweep_folder)
     with folder_atomic(target) as staging:
         values = _measured(loaded, target, staging, base) if loaded.runs else _nothing_measured(loaded)
+        values["banners"] = (*other_code(loaded), *values["banners"])
         content = render.page("sweep.html.j2", **values, **_always(loaded))
         (staging / PAGE).write_text(content, encoding="utf-8")
     return target / PAGE

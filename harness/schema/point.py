@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import msgspec
 
-from harness.base import __version__
 from harness.schema.layout import Layout
 from harness.schema.workload import Workload
 
@@ -18,7 +17,8 @@ class Point:
     `data_id` fingerprints the data (its kind and the hash of its source). `scaling` is ``strong`` (the same
     rows at every rank count) or ``weak`` (rows in proportion to the ranks). `oversubscribe` permits more
     ranks than cores: for function, never for timing. `settings` are environment variables that tune communication
-    (`harness sweep --tuned`), as pairs of name and value.
+    (`harness sweep --tuned`), as pairs of name and value. `code` is what would run
+    (`harness.schema.identity.code_identity`), so that a launch of other code is another launch.
     """
 
     workload: Workload
@@ -28,7 +28,7 @@ class Point:
     data_id: str = ""
     oversubscribe: bool = False
     settings: tuple[tuple[str, str], ...] = ()
-    harness: str = __version__
+    code: str = ""
 
     @property
     def key(self) -> str:

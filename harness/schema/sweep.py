@@ -16,7 +16,8 @@ SCALINGS = ("strong", "weak")
 class Sweep:
     """One workload, several layouts, `repeats` launches of each, strong or weak scaling.
 
-    Under weak scaling `workload.samples` is the number of rows per rank. `settings` as in `Point`.
+    Under weak scaling `workload.samples` is the number of rows per rank. `settings` and `code` as in `Point`; the
+    name has no `code`, so that launches of all states of the code lie in one folder.
 
     Raises:
         UserError: the scaling is unknown, a count is below 1, or weak scaling lacks its rows per rank.
@@ -29,6 +30,7 @@ class Sweep:
     data_id: str = ""
     oversubscribe: bool = False
     settings: tuple[tuple[str, str], ...] = ()
+    code: str = ""
 
     def __post_init__(self) -> None:
         if self.scaling not in SCALINGS:
@@ -56,6 +58,7 @@ class Sweep:
                 data_id=self.data_id,
                 oversubscribe=self.oversubscribe,
                 settings=self.settings,
+                code=self.code,
             )
             for layout in self.layouts
             for repeat in range(self.repeats)

@@ -17,7 +17,7 @@ from harness.sweep import store
 from harness.sweep.job_groups import Cost, Group, estimate, group
 from harness.sweep.jobs import write_group
 from harness.sweep.loop import Launches
-from harness.sweep.plan import divide, launch_order
+from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import display, say
 from harness.sweep.resume import carry_over
 from harness.sweep.schedulers import Scheduler
@@ -59,6 +59,7 @@ def write_scripts(
         UserError: no layout can run here, or the results folder cannot be written to.
     """
     console = console or Console()
+    sweep = current(sweep)
     launching = _with_data(launching, data_dir)
     scheduler = launching.open(oversubscribe=sweep.oversubscribe)
     layouts = _runnable(sweep, scheduler)
@@ -103,6 +104,7 @@ def run_sweep(
         RunError: some launches failed; all the others were run and are kept.
     """
     console = console or Console()
+    sweep = current(sweep)
     launching = _with_data(launching, data_dir)
     scheduler = launching.open(oversubscribe=sweep.oversubscribe)
     notice = scheduler.check()
@@ -209,6 +211,9 @@ def _cost(plan: Plan, scheduler: Scheduler, launching: Launching) -> Cost:
 def _tell(plan: Plan, console: Console) -> None:
     done = len(plan.points) - len(plan.missing)
     say(console, f"sweep {plan.folder.name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
+    others = store.other_code(plan.folder, plan.points[0].code)
+    if others:
+        say(console, f"{others} launches of other code (an edit or an upgrade since) are kept and do not count")
     if plan.carried:
         say(console, f"{len(plan.carried)} of them are in the queue already")
     for skipped in plan.skipped:

@@ -1,15 +1,18 @@
 """What a sweep launches, in which order, and how long the rest will take.
 
-Pure, but for `build_sweep`, which looks at the data to fingerprint it.
+Pure, but for `build_sweep`, which looks at the data to fingerprint it, and `current`, which looks at the code.
 """
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
 from harness.base.errors import UserError
+from harness.comm.launcher import mpi_version
 from harness.datasets import locate
+from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
@@ -43,6 +46,15 @@ def build_sweep(
         oversubscribe=oversubscribe,
         settings=settings,
     )
+
+
+def current(sweep: Sweep) -> Sweep:
+    """Return `sweep` of the code as it is now, so that no launch of other code counts as done.
+
+    Raises:
+        UserError: a file of the user's code cannot be read.
+    """
+    return replace(sweep, code=code_identity(sweep.workload, mpi_version()))
 
 
 def parse_shares(text: str) -> tuple[int, ...]:

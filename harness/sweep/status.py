@@ -30,13 +30,17 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """One sweep. `active` tells whether a process works on it now; `left` is in seconds, None when unknown."""
+    """One sweep. `active` tells whether a process works on it now; `left` is in seconds, None when unknown.
+
+    `other_code` counts the launches in its folder that ran other code than its last command asked for.
+    """
 
     name: str
     active: bool
     entries: tuple[Entry, ...]
     skipped: tuple[Skipped, ...]
     left: float | None
+    other_code: int = 0
 
     def count(self, state: str) -> int:
         """Return the number of launches in `state`."""
@@ -82,6 +86,7 @@ def read_status(folder: Path) -> Status:
         entries=entries,
         skipped=asked.skipped,
         left=_left(entries, known, running) if active and running else None,
+        other_code=store.other_code(folder, asked.sweep.code),
     )
 
 

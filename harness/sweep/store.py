@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.layout import Layout
@@ -156,6 +158,27 @@ def check_record(folder: Path, point: Point) -> RunRecord | str:
     if record.point.key != point.key:
         return f"'{folder / point.folder}' holds the record of another point: delete it and run again"
     return record
+
+
+def other_code(folder: Path, code: str) -> int:
+    """Return how many records under `folder` are of launches that ran other code than `code`."""
+    found = 0
+    for path in folder.glob(f"n*/{RUN_FILE}"):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            found += msgspec.json.decode(path.read_bytes(), type=_Coded).point.code != code
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Code:
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Coded:
+    """What of a record tells which code ran."""
+
+    point: _Code
 
 
 def set_aside(folder: Path, point: Point) -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.base.errors import UserError
+from harness.base.errors import SharedError, UserError
+from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.script import script_id, script_workload
+from harness.schema.script import DATASET, script_workload
 from harness.transparent.settings import Settings, run_options
 
 if TYPE_CHECKING:
@@ -22,19 +23,24 @@ if TYPE_CHECKING:
 @click.option("--threads", type=int, help="TensorFlow threads of this rank [default: the host's cores over its ranks].")
 def main(script: Path, arguments: tuple[str, ...], threads: int | None, **options: Any) -> None:
     """Run SCRIPT on this rank of the MPI world."""
+    from harness.comm.launcher import mpi_version
     from harness.comm.world import abort, start
     from harness.transparent.run import run_point
 
     world = start()
     try:
         settings = Settings(**options)
+        workload = script_workload(script, arguments, sync=settings.sync, batch=settings.batch)
         point = Point(
-            workload=script_workload(script, arguments, sync=settings.sync, batch=settings.batch),
+            workload=workload,
             layout=Layout(nodes=1, ranks_per_node=world.size, threads=threads or _threads(world)),
-            data_id=script_id(script),
+            data_id=DATASET,
+            code=world.on_root(lambda: code_identity(workload, mpi_version())),
         )
     except UserError as error:
         abort(world, error)
+    except SharedError as shared:
+        abort(world, shared.error)
     sys.exit(run_point(world, settings, point))
 
 

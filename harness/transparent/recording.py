@@ -20,6 +20,7 @@ from harness.comm.placement import Place, misplacements, observe
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.record import SCHEMA, DataRecord, EpochRecord, RankRecord, RunRecord, WeightsRecord
+from harness.schema.script import script_command, script_id
 from harness.train.collect import on_one_clock, provenance
 from harness.train.record import Columns, step_columns, write_run
 from harness.transparent.clock import EpochTimes
@@ -102,7 +103,7 @@ def _data(point: Point, seen: Seen) -> DataRecord:
     return DataRecord(
         name=point.workload.name,
         kind="real",
-        sha256=point.data_id,
+        sha256=script_id(script_command(point.workload)[0]),
         train_rows=seen.rows,
         test_rows=0,
         features=(),

@@ -1,0 +1,154 @@
+"""What would run: a hash of all code and versions that decide how a launch trains and how fast.
+
+It is one of two identities. This one tells whether a finished launch still answers the question: after an edit or an
+upgrade it does not. The workload (`Sweep.name`), by which launches are compared over time, has none of it.
+"""
+
+import ast
+import functools
+import hashlib
+import platform
+from collections.abc import Iterator
+from importlib.machinery import PathFinder, all_suffixes
+from importlib.util import find_spec
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.files import resource
+from harness.base.provenance import package_version
+from harness.schema.script import is_script, script_command
+from harness.schema.workload import Workload
+
+_READERS = frozenset({"analysis", "bench", "claims", "doctor", "prediction", "probe", "regression", "report"})
+"""Rooms that a launch never enters: they read what it wrote, or launch it in another way. A new room counts."""
+_SOURCES = (".py", ".cc", ".h")
+_PACKAGES = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "mpi4py")
+
+
+def code_identity(workload: Workload, mpi: str) -> str:
+    """Return ``SOURCE-VERSIONS``: twelve hexadecimal digits of `source_identity` and twelve of the versions.
+
+    Those are of Python, TensorFlow, Keras, mpi4py and the MPI library `mpi` (`harness.comm.launcher.mpi_version`).
+
+    Raises:
+        UserError: a file of the user's code cannot be read.
+    """
+    versions = [platform.python_version(), mpi, *map(package_version, _PACKAGES)]
+    return f"{source_identity(workload)}-{_digest(versions)}"
+
+
+def source_identity(workload: Workload) -> str:
+    """Return twelve digits of the harness's source and of the user's script or MODEL, and of what that imports.
+
+    Followed are import statements that lead to files in the script's own folder, in the working directory, or
+    in the package of a MODEL that is installed. What code imports or reads in another way is not seen.
+
+    Raises:
+        UserError: a file of the user's code cannot be read.
+    """
+    return _digest([harness_identity(), *_hashes(*_user_files(workload))])
+
+
+def check_source(workload: Workload, code: str) -> None:
+    """Refuse a launch that was planned as `code` if its source has changed since.
+
+    Raises:
+        UserError: it has.
+    """
+    if code and source_identity(workload) != code.partition("-")[0]:
+        raise UserError(
+            "the harness, the script or MODEL was changed after this launch was planned, its record would be of "
+            "neither state: give the sweep command again"
+        )
+
+
+@functools.cache
+def harness_identity() -> str:
+    """Return twelve digits of the harness's own source: every file that can have to do with a launch."""
+    package, templates = Path(__file__).parent.parent, resource("jobs/templates")
+    files = [path for path in package.rglob("*") if path.suffix in _SOURCES]
+    counted = [path for path in files if path.relative_to(package).parts[0] not in _READERS]
+    return _digest([*_hashes(package, counted), *_hashes(templates, templates.iterdir())])
+
+
+def _user_files(workload: Workload) -> tuple[Path, list[Path]]:
+    """Return the user's own files that would run, and the folder they are found in."""
+    if is_script(workload):
+        script = script_command(workload)[0]
+        return script.parent, _follow([script], script.parent, "")
+    name = workload.model.partition(":")[0]
+    root = _root(name) if ":" in workload.model else None
+    if root is None:
+        return Path(), []  # not the user's, or not to be found: that is told where it is imported
+    own = "" if root == Path.cwd() else name.partition(".")[0]
+    return root, _follow(list(_resolve(name, root)), root, own)
+
+
+def _root(name: str) -> Path | None:
+    """Return the folder from which module `name` would be imported, without importing anything."""
+    top = name.partition(".")[0]
+    spec = PathFinder.find_spec(top, [str(Path.cwd())]) or find_spec(top)
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).resolve().parent
+    return Path(spec.origin).resolve().parent if spec.has_location and spec.origin else None
+
+
+def _follow(files: list[Path], root: Path, own: str) -> list[Path]:
+    """Return `files` and all that they import from `root`; with `own`, of that package only."""
+    found: dict[Path, None] = {}
+    while files:
+        path = files.pop()
+        if path in found:
+            continue
+        found[path] = None
+        for name in _imports(path, root) if path.suffix == ".py" else ():
+            top = name.partition(".")[0]
+            if top != "harness" and (not own or top == own):
+                files += _resolve(name, root)
+    return list(found)
+
+
+def _imports(path: Path, root: Path) -> Iterator[str]:
+    """Yield the names of the modules that a file's import statements may mean."""
+    try:
+        tree = ast.parse(_read(path))
+    except (SyntaxError, ValueError):
+        return  # the launch itself will say so
+    package = path.relative_to(root).parent.parts if path.is_relative_to(root) else ()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join((*above, *filter(None, [node.module])))
+            yield from (f"{base}.{alias.name}".strip(".") for alias in node.names)
+
+
+def _resolve(name: str, root: Path) -> Iterator[Path]:
+    """Yield the files under `root` that importing the module `name` runs: its packages' and its own."""
+    place = root
+    for part in name.split("."):
+        place /= part
+        beside = [place.with_name(part + suffix) for suffix in all_suffixes()]
+        yield from (path for path in (place / "__init__.py", *beside) if path.is_file())
+        if not place.is_dir():
+            return
+
+
+def _hashes(folder: Path, files: "Iterator[Path] | list[Path]") -> list[str]:
+    """Return name and hash of every file, in an order that does not depend on where the folder is."""
+    named = {path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name: path for path in files}
+    return [f"{name} {hashlib.sha256(_read(named[name])).hexdigest()}" for name in sorted(named)]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"'{path}' cannot be read: {error.strerror}; what it holds decides what is trained") from error
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
