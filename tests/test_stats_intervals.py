@@ -1,6 +1,8 @@
 """Intervals: what they cover in simulation, how blocks are paired, which launches stand out."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from scipy.stats import binom
 from harness.analysis.frames import between, launch_frame, outliers
 from harness.analysis.scaling import scale
 from harness.analysis.stats import Interval, median_interval, order_ranks, ratio_interval
+from harness.schema.record import RunRecord
 from tests.factories import make_launch, make_point, make_run
 
 TRIALS = 1500
@@ -75,10 +78,50 @@ def test_the_table_pairs_by_repeat_and_leaves_strangers_unpaired() -> None:
     scaling = scale(launch_frame(blocks))
     assert scaling is not None and scaling.points[1].speedup_interval == Interval(low=2.0, high=2.0)
     moved = [make_launch(1, k, t) for k, t in enumerate(slow)]
-    moved += [make_launch(2, 10 + k, t / 2) for k, t in enumerate(slow)]
+    moved += [make_launch(2, 10 + k, t / 2) for k, t in enumerate(slow)]  # minutes later, in the same sitting
     apart = scale(launch_frame(moved))
     assert apart is not None and apart.points[1].speedup_interval is not None
     assert apart.points[1].speedup_interval.low < 1.5 < 2.5 < apart.points[1].speedup_interval.high
+
+
+def at(run: RunRecord, day: int) -> RunRecord:
+    return replace(run, started=run.started + timedelta(days=day), ended=run.ended + timedelta(days=day))
+
+
+def test_a_layout_added_a_week_later_has_a_speedup_without_an_interval() -> None:
+    """Between sittings the machine changes by 2 %: no launch's scatter tells that, so no interval can cover it."""
+    rng = np.random.default_rng(14)
+    covered = told = 0
+    for _ in range(120):
+        shift = np.exp(rng.normal(0, 0.02, 2))
+        first = [make_launch(1, k, float(shift[0] * rng.lognormal(0, 0.01))) for k in range(6)]
+        added = [at(make_launch(2, k, float(shift[1] / 2 * rng.lognormal(0, 0.01))), 7) for k in range(6)]
+        scaling = scale(launch_frame([*first, *added]))
+        assert scaling is not None and scaling.points[1].speedup is not None
+        interval = scaling.points[1].speedup_interval
+        told += interval is not None
+        covered += interval is not None and interval.low <= 2 <= interval.high
+        assert any("another sitting" in flag for flag in scaling.points[1].flags)
+    assert covered == told == 0
+
+
+def test_whole_blocks_of_several_sittings_cover_the_speedup() -> None:
+    rng = np.random.default_rng(15)
+    covered = 0
+    for _ in range(150):
+        runs = []
+        for day in range(3):
+            shift = np.exp(rng.normal(0, 0.02))
+            for k in range(3 * day, 3 * day + 3):
+                times = shift * rng.lognormal(0, 0.01, 2) / (1, 2)
+                runs += [at(make_launch(ranks, k, float(t)), day) for ranks, t in zip((1, 2), times, strict=True)]
+        lost = [run for run in runs if (run.point.repeat, run.point.layout.ranks) != (4, 2)]
+        scaling = scale(launch_frame(lost))  # one launch is missing: what is left of its block tells nothing
+        assert scaling is not None and scaling.points[1].launches == 8
+        interval = scaling.points[1].speedup_interval
+        assert interval is not None
+        covered += interval.low <= 2 <= interval.high
+    assert covered >= 0.92 * 150
 
 
 def test_spread_between_launches_and_within_them_is_told_apart() -> None:

@@ -1,16 +1,18 @@
 """Where the time goes: parts of an epoch and of a launch, what caps the speedup, whom the others wait for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.analysis.frames import EpochTimes
-from harness.analysis.scaling import PointScaling, Scaling
+from harness.analysis.scaling import PointScaling, Scaling, alike
+from harness.analysis.stats import Interval, percentiles, resamples
 from harness.schema.record import RunRecord
 
+Array = NDArray[np.float64]
 EPOCH_PARTS = ("compute_seconds", "input_seconds", "skew_seconds", "wire_seconds")
 LAUNCH_PARTS = (
     "import_s",
@@ -44,16 +46,30 @@ class SlowRank:
 
 
 def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per layout with valid launches: medians over launches, in seconds.
+    """Return one row per layout with valid launches: the parts of its median launch, in seconds.
 
-    The EPOCH_PARTS are of one epoch and sum to it: input, skew (waiting for the last rank) and wire (the sum over
-    ranks itself) are means over ranks, computation is the rest of the slowest rank's epoch. The LAUNCH_PARTS are of a
-    whole launch; the training parts are sums over its epochs, overhead is what no other part is.
+    Parts that are medians each would not sum to the median. The median launch is the middle one, or the mean of the
+    two middle ones: by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS, so
+    that both sum to a median over launches. Of the parts of an epoch input, skew (waiting for the last rank) and
+    wire (the sum over ranks itself) are means over ranks, computation is the rest of the slowest rank's epoch. The
+    training parts of a launch are sums over its epochs, overhead is what no other part is.
     """
     valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
     parted = valid.assign(trained_compute_s=valid["trained_s"] - valid["trained_sync_s"] - valid["trained_input_s"])
-    groups = parted.groupby(["layout", "ranks"], sort=False)
-    return groups[[*EPOCH_PARTS, *LAUNCH_PARTS]].median().reset_index()
+    rows = [
+        {"layout": layout, "ranks": int(group["ranks"].iloc[0])}
+        | _middle(group, group["seconds"], EPOCH_PARTS)
+        | _middle(group, group[list(LAUNCH_PARTS)].sum(axis=1), LAUNCH_PARTS)
+        for layout, group in parted.groupby("layout", sort=False)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _middle(group: pd.DataFrame, whole: "pd.Series[float]", parts: Sequence[str]) -> dict[str, float]:
+    """Return the `parts` of the launch of `group` that is the median by `whole`."""
+    order = np.argsort(whole.to_numpy(), kind="stable")
+    middle = group[list(parts)].iloc[[order[(len(order) - 1) // 2], order[len(order) // 2]]]
+    return {str(name): float(value) for name, value in middle.mean().items()}
 
 
 def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:
@@ -87,15 +103,17 @@ LOSS = 0.01  # a part that takes less of the epoch than this caps nothing
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loss:
-    """What one part of a point's epoch takes beyond its ideal share: seconds, and the speedup without it.
+    """What one part of a point's epoch takes beyond its ideal share: seconds, and about the most speedup without it.
 
-    `part` is a column of `breakdown.breakdown_frame`.
+    `part` is a column of `breakdown_frame`. `interval` is the 95 % interval of `speedup_without`, None where the
+    speedup has none.
     """
 
     part: str
     seconds: float
     fraction: float
     speedup_without: float
+    interval: Interval | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,29 +130,56 @@ class Cap:
         return self.losses[0] if self.losses and self.losses[0].fraction >= LOSS else None
 
 
-def caps(scaling: Scaling, split: Sequence[Mapping[str, Any]], parts: Sequence[str]) -> tuple[Cap, ...]:
-    """Return the losses of every point with a speedup, other than the base.
+def caps(scaling: Scaling, launches: pd.DataFrame) -> tuple[Cap, ...]:
+    """Return the losses of every point with a speedup, other than the base; `launches` are those of `scaling`.
 
-    `split` has a row per layout, `parts` are its columns that add up to the epoch. A part's ideal share is the
-    base's seconds of it divided by the ratio of the ranks (strong scaling) or the same seconds (weak scaling).
+    A part's ideal share is the base's seconds of it divided by the ratio of the ranks (strong scaling) or the same
+    seconds (weak scaling). That nothing else would change without the loss is an assumption, so `speedup_without` is
+    about the most; its interval is a bootstrap over the launches of both points.
     """
-    rows = {row["layout"]: row for row in split}
-    base = rows[scaling.base.layout]
-    compared = [point for point in scaling.others if point.speedup is not None and point.layout in rows]
-    return tuple(_cap(point, rows[point.layout], base, parts, scaling) for point in compared)
+    groups = {str(layout): group for layout, group in launches[launches["valid"]].groupby("layout", sort=False)}
+    compared = [point for point in scaling.others if point.speedup is not None]
+    return tuple(_cap(point, groups[point.layout], groups[scaling.base.layout], scaling) for point in compared)
 
 
-def _cap(
-    point: PointScaling, row: Mapping[str, Any], base: Mapping[str, Any], parts: Sequence[str], scaling: Scaling
-) -> Cap:
-    assert point.speedup is not None
-    share = point.ideal if scaling.scaling == "strong" else 1.0
-    losses = []
-    for part in parts:
-        lost = float(row[part] - base[part] / share)
-        # A part below its ideal share is a gain, no loss. What is left of the time can never be all of it.
-        if 0 < lost < point.seconds:
-            without = point.speedup * point.seconds / (point.seconds - lost)
-            losses.append(Loss(part=part, seconds=lost, fraction=lost / point.seconds, speedup_without=without))
+def _cap(point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling) -> Cap:
+    share, factor = (point.ideal, 1.0) if scaling.scaling == "strong" else (1.0, point.ideal)
+    seconds, parts = _median_launches(group, np.arange(len(group))[None])
+    base_seconds, base_parts = _median_launches(base, np.arange(len(base))[None])
+    lost = (parts - base_parts / share)[0]
+    without = _resampled_without(group, base, share) if point.speedup_interval else None
+    fewest = min(len(group), len(base))
+    losses = [
+        Loss(
+            part=part,
+            seconds=float(lost[number]),
+            fraction=float(lost[number] / seconds[0]),
+            speedup_without=float(factor * base_seconds[0] / (seconds[0] - lost[number])),
+            interval=None if without is None else percentiles(factor * without[:, number], fewest),
+        )
+        for number, part in enumerate(EPOCH_PARTS)
+        if 0 < lost[number] < seconds[0]  # below its ideal share is a gain; what is left can never be all of it
+    ]
     ordered = sorted(losses, key=lambda loss: loss.seconds, reverse=True)
     return Cap(layout=point.layout, ranks=point.ranks, losses=tuple(ordered))
+
+
+def _median_launches(group: pd.DataFrame, drawn: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Return seconds [draws] and EPOCH_PARTS [draws, parts] of the median launch of every draw [draws, launches]."""
+    seconds, parts = group["seconds"].to_numpy(), group[list(EPOCH_PARTS)].to_numpy()
+    order = np.take_along_axis(drawn, np.argsort(seconds[drawn], axis=1, kind="stable"), axis=1)
+    low, high = order[:, (drawn.shape[1] - 1) // 2], order[:, drawn.shape[1] // 2]
+    return (seconds[low] + seconds[high]) / 2, (parts[low] + parts[high]) / 2
+
+
+def _resampled_without(group: pd.DataFrame, base: pd.DataFrame, share: float) -> Array | None:
+    """Return the ratio of the base's time to the point's without each part's loss, [draws, parts]."""
+    found = alike(base, group)
+    if found is None:
+        return None
+    first, second = resamples(len(found.base), len(found.group), paired=found.paired)
+    base_seconds, base_parts = _median_launches(found.base, first)
+    seconds, parts = _median_launches(found.group, second)
+    left = seconds[:, None] - (parts - base_parts / share)
+    ratio: Array = base_seconds[:, None] / np.maximum(left, np.finfo(float).tiny)
+    return ratio

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from harness.analysis.stats import sittings
 from harness.schema.record import RankRecord, RunRecord
 from harness.schema.script import is_script
 
@@ -46,7 +48,8 @@ Columns = dict[str, NDArray[Any]]
 def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     """Return one row per launch and epoch, in the order of `runs`, each of which has its epochs.
 
-    Columns: run (folder), layout, ranks, repeat, valid, epoch; seconds = maximum over ranks of the epoch's
+    Columns: run (folder), layout, ranks, repeat, valid, sitting_begin and sitting_end (of the launch's sitting, see
+    `stats.sittings`), epoch; seconds = maximum over ranks of the epoch's
     training time; sync_seconds, its parts skew_seconds and wire_seconds, and input_seconds = means over ranks;
     parted = whether the record has the parts (else all counts as wire, see `warnings.doubts`); trained_s and
     rows_seen = sums up to and with this epoch;
@@ -58,7 +61,7 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
 def join_epochs(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataFrame:
     """Return the `epoch_frame` of `runs` (at least one), which may lack their epochs, from their `epoch_columns`."""
     counts = [len(part["epoch"]) for part in parts]
-    whose = [_identity(run) for run in runs]
+    whose = [_identity(run, sitting) for run, sitting in zip(runs, _sittings(runs), strict=True)]
     return pd.DataFrame(
         {name: np.repeat(_column([one[name] for one in whose]), counts) for name in whose[0]}
         | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -140,7 +143,9 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     timed["trained_input_s"] = groups["input_seconds"].sum()
     timed["epochs"] = groups.size()
     timed["parted"] = groups["parted"].all()
-    facts = pd.DataFrame([_facts(run) for run in runs]).set_index("run", drop=False)
+    facts = pd.DataFrame([_facts(run, sitting) for run, sitting in zip(runs, _sittings(runs), strict=True)]).set_index(
+        "run", drop=False
+    )
     ends = groups[list(METRICS)].last()
     # `last` skips NaN: right for an epoch without evaluation, wrong for a loss that was no longer finite.
     ends["train_loss"] = epochs.drop_duplicates("run", keep="last").set_index("run")["train_loss"]
@@ -167,7 +172,21 @@ def epoch_rows(run: RunRecord) -> int:
     return min(rows, run.steps_per_epoch * run.global_batch) if run.point.workload.drop_remainder else rows
 
 
-def _identity(run: RunRecord) -> dict[str, Any]:
+Sitting = tuple[datetime, datetime]
+
+
+def _sittings(runs: Sequence[RunRecord]) -> list[Sitting]:
+    """Return from when to when the sitting lasted in which each of `runs` was launched."""
+    times = [(run.started, run.ended) for run in runs]
+    numbers = sittings(times)
+    first, last = dict[int, datetime](), dict[int, datetime]()
+    for number, (begin, end) in zip(numbers, times, strict=True):
+        first[number] = min(begin, first.get(number, begin))
+        last[number] = max(end, last.get(number, end))
+    return [(first[number], last[number]) for number in numbers]
+
+
+def _identity(run: RunRecord, sitting: Sitting) -> dict[str, Any]:
     point = run.point
     return {
         "run": point.folder,
@@ -175,13 +194,15 @@ def _identity(run: RunRecord) -> dict[str, Any]:
         "ranks": point.layout.ranks,
         "repeat": point.repeat,
         "valid": not run.invalid,
+        "sitting_begin": sitting[0],
+        "sitting_end": sitting[1],
     }
 
 
-def _facts(run: RunRecord) -> dict[str, Any]:
+def _facts(run: RunRecord, sitting: Sitting) -> dict[str, Any]:
     layout = run.point.layout
     return (
-        _identity(run)
+        _identity(run, sitting)
         | {
             "nodes": layout.nodes,
             "threads": layout.threads,

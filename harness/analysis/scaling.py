@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.frames import between
-from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval
+from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval, sittings
 from harness.base.errors import UserError
 from harness.schema.claim import Claim
 
@@ -24,7 +24,7 @@ class PointScaling:
     from the base's, `ideal` the ratio of the ranks, `efficiency` speedup / ideal. `step_seconds` is a launch's
     epoch time over its steps. `between` is the relative standard deviation of the launches (None for one),
     `within` the median over launches of that of their epochs (None for one epoch); `outliers` counts launches
-    that stand out. `flags` are short sentences: superlinear, indivisible, not comparable.
+    that stand out. `flags` are short sentences: superlinear, indivisible, not comparable, launched apart.
     """
 
     layout: str
@@ -116,7 +116,12 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
     to_speedup, to_efficiency = (1.0, 1 / ideal) if strong else (ideal, 1.0)
     efficiency = None if ratio is None else ratio * to_efficiency
     bounds = interval.scaled(to_efficiency) if interval else None
-    flags = [different, _superlinear(efficiency, bounds), *_indivisible(first)]
+    flags = [
+        different,
+        "" if different or same else _apart(base, group),
+        _superlinear(efficiency, bounds),
+        *_indivisible(first),
+    ]
     seconds, within = float(group["seconds"].median()), float(group["within"].median())
     return PointScaling(
         layout=first["layout"],
@@ -145,17 +150,52 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
     )
 
 
-def paired_ratio(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
-    """Return the 95 % interval of the median time of `base` over that of `group`, both valid rows of one layout.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """The launches of two layouts that tell their ratio. `paired`: row k of both is of one block."""
 
-    Paired by the block of the launch order, which has one repeat of every layout. Where one of the two lacks a
-    repeat, or has it twice, the launches count as unrelated, which can only widen the interval.
+    base: pd.DataFrame
+    group: pd.DataFrame
+    paired: bool
+
+
+def alike(base: pd.DataFrame, group: pd.DataFrame) -> Alike | None:
+    """Return which valid rows of `base` and `group`, of one layout each, compare; None where none do.
+
+    A block of the launch order has one repeat of every layout. Whole blocks, each launched in one sitting
+    (`stats.sittings`), are pairs. Where one of the two lacks a repeat, or has it twice, the launches of a single
+    sitting count as unrelated, which can only widen an interval; of several sittings only the pairs are left, since
+    no launch's scatter tells how far sittings differ. None for fewer than 6 of those.
     """
-    one, other = ((frame["repeat"].to_numpy(), frame["seconds"].to_numpy()) for frame in (base, group))
-    blocks, its_blocks = (np.sort(repeats) for repeats, _ in (one, other))
-    paired = np.array_equal(blocks, its_blocks) and len(set(blocks)) == len(blocks)
-    times, its_times = (seconds[np.argsort(repeats, kind="stable")] for repeats, seconds in (one, other))
-    return ratio_interval(times, its_times, paired=paired)
+    begins, ends = (pd.concat([base[name], group[name]]) for name in ("sitting_begin", "sitting_end"))
+    numbers = np.array(sittings(list(zip(begins, ends, strict=True))))
+    one, other = (
+        frame.assign(sitting=own).sort_values("repeat", kind="stable")
+        for frame, own in ((base, numbers[: len(base)]), (group, numbers[len(base) :]))
+    )
+    once = [frame.drop_duplicates("repeat", keep=False).set_index("repeat")["sitting"] for frame in (one, other)]
+    both = once[0].to_frame("base").join(once[1].rename("group"), how="inner")
+    blocks = both.index[both["base"] == both["group"]]
+    if len(blocks) == len(one) == len(other):
+        return Alike(base=one, group=other, paired=True)
+    if len(set(numbers)) == 1:
+        return Alike(base=one, group=other, paired=False)
+    if len(blocks) < NEEDED:
+        return None
+    return Alike(base=one[one["repeat"].isin(blocks)], group=other[other["repeat"].isin(blocks)], paired=True)
+
+
+def paired_ratio(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
+    """Return the 95 % interval of the median time of `base` over that of `group`, by the launches that are `alike`."""
+    found = alike(base, group)
+    return ratio_interval(found.base["seconds"], found.group["seconds"], paired=found.paired) if found else None
+
+
+def _apart(base: pd.DataFrame, group: pd.DataFrame) -> str:
+    """Return that `group` was launched in other sittings than `base`, an empty text where they compare."""
+    if alike(base, group):
+        return ""
+    return "launched in another sitting than the base: no interval, what lies between sittings is not known"
 
 
 def _different_work(group: pd.DataFrame, base: pd.DataFrame) -> str:

@@ -182,7 +182,8 @@ def _cap(caps: Sequence[Cap]) -> list[Tile]:
         return [Tile(name="Capped by", value="nothing", detail="no part takes 1 % more than its ideal share")]
     detail = (
         f"{numbers.percent(last.cap.fraction)} of the epoch at {numbers.ranks(last.ranks)}; "
-        f"without it the speedup would be {last.cap.speedup_without:.2f}"
+        f"without it the speedup would be at most about {last.cap.speedup_without:.2f}"
+        + (f", 95 % interval {numbers.ratio_span(last.cap.interval)}" if last.cap.interval else "")
     )
     return [Tile(name="Capped by", value=part_name(last.cap.part), detail=detail)]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.breakdown import EPOCH_PARTS, breakdown_frame, caps
+from harness.analysis.breakdown import breakdown_frame, caps
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import fit_laws
 from harness.analysis.learning import (
@@ -150,7 +150,7 @@ def _numbers(loaded: Loaded, view: SweepView) -> dict[str, Any]:
     """Return what the tables of a sweep with valid launches show."""
     scaling, workload = view.scaling, loaded.runs[0].point.workload
     breakdown = _rows(view.parts)
-    capped = caps(scaling, breakdown, EPOCH_PARTS)
+    capped = caps(scaling, view.launches)
     final = final_frame(view.launches)
     prediction = read_prediction(loaded.folder)
     goal = default_accuracy(view.launches, scaling.base.layout)

@@ -49,7 +49,7 @@ LAUNCH: tuple[Part, ...] = (
 def epoch_breakdown(view: SweepView) -> FigureBlock:
     """Draw the parts of one epoch."""
     text = (
-        f"Medians over launches of {view.subject}, means over ranks. Of a synchronisation call, skew is the wait for "
+        f"The median launch of {view.subject}, means over ranks. Of a synchronisation call, skew is the wait for "
         "the last rank to enter it, wire the sum itself; input is drawing the order of rows or waiting for them; "
         "computation is the rest of the slowest rank's epoch."
     )
@@ -60,7 +60,7 @@ def epoch_breakdown(view: SweepView) -> FigureBlock:
 def launch_breakdown(view: SweepView) -> FigureBlock:
     """Draw the parts of a whole launch."""
     text = (
-        f"Medians over launches of {view.subject}: all epochs, all evaluations and what is done once, slowest rank; "
+        f"The median launch of {view.subject}: all epochs, all evaluations and what is done once, slowest rank; "
         "overhead is what remains: checks before training, comparing the weights, gathering the record. "
         "Only computation and synchronisation count in a speedup."
     )
