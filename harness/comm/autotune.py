@@ -12,7 +12,7 @@ import numpy as np
 from harness.base.errors import RunError, SharedError, UserError, unknown
 from harness.comm.native.operation import direct_sum
 from harness.comm.placement import observe
-from harness.comm.reduction import Reduction
+from harness.comm.reduction import FusedSgd, Reduction
 from harness.comm.world import needs_sync
 
 if TYPE_CHECKING:
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 CHOICES = ("native", "messages", "node-aware", "bridge")
 
 
-def select(world: "World", largest: int, wire: str = "float32") -> Reduction:
+def select(world: "World", largest: int, wire: str = "float32", *, guard: bool = False) -> Reduction:
     """Return the reduction for calls of up to `largest` bytes on `world`; `wire` as in `Workload`.
+
+    `guard` has every message compared with the other ranks' before it is sent, at the cost of a short message; what
+    goes through shared memory or the bridge always is.
 
     HARNESS_REDUCTION chooses: ``native`` (default: the C++ operation, in shared memory where all ranks are on one
     host, else in the faster of the next two ways, by a short trial), ``messages`` (the operation, by MPI_Allreduce),
@@ -34,18 +37,18 @@ def select(world: "World", largest: int, wire: str = "float32") -> Reduction:
         UserError: HARNESS_REDUCTION is something else.
         SharedError: the wire type needs the operation and there is none, on every rank.
     """
-    reduction = _select(world, largest)
+    reduction = _select(world, largest, guard)
     if wire == "float32" or not needs_sync(world.size):
         return reduction
     from harness.comm.compression import WireReduction
 
-    if not reduction.descends:
+    if not isinstance(reduction, FusedSgd):
         why = reduction.note or "HARNESS_REDUCTION=bridge is set"
         raise SharedError(UserError(f"WIRE={wire} needs the native operation ({why}): leave WIRE out"))
     return WireReduction(reduction, wire)
 
 
-def _select(world: "World", largest: int) -> Reduction:
+def _select(world: "World", largest: int, guard: bool) -> Reduction:
     from harness.comm.reduction import BridgeReduction
 
     choice = os.environ.get("HARNESS_REDUCTION") or "native"
@@ -60,7 +63,7 @@ def _select(world: "World", largest: int) -> Reduction:
     from harness.comm.native.operation import NativeReduction
 
     way, note = faster_way(world, library, largest) if choice == "native" else (choice, "")
-    reduction = NativeReduction(world.comm, library, largest=largest, way=way)
+    reduction = NativeReduction(world.comm, library, largest=largest, way=way, guard=guard)
     if choice == "node-aware" and reduction.way != choice:
         note = "node-aware sums need several hosts, one of them with several ranks: MPI_Allreduce is in use"
     reduction.note = note
@@ -102,7 +105,7 @@ def faster_way(world: "World", library: Path, largest: int) -> tuple[str, str]:
             for way in ways:
                 world.comm.Barrier()
                 begin = time.perf_counter()
-                sums[way][1](values.ctypes.data, values.size)
+                sums[way][1](values.ctypes.data, [values.size])
                 seconds[way].append(time.perf_counter() - begin)
     found = {way: median(np.max(world.comm.allgather(seconds[way]), axis=0)[3:]) for way in ways}  # warm by then
     best = min(ways, key=lambda way: found[way])

@@ -9,8 +9,6 @@ import tensorflow as tf
 from harness.base.errors import RunError, SharedError
 
 if TYPE_CHECKING:
-    import keras
-
     from harness.comm.reduction import Reduction
 
 
@@ -25,23 +23,18 @@ class WireReduction:
     Every addition is rounded to 16 bits.
     """
 
-    descends = False
-
     def __init__(self, inner: "Reduction", wire: str) -> None:
         self._inner = inner
         self._wire = wire
         self.name = f"{inner.name}, {wire} on the wire"
         self.note = inner.note
 
-    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0) -> list[tf.Tensor]:
+    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor, of the tensors' dtype."""
         kind = _TYPES[self._wire]
-        sums = self._inner.sum([tf.cast(tensor * tf.cast(scale, tensor.dtype), kind) for tensor in tensors])
+        scaled = [tf.cast(tensor * tf.cast(scale, tensor.dtype), kind) for tensor in tensors]
+        sums = self._inner.sum(scaled, label=label)
         return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, tensors, strict=True)]
-
-    def descend(self, variables: "list[keras.Variable]", gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
-        """Never asked for: `descends` is False."""
-        raise AssertionError("no descent in 16 bits")
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from harness.comm.reduction import Reduction
+    from harness.comm.reduction import FusedSgd, Reduction
 
 
 class SyncPolicy(Protocol):
@@ -24,17 +24,14 @@ class SyncPolicy(Protocol):
     def period(self) -> int | None: ...
 
     @property
-    def descends(self) -> bool:
-        """Whether `descend` does in one operation what `gradients` and plain gradient descent do in two."""
+    def fused(self) -> "FusedSgd | None":
+        """What does in one operation what `gradients` and plain gradient descent do in two, None without it."""
 
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return what a rank divides its summed loss by, so that reduced gradients are row-weighted means."""
 
     def gradients(self, gradients: "list[tf.Tensor]") -> "list[tf.Tensor]":
         """Return the gradients to apply on this rank."""
-
-    def descend(self, gradients: "list[tf.Tensor]", variables: "list[keras.Variable]", rate: "tf.Tensor") -> None:
-        """Subtract rate times the gradients to apply from the variables."""
 
     def average(self, variables: "list[keras.Variable]") -> None:
         """Average the weights over the ranks."""
@@ -45,7 +42,7 @@ class Alone:
     """No synchronisation: one rank, or ranks side by side to measure the machine's limit."""
 
     period: int | None = 0
-    descends: bool = False
+    fused: None = None
 
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return the rank's own rows."""
@@ -54,10 +51,6 @@ class Alone:
     def gradients(self, gradients: "list[tf.Tensor]") -> "list[tf.Tensor]":
         """Return them as they are."""
         return gradients
-
-    def descend(self, gradients: "list[tf.Tensor]", variables: "list[keras.Variable]", rate: "tf.Tensor") -> None:
-        """Never asked for: `descends` is False."""
-        raise AssertionError("no reduction in every step")
 
     def average(self, variables: "list[keras.Variable]") -> None:
         """Leave the weights alone."""
@@ -71,13 +64,11 @@ class Gradients:
     period: int | None = 0
 
     @property
-    def descends(self) -> bool:
-        """Whether the reduction can."""
-        return self.reduction.descends
+    def fused(self) -> "FusedSgd | None":
+        """The reduction, where it can."""
+        from harness.comm.reduction import FusedSgd
 
-    def descend(self, gradients: "list[tf.Tensor]", variables: "list[keras.Variable]", rate: "tf.Tensor") -> None:
-        """Subtract rate times the sums over the ranks."""
-        self.reduction.descend(variables, gradients, rate)
+        return self.reduction if isinstance(self.reduction, FusedSgd) else None
 
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return the rows of the global batch: the sum over ranks is then the mean over all its rows."""
@@ -85,7 +76,7 @@ class Gradients:
 
     def gradients(self, gradients: "list[tf.Tensor]") -> "list[tf.Tensor]":
         """Return the sum over the ranks."""
-        return self.reduction.sum(gradients)
+        return self.reduction.sum(gradients, label="gradients")
 
     def average(self, variables: "list[keras.Variable]") -> None:
         """Leave the weights alone: equal gradients keep them equal."""
@@ -102,7 +93,7 @@ class Weights:
     reduction: "Reduction"
     period: int | None
     weight: float
-    descends: bool = False
+    fused: None = None
 
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return the rank's own rows."""
@@ -112,13 +103,9 @@ class Weights:
         """Return them as they are."""
         return gradients
 
-    def descend(self, gradients: "list[tf.Tensor]", variables: "list[keras.Variable]", rate: "tf.Tensor") -> None:
-        """Never asked for: `descends` is False."""
-        raise AssertionError("no reduction in every step")
-
     def average(self, variables: "list[keras.Variable]") -> None:
         """Replace every variable by its mean over the ranks, weighted by training rows."""
-        means = self.reduction.sum([variable.value for variable in variables], scale=self.weight)
+        means = self.reduction.sum([variable.value for variable in variables], self.weight, "weights")
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)
 

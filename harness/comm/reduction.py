@@ -1,9 +1,14 @@
 """Sums of tensors over all ranks, inside a TensorFlow graph: what a reduction can do, and the one through Python."""
 
+import functools
 import math
+import sys
 import time
+import zlib
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,24 +20,20 @@ if TYPE_CHECKING:
 
 
 class Reduction(Protocol):
-    """One grouped allreduce: all tensors of a step in one call, so that no two calls can cross.
+    """One grouped allreduce: all tensors of a step in one call.
 
-    `name` says what it is in the run record; `note` why it is not what was wanted, empty otherwise; `descends`
-    whether it has `descend`, the fastest way from gradients to weights for plain gradient descent.
+    `name` says what it is in the run record; `note` why it is not what was wanted, empty otherwise.
     """
 
     name: str
     note: str
-    descends: bool
 
-    def sum(self, tensors: "list[tf.Tensor]", scale: float = 1.0) -> "list[tf.Tensor]":
+    def sum(self, tensors: "list[tf.Tensor]", scale: float = 1.0, label: str = "sum") -> "list[tf.Tensor]":
         """Return the element-wise sums over all ranks of scale * tensor, for use in a graph.
 
-        All tensors are of one dtype, float32 or float64, and of known shapes; `scale` is this rank's own.
+        All tensors are of one dtype, float32 or float64, and of known shapes; `scale` is this rank's own. `label`
+        says what is summed: ranks that meet in sums of another label, size or dtype are ended with a sentence.
         """
-
-    def descend(self, variables: "list[keras.Variable]", gradients: "list[tf.Tensor]", rate: "tf.Tensor") -> None:
-        """Subtract rate times the sums over all ranks of the gradients from the variables, in one operation."""
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return float64 [calls, 2]: entry and exit (s, perf_counter) of every call since the last take."""
@@ -42,6 +43,72 @@ class Reduction(Protocol):
 
         The exit is 0 while the call goes on. Any thread may ask at any time.
         """
+
+
+@runtime_checkable
+class FusedSgd(Protocol):
+    """What a reduction has besides when it can update weights in the same pass, for plain gradient descent."""
+
+    def fused_sgd(
+        self,
+        variables: "list[keras.Variable]",
+        gradients: "list[tf.Tensor]",
+        rate: "tf.Tensor",
+        label: str = "gradients",
+    ) -> None:
+        """Subtract rate times the sums over all ranks of the gradients from the variables, in one operation."""
+
+
+_HANDLE = "harness_sequence"
+
+
+@contextmanager
+def in_sequence() -> "Iterator[tf.Tensor]":
+    """Yield a resource handle, one for all exchanges of the process, for the exchange built in the block to take.
+
+    Of itself TensorFlow runs independent operations in any order, so that two ranks could meet in different
+    exchanges. Operations that take one resource run in the order in which they were built, across nested functions,
+    conditionals and loops ("automatic control dependencies"). In a TensorFlow-1 graph, which has none of these, the
+    operation waits for the last one built that took the handle. Nothing is ever stored under the handle.
+    """
+    with tf.init_scope():
+        handle = _eager_handle() if tf.executing_eagerly() else _graph_handle(tf.compat.v1.get_default_graph())
+    if tf.executing_eagerly():
+        yield handle
+        return
+    graph = tf.compat.v1.get_default_graph()
+    local = graph.capture(handle) if graph.building_function else handle
+    users = set(local.consumers())
+    last = next((operation for operation in reversed(graph.get_operations()) if operation in users), None)
+    with graph.control_dependencies([] if last is None else [last]):
+        yield local
+
+
+@functools.cache
+def _eager_handle() -> tf.Tensor:
+    with tf.device("CPU:0"):
+        return tf.raw_ops.VarHandleOp(shape=[], dtype=tf.float32, shared_name=_HANDLE)
+
+
+def _graph_handle(graph: tf.Graph) -> tf.Tensor:
+    """Return the handle in a TensorFlow-1 graph, made on first use."""
+    try:
+        return graph.get_tensor_by_name(f"{_HANDLE}:0")
+    except KeyError:
+        with graph.name_scope(""), graph.device("CPU:0"), graph.control_dependencies(None):
+            return tf.raw_ops.VarHandleOp(shape=[], dtype=tf.float32, shared_name=_HANDLE, name=_HANDLE)
+
+
+def differentiable_sum(reduction: Reduction, vector: tf.Tensor, label: str) -> tf.Tensor:
+    """Return the sum over all ranks of `vector`, for a network's layers: its gradient is summed over all ranks too."""
+
+    @tf.custom_gradient
+    def summed(values: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        return reduction.sum([values], label=label)[0], lambda upstream: reduction.sum(
+            [upstream], label=f"{label}, backward"
+        )[0]
+
+    return summed(vector)
 
 
 _FIRST = 1024
@@ -69,6 +136,13 @@ class CallLog:
 
 
 _RECENT = 32  # calls
+_MESSAGE = 2**30  # elements: MPI counts those of one message in an int
+
+
+def _maximum() -> "MPI.Op":
+    from mpi4py import MPI
+
+    return MPI.MAX
 
 
 class BridgeReduction:
@@ -79,7 +153,6 @@ class BridgeReduction:
     """
 
     name = "numpy_function bridge"
-    descends = False
 
     def __init__(self, comm: "MPI.Intracomm", note: str = "") -> None:
         self.note = note
@@ -88,19 +161,19 @@ class BridgeReduction:
         self._recent: deque[list[float]] = deque(maxlen=_RECENT)
         self._entered = 0
 
-    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0) -> list[tf.Tensor]:
+    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; one dtype, shapes known."""
         packed = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
         if scale != 1.0:
             packed *= scale
-        total = tf.numpy_function(self._allreduce, [packed], packed.dtype)
+        if tf.executing_eagerly():
+            total = tf.constant(self._allreduce(label, packed.numpy()))
+        else:
+            with in_sequence() as sequence:
+                total = tf.numpy_function(functools.partial(self._allreduce, label), [packed, sequence], packed.dtype)
         total.set_shape(packed.shape)
         parts = tf.split(total, [math.prod(tensor.shape) for tensor in tensors])
         return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
-
-    def descend(self, variables: "list[keras.Variable]", gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
-        """Never asked for: `descends` is False."""
-        raise AssertionError("the bridge only adds up")
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""
@@ -110,47 +183,35 @@ class BridgeReduction:
         """Return number, bytes, entry and exit of the last calls, oldest first; the exit is 0 inside a call."""
         return np.array([list(call) for call in self._recent]).reshape(-1, 4)
 
-    def _allreduce(self, packed: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def _allreduce(self, label: str, packed: npt.NDArray[np.generic], *_: object) -> npt.NDArray[np.generic]:
         entry = time.perf_counter()
         self._entered += 1
         self._recent.append([self._entered, packed.nbytes, entry, 0.0])
+        self._compare(label, packed)
         total = np.empty_like(packed)
-        self._comm.Allreduce(packed, total)
+        for begin in range(0, packed.size, _MESSAGE):
+            self._comm.Allreduce(packed[begin : begin + _MESSAGE], total[begin : begin + _MESSAGE])
         left = time.perf_counter()
         self._recent[-1][3] = left
         self._calls.add(entry, left)
         return total
 
-
-class OrderedReduction:
-    """A reduction whose calls in one graph wait for each other in the order in which they were traced.
-
-    TensorFlow runs independent operations in any order: two ranks would meet in different calls. The sums have
-    a gradient, the sum over all ranks of the incoming gradients, so that a network may call it in its layers.
-    """
-
-    def __init__(self, reduction: "Reduction") -> None:
-        self.name, self.note = reduction.name, reduction.note
-        self._reduction = reduction
-        self._last: Any = None
-
-    def total(self, vector: tf.Tensor) -> tf.Tensor:
-        """Return the sum over all ranks of `vector`, float32 or float64 of known shape."""
-
-        @tf.custom_gradient
-        def summed(values: tf.Tensor) -> tuple[tf.Tensor, Any]:
-            return self._sum(values), self._sum
-
-        return summed(vector)
-
-    def take_calls(self) -> npt.NDArray[np.float64]:
-        """Return entry and exit (s, perf_counter) of every call since the last take."""
-        return self._reduction.take_calls()
-
-    def _sum(self, values: tf.Tensor) -> tf.Tensor:
-        before = self._last
-        here = before is not None and before.graph is tf.compat.v1.get_default_graph()
-        with tf.control_dependencies([before] if here else []):
-            result = self._reduction.sum([values])[0]
-        self._last = result.op
-        return result
+    def _compare(self, label: str, packed: npt.NDArray[np.generic]) -> None:
+        """End all ranks, with a sentence, when they are about to sum different things."""
+        name = f"'{label}' of {packed.size} {packed.dtype}"
+        own = np.array([self._entered, zlib.crc32(name.encode())], np.int64)
+        extremes = np.empty(4, np.int64)
+        self._comm.Allreduce(np.concatenate([own, -own]), extremes, op=_maximum())
+        if (extremes[:2] == -extremes[2:]).all():
+            return
+        names = self._comm.allgather(f"{name} in call {self._entered}")
+        if self._comm.Get_rank() == 0:
+            other = next(rank for rank, found in enumerate(names) if found != names[0])
+            print(
+                f"harness: the ranks meet in different exchanges: rank 0 exchanges {names[0]}, rank {other} "
+                f"{names[other]}; all ranks must make the same exchanges in the same order",
+                file=sys.stderr,
+                flush=True,
+            )
+            self._comm.Abort(1)
+        self._comm.Barrier()  # until rank 0 has spoken

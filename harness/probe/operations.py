@@ -125,7 +125,7 @@ def _own_reductions(
             continue  # these hosts cannot take this way
 
         def call(count: int, total: "Sum" = total) -> None:
-            total(address, count // 4)
+            total(address, [count // 4])
 
         found.append(
             Bench(operation=f"reduction:{name}", level=level, ranks=world.size, largest=buffer.nbytes, call=call)

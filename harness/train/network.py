@@ -6,7 +6,7 @@ import tensorflow as tf
 from harness import models
 from harness.base.errors import SharedError, UserError
 from harness.comm.autotune import select
-from harness.comm.reduction import OrderedReduction
+from harness.comm.reduction import Reduction, differentiable_sum
 from harness.comm.world import World, needs_sync
 from harness.models.batch_norm import normalisations, synchronised
 from harness.models.dropout import place_dropout
@@ -40,13 +40,13 @@ def build_network(world: World, point: Point, data: RankData) -> keras.Model:
     return model
 
 
-def connect_normalisation(world: World, model: keras.Model) -> OrderedReduction | None:
+def connect_normalisation(world: World, model: keras.Model) -> Reduction | None:
     """Give the synchronised normalisations a reduction of their own: gradients have the other one."""
     layers = normalisations(model)
     if not layers or not needs_sync(world.size):
         return None
     floats = max(2 * layer.moving_mean.shape[0] + 1 for layer in layers)
-    reduction = OrderedReduction(select(world, largest=floats * 4))
+    reduction = select(world, largest=floats * 4)
     for layer in layers:
-        layer.connect(reduction.total)
+        layer.connect(lambda moments: differentiable_sum(reduction, moments, "batch normalisation"))
     return reduction

@@ -78,9 +78,9 @@ def update(
     variables: list[keras.Variable],
 ) -> None:
     """Apply what the policy makes of this rank's gradients; plain SGD is left to the reduction where it can do it."""
-    in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own descent needs them
-    if policy.descends and in_host_memory and isinstance(optimizer, FusedSGD):
-        policy.descend(gradients, variables, optimizer.learning_rate)
+    in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own update needs them
+    if policy.fused is not None and in_host_memory and isinstance(optimizer, FusedSGD):
+        policy.fused.fused_sgd(variables, gradients, optimizer.learning_rate, "gradients")
         optimizer.iterations.assign_add(1)
     else:
         optimizer.apply(policy.gradients(gradients), variables)

@@ -12,7 +12,7 @@ from harness.comm.autotune import select
 from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
 from harness.comm.policies import SyncPolicy, build_policy
-from harness.comm.reduction import OrderedReduction, Reduction
+from harness.comm.reduction import Reduction
 from harness.comm.replicas import broadcast_weights
 from harness.comm.world import World
 from harness.schema.point import Point
@@ -43,7 +43,7 @@ class Replica:
     data: RankData
     trainee: Trainee
     reduction: Reduction
-    statistics: OrderedReduction | None
+    statistics: Reduction | None
     epoch: Epoch
     evaluate: Callable[[], Scores]
     predicted_memory_bytes: int

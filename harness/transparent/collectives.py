@@ -2,8 +2,8 @@
 
 import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +14,6 @@ from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.transparent.rows import Rows
 
-_LAST = "_harness_last_exchange"
 _SMALLEST = 64 * 1024  # bytes; calls of less share one group
 
 
@@ -34,8 +33,7 @@ class Watch(Protocol):
 class Collectives:
     """Sums and means over the ranks inside graphs, exchanges from Python outside of them.
 
-    Every rank makes the same calls in the same order: in a graph each call waits for the one built before it. (Of
-    itself TensorFlow orders only operations on one resource, so that two ranks could meet in different calls.)
+    Every rank makes the same calls in the same order (`harness.comm.reduction.in_sequence`).
     """
 
     def __init__(self, world: World, rows: Rows, watch: Watch) -> None:
@@ -74,21 +72,6 @@ class Collectives:
         *sums, total = self.sum([*scaled, rows], label)
         return [part / tf.cast(total, part.dtype) for part in sums]
 
-    @contextmanager
-    def in_order(self) -> Iterator[Callable[[tf.Tensor], None]]:
-        """Let what is built inside, in a graph, wait for the exchange that was built last.
-
-        What comes of it is given to the function that is yielded; later exchanges wait for that.
-        """
-        graph = tf.compat.v1.get_default_graph()
-        before = getattr(graph, _LAST, None)  # kept by the graph, with which it goes
-
-        def built(result: tf.Tensor) -> None:
-            setattr(graph, _LAST, result.op)
-
-        with graph.control_dependencies([] if before is None else [before]):
-            yield built
-
     def broadcast(self, array: "np.ndarray[Any, Any]", label: str) -> None:
         """Overwrite `array` (contiguous) on every rank with rank 0's. From Python, outside of graphs."""
         with self.watch.inside(f"broadcast of {label}", array.nbytes):
@@ -109,20 +92,14 @@ class Collectives:
     def _sum(self, tensors: list[tf.Tensor], label: str, scale: float) -> list[tf.Tensor]:
         size = sum(tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors)
         self.watch.named(size, label)
-        reduction = self._group(size)
-        if tf.executing_eagerly():
-            return reduction.sum(tensors, scale)
-        with self.in_order() as built:
-            sums = reduction.sum(tensors, scale)
-            built(sums[0])
-        return sums
+        return self._group(size).sum(tensors, scale, label)
 
     def _group(self, size: int) -> Reduction:
         """Return the reduction for calls of up to `size` bytes, in steps of powers of two; opened on first use."""
         room = max(_SMALLEST, 1 << (size - 1).bit_length())
         if room not in self._groups:
             with tf.init_scope(), self.watch.inside("opening a reduction", room):
-                self._groups[room] = select(self.world, largest=room)
+                self._groups[room] = select(self.world, largest=room, guard=True)
             self.watch.opened(self._groups[room])
         return self._groups[room]
 

@@ -44,8 +44,7 @@ class Synchroniser:
             if due:
                 self._average(variables)
             return
-        with self._runtime.collectives.in_order() as built:
-            built(tf.cond(due, lambda: self._average(variables), lambda: tf.constant(0)))
+        tf.cond(due, lambda: self._average(variables), lambda: tf.constant(0))
 
     def _average(self, variables: Sequence[Any]) -> tf.Tensor:
         with self._runtime.rows.given(None):

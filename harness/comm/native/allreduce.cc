@@ -26,14 +26,16 @@ using tensorflow::Tensor;
 
 REGISTER_OP("HarnessAllreduce")
     .Input("values: N * T")
+    .Input("sequence: resource")  // keeps exchanges in the order in which they were built (harness.comm.reduction)
     .Output("sums: N * T")
     .Attr("N: int >= 1")
     .Attr("T: {float, double, half, bfloat16}")
     .Attr("group: int")
+    .Attr("label: string")
     .Attr("scale: float = 1.0")
     .SetIsStateful()  // never merged with another call, never folded away
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+      for (int i = 0; i < context->num_outputs(); ++i) context->set_output(i, context->input(i));
       return absl::OkStatus();
     })
     .Doc("Element-wise sums over all ranks of the values, each rank's multiplied by its scale first.");
@@ -43,6 +45,9 @@ class AllreduceOp : public OpKernel {
  public:
   explicit AllreduceOp(OpKernelConstruction* construction) : OpKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("group", &group_));
+    std::string label;
+    OP_REQUIRES_OK(construction, construction->GetAttr("label", &label));
+    label_ = Label(label);
     OP_REQUIRES_OK(construction, construction->GetAttr("scale", &scale_));
   }
 
@@ -60,16 +65,17 @@ class AllreduceOp : public OpKernel {
       segments[i] = {values[i].flat<T>().data(), sum->flat<T>().data(), static_cast<size_t>(values[i].NumElements())};
       elements += segments[i].count;
     }
-    group->Enter(entry, elements * sizeof(T));
-    const std::string failure = group->Sum(segments, static_cast<T>(scale_));
+    group->Enter(entry, elements * sizeof(T), label_);
+    const std::string failure = group->Sum(segments, static_cast<T>(scale_), label_);
+    group->Leave(entry);
     OP_REQUIRES(context, failure.empty(),
                 absl::InternalError(absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
                                                  " bytes failed: ", failure)));
-    group->Log(entry, Now());
   }
 
  private:
   int64_t group_;
+  Label label_{""};
   float scale_;
 };
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.base.errors import RunError
 from harness.comm.launcher import find_launcher
 
-_SOURCES = ("allreduce.cc", "descend.cc", "direct.cc", "group.cc", "memory.cc")
+_SOURCES = ("allreduce.cc", "group.cc", "guard.cc", "interface.cc", "memory.cc", "sgd.cc")
 _HEADERS = ("group.h", "wire.h")
 # -w: TensorFlow's headers warn about themselves. No fused multiply-add: updates round as TensorFlow's kernels do.
 _FLAGS = ("-O3", "-ffp-contract=off", "-w", "-shared", "-fPIC")

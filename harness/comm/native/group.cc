@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
-#include <map>
-#include <memory>
-#include <mutex>
 
 #include "wire.h"
 
@@ -21,10 +18,12 @@
 namespace harness {
 namespace {
 
-constexpr size_t kSmall = 16 * 1024;  // bytes below which a tensor is packed with its like
+#ifndef HARNESS_MESSAGE
+#define HARNESS_MESSAGE (size_t{1} << 30)  // most elements of one message: MPI counts them in an int
+#endif
 
-std::mutex groups_mutex;
-std::map<int64_t, std::unique_ptr<Group>> groups;
+constexpr size_t kSmall = 16 * 1024;  // bytes below which a tensor is packed with its like
+constexpr size_t kBlock = 16 * 1024;  // bytes of sums that stay in the first cache until they are applied
 
 HARNESS_VECTORISED void Add(const float* a, const float* b, float* sum, size_t count) {
   for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
@@ -45,14 +44,6 @@ HARNESS_VECTORISED void SubtractScaled(const float* sum, float rate, float* out,
 
 HARNESS_VECTORISED void SubtractScaled(const double* sum, double rate, double* out, size_t count) {
   for (size_t i = 0; i < count; ++i) out[i] -= rate * sum[i];
-}
-
-HARNESS_VECTORISED void SubtractScaledSum(const float* a, const float* b, float rate, float* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) out[i] -= rate * (a[i] + b[i]);
-}
-
-HARNESS_VECTORISED void SubtractScaledSum(const double* a, const double* b, double rate, double* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) out[i] -= rate * (a[i] + b[i]);
 }
 
 template <typename T>
@@ -82,12 +73,11 @@ void Scale(const T* in, T* out, size_t count, T scale) {
   for (size_t i = 0; i < count; ++i) out[i] = in[i] * scale;
 }
 
-std::string Describe(int code) {
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  return std::string(text, length);
-}
+template <typename T>
+constexpr uint64_t kSum = sizeof(T) | (kSixteen<T> ? 16 : 0) | (std::is_same_v<T, BFloat16> ? 32 : 0);
+
+template <typename T>
+constexpr uint64_t kSgd = kSum<T> | 64;
 
 }  // namespace
 
@@ -97,11 +87,11 @@ double Now() {
   return time.tv_sec + 1e-9 * time.tv_nsec;
 }
 
-Group::Group(MPI_Comm comm, size_t bytes, Way way) : bytes_(RoundUp(bytes, kLine)) {
-  MPI_Comm_dup(comm, &comm_);
-  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(comm_, &rank_);
-  MPI_Comm_size(comm_, &size_);
+Group::Group(MPI_Comm comm, size_t bytes, Way way, bool guard) : guard_(guard), bytes_(RoundUp(bytes, kLine)) {
+  Require(MPI_Comm_dup(comm, &comm_));
+  Require(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+  Require(MPI_Comm_rank(comm_, &rank_));
+  Require(MPI_Comm_size(comm_, &size_));
   if (way != Way::kMessages && size_ > 1) OpenSharedMemory(way);
 }
 
@@ -111,26 +101,51 @@ Group::~Group() {
   MPI_Finalized(&ended);  // groups still open when the process ends are closed after MPI itself
   if (ended) return;
   if (leaders_ != MPI_COMM_NULL) MPI_Comm_free(&leaders_);
-  MPI_Comm_free(&comm_);
+  if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
 }
 
 template <typename T>
-std::string Group::Sum(const std::vector<Segment<T>>& segments, T scale) {
+std::string Group::Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label) {
+  return Total(segments, scale, label, kSum<T>);
+}
+
+template <typename T>
+std::string Group::Total(const std::vector<Segment<T>>& segments, T scale, const Label& label, uint64_t kind) {
   const size_t elements = Elements(segments);
   if (size_ == 1) {
     for (const auto& segment : segments) Scale(segment.in, segment.out, segment.count, scale);
     return "";
   }
-  if (way_ == Way::kMessages || elements * sizeof(T) > bytes_) return SumByMessages(segments, scale);
   ++call_;
+  const Signature signature{elements, label.hash, kind};
+  if (memory_ != nullptr) Publish(signature, label);
+  if (way_ == Way::kMessages || elements * sizeof(T) > bytes_) {
+    if (memory_ != nullptr) Meet();
+    const std::string failure = guard_ ? Compare(signature, label, comm_) : "";
+    return failure.empty() ? SumByMessages(segments, scale) : failure;
+  }
   SumSlices(segments, scale);
-  if (way_ == Way::kNodeAware) return SumOverHosts(segments);
+  if (way_ == Way::kNodeAware) {
+    const std::string failure = guard_ && place_ == 0 ? Compare(signature, label, leaders_) : "";
+    return failure.empty() ? SumOverHosts(segments) : failure;
+  }
   for (int rank = 0; rank < here_; ++rank) {
     ForEachPiece(segments, Slice<T>(rank, elements), [&](const Segment<T>& piece, size_t offset) {
       std::memcpy(piece.out, Values<T>(rank) + offset, piece.count * sizeof(T));
     });
   }
   return "";
+}
+
+// In place, in as many messages as the counts need.
+template <typename T>
+int Group::Allreduce(T* values, size_t count, MPI_Comm comm) const {
+  for (size_t begin = 0; begin < count; begin += HARNESS_MESSAGE) {
+    const int part = static_cast<int>(std::min<size_t>(HARNESS_MESSAGE, count - begin));
+    const int code = MPI_Allreduce(MPI_IN_PLACE, values + begin, part, Datatype<T>(), Summation<T>(), comm);
+    if (code != MPI_SUCCESS) return code;
+  }
+  return MPI_SUCCESS;
 }
 
 // The first rank of every host collects the sums of its host's slices and adds up those of all hosts; the others wait
@@ -145,7 +160,7 @@ std::string Group::SumOverHosts(const std::vector<Segment<T>>& segments) {
       const Range slice = Slice<T>(rank, elements);
       std::memcpy(total + slice.begin, Values<T>(rank) + slice.begin, (slice.end - slice.begin) * sizeof(T));
     }
-    code = MPI_Allreduce(MPI_IN_PLACE, total, elements, Datatype<T>(), Summation<T>(), leaders_);
+    code = Allreduce(total, elements, leaders_);
     Failure() = code;
     Arrive(2);
   } else {
@@ -161,19 +176,22 @@ std::string Group::SumOverHosts(const std::vector<Segment<T>>& segments) {
 
 // Two ranks read each other's values directly: one wait. More ranks read the sums of slices: two waits, less reading.
 template <typename T>
-std::string Group::Descend(const std::vector<Segment<T>>& segments, T rate) {
+std::string Group::FusedSgd(const std::vector<Segment<T>>& segments, T rate, const Label& label) {
   const size_t elements = Elements(segments);
   if (size_ == 1) {
+    const double begin = Now();
     for (const auto& segment : segments) SubtractScaled(segment.in, rate, segment.out, segment.count);
+    update_s_ += Now() - begin;
     return "";
   }
-  if (way_ != Way::kShared || elements * sizeof(T) > bytes_) return DescendBySums(segments, rate);
+  if (way_ != Way::kShared || elements * sizeof(T) > bytes_) return SgdBySums(segments, rate, label);
   ++call_;
+  Publish({elements, label.hash, kSgd<T>}, label);
   if (here_ > 2) {
     SumSlices(segments, T(1));
     for (int rank = 0; rank < here_; ++rank) {
-      ForEachPiece(segments, Slice<T>(rank, elements), [&](const Segment<T>& piece, size_t offset) {
-        SubtractScaled(Values<T>(rank) + offset, rate, piece.out, piece.count);
+      SgdInBlocks(segments, Slice<T>(rank, elements), rate, [&](const Segment<T>& piece, size_t offset, T* sums) {
+        std::memcpy(sums, Values<T>(rank) + offset, piece.count * sizeof(T));
       });
     }
     return "";
@@ -181,17 +199,32 @@ std::string Group::Descend(const std::vector<Segment<T>>& segments, T rate) {
   ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
     std::memcpy(Values<T>(place_) + offset, piece.in, piece.count * sizeof(T));
   });
-  Arrive(0);
-  AwaitAll(0);
+  Meet();
   const T* other = Values<T>(1 - place_);
-  ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
-    SubtractScaledSum(piece.in, other + offset, rate, piece.out, piece.count);
+  SgdInBlocks(segments, {0, elements}, rate, [&](const Segment<T>& piece, size_t offset, T* sums) {
+    Add(piece.in, other + offset, sums, piece.count);
   });
   return "";
 }
 
+// Calls gather(piece, offset, sums) for the sums of a block and applies them while they are in the first cache. The
+// seconds of the updates are kept apart: they are none of the exchange.
+template <typename T, typename Gather>
+void Group::SgdInBlocks(const std::vector<Segment<T>>& segments, Range range, T rate, Gather gather) {
+  alignas(kLine) T sums[kBlock / sizeof(T)];
+  ForEachPiece(segments, range, [&](const Segment<T>& piece, size_t offset) {
+    for (size_t begin = 0; begin < piece.count; begin += kBlock / sizeof(T)) {
+      const size_t count = std::min(kBlock / sizeof(T), piece.count - begin);
+      gather(Segment<T>{piece.in + begin, piece.out + begin, count}, offset + begin, sums);
+      const double gathered = Now();
+      SubtractScaled(sums, rate, piece.out + begin, count);
+      update_s_ += Now() - gathered;
+    }
+  });
+}
+
 template <typename T>
-std::string Group::DescendBySums(const std::vector<Segment<T>>& segments, T rate) {
+std::string Group::SgdBySums(const std::vector<Segment<T>>& segments, T rate, const Label& label) {
   sums_.resize(Elements(segments) * sizeof(T));
   T* next = reinterpret_cast<T*>(sums_.data());
   std::vector<Segment<T>> sums;
@@ -199,9 +232,11 @@ std::string Group::DescendBySums(const std::vector<Segment<T>>& segments, T rate
     sums.push_back({segment.in, next, segment.count});
     next += segment.count;
   }
-  const std::string failure = Sum(sums, T(1));
+  const std::string failure = Total(sums, T(1), label, kSgd<T>);
   if (!failure.empty()) return failure;
+  const double begin = Now();
   for (size_t i = 0; i < segments.size(); ++i) SubtractScaled(sums[i].out, rate, segments[i].out, segments[i].count);
+  update_s_ += Now() - begin;
   return "";
 }
 
@@ -229,8 +264,7 @@ void Group::SumSlices(const std::vector<Segment<T>>& segments, T scale) {
     ForEachPiece(segments, part,
                  [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
   }
-  Arrive(0);
-  AwaitAll(0);
+  Meet();
   const T* first = Values<T>(place_ == 0 ? 1 : 0);
   ForEachPiece(segments, mine, [&](const Segment<T>& piece, size_t offset) {
     if (scale == T(1)) {
@@ -264,13 +298,13 @@ std::string Group::SumByMessages(const std::vector<Segment<T>>& segments, T scal
       next += segment.count;
       continue;
     }
-    const int code = MPI_Allreduce(MPI_IN_PLACE, segment.out, segment.count, Datatype<T>(), Summation<T>(), comm_);
+    const int code = Allreduce(segment.out, segment.count, comm_);
     if (code != MPI_SUCCESS) return Describe(code);
   }
   if (small == 0) return "";
-  const int code = MPI_Allreduce(MPI_IN_PLACE, packed_.data(), small, Datatype<T>(), Summation<T>(), comm_);
-  if (code != MPI_SUCCESS) return Describe(code);
   next = reinterpret_cast<T*>(packed_.data());
+  const int code = Allreduce(next, small, comm_);
+  if (code != MPI_SUCCESS) return Describe(code);
   for (const auto& segment : segments) {
     if (segment.count * sizeof(T) >= kSmall) continue;
     std::memcpy(segment.out, next, segment.count * sizeof(T));
@@ -279,85 +313,11 @@ std::string Group::SumByMessages(const std::vector<Segment<T>>& segments, T scal
   return "";
 }
 
-void Group::Enter(double entry, size_t bytes) {
-  const uint64_t number = entered_.load(std::memory_order_relaxed);
-  Call& call = recent_[number % kRecent];
-  call.entry.store(entry);  // before `exit`: who sees no exit must not see the entry of an older call
-  call.exit.store(0);
-  call.number.store(number + 1);
-  call.bytes.store(bytes);
-  entered_.store(number + 1);
-}
-
-void Group::Log(double entry, double exit) {
-  times_.push_back(entry);
-  times_.push_back(exit);
-  recent_[(entered_.load(std::memory_order_relaxed) - 1) % kRecent].exit.store(exit);
-}
-
-uint64_t Group::Recent(double* out) const {
-  const uint64_t entered = entered_.load();
-  const uint64_t count = std::min(entered, kRecent);
-  for (uint64_t i = entered - count; i < entered; ++i) {
-    const Call& call = recent_[i % kRecent];
-    *out++ = static_cast<double>(call.number.load());
-    *out++ = static_cast<double>(call.bytes.load());
-    *out++ = call.entry.load();
-    *out++ = call.exit.load();
-  }
-  return count;
-}
-
-template std::string Group::Sum<float>(const std::vector<Segment<float>>&, float);
-template std::string Group::Sum<double>(const std::vector<Segment<double>>&, double);
-template std::string Group::Sum<Float16>(const std::vector<Segment<Float16>>&, Float16);
-template std::string Group::Sum<BFloat16>(const std::vector<Segment<BFloat16>>&, BFloat16);
-template std::string Group::Descend<float>(const std::vector<Segment<float>>&, float);
-template std::string Group::Descend<double>(const std::vector<Segment<double>>&, double);
-
-Group* FindGroup(int64_t number) {
-  std::lock_guard<std::mutex> lock(groups_mutex);
-  const auto found = groups.find(number);
-  return found == groups.end() ? nullptr : found->second.get();
-}
+template std::string Group::Sum<float>(const std::vector<Segment<float>>&, float, const Label&);
+template std::string Group::Sum<double>(const std::vector<Segment<double>>&, double, const Label&);
+template std::string Group::Sum<Float16>(const std::vector<Segment<Float16>>&, Float16, const Label&);
+template std::string Group::Sum<BFloat16>(const std::vector<Segment<BFloat16>>&, BFloat16, const Label&);
+template std::string Group::FusedSgd<float>(const std::vector<Segment<float>>&, float, const Label&);
+template std::string Group::FusedSgd<double>(const std::vector<Segment<double>>&, double, const Label&);
 
 }  // namespace harness
-
-// What Python calls through ctypes.
-extern "C" {
-
-// Opens group `number` on the communicator with this Fortran handle; returns the way it takes, a harness::Way.
-int harness_open(int64_t number, int handle, uint64_t bytes, int way) {
-  auto group = std::make_unique<harness::Group>(MPI_Comm_f2c(handle), bytes, static_cast<harness::Way>(way));
-  const harness::Way taken = group->way();
-  std::lock_guard<std::mutex> lock(harness::groups_mutex);
-  harness::groups[number] = std::move(group);
-  return static_cast<int>(taken);
-}
-
-void harness_close(int64_t number) {
-  std::lock_guard<std::mutex> lock(harness::groups_mutex);
-  harness::groups.erase(number);
-}
-
-// Number of calls logged since they were last taken.
-uint64_t harness_calls(int64_t number) {
-  harness::Group* group = harness::FindGroup(number);
-  return group ? group->times().size() / 2 : 0;
-}
-
-// Copies entry and exit of every logged call to `times` (2 per call) and starts anew.
-void harness_take(int64_t number, double* times) {
-  harness::Group* group = harness::FindGroup(number);
-  if (!group) return;
-  std::copy(group->times().begin(), group->times().end(), times);
-  group->times().clear();
-}
-
-// Writes number, bytes, entry and exit of the last calls (at most 32) to `calls` and returns how many. Any thread may ask.
-uint64_t harness_recent(int64_t number, double* calls) {
-  harness::Group* group = harness::FindGroup(number);
-  return group ? group->Recent(calls) : 0;
-}
-
-}  // extern "C"

@@ -16,7 +16,8 @@ double Now();
 
 constexpr size_t kLine = 64;  // bytes of a cache line
 constexpr int kPhases = 3;    // arrivals are counted apart for "written", "reduced" and "from all hosts"
-constexpr size_t kHeader = kPhases * kLine;
+constexpr size_t kText = kLine;  // bytes of a label as other ranks can read it, the last one 0
+constexpr size_t kHeader = kPhases * kLine + 2 * kText;
 
 inline size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -30,6 +31,23 @@ struct Segment {
   const T* in;
   T* out;
   size_t count;
+};
+
+// What an exchange is called; equal on all ranks.
+struct Label {
+  explicit Label(const std::string& name);
+  char text[kText] = "";
+  uint64_t hash;
+};
+
+// What a rank publishes of the exchange that it is in: all ranks must be in the same one.
+struct Signature {
+  uint64_t elements;
+  uint64_t label;  // its hash
+  uint64_t kind;   // of numbers, and whether they are summed or weights are updated
+  bool operator==(const Signature& other) const {
+    return elements == other.elements && label == other.label && kind == other.kind;
+  }
 };
 
 // Elements begin .. end of a call's tensors laid end to end.
@@ -49,37 +67,49 @@ class Group {
   static constexpr uint64_t kRecent = 32;  // how many calls are kept
 
   // Opens a group on a duplicate of `comm` whose calls move at most `bytes` (larger ones go by messages). Where the
-  // hosts are not as `way` needs them, or shared memory is short, all ranks take messages.
-  Group(MPI_Comm comm, size_t bytes, Way way);
+  // hosts are not as `way` needs them, or shared memory is short, all ranks take messages. With `guard` messages are
+  // preceded by a short one that compares what the ranks are about to exchange; in shared memory that is always done.
+  // Throws std::runtime_error when MPI fails.
+  Group(MPI_Comm comm, size_t bytes, Way way, bool guard);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
   int rank() const { return rank_; }
   Way way() const { return way_; }
+  bool short_of_memory() const { return short_of_memory_; }
 
-  // Writes the sums over all ranks of scale * in to out; returns an empty string, or what went wrong.
+  // Writes the sums over all ranks of scale * in to out; returns an empty string, or what went wrong. Ends all ranks,
+  // with a sentence, when they are in different exchanges.
   template <typename T>
-  std::string Sum(const std::vector<Segment<T>>& segments, T scale);
+  std::string Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label);
 
   // Subtracts rate times the sums over all ranks of in from out: plain gradient descent without a pass of its own
-  // over sums and weights where the ranks share memory; returns as Sum.
+  // over sums and weights where the ranks share memory; as Sum.
   template <typename T>
-  std::string Descend(const std::vector<Segment<T>>& segments, T rate);
+  std::string FusedSgd(const std::vector<Segment<T>>& segments, T rate, const Label& label);
 
-  void Enter(double entry, size_t bytes);
-  void Log(double entry, double exit);
+  // Begin and end a call, which began at `entry`. One at a time in a process: a second one ends all ranks. What is
+  // logged is without the seconds in which weights were updated.
+  void Enter(double entry, size_t bytes, const Label& label);
+  void Leave(double entry);
   std::vector<double>& times() { return times_; }
   // Writes number, bytes, entry and exit of the last calls, oldest first, to `out` and returns how many there are.
   uint64_t Recent(double* out) const;
 
  private:
   template <typename T>
+  std::string Total(const std::vector<Segment<T>>& segments, T scale, const Label& label, uint64_t kind);
+  template <typename T>
   std::string SumByMessages(const std::vector<Segment<T>>& segments, T scale);
+  template <typename T>
+  int Allreduce(T* values, size_t count, MPI_Comm comm) const;
   template <typename T>
   std::string SumOverHosts(const std::vector<Segment<T>>& segments);
   template <typename T>
-  std::string DescendBySums(const std::vector<Segment<T>>& segments, T rate);
+  std::string SgdBySums(const std::vector<Segment<T>>& segments, T rate, const Label& label);
+  template <typename T, typename Gather>
+  void SgdInBlocks(const std::vector<Segment<T>>& segments, Range range, T rate, Gather gather);
   template <typename T>
   void SumSlices(const std::vector<Segment<T>>& segments, T scale);
   template <typename T>
@@ -88,6 +118,12 @@ class Group {
   Range Slice(int rank, size_t elements) const;
   void OpenSharedMemory(Way way);
   void MapMemory(MPI_Comm host);
+  void Publish(const Signature& signature, const Label& label);
+  void Meet();
+  std::string Compare(const Signature& signature, const Label& label, MPI_Comm comm);
+  Signature& Published(int rank) const;
+  char* Text(int rank) const;
+  [[noreturn]] void End(const std::string& sentence, bool speak) const;
   std::atomic<uint64_t>& Arrivals(int rank, int phase) const;
   char* Buffer(int rank, uint64_t call) const;
   void Arrive(int phase) const;
@@ -99,8 +135,12 @@ class Group {
   int rank_ = 0;
   int size_ = 1;
   Way way_ = Way::kMessages;
+  bool guard_ = false;
+  bool short_of_memory_ = false;
+  double update_s_ = 0;  // of the call that goes on
   int place_ = 0;                        // this rank among those of its host
   int here_ = 1;                         // ranks of its host
+  std::vector<int> ranks_;               // their numbers in the group
   MPI_Comm leaders_ = MPI_COMM_NULL;     // the first rank of every host, when node-aware
   size_t bytes_ = 0;
   uint64_t call_ = 0;
@@ -115,5 +155,11 @@ class Group {
 
 // Returns the open group with this number, or null.
 Group* FindGroup(int64_t number);
+
+// What MPI says about a return code.
+std::string Describe(int code);
+
+// Throws std::runtime_error where an MPI call returned `code` for a failure.
+void Require(int code);
 
 }  // namespace harness

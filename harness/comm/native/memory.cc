@@ -27,16 +27,18 @@ constexpr int kSpins = 20000;  // pauses before the core is offered to others
 // there is not enough of it, or the hosts are not as `way` needs them: `memory_` stays null on every rank.
 void Group::OpenSharedMemory(Way way) {
   MPI_Comm host;
-  MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host);
-  MPI_Comm_size(host, &here_);
-  MPI_Comm_rank(host, &place_);
+  Require(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host));
+  Require(MPI_Comm_size(host, &here_));
+  Require(MPI_Comm_rank(host, &place_));
   int most = 0;
-  MPI_Allreduce(&here_, &most, 1, MPI_INT, MPI_MAX, comm_);
+  Require(MPI_Allreduce(&here_, &most, 1, MPI_INT, MPI_MAX, comm_));
   if (way == Way::kNodeAware ? most > 1 && most < size_ : most == size_) MapMemory(host);
-  MPI_Comm_free(&host);
+  ranks_.resize(here_);
+  Require(MPI_Allgather(&rank_, 1, MPI_INT, ranks_.data(), 1, MPI_INT, host));
+  Require(MPI_Comm_free(&host));
   if (memory_ != nullptr && way == Way::kNodeAware) {
-    MPI_Comm_split(comm_, place_ == 0 ? 0 : MPI_UNDEFINED, rank_, &leaders_);
-    if (place_ == 0) MPI_Comm_set_errhandler(leaders_, MPI_ERRORS_RETURN);
+    Require(MPI_Comm_split(comm_, place_ == 0 ? 0 : MPI_UNDEFINED, rank_, &leaders_));
+    if (place_ == 0) Require(MPI_Comm_set_errhandler(leaders_, MPI_ERRORS_RETURN));
     way_ = Way::kNodeAware;
   } else if (memory_ != nullptr) {
     way_ = Way::kShared;
@@ -57,7 +59,7 @@ void Group::MapMemory(MPI_Comm host) {
     }
     if (file < 0) name[0] = 0;
   }
-  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host);
+  Require(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host));
   if (place_ != 0 && name[0] != 0) file = shm_open(name, O_RDWR, 0600);
   void* memory = MAP_FAILED;
   if (file >= 0) {
@@ -65,8 +67,10 @@ void Group::MapMemory(MPI_Comm host) {
     close(file);
   }
   int opened = memory != MAP_FAILED, all = 0;
-  MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm_);
+  const int code = MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm_);
   if (place_ == 0 && name[0] != 0) shm_unlink(name);
+  Require(code);
+  short_of_memory_ = !all;
   if (all) {
     memory_ = static_cast<char*>(memory);
   } else if (opened) {

@@ -2,7 +2,7 @@
 
 import ctypes
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,45 +12,61 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import RunError
+from harness.comm.reduction import in_sequence
 
 if TYPE_CHECKING:
     import keras
     from mpi4py import MPI
 
 
-Sum = Callable[[int, int], None]
-"""Takes the address and the number of float32 values."""
+Sum = Callable[[int, Sequence[int]], None]
+"""Takes the address of float32 values and how many of them each tensor has, end to end."""
 
 WAYS = ("messages", "native", "node-aware")  # by the numbers of harness::Way
+_NUMBERS = itertools.count()  # of groups: those of one communicator are opened by all its ranks in one order
+_SHORT = 8  # what harness_open adds where shared memory was too short
+_FAILURE_BYTES = 1000
 
-_NUMBERS = itertools.count(1 << 32)  # of groups: training counts its own from 0
+
+def _open(
+    library: Any, number: ctypes.c_int64, comm: "MPI.Intracomm", largest: int, way: str, *, guard: bool
+) -> tuple[str, bool]:
+    """Open a group; return the way it takes, and whether shared memory was too short for another.
+
+    Raises:
+        RunError: MPI fails.
+    """
+    failure = ctypes.create_string_buffer(_FAILURE_BYTES)
+    handle, room = comm.py2f(), ctypes.c_uint64(_FAILURE_BYTES)
+    taken = library.harness_open(number, handle, ctypes.c_uint64(largest), WAYS.index(way), guard, failure, room)
+    if taken < 0:
+        raise RunError(f"the native sums cannot be set up: {failure.value.decode(errors='replace')}")
+    return WAYS[taken % _SHORT], taken >= _SHORT
 
 
 @contextmanager
 def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) -> Iterator[tuple[str, Sum]]:
-    """Yield the way that is taken, and a function that sums values over all ranks in place.
+    """Yield the way that is taken, and a function that sums tensors over all ranks in place.
 
     `way` is one of WAYS; where the ranks cannot take it, another is taken. `largest` is the bytes of the largest
     call. Opened and closed on all ranks together. The function raises a RunError when MPI fails.
     """
-    import tensorflow as tf
-
     tf.load_op_library(str(library))  # before ctypes: TensorFlow knows only the operations of libraries it loads first
     native = ctypes.CDLL(str(library))
     number = ctypes.c_int64(next(_NUMBERS))
-    taken = native.harness_open(number, comm.py2f(), ctypes.c_uint64(largest), WAYS.index(way))
+    taken, _ = _open(native, number, comm, largest, way, guard=False)
 
-    def total(address: int, count: int) -> None:
-        if native.harness_sum(number, ctypes.c_void_p(address), ctypes.c_uint64(count)):
-            raise RunError(f"the native sum of {4 * count} bytes failed")
+    def total(address: int, counts: Sequence[int]) -> None:
+        numbers = (ctypes.c_uint64 * len(counts))(*counts)
+        if native.harness_sum(number, ctypes.c_void_p(address), numbers, ctypes.c_uint64(len(counts))):
+            raise RunError(f"the native sum of {4 * sum(counts)} bytes failed")
 
     try:
-        yield WAYS[taken], total
+        yield taken, total
     finally:
         native.harness_close(number)
 
 
-_GROUPS = itertools.count()
 _RECENT = 32  # Group::kRecent
 _NAMES = {"messages": "MPI_Allreduce", "native": "shared memory", "node-aware": "node-aware"}
 
@@ -58,35 +74,45 @@ _NAMES = {"messages": "MPI_Allreduce", "native": "shared memory", "node-aware": 
 class NativeReduction:
     """One grouped allreduce inside the graph, in one of the WAYS; by messages where the ranks cannot take it.
 
-    `largest` is the bytes of the largest call to be made; larger ones go by messages.
+    `largest` is the bytes of the largest call to be made; larger ones go by messages. `guard` has messages compared
+    before they are summed, at the cost of a short one each; in shared memory that costs nothing and is always done.
     """
 
-    descends = True
-
-    def __init__(self, comm: "MPI.Intracomm", library: Path, *, largest: int, way: str = "native") -> None:
+    def __init__(
+        self, comm: "MPI.Intracomm", library: Path, *, largest: int, way: str = "native", guard: bool = False
+    ) -> None:
         self._operation: Any = tf.load_op_library(str(library))
         self._library = ctypes.CDLL(str(library))
         self._library.harness_calls.restype = ctypes.c_uint64
         self._library.harness_recent.restype = ctypes.c_uint64
-        self._group = next(_GROUPS)
+        self._group = next(_NUMBERS)
         self._number = ctypes.c_int64(self._group)
-        mode = self._library.harness_open(self._number, comm.py2f(), ctypes.c_uint64(largest), WAYS.index(way))
-        self.way = WAYS[mode]
+        self.way, self.short_of_memory = _open(self._library, self._number, comm, largest, way, guard=guard)
         self.note = ""
         self.name = f"native operation, {_NAMES[self.way]}"
 
-    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0) -> list[tf.Tensor]:
+    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""
-        return list(self._operation.harness_allreduce(values=tensors, group=self._group, scale=scale))
+        with in_sequence() as sequence:
+            return list(
+                self._operation.harness_allreduce(
+                    values=tensors, sequence=sequence, group=self._group, scale=scale, label=label
+                )
+            )
 
-    def descend(self, variables: "list[keras.Variable]", gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
+    def fused_sgd(
+        self, variables: "list[keras.Variable]", gradients: list[tf.Tensor], rate: tf.Tensor, label: str
+    ) -> None:
         """Subtract rate times the sums over all ranks of the gradients from the variables; all of one dtype."""
-        self._operation.harness_allreduce_descend(
-            variables=[variable.value.handle for variable in variables],
-            gradients=gradients,
-            rate=tf.cast(rate, gradients[0].dtype),
-            group=self._group,
-        )
+        with in_sequence() as sequence:
+            self._operation.harness_fused_sgd(
+                variables=[variable.value.handle for variable in variables],
+                gradients=gradients,
+                rate=tf.cast(rate, gradients[0].dtype),
+                sequence=sequence,
+                group=self._group,
+                label=label,
+            )
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""

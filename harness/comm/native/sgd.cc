@@ -21,22 +21,27 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::Var;
 
-REGISTER_OP("HarnessAllreduceDescend")
+REGISTER_OP("HarnessFusedSgd")
     .Input("variables: N * resource")
     .Input("gradients: N * T")
     .Input("rate: T")
+    .Input("sequence: resource")
     .Attr("N: int >= 1")
     .Attr("T: {float, double}")
     .Attr("group: int")
+    .Attr("label: string")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); })
     .Doc("Subtracts rate times the sum over all ranks of each gradient from its variable.");
 
 template <typename T>
-class DescendOp : public OpKernel {
+class FusedSgdOp : public OpKernel {
  public:
-  explicit DescendOp(OpKernelConstruction* construction) : OpKernel(construction) {
+  explicit FusedSgdOp(OpKernelConstruction* construction) : OpKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("group", &group_));
+    std::string label;
+    OP_REQUIRES_OK(construction, construction->GetAttr("label", &label));
+    label_ = Label(label);
   }
 
   void Compute(OpKernelContext* context) override {
@@ -63,11 +68,11 @@ class DescendOp : public OpKernel {
                      static_cast<size_t>(gradients[i].NumElements())};
       elements += segments[i].count;
     }
-    group->Enter(entry, elements * sizeof(T));
-    const std::string failure = group->Descend(segments, rate->scalar<T>()());
+    group->Enter(entry, elements * sizeof(T), label_);
+    const std::string failure = group->FusedSgd(segments, rate->scalar<T>()(), label_);
+    group->Leave(entry);
     OP_REQUIRES(context, failure.empty(),
-                absl::InternalError(absl::StrCat("rank ", group->rank(), ": descent failed: ", failure)));
-    group->Log(entry, Now());
+                absl::InternalError(absl::StrCat("rank ", group->rank(), ": update failed: ", failure)));
   }
 
  private:
@@ -84,11 +89,12 @@ class DescendOp : public OpKernel {
   }
 
   int64_t group_;
+  Label label_{""};
 };
 
-REGISTER_KERNEL_BUILDER(Name("HarnessAllreduceDescend").Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"),
-                        DescendOp<float>);
-REGISTER_KERNEL_BUILDER(Name("HarnessAllreduceDescend").Device(tensorflow::DEVICE_CPU).TypeConstraint<double>("T"),
-                        DescendOp<double>);
+REGISTER_KERNEL_BUILDER(Name("HarnessFusedSgd").Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"),
+                        FusedSgdOp<float>);
+REGISTER_KERNEL_BUILDER(Name("HarnessFusedSgd").Device(tensorflow::DEVICE_CPU).TypeConstraint<double>("T"),
+                        FusedSgdOp<double>);
 
 }  // namespace harness
