@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.regression.states import software
 from harness.schema.layout import Layout
-from harness.schema.measurement import Launch, Measurement, Software
-from tests.factories import START, make_provenance, make_workload
+from harness.schema.measurement import Launch, Measurement
+from tests.factories import START, make_provenance, make_run, make_workload
 
 AA_FILE = Path(__file__).parent / "data" / "aa-mnist-dnn.json"
 
@@ -141,7 +142,7 @@ def make_measurement(launches: list[Launch], *, commit: str = "a" * 40, hostname
         data_id="real-0123",
         data_kind="real",
         machine=provenance.machine,
-        software=Software(**{name: getattr(provenance, name) for name in Software.__slots__}),
+        software=software(make_run(provenance=provenance)),
         reductions=("native",),
         launches=tuple(launches),
     )

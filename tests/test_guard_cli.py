@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -9,11 +10,17 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.analysis.load import load_sweep
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.regression import decide as deciding
+from harness.regression.decide import Measuring, decide
+from harness.regression.states import measurements
+from harness.schema.layout import Layout
+from harness.schema.measurement import Measurement
 from harness.schema.record import encode
-from tests.factories import START, make_point, make_provenance, make_run, write_run, write_study
+from harness.schema.sweep import Sweep
+from harness.sweep.plan import current
+from tests.factories import START, make_point, make_provenance, make_run, make_workload, write_run, write_study
 
 WIGGLE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.005, -0.005, 0.015, -0.015, 0.003, -0.003, 0.008)
 OLD, NEW = "a" * 40, "b" * 40
@@ -29,6 +36,8 @@ def write_launches(
     first: int = 0,
     name: str = "study",
     ranks: Sequence[int] = (1, 2),
+    dirty: bool = False,
+    code: str = "",
     **workload: object,
 ) -> Path:
     """Write a sweep of `launches` blocks from repeat `first` on, and return its folder."""
@@ -38,9 +47,9 @@ def write_launches(
         for place, count in enumerate(ranks):
             base = (1 + WIGGLE[(repeat + 5 * place) % len(WIGGLE)]) / count**0.9 * (slower if count > 1 else 1.0)
             run = make_run(
-                make_point(count, repeat, **workload),
+                replace(make_point(count, repeat, **workload), code=code),
                 seconds=[[base] * count] * 3,
-                provenance=make_provenance(commit=commit, hostname=hostname),
+                provenance=make_provenance(commit=commit, hostname=hostname, dirty=dirty),
                 started=START + timedelta(minutes=10 * repeat + place),
             )
             write_run(sweep, run)
@@ -278,6 +287,10 @@ class Bench:
         self._results = folder / "results"
         self._slower = slower
 
+    def measured(self) -> Measurement | None:
+        found = measurements(load_sweep(self.folder), "study") if self.folder.is_dir() else ()
+        return next((one for one in found if one.software.commit == NEW), None)
+
     def add(self, blocks: int) -> int:
         first = 100 + sum(self.asked)
         self.asked.append(blocks)
@@ -286,30 +299,25 @@ class Bench:
 
 
 @pytest.mark.parametrize(("slower", "verdict"), [(1.0, "pass"), (1.2, "regression")])
-def test_deciding_measures_what_is_missing_and_stops(
-    kept: Path, monkeypatch: pytest.MonkeyPatch, slower: float, verdict: str
-) -> None:
+def test_deciding_measures_what_is_missing_and_stops(kept: Path, slower: float, verdict: str) -> None:
     from harness.regression.resolve import resolve
 
-    monkeypatch.setattr(deciding, "_code", lambda: {"commit": NEW})
     reference = resolve("main", results=kept / "results", baselines=kept / "baselines")
-    monkeypatch.setattr(deciding, "describe_machine", lambda gpus: reference.machine)
     bench, said = Bench(kept, slower), []
-    result = deciding.decide(reference, [], bench, say=said.append)  # type: ignore[arg-type]
+    result = decide(reference, [], bench, machine=reference.machine, say=said.append)  # type: ignore[arg-type]
     assert result.verdict == verdict
     assert bench.asked == [6]
     assert said == ["measuring: 6 launches of each layout"]
 
 
-def test_deciding_on_another_machine_measures_nothing(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deciding_on_another_machine_measures_nothing(kept: Path) -> None:
     from harness.regression.resolve import resolve
 
     reference = resolve("main", results=kept / "results", baselines=kept / "baselines")
     other = make_provenance(hostname="node9").machine
-    monkeypatch.setattr(deciding, "describe_machine", lambda gpus: other)
     bench = Bench(kept, 1.0)
     with pytest.raises(UserError, match="another machine"):
-        deciding.decide(reference, [], bench, say=print)  # type: ignore[arg-type]
+        decide(reference, [], bench, machine=other, say=print)  # type: ignore[arg-type]
     assert bench.asked == []
 
 
@@ -318,3 +326,37 @@ def test_baselines_of_another_schema_are_refused(kept: Path) -> None:
     path.write_bytes(encode(json.loads(path.read_bytes()) | {"schema": 99}))
     result = harness("baseline", "show", "main", folder=kept)
     assert "has schema 99" in str(result.exception)
+
+
+def test_launches_of_an_earlier_edit_are_not_those_of_the_code_as_it_is_now(tmp_path: Path) -> None:
+    """Six launches of one uncommitted edit said nothing of the next edit, and were judged in its place."""
+    sweep = Sweep(workload=make_workload(), layouts=(Layout(nodes=1), Layout(nodes=2)))
+    measuring = Measuring(sweep, results=tmp_path, data_dir=None, budget_s=0)
+    assert measuring.measured() is None
+    write_launches(tmp_path, 6, name=sweep.name, dirty=True, code="of-an-earlier-edit")
+    assert measuring.measured() is None
+    write_launches(tmp_path, 2, name=sweep.name, dirty=True, code=current(sweep).code, first=10)
+    found = measuring.measured()
+    assert found is not None and [one.repeat for one in found.launches] == [10, 10, 11, 11]
+
+
+def test_two_edits_of_one_commit_are_two_states_for_check_and_history(kept: Path) -> None:
+    write_launches(kept / "results", 6, commit=NEW, dirty=True, code="aaaaaa-0", first=20)
+    write_launches(kept / "results", 6, commit=NEW, dirty=True, code="cccccc-0", first=30, slower=1.4)
+    checked = harness("check", folder=kept)
+    assert (code(checked), "bbbbbbbbbbbb+cccccc" in checked.output) == (1, True)
+    assert code(harness("check", f"study@{NEW[:12]}+aaa", folder=kept)) == 0
+    assert "at bbbbbbbbbbbb+cccccc after" in harness("history", folder=kept).output
+
+
+def test_edits_of_a_users_script_are_compared_over_time(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("first = 1\n")
+    workload = {"dataset": "script", "preset": "script", "model": "train", "data_file": str(script)}
+    write_launches(tmp_path / "results", 12, code="aaaaaa-0", **workload)
+    assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
+    write_launches(tmp_path / "results", 6, code="cccccc-0", first=20, slower=1.3, **workload)
+    checked = harness("check", folder=tmp_path)
+    assert code(checked) == 1
+    assert "at aaaaaaaaaaaa+cccccc against 'main'" in checked.output
+    assert "+cccccc after aaaaaaaaaaaa+aaaaaa" in harness("history", folder=tmp_path).output

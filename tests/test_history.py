@@ -70,7 +70,7 @@ def test_a_history_names_the_commit_that_lost() -> None:
     assert not [change for change in found.changes if change.series.layout.ranks == 1]
     words = sentence(found, efficiency[0])
     assert words.startswith("Efficiency on 2\u00a0ranks: ")
-    assert f"at {found.states[3].software.name} after {found.states[2].software.name}" in words
+    assert f"at {found.states[3].state} after {found.states[2].state}" in words
 
 
 def test_a_step_inside_a_commit_is_not_blamed_on_the_code() -> None:

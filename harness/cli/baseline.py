@@ -48,7 +48,7 @@ def list_all(baselines: Path) -> None:
         one = kept.measurement
         ranks = ",".join(str(layout.ranks) for layout in one.layouts)
         rows.append(
-            (kept.name, one.workload.name, ranks, str(one.fewest), one.software.name, moment(kept.saved),
+            (kept.name, one.workload.name, ranks, str(one.fewest), one.state, moment(kept.saved),
              describe(one.machine))
         )  # fmt: skip
     if not rows:
@@ -81,7 +81,7 @@ def show(name: str, baselines: Path) -> None:
     print_table(to, ("Quantity", "Ranks", "Median", "Launches"), rows)
     facts = {
         "Saved": f"{moment(kept.saved)} UTC" + (f": {kept.note}" if kept.note else ""),
-        "Commit": one.software.name,
+        "Commit": one.state,
         "Machine": describe(one.machine),
         "Training": f"{one.workload.name}, {one.workload.preset}, {one.scaling} scaling, {one.data_id}",
         "Versions": f"TensorFlow {one.software.tensorflow}, {one.software.mpi_library}, Python {one.software.python}",

@@ -108,6 +108,7 @@ def _measure(
     baselines: Path,
 ) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of the code as it is now, and the A/A launches it used."""
+    from harness.base.provenance import describe_machine
     from harness.datasets import locate
     from harness.regression.decide import Measuring, decide, study_of
     from harness.regression.resolve import resolve
@@ -129,7 +130,9 @@ def _measure(
         )
     measuring = Measuring(study_of(reference), results=results, data_dir=data_dir, budget_s=budget_s)
     kept = find_noises(reference, baselines)
-    return decide(reference, [one.measurement for one in kept], measuring, limits=limits, say=click.echo), kept
+    alike = [one.measurement for one in kept]
+    machine = describe_machine(gpus=reference.machine.gpus)
+    return decide(reference, alike, measuring, machine=machine, limits=limits, say=click.echo), kept
 
 
 def _default_sweep(reference: "Measurement | None", results: Path) -> str:

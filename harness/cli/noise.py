@@ -88,7 +88,7 @@ def _show(measurement: "Measurement", kept: "Sequence[Measurement]") -> None:
     headings = ("Quantity", "Ranks", "Launches", "Sittings", "Spread", "Drift", "Between", "Floor at 6")
     print_table(console(), (*headings, "For 5 %", "For 10 %"), rows)
     click.echo(
-        f"{measurement.workload.name}, commit {measurement.software.name}. Spread: one launch's standard deviation. "
+        f"{measurement.workload.name}, commit {measurement.state}. Spread: one launch's standard deviation. "
         "Drift: 1 is none. Between: standard deviation between sittings. Floor at 6: what noise makes of 6 launches of "
         "a new sitting in fewer than 1 of 100 checks. For 5 %: the launches of a new sitting that show such a loss, "
         "none where no number does."
@@ -108,7 +108,7 @@ def _list(baselines: Path) -> None:
     rows = []
     for kept in read_noises(baselines):
         one = kept.measurement
-        counts = (one.workload.name, str(one.fewest), one.software.name, age(kept, datetime.now(UTC)))
+        counts = (one.workload.name, str(one.fewest), one.state, age(kept, datetime.now(UTC)))
         rows.append((*counts, describe(one.machine)))
     if not rows:
         click.echo(f"no A/A launches in '{baselines}': run `harness noise` after a sweep with 6 or more repeats")

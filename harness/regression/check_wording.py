@@ -55,7 +55,7 @@ def signed(fraction: float) -> str:
 
 def headline(check: Check) -> str:
     """Return the verdict on the whole in one sentence."""
-    name = f"{check.current.workload.name} at {check.current.software.name} against '{check.reference.label}'"
+    name = f"{check.current.workload.name} at {check.current.state} against '{check.reference.label}'"
     if check.verdict == REGRESSION:
         worst = max((row for row in check.deciding if row.verdict == REGRESSION), key=lambda row: row.loss)
         return f"REGRESSION: {name}: {_loss(worst)}."
@@ -76,14 +76,14 @@ def notes(check: Check, kept: Sequence[Baseline], now: datetime) -> tuple[str, .
     """Return what a reader must know beside the verdicts. `kept` are the A/A launches of the workload and machine."""
     reference, current = check.reference, check.current
     found = [
-        f"Reference: commit {reference.software.name}, {numbers.moment(reference.newest)} UTC, "
+        f"Reference: commit {reference.state}, {numbers.moment(reference.newest)} UTC, "
         f"on {describe(reference.machine)}."
     ]
     if check.current.launches:
-        found.append(f"Now: commit {current.software.name}, {numbers.moment(current.newest)} UTC.")
+        found.append(f"Now: commit {current.state}, {numbers.moment(current.newest)} UTC.")
     found += [f"{name} changed: {a} to {b}." for name, a, b in software_changes(reference, current)]
     if reference.software.dirty or current.software.dirty:
-        found.append("Launches marked + ran with uncommitted changes: no commit names their code.")
+        found.append("After a + come digits of the code itself: uncommitted changes ran, which no commit names.")
     found += _noise_notes(check, kept, now)
     excluded = current.excluded
     if excluded:
@@ -129,9 +129,7 @@ def _noise_notes(check: Check, kept: Sequence[Baseline], now: datetime) -> list[
             continue
         old = "; a machine changes: run `harness noise` again" if _days(one, now) > OLD_DAYS else ""
         launches = numbers.plural(len(added), "launch")
-        found.append(
-            f"Noise is learned from {launches} of commit {one.measurement.software.name} too, {age(one, now)}{old}."
-        )
+        found.append(f"Noise is learned from {launches} of commit {one.measurement.state} too, {age(one, now)}{old}.")
     if check.sittings < KNOWN:
         found.append(
             f"The two were measured in different sittings, between which a deviation of {numbers.percent(SITTING)} is "
@@ -176,8 +174,8 @@ def _needed(check: Check) -> str:
 def differences(first: Measurement, other: Measurement) -> tuple[str, ...]:
     """Return one line for each thing that differs, and the accuracies, for a faster training may be a worse one."""
     found = list(describe_differences(first, other))
-    if first.software.name != other.software.name:
-        found.append(f"commit: {first.software.name} against {other.software.name}")
+    if first.state != other.state:
+        found.append(f"commit: {first.state} against {other.state}")
     found += [f"{name}: {one} against {two}" for name, one, two in software_changes(first, other)]
     if first.machine.fingerprint != other.machine.fingerprint:
         found.append(f"machine: {describe(first.machine)} against {describe(other.machine)}")

@@ -1,25 +1,22 @@
 """Measure until a check can be decided: fresh launches of the code as it is now, within a budget of time."""
 
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.analysis.load import load_sweep
+from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
 from harness.base.errors import RunError, UserError
-from harness.base.provenance import describe_machine, git_commit, package_version
+from harness.base.provenance import Machine
 from harness.regression.match import check_machine
 from harness.regression.states import measurements, without
 from harness.regression.verdict import DEFAULT_LIMITS, INCONCLUSIVE, Check, Limits, check
-from harness.schema.measurement import Measurement, Software
+from harness.schema.measurement import Measurement
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import current
 
 LOOKS = 3  # how often launches are added and judged again; each look has its part of the error allowed
-
-_PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py")
 
 
 def study_of(measurement: Measurement) -> Sweep:
@@ -64,13 +61,20 @@ class Measuring:
             self._longest = max(self._longest, time.monotonic() - begin)
         return blocks
 
+    def measured(self) -> Measurement | None:
+        """Return the valid launches of the code as it is now, None if there are none."""
+        found = measurements(self._runs(), self.folder.name) if self.folder.is_dir() else ()
+        return next(iter(found), None)
+
     def _repeats(self) -> int:
         """Return the repeats that were launched so far of the code as it is now."""
-        if not self.folder.is_dir():
-            return 0
-        code = current(self._sweep).code
-        runs = [run for run in load_sweep(self.folder, every_code=True).runs if run.point.code == code]
+        runs = self._runs().runs if self.folder.is_dir() else ()
         return 1 + max((run.point.repeat for run in runs), default=-1)
+
+    def _runs(self) -> Loaded:
+        code = current(self._sweep).code
+        loaded = load_sweep(self.folder, every_code=True)
+        return replace(loaded, runs=tuple(run for run in loaded.runs if run.point.code == code))
 
 
 def decide(
@@ -78,15 +82,18 @@ def decide(
     alike: Sequence[Measurement],
     measuring: Measuring,
     *,
+    machine: Machine,
     limits: Limits = DEFAULT_LIMITS,
     say: Callable[[str], None],
 ) -> Check:
     """Return the check of the code as it is now against `reference`, adding launches while it is inconclusive.
 
+    `machine` is the one that this runs on.
+
     Raises:
         UserError: this is another machine, a launch failed, or the budget was too small for a single launch.
     """
-    check_machine(reference, describe_machine(gpus=reference.machine.gpus))
+    check_machine(reference, machine)
     current = _current(measuring, reference)
     missing = NEEDED - (current.fewest if current else 0)
     result: Check | None = None
@@ -118,9 +125,9 @@ def measure_more(launches: int, measuring: Measuring, *, say: Callable[[str], No
     Raises:
         UserError: a launch failed, or the budget was too small for a single valid one.
     """
-    before = _here(measuring)
+    before = measuring.measured()
     while True:
-        current = _here(measuring)
+        current = measuring.measured()
         fresh = without(current, before) if current and before else current
         missing = launches - (fresh.fewest if fresh else 0)
         if missing <= 0 and current is not None:
@@ -137,28 +144,6 @@ def measure_more(launches: int, measuring: Measuring, *, say: Callable[[str], No
 
 def _current(measuring: Measuring, reference: Measurement) -> Measurement | None:
     """Return the launches of the code as it is now, without the reference's own, None if there are none."""
-    found = _here(measuring)
+    found = measuring.measured()
     left = without(found, reference) if found else None
     return left if left and left.launches else None
-
-
-def _here(measuring: Measuring) -> Measurement | None:
-    """Return the valid launches of the code as it is now, None if there are none."""
-    if not measuring.folder.is_dir():
-        return None
-    here = _code()
-    for found in measurements(load_sweep(measuring.folder, every_code=True), measuring.folder.name):
-        if all(getattr(found.software, name) == value for name, value in here.items()):
-            return found
-    return None
-
-
-def _code() -> dict[str, object]:
-    """Return what is known of the code here without importing TensorFlow or MPI."""
-    from harness.base import __version__
-
-    commit, dirty = git_commit()
-    versions: dict[str, object] = {name: package_version(name) for name in _PACKAGES}
-    known = {"commit": commit, "dirty": dirty, "harness": __version__, "python": platform.python_version()}
-    assert set(known) | set(versions) <= set(Software.__slots__)
-    return known | versions

@@ -16,7 +16,7 @@ def resolve(name: str, *, results: Path, baselines: Path | None) -> Measurement:
     """Return the measurement called `name`.
 
     `name` is a baseline's name, or a sweep (its folder, its name in `results` or the name's beginning), or a
-    single launch's folder; ``SWEEP@COMMIT`` chooses a commit by its first digits, else the newest one is taken.
+    single launch's folder; ``SWEEP@COMMIT`` chooses a state of the code by its first digits, else the newest is taken.
     Without `baselines` it is no baseline.
 
     Raises:
@@ -29,9 +29,10 @@ def resolve(name: str, *, results: Path, baselines: Path | None) -> Measurement:
     found = _measured(folder, name)
     if not at:
         return found[0]
-    chosen = [one for one in found if one.software.commit.startswith(commit)] if commit else []
+    names = [(one.state, one.software.commit, one.software.code) for one in found] if commit else []
+    chosen = [one for one, own in zip(found, names, strict=False) if any(name.startswith(commit) for name in own)]
     if not chosen:
-        have = ", ".join(dict.fromkeys(one.software.name for one in found))
+        have = ", ".join(dict.fromkeys(one.state for one in found))
         raise UserError(f"'{name}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
     return chosen[0]
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 from harness.analysis.frames import launch_frame
 from harness.analysis.load import Loaded
 from harness.schema.measurement import Launch, Measurement, Software
-from harness.schema.record import Provenance, RunRecord
-
-State = tuple[str, Software]
+from harness.schema.record import RunRecord
 
 
-def software(provenance: Provenance) -> Software:
+def software(run: RunRecord) -> Software:
     """Return the code and versions of a launch."""
-    return Software(**{name: getattr(provenance, name) for name in Software.__slots__})
+    versions = [name for name in Software.__slots__ if name != "code"]
+    return Software(code=run.point.code, **{name: getattr(run.provenance, name) for name in versions})
 
 
 def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
@@ -21,9 +20,9 @@ def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
 
     A state without a valid launch is left out.
     """
-    states: dict[State, list[RunRecord]] = {}
+    states: dict[tuple[str, str], list[RunRecord]] = {}
     for run in sorted(loaded.runs, key=lambda run: run.started):
-        states.setdefault(_state(run), []).append(run)
+        states.setdefault((run.provenance.machine.fingerprint, software(run).state), []).append(run)
     found = [_measurement(loaded, runs, label) for runs in states.values() if any(not run.invalid for run in runs)]
     return tuple(sorted(found, key=lambda one: one.newest, reverse=True))
 
@@ -46,16 +45,12 @@ def group_by_code(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Return one measurement for each state of the code, each launch once, in order of first appearance."""
     found: list[Measurement] = []
     for measurement in measurements:
-        same = next((n for n, one in enumerate(found) if one.software == measurement.software), None)
+        same = next((n for n, one in enumerate(found) if one.software.state == measurement.software.state), None)
         if same is None:
             found.append(measurement)
         else:
             found[same] = join(found[same], without(measurement, found[same]))
     return found
-
-
-def _state(run: RunRecord) -> State:
-    return run.provenance.machine.fingerprint, software(run.provenance)
 
 
 def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measurement:
@@ -68,7 +63,7 @@ def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measu
         data_id=first.point.data_id,
         data_kind=first.data.kind,
         machine=first.provenance.machine,
-        software=software(first.provenance),
+        software=software(first),
         reductions=tuple(sorted({run.provenance.reduction for run in valid if run.point.layout.ranks > 1})),
         launches=tuple(_launches(loaded, valid)),
         excluded=len(runs) - len(valid),

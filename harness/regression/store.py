@@ -33,7 +33,7 @@ def save_baseline(measurement: Measurement, name: str, folder: Path, *, note: st
         have = len(measurement.of(short[0]))
         raise UserError(
             f"a baseline needs {NEEDED} valid launches of each layout, and {short[0]} of {measurement.label} has "
-            f"{have} of commit {measurement.software.name}: run the same sweep with REPEATS={NEEDED} or more"
+            f"{have} of commit {measurement.state}: run the same sweep with REPEATS={NEEDED} or more"
         )
     return _write(path, name, measurement, note)
 

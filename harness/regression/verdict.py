@@ -192,7 +192,7 @@ def _alike(noise: Sequence[Measurement], reference: Measurement, current: Measur
     groups = [reference, current]
     for more in noise:
         rest = without(without(more, reference), current)
-        same = next((number for number, one in enumerate(groups) if one.software == more.software), None)
+        same = next((number for number, one in enumerate(groups) if one.software.state == more.software.state), None)
         if same is None:
             groups.append(rest)
         else:

@@ -77,7 +77,7 @@ def _commit_axis(axes: Axes, history: History, series: Series) -> None:
     states = np.array(series.states)
     order = list(dict.fromkeys(series.states))
     step = -(-len(order) // _MOST_LABELS)
-    middles = {float(np.flatnonzero(states == state).mean()): history.states[state].software.name for state in order}
+    middles = {float(np.flatnonzero(states == state).mean()): history.states[state].state for state in order}
     shown = list(middles)[::step]
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -91,7 +91,7 @@ def _commit_axis(axes: Axes, history: History, series: Series) -> None:
 
 def _table(history: History, series: Series) -> pd.DataFrame:
     column = "seconds" if series.quantity == TIME else "efficiency"
-    commits = [history.states[state].software.name for state in series.states]
+    commits = [history.states[state].state for state in series.states]
     return pd.DataFrame({"commit": commits, column: series_values(series)})
 
 
@@ -150,9 +150,9 @@ def sentence(history: History, change: Change) -> str:
     )
     if change.state is None:
         number = change.series.states[change.index]
-        where = f"among launches of {history.states[number].software.name}: not the code, so look at the machine"
+        where = f"among launches of {history.states[number].state}: not the code, so look at the machine"
     else:
-        after = history.states[change.state].software.name
+        after = history.states[change.state].state
         where = f"at {after}" + _before(history, change)
     return f"{series_name(change.series).capitalize()}: {size}, {where}"
 
@@ -171,7 +171,7 @@ def state_rows(history: History) -> tuple[StateRow, ...]:
     """Return one row for each state of the code, oldest first."""
     return tuple(
         StateRow(
-            commit=state.software.name,
+            commit=state.state,
             since=numbers.moment(min(launch.started for launch in state.launches)),
             launches=len(state.launches),
             medians=tuple(_medians(history, number)),
@@ -194,4 +194,4 @@ def _medians(history: History, state: int) -> Sequence[str]:
 
 def _before(history: History, change: Change) -> str:
     earlier = [state for state in dict.fromkeys(change.series.states) if change.state and state < change.state]
-    return f" after {history.states[earlier[-1]].software.name}" if earlier else ""
+    return f" after {history.states[earlier[-1]].state}" if earlier else ""

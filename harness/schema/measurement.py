@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from harness.base.provenance import Machine
 from harness.schema.layout import Layout
+from harness.schema.script import is_script
 from harness.schema.workload import Workload
 
 BASELINE_SCHEMA = 2
@@ -12,8 +15,12 @@ BASELINE_SCHEMA = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Software:
-    """The code that ran: the harness's commit and the versions of all that its speed depends on."""
+    """The code that ran: the harness's commit and the versions of all that its speed depends on.
 
+    `code` is `Point.code`, the hash of all that would run: it, and no commit, tells whether two launches ran the same.
+    """
+
+    code: str
     commit: str
     dirty: bool
     harness: str
@@ -25,9 +32,9 @@ class Software:
     mpi_library: str
 
     @property
-    def name(self) -> str:
-        """The commit as people write it: twelve digits, and a plus sign where files differed from it."""
-        return (self.commit[:12] or "no commit") + ("+" if self.dirty else "")
+    def state(self) -> str:
+        """The same for launches of the same code and versions, whatever their commits."""
+        return self.code or msgspec.json.encode(self).decode()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +75,17 @@ class Measurement:
     reductions: tuple[str, ...]
     launches: tuple[Launch, ...]
     excluded: int = 0
+
+    @property
+    def state(self) -> str:
+        """The state of the code as people write it: the harness's commit in twelve digits.
+
+        After a plus sign come digits of `Software.code` where the commit does not name all that ran: files differed
+        from it, or a script or MODEL of the user's own ran.
+        """
+        code, commit = self.software.code[:6], self.software.commit[:12] or "no commit"
+        own = is_script(self.workload) or ":" in self.workload.model
+        return f"{commit}+{code}" if self.software.dirty or (own and code) else commit
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
