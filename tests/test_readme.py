@@ -13,6 +13,7 @@ import click
 import pytest
 
 from harness.cli import main
+from harness.cli.make import command_line, read_overrides
 
 ROOT = Path(__file__).parents[1]
 # `-o`: .venv is not set up again from here.
@@ -97,8 +98,8 @@ def hold(command: str) -> None:
         lines = planned(arguments)
         assert lines
         for line in lines:
-            if ".venv/bin/harness" in line:
-                resolve(line[line.index(".venv/bin/harness") + 1 :])
+            if line[:2] == [".venv/bin/harness", "make"] and line[2] != "test":
+                resolve(command_line(line[2], read_overrides(line[3])))
     elif program == "python":
         assert importlib.util.find_spec(arguments[1]) is not None
     else:

@@ -1,7 +1,5 @@
-"""`harness sweep` and `harness status` as users call them; the make targets that call them."""
+"""`harness sweep` and `harness status` as users call them."""
 
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,73 +67,3 @@ def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
     assert harness("status", "adult-dnn", folder=tmp_path).stdout == status.stdout
     wrong = harness("status", "mnist-dnn", folder=tmp_path)
     assert (wrong.returncode, f"known are {folder.name}" in wrong.stderr) == (2, True)
-
-
-def _outside_make() -> dict[str, str]:
-    """Return the environment without what `make test` tells the makes below it."""
-    return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
-
-
-def make(target: str, *words: str, folder: Path) -> list[str]:
-    """Return the words that `make` would call the harness with, from a checkout whose .venv is up to date."""
-    shutil.copy(ROOT / "Makefile", folder)
-    for name in ("requirements.lock", "pyproject.toml"):
-        (folder / name).touch()
-    (folder / ".venv/bin").mkdir(parents=True)
-    (folder / ".venv/.stamp").touch()
-    program = folder / ".venv/bin/harness"
-    program.write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\necho "MPI ${HARNESS_MPI-}"\n')
-    program.chmod(0o755)
-    ended = subprocess.run(["make", target, *words], capture_output=True, text=True, cwd=folder, env=_outside_make())
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.splitlines()
-
-
-def test_make_passes_every_value_as_one_word(tmp_path: Path) -> None:
-    folder = tmp_path / "it's a clone"
-    folder.mkdir()
-    nasty = "a 'b' \"c\" $HOME `false` ; # \\"
-    called = make("sweep", "DATASET=mnist", f"DATA_DIR={nasty}", "NODES=1..2", "DRY_RUN=1", "MPI=system", folder=folder)
-    assert called == [
-        *("sweep", "--dataset", "mnist", "--data-dir", nasty, "--nodes", "1..2", "--dry-run"),
-        "MPI system",
-    ]
-
-
-def test_make_turns_switches_off_with_0(tmp_path: Path) -> None:
-    assert make("sweep", "OVERSUBSCRIBE=0", "DRY_RUN=", folder=tmp_path) == ["sweep", "MPI "]
-
-
-def test_make_help_names_every_target(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    said = subprocess.run(
-        ["make"], capture_output=True, text=True, cwd=tmp_path, env=_outside_make(), check=True
-    ).stdout
-    targets = [
-        "sweep",
-        "status",
-        "report",
-        "check",
-        "baseline",
-        "paper",
-        "bench",
-        "data",
-        "doctor",
-        "test",
-        "lint",
-        "lock",
-        "clean",
-    ]
-    assert all(f"make {target} " in said for target in targets)
-
-
-def test_make_says_which_python_it_needs(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("requirements.lock", "pyproject.toml"):
-        (tmp_path / name).touch()
-    ended = subprocess.run(
-        ["make", "doctor", "PYTHON=false"], capture_output=True, text=True, cwd=tmp_path, env=_outside_make()
-    )
-    assert ended.returncode == 2
-    assert "Python 3.11 or newer is needed" in ended.stderr
-    assert not (tmp_path / ".venv").exists()

@@ -31,6 +31,8 @@ COMMANDS = {
     "bench": ("harness.cli.bench", "Measure the harness against its alternatives, side by side."),
 }
 
+MAKE = "make"  # what the Makefile calls; not for people
+
 
 class LazyGroup(click.Group):
     """A group that imports a command's module when it is called, not to list it."""
@@ -39,9 +41,10 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in (*COMMANDS, MAKE):
             return None
-        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        module = COMMANDS[cmd_name][0] if cmd_name in COMMANDS else f"harness.cli.{MAKE}"
+        command = importlib.import_module(module).command
         assert isinstance(command, click.Command)
         return command
 

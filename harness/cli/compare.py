@@ -8,18 +8,18 @@ from harness.base.errors import UserError
 
 
 @click.command(name="compare")
-@click.argument("sides", nargs=-1, metavar="A B [C]...")
+@click.argument("sweep", nargs=-1, metavar="A B [C]...")
 @click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Difference, in %.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--baselines", type=click.Path(path_type=Path), default=Path("results/baselines"), show_default=True)
-def command(sides: tuple[str, ...], practical: float, results: Path, baselines: Path) -> None:
+def command(sweep: tuple[str, ...], practical: float, results: Path, baselines: Path) -> None:
     """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
 
     They may differ in commit, machine, preset, sync policy or anything else that leaves the rows of an epoch
     the same; what differs is listed. A difference below --practical is none.
     """
-    if len(sides) < 2:
-        raise UserError(f"compare needs two or more of sweep, baseline, SWEEP@COMMIT or launch, not {len(sides)}")
+    if len(sweep) < 2:
+        raise UserError(f"compare needs two or more of sweep, baseline, SWEEP@COMMIT or launch, not {len(sweep)}")
 
     from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences
     from harness.regression.compare import compare, sentence
@@ -28,14 +28,14 @@ def command(sides: tuple[str, ...], practical: float, results: Path, baselines: 
     from harness.regression.states import group_by_code
     from harness.regression.store import find_noises
 
-    first, *others = (resolve(name, results=results, baselines=baselines) for name in sides)
+    first, *others = (resolve(name, results=results, baselines=baselines) for name in sweep)
     to = console()
-    for name, other in zip(sides[1:], others, strict=True):
+    for name, other in zip(sweep[1:], others, strict=True):
         kept = [noise.measurement for one in (first, other) for noise in find_noises(one, baselines)]
         found = compare(first, other, group_by_code(kept), practical=practical / 100)
-        to.print(f"{name} against {sides[0]}", style="bold", markup=False)
+        to.print(f"{name} against {sweep[0]}", style="bold", markup=False)
         for line in differences(first, other):
             to.print(f"  {line}", markup=False)
         print_table(to, COMPARE_HEADINGS, [comparison_cells(one) for one in found])
-        to.print(sentence(name, sides[0], found), markup=False)
+        to.print(sentence(name, sweep[0], found), markup=False)
         to.print()

@@ -55,10 +55,10 @@ def list_sets(data_dir: Path | None) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("dataset", metavar="NAME")
 @_data_dir
 @click.option("--mirror", help="Address of a folder that has the files, instead of the published one.")
-def fetch(name: str, data_dir: Path | None, mirror: str | None) -> None:
+def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
     """Download the original files of NAME, checked by hash; a broken download goes on where it stopped."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -67,7 +67,7 @@ def fetch(name: str, data_dir: Path | None, mirror: str | None) -> None:
     from harness.base.cache import cache_folder
     from harness.datasets.fetch import fetch as fetch_files
 
-    datasets.info(name)
+    datasets.info(dataset)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
 
@@ -75,20 +75,20 @@ def fetch(name: str, data_dir: Path | None, mirror: str | None) -> None:
             task = bar.add_task(file.name, total=file.bytes)
             return lambda done, total: bar.update(task, completed=done, total=total)
 
-        files = fetch_files(name, data_dir or cache_folder() / "data", mirror, progress)
+        files = fetch_files(dataset, data_dir or cache_folder() / "data", mirror, progress)
     for path in files:
         click.echo(f"{path}  {path.stat().st_size:,} bytes")
 
 
 @command.command()
-@click.argument("name")
+@click.argument("dataset", metavar="NAME")
 @_data_dir
-def verify(name: str, data_dir: Path | None) -> None:
+def verify(dataset: str, data_dir: Path | None) -> None:
     """Read the real data of NAME and compare rows, classes and ranges with what is published."""
     from harness import datasets
     from harness.datasets.verify import verify as checks_of
 
-    source = datasets.locate(_workload(name, "real"), data_dir)
+    source = datasets.locate(_workload(dataset, "real"), data_dir)
     prepared = datasets.prepare(source)
     checks = checks_of(source, prepared)
     for check in checks:
@@ -97,18 +97,18 @@ def verify(name: str, data_dir: Path | None) -> None:
         click.echo(f"note: {note}")
     wrong = [check.what for check in checks if check.agrees is False]
     if wrong:
-        raise UserError(f"the data of {name} is not as published in {', '.join(wrong)}: fetch it again")
+        raise UserError(f"the data of {dataset} is not as published in {', '.join(wrong)}: fetch it again")
 
 
 @command.command()
-@click.argument("name")
+@click.argument("dataset", metavar="NAME")
 @_data_dir
 @click.option("--data-kind", type=click.Choice(DATA_KINDS), default="auto", show_default=True)
 @click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic twin.")
 @click.option("--shards", type=click.IntRange(min=1), help="ImageNet: write so many TFRecord files; needs --output.")
 @click.option("--output", type=click.Path(path_type=Path), help="ImageNet: the folder of the TFRecord files.")
 def prepare(
-    name: str, data_dir: Path | None, data_kind: str, samples: int | None, shards: int | None, output: Path | None
+    dataset: str, data_dir: Path | None, data_kind: str, samples: int | None, shards: int | None, output: Path | None
 ) -> None:
     """Write the memory-mapped cache of NAME, which every rank opens.
 
@@ -118,9 +118,9 @@ def prepare(
     from harness.datasets.prepare import prepared_folder
 
     if shards or output:
-        _write_shards(name, data_dir, shards, output)
+        _write_shards(dataset, data_dir, shards, output)
         return
-    source = datasets.locate(_workload(name, data_kind, samples), data_dir)
+    source = datasets.locate(_workload(dataset, data_kind, samples), data_dir)
     there = prepared_folder(source).exists()
     begin = time.perf_counter()
     prepared = datasets.prepare(source)
@@ -131,7 +131,7 @@ def prepare(
     size = sum(path.stat().st_size for path in prepared.folder.iterdir())
     rows = f"{record.train_rows:,} + {record.test_rows:,} rows, {size / 1e6:,.1f} MB"
     state = "was prepared before" if there else f"prepared in {seconds:.2f} s"
-    click.echo(f"{name} ({record.kind}) {state}: {rows} in {prepared.folder}")
+    click.echo(f"{dataset} ({record.kind}) {state}: {rows} in {prepared.folder}")
 
 
 def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: Path | None) -> None:
@@ -147,14 +147,14 @@ def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: 
 
 
 @command.command()
-@click.argument("name")
+@click.argument("dataset", metavar="NAME")
 @_data_dir
-def info(name: str, data_dir: Path | None) -> None:
+def info(dataset: str, data_dir: Path | None) -> None:
     """Tell everything known about NAME."""
     from harness import datasets
     from harness.datasets.prepare import prepared_folder
 
-    workload = _workload(name, "auto")
+    workload = _workload(dataset, "auto")
     facts = datasets.info(workload.dataset)
     source = datasets.locate(workload, data_dir)
     lines: dict[str, Any] = {"name": facts.name, "title": facts.title, "source": facts.source}

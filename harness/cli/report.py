@@ -9,17 +9,17 @@ from harness.schema.sweep import sweep_folders
 
 
 @click.command(name="report")
-@click.argument("sweeps", nargs=-1, metavar="[SWEEP]...")
+@click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True)
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")
 @click.option("--target", type=click.FloatRange(0, 1), help="With --together: test accuracy to reach, such as 0.97.")
 def command(
-    sweeps: tuple[str, ...], results: Path, reports: Path, base: int | None, together: bool, target: float | None
+    sweep: tuple[str, ...], results: Path, reports: Path, base: int | None, together: bool, target: float | None
 ) -> None:
     """Draw the report of each SWEEP, a folder or its name in the results; the newest if none is given."""
-    folders = [find_sweep(name, results) for name in sweeps] or [newest_sweep(results)]
+    folders = [find_sweep(name, results) for name in sweep] or [newest_sweep(results)]
     if together:
         from harness.report.policies_page import write_policies
 

@@ -19,14 +19,14 @@ def list_sites() -> None:
 
 
 @command.command(name="check")
-@click.argument("name", required=False)
-def check_site(name: str | None) -> None:
+@click.argument("site", metavar="NAME", required=False)
+def check_site(site: str | None) -> None:
     """Hold the site file NAME (or a path, or the one of this machine) against what the scheduler says."""
     from harness.base.errors import RunError
     from harness.sweep.site import find_site
     from harness.sweep.site_check import check
 
-    findings = check(find_site(name))
+    findings = check(find_site(site))
     for finding in findings:
         click.echo(f"{'ok   ' if finding.good else 'WRONG'} {finding.text}")
     wrong = sum(not finding.good for finding in findings)
