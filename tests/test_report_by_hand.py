@@ -10,6 +10,7 @@ import re
 import shutil
 from collections import defaultdict
 from datetime import datetime
+from math import exp, log
 from pathlib import Path
 from statistics import fmean, median, quantiles, stdev
 from typing import Any
@@ -241,13 +242,11 @@ def test_laws_of_two_points(runs: dict[int, list[dict[str, Any]]], tables: dict[
     """Two points fix Amdahl's s = 2 t2/t1 - 1 and cannot test it; they leave USL's three numbers open."""
     one, two = launches(runs, 1), launches(runs, 2)
     amdahl, usl = tables["Fitted laws"]
-    rng = random.Random(2)
-    drawn = [[rng.randrange(6) for _ in range(6)] for _ in range(4000)]
-    serial = sorted(2 * median(two[b] for b in blocks) / median(one[b] for b in blocks) - 1 for blocks in drawn)
-    assert number(amdahl[1].removeprefix("serial fraction ")) == pytest.approx(
-        2 * median(two) / median(one) - 1, rel=0.006
-    )
-    assert span(amdahl[1]) == pytest.approx((serial[100], serial[-100]), abs=0.015)
+    logs = [log(slow / fast) for slow, fast in zip(two, one, strict=True)]  # of each block
+    reach = 2.5706 * stdev(logs) / 6**0.5  # Student's t with 5 degrees of freedom
+    serial = [2 * exp(fmean(logs) + side * reach) - 1 for side in (-1, 0, 1)]
+    assert number(amdahl[1].removeprefix("serial fraction ")) == pytest.approx(serial[1], rel=0.006)
+    assert span(amdahl[1]) == pytest.approx((serial[0], serial[2]), rel=0.006)
     assert amdahl[3].startswith("no: 2 rank counts cannot test")
     assert usl[1:3] == ["not identified", "–"] and usl[3].startswith("no: 2 rank counts cannot fix")
 

@@ -3,6 +3,12 @@
 All three are linear in the work per second or its inverse, so that non-negative least squares finds the fit:
 Amdahl (AFIPS 1967) t(p) = t1 (s + (1 - s)/p) for strong scaling; Gustafson (CACM 31, 1988) x(p) = x1 (p - s (p - 1))
 for weak scaling; Gunther's Universal Scalability Law x(p) = x1 p / (1 + a (p - 1) + b p (p - 1)) for both.
+
+The noise that a law is held against is what launches of one count differ by once their block is taken out. From it
+come the F test for lack of fit (Draper & Smith, "Applied Regression Analysis", 3rd edition, 1998, section 2.1), and
+intervals by profile likelihood (Venzon & Moolgavkar, Applied Statistics 37, 1988): what all weights give whose
+squared errors are not significantly larger than the least. At a bound, such as a coefficient of 0, these cover more
+than 95 % (Self & Liang, JASA 82, 1987), where percentiles of a bootstrap cover less.
 """
 
 import math
@@ -13,14 +19,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
+from scipy.stats import f as f_distribution
 
 from harness.analysis.scaling import Scaling
-from harness.analysis.stats import LEVEL, NEEDED
+from harness.analysis.stats import LEVEL, NEEDED, sittings
 
 Array = NDArray[np.float64]
-_RESAMPLES = 400
-_REACH = 4  # a law is drawn to this many times the largest measured count
+_REACH = {1: 2, 2: 4}  # a law that n counts beyond its numbers test is drawn to this many times the largest count
 _WIDEST = 2.0  # and no further than where its band's ends differ by this factor
+_RAYS = 4000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,10 +45,15 @@ class Law:
     inverse: bool
     fractions: bool
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers it has: its coefficients and the scale."""
+        return len(self.coefficients) + 1
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coefficient:
-    """A coefficient with its 95 % interval (None without a bootstrap)."""
+    """A coefficient with its 95 % interval (None below 6 whole blocks)."""
 
     name: str
     value: float
@@ -53,9 +65,10 @@ class Coefficient:
 class Fit:
     """A law fitted to a sweep. `counts`, `speedup`, `low`, `high`: the curve over the base and its 95 % band.
 
-    `worst_error` is the largest relative distance from a measured median, at `worst_ranks`. `doubt` says why the
-    law is not identified by what was measured; then there is no curve beyond the measured counts. With fewer counts
-    than the law has numbers there is no curve and there are no `estimates`: many laws fit.
+    `worst_error` is the largest relative distance from a measured point, at `worst_ranks`. `doubt` says why the law
+    is not identified by what was measured, or that this refutes it; then there is no curve beyond the measured
+    counts, and of a refuted law neither band nor intervals. With fewer counts than the law has numbers there is no
+    curve and there are no `estimates`: many laws fit.
     """
 
     law: str
@@ -92,52 +105,75 @@ USL = Law(
 )
 
 
-def fit_laws(scaling: Scaling, launches: pd.DataFrame, *, seed: int = 0) -> tuple[Fit, ...]:
-    """Return Amdahl (strong scaling) or Gustafson (weak scaling), and USL, fitted to the medians of the points.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rates:
+    """What a law is fitted to: rows per second [points] at `counts`, and the noise of their logarithms.
 
-    `launches` are the rows that `scaling` was made of. Relative errors are minimised. The bands are percentiles
-    of a bootstrap over the blocks of the launch order. Empty with fewer than two rank counts that compare.
+    `variance` is that of one of the logarithms, with `freedom` degrees; 0 degrees: it is not known.
+    """
+
+    counts: Array
+    rates: Array
+    variance: float = 0.0
+    freedom: int = 0
+
+
+def fit_laws(scaling: Scaling, launches: pd.DataFrame) -> tuple[Fit, ...]:
+    """Return Amdahl (strong scaling) or Gustafson (weak scaling), and USL, fitted to the points.
+
+    `launches` are the rows that `scaling` was made of. Relative errors are minimised: of geometric means over the
+    whole blocks of the launch order, of medians where there are fewer than 6. Empty with fewer than two rank counts
+    that compare.
     """
     points = [point for point in scaling.points if point.speedup is not None]
     counts = np.array([point.ranks for point in points], dtype=float)
     if len(set(counts)) < 2 or len(set(counts)) < len(counts):
         return ()  # one count, or two layouts of one count, say nothing about a law in the ranks
-    rates = np.array([point.rows_per_second for point in points])
-    samples = _samples([point.layout for point in points], launches, seed)
+    found = _of_blocks(counts, _blocks([point.layout for point in points], launches))
+    if found is None:
+        found = _Rates(counts=counts, rates=np.array([point.rows_per_second for point in points]))
     first = AMDAHL if scaling.scaling == "strong" else GUSTAFSON
-    return tuple(_fit(law, counts, rates, samples, float(scaling.base.ranks)) for law in (first, USL))
+    return tuple(_fit(law, found, float(scaling.base.ranks)) for law in (first, USL))
 
 
-def _samples(layouts: list[str], launches: pd.DataFrame, seed: int) -> Array | None:
-    """Return bootstrap medians of rows per second, float64 [resamples, points]; None below 6 whole blocks."""
-    valid = launches[launches["valid"] & launches["layout"].isin(layouts)]
-    blocks = valid.pivot_table(index="repeat", columns="layout", values="rows_per_second")[layouts].dropna()
+def _blocks(layouts: list[str], launches: pd.DataFrame) -> Array:
+    """Return the rows per second of the whole blocks, float64 [blocks, layouts]: one repeat of each, in one sitting."""
+    valid = launches[launches["valid"]]
+    sitting = sittings(list(zip(valid["sitting_begin"], valid["sitting_end"], strict=True)))
+    table = valid.assign(sitting=sitting).pivot_table(
+        index=["repeat", "sitting"], columns="layout", values="rows_per_second"
+    )
+    return table[layouts].dropna().to_numpy(dtype=float)
+
+
+def _of_blocks(counts: Array, blocks: Array) -> _Rates | None:
+    """Return the geometric means of `blocks` [blocks, points] and their noise, None for fewer than 6."""
     if len(blocks) < NEEDED:
         return None
-    chosen = np.random.default_rng(seed).integers(0, len(blocks), (_RESAMPLES, len(blocks)))
-    medians: Array = np.median(blocks.to_numpy()[chosen], axis=1)
-    return medians
+    logs = np.log(blocks)
+    rest = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
+    freedom = (logs.shape[0] - 1) * (logs.shape[1] - 1)
+    variance = float((rest**2).sum() / freedom / len(logs))
+    return _Rates(counts=counts, rates=np.exp(logs.mean(axis=0)), variance=variance, freedom=freedom)
 
 
-def _fit(law: Law, counts: Array, rates: Array, samples: Array | None, base: float) -> Fit:
-    if len(counts) < _numbers(law):
-        doubt = f"{len(counts)} rank counts cannot fix a law of {_numbers(law)} numbers"
-        return _unknown(law, f"{doubt}: measure at least {_numbers(law) + 1}")
-    weights = _solve(law, counts, rates)
-    errors = np.abs(_rate(law, weights, counts) / rates - 1)
-    resampled = None if samples is None else np.array([_solve(law, counts, row) for row in samples])
-    estimates = _estimates(law, weights, resampled)
-    doubt = _doubt(law, counts, resampled)
-    reach = counts.max() * (1 if doubt else _REACH)
-    grid = np.unique(np.concatenate([counts, np.geomspace(counts.min(), reach, 60)]))
+def _fit(law: Law, found: _Rates, base: float) -> Fit:
+    counts = found.counts
+    if len(counts) < law.numbers:
+        doubt = f"{len(counts)} rank counts cannot fix a law of {law.numbers} numbers"
+        return _unknown(law, f"{doubt}: measure at least {law.numbers + 1}")
+    weights = solve(law, counts, found.rates)
+    errors = np.abs(_rate(law, weights, counts) / found.rates - 1)
+    refuted = _lack_of_fit(law, found, weights)
+    doubt = refuted or _doubt(law, found)
+    likely = _likely(law, found, weights) if found.freedom and not refuted else None
+    grid = _grid(counts, 1 if doubt else _REACH[min(2, len(counts) - law.numbers)])
     curve = _rate(law, weights, grid) / _rate(law, weights, np.array([base]))
-    low, high = _band(law, resampled, grid, base)
-    keep = np.ones(len(grid), dtype=bool)
-    if low.size:
-        keep = (grid <= counts.max()) | (high <= _WIDEST * low)
+    low, high = (np.empty(0),) * 2 if likely is None else _band(law, likely, grid, base)
+    keep = (grid <= counts.max()) | (high <= _WIDEST * low) if low.size else np.ones(len(grid), dtype=bool)
     return Fit(
         law=law.name,
-        estimates=estimates,
+        estimates=_estimates(law, weights, likely),
         worst_error=float(errors.max()),
         worst_ranks=int(counts[errors.argmax()]),
         doubt=doubt,
@@ -148,9 +184,8 @@ def _fit(law: Law, counts: Array, rates: Array, samples: Array | None, base: flo
     )
 
 
-def _numbers(law: Law) -> int:
-    """Return how many numbers the law has: its coefficients and the scale."""
-    return len(law.coefficients) + 1
+def _grid(counts: Array, reach: int) -> Array:
+    return np.unique(np.concatenate([counts, np.geomspace(counts.min(), reach * counts.max(), 60)]))
 
 
 def _unknown(law: Law, doubt: str) -> Fit:
@@ -160,20 +195,19 @@ def _unknown(law: Law, doubt: str) -> Fit:
     )  # fmt: skip
 
 
-def _solve(law: Law, counts: Array, rates: Array) -> Array:
-    """Return the weights of the columns, all at least 0, that fit with the least relative errors."""
+def _design(law: Law, counts: Array, rates: Array) -> Array:
+    """Return the columns over what they shall combine to: the best weights combine these to 1 everywhere."""
     target = 1 / rates if law.inverse else rates
-    weights: Array = nnls(law.columns(counts) / target[:, None], np.ones(len(target)))[0]
+    return law.columns(counts) / target[:, None]
+
+
+def solve(law: Law, counts: Array, rates: Array) -> Array:
+    """Return the weights of the columns, all at least 0, that fit `rates` [points] with the least relative errors."""
+    weights: Array = nnls(_design(law, counts, rates), np.ones(len(counts)))[0]
     return weights
 
 
-def _rate(law: Law, weights: Array, counts: Array) -> Array:
-    combined = law.columns(counts) @ weights
-    rate: Array = 1 / combined if law.inverse else combined
-    return rate
-
-
-def _coefficients(law: Law, weights: Array) -> Array:
+def coefficients(law: Law, weights: Array) -> Array:
     """Return the law's coefficients, float64 [..., coefficients], of weights [..., columns]."""
     scale = weights.sum(axis=-1) if law.fractions else weights[..., 0]
     parts = weights[..., :1] if law.fractions else weights[..., 1:]
@@ -181,30 +215,69 @@ def _coefficients(law: Law, weights: Array) -> Array:
     return values
 
 
-def _estimates(law: Law, weights: Array, resampled: Array | None) -> tuple[Coefficient, ...]:
-    values = _coefficients(law, weights)
+def _rate(law: Law, weights: Array, counts: Array) -> Array:
+    """Return the rates [..., points] that `weights` [..., columns] give at `counts` [points]."""
+    combined = weights @ law.columns(counts).T
+    rate: Array = 1 / combined if law.inverse else combined
+    return rate
+
+
+def _lack_of_fit(law: Law, found: _Rates, weights: Array) -> str:
+    """Return that the law is refuted: its errors are beyond what noise makes in 1 of 20 sweeps, else an empty text."""
+    free = len(found.counts) - int((weights > 0).sum())
+    if not found.freedom or free < 1:
+        return ""
+    errors = _design(law, found.counts, found.rates) @ weights - 1
+    worst, limit = (errors**2).sum(), free * found.variance * f_distribution.ppf(LEVEL, free, found.freedom)
+    if worst <= max(limit, 1e-18):  # errors of rounding refute nothing where launches do not differ
+        return ""
+    return "what was measured refutes it: its errors are beyond the noise of launches (F test for lack of fit, 5 %)"
+
+
+def _likely(law: Law, found: _Rates, weights: Array) -> Array:
+    """Return weights [rays, columns] at the edge of the 95 % profile likelihood region around the best `weights`.
+
+    The region is convex, the part of an ellipsoid where no weight is negative: rays from the best weights reach all
+    of its edge, those inside the faces of weights that are 0 too.
+    """
+    design = _design(law, found.counts, found.rates)
+    growth = found.variance * f_distribution.ppf(LEVEL, 1, found.freedom)
+    root = np.linalg.cholesky(design.T @ design)
+    rays = np.random.default_rng(0).standard_normal((_RAYS, len(weights)))
+    rays = rays @ np.linalg.inv(root)  # even in the ellipsoid's own measure
+    faces = [np.where(np.arange(len(weights)) == fixed, 0.0, rays) for fixed in np.flatnonzero(weights <= 0)]
+    rays = np.concatenate([rays, *faces])
+    # |design (w + t ray) - 1|^2 = least + 2 t slope + t^2 |design ray|^2, and that may be least + growth.
+    along = rays @ design.T
+    slope, square = along @ (design @ weights - 1), (along**2).sum(axis=1)
+    reach = (-slope + np.sqrt(slope**2 + square * growth)) / np.maximum(square, np.finfo(float).tiny)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        walls = np.where(rays < 0, weights / -rays, np.inf).min(axis=1)
+    edge: Array = np.maximum(0.0, weights + np.minimum(reach, walls)[:, None] * rays)
+    return edge
+
+
+def _estimates(law: Law, weights: Array, likely: Array | None) -> tuple[Coefficient, ...]:
+    values = coefficients(law, weights)
     ends: list[tuple[float | None, float | None]] = [(None, None)] * len(values)
-    if resampled is not None:
-        tail = 50 * (1 - LEVEL)
-        low, high = np.percentile(_coefficients(law, resampled), [tail, 100 - tail], axis=0)
-        ends = [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
+    if likely is not None:
+        possible = coefficients(law, likely)
+        ends = [(float(one.min()), float(one.max())) for one in possible.T]
     return tuple(
-        Coefficient(name=name, value=float(value), low=low_end, high=high_end)
-        for name, value, (low_end, high_end) in zip(law.coefficients, values, ends, strict=True)
+        Coefficient(name=name, value=float(value), low=low, high=high)
+        for name, value, (low, high) in zip(law.coefficients, values, ends, strict=True)
     )
 
 
-def _band(law: Law, resampled: Array | None, grid: Array, base: float) -> tuple[Array, Array]:
-    if resampled is None:
-        return np.empty(0), np.empty(0)
-    curves = np.array([_rate(law, row, grid) / _rate(law, row, np.array([base])) for row in resampled])
-    low, high = np.percentile(curves, [50 * (1 - LEVEL), 50 * (1 + LEVEL)], axis=0)
-    return low, high
+def _band(law: Law, likely: Array, grid: Array, base: float) -> tuple[Array, Array]:
+    curves = _rate(law, likely, grid) / _rate(law, likely, np.array([base]))
+    return curves.min(axis=0), curves.max(axis=0)
 
 
-def _doubt(law: Law, counts: Array, resampled: Array | None) -> str:
-    if len(counts) == _numbers(law):  # an exact fit tests nothing
-        return f"{len(counts)} rank counts cannot test a law of as many numbers: measure at least {len(counts) + 1}"
-    if resampled is None:
+def _doubt(law: Law, found: _Rates) -> str:
+    counts = len(found.counts)
+    if counts == law.numbers:  # an exact fit tests nothing
+        return f"{counts} rank counts cannot test a law of as many numbers: measure at least {counts + 1}"
+    if not found.freedom:
         return f"fewer than {NEEDED} whole blocks of launches: no band, so nothing is drawn beyond them"
     return ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.analysis.laws import USL, coefficients, solve
 from harness.analysis.stats import sittings
 from harness.regression.hodges_lehmann import Values
 from harness.schema.layout import Layout
@@ -168,12 +169,11 @@ def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], sit
     slow = np.array([[_slowdown(measurement, block[0], launch) for launch in block[1:]] for block in blocks])
     costs = np.log(slow).mean(axis=1)
     yield _sample(CURVE, None, costs, blocks, sitting, float(np.exp(-np.median(costs))))
-    p = np.array([layout.ranks / base.ranks for layout in others])
-    if len(others) + 1 < USL_POINTS:
+    ranks = np.array([layout.ranks for layout in (base, *others)], dtype=float)
+    if len(ranks) < USL_POINTS:
         return
-    # Gunther's universal scalability law, 1/efficiency = 1 + a (p - 1) + b p (p - 1): linear in a and b.
-    terms = np.stack([p - 1, p * (p - 1)], axis=1)
-    coefficients = np.linalg.lstsq(terms, (slow - 1).T, rcond=None)[0]
-    for quantity, coefficient, term in zip((CONTENTION, COHERENCY), coefficients, terms[-1], strict=True):
-        # The cost is the coefficient's part of the time at the most ranks.
-        yield _sample(quantity, None, coefficient * term, blocks, sitting, float(np.median(coefficient)))
+    rates = ranks / np.column_stack([np.ones(len(slow)), slow])
+    found = coefficients(USL, np.array([solve(USL, ranks, row) for row in rates]))
+    terms = (ranks[-1] - 1, ranks[-1] * (ranks[-1] - 1))  # the cost is the coefficient's part of the time there
+    for quantity, values, term in zip((CONTENTION, COHERENCY), found.T, terms, strict=True):
+        yield _sample(quantity, None, values * term, blocks, sitting, float(np.median(values)))

@@ -26,12 +26,12 @@ def laws(view: SweepView) -> FigureBlock | None:
     fits, scaling, bound = [fit for fit in view.fits if fit.counts], view.scaling, view.bound
     if not fits:
         return None
-    beyond = "A law that what was measured cannot test ends at the last measured count."
-    bands = "Shaded: 95 % band of a bootstrap over blocks." if any(fit.low for fit in fits) else "No bands."
+    beyond = "A law that what was measured refutes, or cannot test, ends at the last measured count."
+    bands = "Shaded: 95 % bands by profile likelihood." if any(fit.low for fit in fits) else "No bands."
     limit = "Dotted: the bound that the probed network allows. " if bound else ""
     caption = (
-        f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: laws fitted to the "
-        f"medians (lines, not measured), and the medians. {bands} {beyond} "
+        f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
+        f"laws (lines, not measured), and the medians. {bands} {beyond} "
         f"{limit}{captions.conditions(scaling, view.runs)}"
     )
     title = f"Laws fitted to the speedup of {view.subject}"
