@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from harness import models
 from harness.base.errors import UserError
-from harness.models.dropout import RowDropout
 from harness.schema.images import IMAGE_NETWORKS
 from harness.schema.presets import resolve
 from harness.train.optimizer import learning_rate
@@ -80,24 +79,6 @@ def test_mixed_precision_keeps_float32_weights_and_does_not_last():
     assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
     assert model.layers[1].compute_dtype == "bfloat16"
     assert build("alexnet", size=64, classes=10).layers[1].compute_dtype == "float32"
-
-
-def test_dropout_of_a_part_of_the_batch_is_the_part_of_the_whole_batchs():
-    rows = np.ones((6, 40), np.float32)
-
-    def masks(first, total, part):
-        layer = RowDropout(0.5)
-        layer.build((None, 40))
-        layer.place(seed=7, first=first, total=total)
-        return np.stack([layer(part, training=True) for _ in range(3)])
-
-    whole = masks(0, 6, rows)
-    parts = [masks(first, 6, rows[first : first + 2]) for first in (0, 2, 4)]
-    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
-    assert set(np.unique(whole)) == {0.0, 2.0}
-    assert 0.4 < (whole == 0).mean() < 0.6
-    assert not np.array_equal(whole[0], whole[1])
-    np.testing.assert_array_equal(RowDropout(0.5)(rows), rows)
 
 
 def rates(steps, *, ranks, **settings):

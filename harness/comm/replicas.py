@@ -22,16 +22,6 @@ def broadcast_weights(world: "World", variables: "list[keras.Variable]") -> None
             variable.assign(value)
 
 
-def average_floats(world: "World", variables: "list[keras.Variable]") -> None:
-    """Replace floating-point variables (such as batch normalisation's statistics) by their mean over the ranks."""
-    for variable in variables:
-        value = np.asarray(variable.numpy())
-        if np.issubdtype(value.dtype, np.floating):
-            total = np.empty_like(value)
-            world.comm.Allreduce(value, total)
-            variable.assign(total / world.size)
-
-
 def hash_weights(variables: "list[keras.Variable]") -> str:
     """Return the SHA-256 of all values in order, as 64 hexadecimal digits."""
     digest = hashlib.sha256()

@@ -47,6 +47,15 @@ class Shards:
         lanes = self.lanes(rank)
         return range(self._first_row(lanes.start), self._first_row(lanes.stop))
 
+    def weight(self, rank: int) -> float:
+        """Return the rank's part of all rows."""
+        return len(self.own_rows(rank)) / self.rows
+
+    def partial(self, rank: int) -> range:
+        """Return which rows of the epoch's partial batch are the rank's, counted from the batch's first."""
+        lanes, rows = self.lanes(rank), self.own_rows(rank)
+        return range(rows.start - self.full_steps * lanes.start, rows.stop - self.full_steps * lanes.stop)
+
     def order(self, rank: int, *, seed: int, epoch: int) -> tuple[Indices, Indices]:
         """Return the order in which `rank` visits its own rows in `epoch`.
 

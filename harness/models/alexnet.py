@@ -4,8 +4,6 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from harness.models.dropout import RowDropout
-
 # For layers with ReLU (He et al. 2015): without batch normalisation, Glorot's weights halve the signal layer by layer.
 HE = "he_normal"
 
@@ -32,7 +30,7 @@ def alexnet(features: tuple[int, ...], classes: int, *, towers: int) -> keras.Mo
     maps = _convolve(maps, 384, 3, towers=towers)
     maps = layers.Flatten()(_pool(_convolve(maps, 256, 3, towers=towers)))
     for _ in range(2):
-        maps = RowDropout(0.5)(layers.Dense(4096, activation="relu", kernel_initializer=HE)(maps))
+        maps = layers.Dropout(0.5)(layers.Dense(4096, activation="relu", kernel_initializer=HE)(maps))
     return keras.Model(inputs, layers.Dense(classes, dtype="float32")(maps), name="alexnet")
 
 

@@ -4,7 +4,6 @@ import keras
 from keras import layers
 
 from harness.models.alexnet import HE, LocalResponse
-from harness.models.dropout import RowDropout
 
 # Table 1: filters of 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection.
 _THIRD = ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64))
@@ -39,7 +38,7 @@ def googlenet(features: tuple[int, ...], classes: int) -> keras.Model:
     maps = _pool(maps)
     for filters in _FIFTH:
         maps = _inception(maps, filters)
-    maps = RowDropout(0.4)(layers.GlobalAveragePooling2D()(maps))
+    maps = layers.Dropout(0.4)(layers.GlobalAveragePooling2D()(maps))
     return keras.Model(inputs, [_logits(maps, classes), *sides], name="googlenet")
 
 
@@ -58,7 +57,7 @@ def _auxiliary(maps: keras.KerasTensor, classes: int) -> keras.KerasTensor:
     window = min(5, *maps.shape[1:3])  # small images have smaller maps than the window
     maps = _convolve(layers.AveragePooling2D(window, strides=3)(maps), 128, 1)
     full = layers.Dense(1024, activation="relu", kernel_initializer=HE)(layers.Flatten()(maps))
-    return _logits(RowDropout(0.7)(full), classes)
+    return _logits(layers.Dropout(0.7)(full), classes)
 
 
 def _logits(maps: keras.KerasTensor, classes: int) -> keras.KerasTensor:

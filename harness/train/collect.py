@@ -85,7 +85,7 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
     needed = {host: count * layout.threads for host, count in Counter(where.host for where, _ in places).items()}
     misplaced = misplacements(layout, [where for where, _ in places], by_nodes=scheduled())
     loaded = overloads(loads, needed, {where.host: cores for where, cores in places})
-    model = replica.trainee.model
+    model = replica.state.model
     record = RunRecord(
         schema=SCHEMA,
         point=replica.point,

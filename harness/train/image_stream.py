@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from harness.train.load import Array, RankData
 from harness.train.loop import run_steps
-from harness.train.step import Trainee, prepare_input, train_step
+from harness.train.step import TrainState, prepare_input, train_step
 
 _READ_AHEAD = 2  # batches decoded while a step runs
 _KEEP_OPEN = 512  # containers that stay open; single image files are opened for every read
@@ -126,15 +126,15 @@ class StreamedEpoch:
     It returns float32 [steps, 2]: the rank's summed row losses, and the seconds each step waited for its batch.
     """
 
-    def __init__(self, trainee: Trainee, data: RankData, *, rank: int, threads: int, drop_remainder: bool) -> None:
+    def __init__(self, state: TrainState, data: RankData, *, rank: int, threads: int, drop_remainder: bool) -> None:
         assert data.files is not None
-        self._data, self._threads, self._random = data, threads, trainee.mirror
+        self._data, self._threads, self._random = data, threads, state.mirror
         self._files = ImageFiles(data.files)
         self._first = data.shards.own_rows(rank).start
         self._batch = len(data.shards.lanes(rank))
         partial_rows = 0 if drop_remainder else data.shards.remainder
-        self._partial = data.partial(rank) if partial_rows else 0
-        self._loop = _compile(trainee, data, batch=self._batch, partial=self._partial, partial_rows=partial_rows)
+        self._partial = len(data.shards.partial(rank)) if partial_rows else 0
+        self._loop = _compile(state, data, rank=rank, partial_rows=partial_rows)
 
     def __call__(self, order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
         """Train on the rows in the given order (`Shards.order`), each cropped and mirrored by `salt`."""
@@ -151,7 +151,7 @@ class StreamedEpoch:
         batches = tf.data.Dataset.from_generator(lambda: iter(given), output_signature=_specs(self._data))
         begin = time.perf_counter()
         self._loop(iter(batches), tf.constant(steps)).numpy()
-        return (time.perf_counter() - begin) / len(given)
+        return (time.perf_counter() - begin) / max(1, len(given))
 
     def _batches(self, order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> tf.data.Dataset:
         last = partial.numpy()[: self._partial]
@@ -168,32 +168,36 @@ class StreamedEpoch:
         )
 
 
+def _no_rows(data: RankData) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.zeros([0, *data.record.features], tf.uint8), tf.zeros([0], tf.int32)
+
+
 def _specs(data: RankData) -> tuple[tf.TensorSpec, tf.TensorSpec]:
     return tf.TensorSpec([None, *data.record.features], tf.uint8), tf.TensorSpec([None], tf.int32)
 
 
-def _compile(trainee: Trainee, data: RankData, *, batch: int, partial: int, partial_rows: int) -> Any:
+def _compile(state: TrainState, data: RankData, *, rank: int, partial_rows: int) -> Any:
     """Return the compiled loop over an iterator of batches; `partial_rows` are those of all ranks' last batch."""
 
     @tf.function(input_signature=[tf.data.IteratorSpec(_specs(data)), tf.TensorSpec([], tf.int32)])
     def loop(batches: tf.data.Iterator, steps: tf.Tensor) -> tf.Tensor:
-        def step(local_rows: int, global_rows: int) -> tf.Tensor:
+        def step(local: range, global_rows: int) -> tf.Tensor:
             begin = tf.timestamp()
             with tf.control_dependencies([begin]):
-                images, labels = next(batches)
+                images, labels = next(batches) if local else _no_rows(data)
             with tf.control_dependencies([images]):
                 waited = tf.timestamp() - begin
-            images = tf.ensure_shape(images, [local_rows, *data.record.features])
+            images = tf.ensure_shape(images, [len(local), *data.record.features])
             inputs = prepare_input(images, data.shift, data.factor)
-            loss = train_step(trainee, inputs, tf.ensure_shape(labels, [local_rows]), local_rows, global_rows)
+            loss = train_step(state, inputs, tf.ensure_shape(labels, [len(local)]), local, global_rows)
             return tf.stack([loss, tf.cast(waited, tf.float32)])
 
         def whole_step(index: tf.Tensor) -> tf.Tensor:
-            return step(batch, data.shards.batch)
+            return step(data.shards.lanes(rank), data.shards.batch)
 
         def partial_step() -> tf.Tensor:
-            return step(partial, partial_rows)
+            return step(data.shards.partial(rank), partial_rows)
 
-        return run_steps(trainee, steps, whole_step, partial_step if partial_rows else None)
+        return run_steps(state, steps, whole_step, partial_step if partial_rows else None)
 
     return loop

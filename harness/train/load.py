@@ -45,10 +45,6 @@ class RankData:
     distribute_s: float
     files: npt.NDArray[np.bytes_] | None = None
 
-    def partial(self, rank: int) -> int:
-        """Return how many rows of the epoch's partial batch are the rank's."""
-        return len(self.shards.own_rows(rank)) - self.shards.full_steps * len(self.shards.lanes(rank))
-
 
 def load(world: "World", point: Point, data_dir: Path | None) -> RankData:
     """Prepare the data once and return this rank's part of it.

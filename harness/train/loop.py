@@ -6,7 +6,7 @@ from typing import cast
 import tensorflow as tf
 
 from harness.train.load import RankData
-from harness.train.step import Trainee, prepare_input, train_step
+from harness.train.step import TrainState, prepare_input, train_step
 
 _MASK = 0xFFFFFFFF
 # Odd constants of xxHash32 (Collet): their products spread close numbers over all 32 bits.
@@ -34,7 +34,7 @@ def flip(images: tf.Tensor, rows: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
 Epoch = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-def compile_epoch(trainee: Trainee, data: RankData, *, rank: int, drop_remainder: bool) -> Epoch:
+def compile_epoch(state: TrainState, data: RankData, *, rank: int, drop_remainder: bool) -> Epoch:
     """Return a function that trains one epoch on the rank's rows, which it keeps resident on the device.
 
     The function takes the order of an epoch (`Shards.order`: int32 [steps, batch] and int32 [partial]) and its
@@ -42,38 +42,38 @@ def compile_epoch(trainee: Trainee, data: RankData, *, rank: int, drop_remainder
     losses of every step.
     """
     x, y = tf.constant(data.train_x), tf.constant(data.train_y)
-    batch = len(data.shards.lanes(rank))
+    lanes, last = data.shards.lanes(rank), data.shards.partial(rank)
     first = data.shards.own_rows(rank).start
     partial_rows = 0 if drop_remainder else data.shards.remainder
 
-    def step(rows: tf.Tensor, salt: tf.Tensor, local_rows: int, global_rows: int) -> tf.Tensor:
+    def step(rows: tf.Tensor, salt: tf.Tensor, local: range, global_rows: int) -> tf.Tensor:
         values = tf.gather(x, rows)
-        if trainee.mirror:
+        if state.mirror:
             values = flip(values, rows + first, salt)
         inputs = prepare_input(values, data.shift, data.factor)
-        return train_step(trainee, inputs, tf.gather(y, rows), local_rows, global_rows)
+        return train_step(state, inputs, tf.gather(y, rows), local, global_rows)
 
     @tf.function(
         input_signature=[
-            tf.TensorSpec([None, batch], tf.int32),
-            tf.TensorSpec([data.partial(rank)], tf.int32),
+            tf.TensorSpec([None, len(lanes)], tf.int32),
+            tf.TensorSpec([len(last)], tf.int32),
             tf.TensorSpec([], tf.uint32),
         ]
     )
     def epoch(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
         def whole_step(index: tf.Tensor) -> tf.Tensor:
-            return step(order[index], salt, batch, data.shards.batch)
+            return step(order[index], salt, lanes, data.shards.batch)
 
         def partial_step() -> tf.Tensor:
-            return step(partial, salt, partial.shape[0], partial_rows)
+            return step(partial, salt, last, partial_rows)
 
-        return run_steps(trainee, tf.shape(order)[0], whole_step, partial_step if partial_rows else None)
+        return run_steps(state, tf.shape(order)[0], whole_step, partial_step if partial_rows else None)
 
     return cast(Epoch, epoch)
 
 
 def run_steps(
-    trainee: Trainee,
+    state: TrainState,
     steps: tf.Tensor,
     whole_step: Callable[[tf.Tensor], tf.Tensor],
     partial_step: Callable[[], tf.Tensor] | None,
@@ -84,15 +84,15 @@ def run_steps(
     [steps, k].
     """
     results = tf.TensorArray(tf.float32, size=steps)
-    variables = trainee.model.trainable_variables
-    period = trainee.policy.period
+    variables = state.model.trainable_variables
+    period = state.policy.period
     whole = tf.constant(0)
     if period:
         whole = steps // period * period
         for block in tf.range(steps // period):
             for index in tf.range(block * period, (block + 1) * period):
                 results = results.write(index, whole_step(index))
-            trainee.policy.average(variables)
+            state.policy.average(variables)
     for index in tf.range(whole, steps):
         results = results.write(index, whole_step(index))
     result = results.stack()
@@ -101,8 +101,8 @@ def run_steps(
             last = partial_step()
         result = tf.concat([result, [last]], axis=0)
     if period is None or (period and partial_step is not None):
-        trainee.policy.average(variables)
+        state.policy.average(variables)
     elif period:
         if whole < steps:  # a condition of the graph, not of Python: the steps are not known when it is built
-            trainee.policy.average(variables)
+            state.policy.average(variables)
     return result

@@ -4,27 +4,25 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import keras
 import tensorflow as tf
 
 from harness.base.errors import SharedError, UserError
 from harness.comm.autotune import select
 from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
-from harness.comm.policies import SyncPolicy, build_policy
+from harness.comm.policies import build_policy
 from harness.comm.reduction import Reduction
 from harness.comm.replicas import broadcast_weights
 from harness.comm.world import World
 from harness.schema.point import Point
-from harness.schema.workload import Workload
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
 from harness.train.image_stream import StreamedEpoch
 from harness.train.load import RankData
 from harness.train.loop import Epoch, compile_epoch, flip_salt
-from harness.train.network import build_network, connect_normalisation
+from harness.train.network import build_network, own_statistics, place_layers
 from harness.train.optimizer import build_optimizer
-from harness.train.step import Trainee
+from harness.train.step import TrainState
 from harness.train.wire_check import check_wire
 
 _WARM_UP_STEPS = 3
@@ -41,7 +39,7 @@ class Replica:
     world: World
     point: Point
     data: RankData
-    trainee: Trainee
+    state: TrainState
     reduction: Reduction
     statistics: Reduction | None
     epoch: Epoch
@@ -60,53 +58,49 @@ def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None 
     """
     workload, shards = point.workload, data.shards
     _check_images(point, data)
-    model = build_network(world, point, data)
+    model = build_network(point, data)
     partial = bool(shards.remainder) and not workload.drop_remainder
     optimizer = build_optimizer(workload, steps_per_epoch=shards.full_steps + partial, ranks=world.size)
     optimizer.build(model.trainable_variables)
     rows = len(shards.lanes(world.rank))
     needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
     predicted = check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
-    broadcast_weights(world, model.weights)
-    weight = len(shards.own_rows(world.rank)) / shards.rows
+    broadcast_weights(world, model.variables)  # with the seeds of dropout
+    part, statistics = place_layers(world, workload, model)
     reduction = select(
         world,
         largest=sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables),
         wire=workload.wire,
     )
+    weight = shards.weight(world.rank)
     policy = build_policy(workload.sync, ranks=world.size, weight=weight, reduction=reduction)
-    statistics = connect_normalisation(world, model)
-    trainee = _trainee(workload, model, optimizer, policy)
-    replica = Replica(
-        world=world,
-        point=point,
-        data=data,
-        trainee=trainee,
-        reduction=reduction,
-        statistics=statistics,
-        epoch=_compile_epoch(world, point, data, trainee),
-        evaluate=compile_evaluation(world, model, workload.loss, data, point.layout.threads),
-        predicted_memory_bytes=predicted,
-        gpu=gpu,
-    )
-    if isinstance(reduction, WireReduction):
-        check_wire(world, point, data, trainee, reduction)
-    return replace(replica, step_without_input_s=_warm_up(replica))
-
-
-def _trainee(
-    workload: Workload, model: keras.Model, optimizer: keras.optimizers.Optimizer, policy: SyncPolicy
-) -> Trainee:
-    return Trainee(
+    state = TrainState(
         model=model,
         optimizer=optimizer,
         loss=workload.loss,
         policy=policy,
+        part=part,
+        statistics=() if statistics else own_statistics(model),
         mirror=workload.augment != "none",
         smoothing=workload.label_smoothing,
         weight_decay=workload.weight_decay,
         xla=workload.xla,
     )
+    replica = Replica(
+        world=world,
+        point=point,
+        data=data,
+        state=state,
+        reduction=reduction,
+        statistics=statistics,
+        epoch=_compile_epoch(world, point, data, state),
+        evaluate=compile_evaluation(world, model, workload.loss, data, point.layout.threads),
+        predicted_memory_bytes=predicted,
+        gpu=gpu,
+    )
+    if isinstance(reduction, WireReduction):
+        check_wire(world, point, data, state, reduction)
+    return replace(replica, step_without_input_s=_warm_up(replica))
 
 
 def _check_images(point: Point, data: RankData) -> None:
@@ -121,12 +115,12 @@ def _check_images(point: Point, data: RankData) -> None:
         raise SharedError(UserError(f"a global batch of {data.shards.batch} leaves ranks without images: use a larger"))
 
 
-def _compile_epoch(world: World, point: Point, data: RankData, trainee: Trainee) -> Epoch:
+def _compile_epoch(world: World, point: Point, data: RankData, state: TrainState) -> Epoch:
     drop_remainder = point.workload.drop_remainder
     if data.files is None:
-        return compile_epoch(trainee, data, rank=world.rank, drop_remainder=drop_remainder)
+        return compile_epoch(state, data, rank=world.rank, drop_remainder=drop_remainder)
     threads = point.layout.threads
-    return StreamedEpoch(trainee, data, rank=world.rank, threads=threads, drop_remainder=drop_remainder)
+    return StreamedEpoch(state, data, rank=world.rank, threads=threads, drop_remainder=drop_remainder)
 
 
 def _warm_up(replica: Replica) -> float:
@@ -134,7 +128,7 @@ def _warm_up(replica: Replica) -> float:
 
     Return the seconds of a step whose input costs nothing, 0 where rows are resident anyway.
     """
-    model, optimizer = replica.trainee.model, replica.trainee.optimizer
+    model, optimizer = replica.state.model, replica.state.optimizer
     variables = [*model.variables, *optimizer.variables]
     saved = [variable.numpy() for variable in variables]
     order, partial, salt = epoch_order(replica, 0)

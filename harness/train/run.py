@@ -16,12 +16,13 @@ from harness.base.hostload import Usage
 from harness.comm.clocks import Clock, read_offset
 from harness.comm.gpus import Gpu
 from harness.comm.placement import Place, observe
-from harness.comm.replicas import average_floats, hash_weights, verify_replicas
+from harness.comm.replicas import hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord
 from harness.train.evaluate import Scores
 from harness.train.load import load
+from harness.train.network import average_statistics
 from harness.train.record import Columns, per_step, step_columns
 from harness.train.replica import Replica, epoch_order, prepare_replica
 
@@ -90,7 +91,7 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress,
         progress(epochs[-1])
     usage = (before, Usage.now())
     drifting = point.workload.sync == "none" and world.size > 1
-    weights = replica.trainee.model.weights
+    weights = replica.state.model.weights
     return Outcome(
         started=started,
         replica=replica,
@@ -131,18 +132,16 @@ def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32],
         begin=begin,
         losses=losses,
         calls=replica.reduction.take_calls() - begin,
-        period=replica.trainee.policy.period,
+        period=replica.state.policy.period,
     )
     columns |= extra
     return losses, columns, seconds, input_s + float(extra["input_s"].sum() if "input_s" in extra else 0.0)
 
 
 def _evaluate(replica: Replica) -> Scores:
-    """Evaluate on all ranks; batch normalisation's statistics, local until now, become their mean first."""
-    model = replica.trainee.model
-    if replica.world.size > 1 and replica.point.workload.sync != "none":
-        trained = {id(variable) for variable in model.trainable_variables}
-        average_floats(replica.world, [variable for variable in model.weights if id(variable) not in trained])
+    """Evaluate on all ranks; batch normalisation's statistics, each rank's own until now, become those of all first."""
+    if replica.point.workload.sync != "none":
+        average_statistics(replica.world, replica.state.model, replica.data.shards.weight(replica.world.rank))
     return replica.evaluate()
 
 

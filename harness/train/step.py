@@ -9,6 +9,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.comm.policies import SyncPolicy
+from harness.models.ranks import BatchPart
 from harness.train.optimizer import update
 
 Floats = npt.NDArray[np.float32]
@@ -48,37 +49,51 @@ _AUXILIARY_WEIGHT = 0.3  # of the auxiliary classifiers' losses (Szegedy et al. 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trainee:
+class TrainState:
     """What one rank trains: the replica, its optimizer, the loss and the policy that keeps it in step.
 
-    `mirror` has every second image flipped at random (`harness.train.loop`). `smoothing` and `weight_decay` as
-    in `Workload`; `xla` compiles forward and backward.
+    `part` tells the model's layers which rows of the global batch they have; `statistics` are the floating-point
+    weights that follow each rank's own rows, such as batch normalisation's moving means. `mirror` has every second
+    image flipped at random (`harness.train.loop`). `smoothing` and `weight_decay` as in `Workload`; `xla` compiles
+    forward and backward.
     """
 
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
     loss: str
     policy: SyncPolicy
-    mirror: bool
+    part: BatchPart
+    statistics: tuple[keras.Variable, ...] = ()
+    mirror: bool = False
     smoothing: float = 0.0
     weight_decay: float = 0.0
     xla: bool = False
 
 
-def train_step(trainee: Trainee, inputs: tf.Tensor, labels: tf.Tensor, local_rows: int, global_rows: int) -> tf.Tensor:
+def train_step(state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, local: range, global_rows: int) -> tf.Tensor:
     """Make one step and return the rank's summed row losses, without smoothing, auxiliary losses and L2.
 
-    `inputs` float32 [local_rows, *features], `labels` int32 [local_rows]; `global_rows` are those of all ranks.
+    `inputs` float32 [rows, *features], `labels` int32 [rows]: rows `local` of a global batch of `global_rows`. A rank
+    without rows makes the same calls on a row of zeros that counts nothing, since many of TensorFlow's operations
+    cannot do with no rows: its gradients are zeros and its statistics stay as they were.
     """
-    divisor = float(trainee.policy.divisor(local_rows, global_rows))
+    state.part.first, state.part.rows = local.start, len(local)
+    divisor = float(state.policy.divisor(len(local), global_rows))
 
     def differentiate(rows: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        return _differentiate(trainee, rows, targets, divisor, local_rows / divisor)
+        return _differentiate(state, rows, targets, divisor, len(local) / divisor)
 
-    if trainee.xla:
+    if state.xla:
         differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
-    loss, gradients = differentiate(inputs, labels)
-    update(trainee.optimizer, trainee.policy, gradients, trainee.model.trainable_variables)
+    if local:
+        loss, gradients = differentiate(inputs, labels)
+    else:
+        before = [tf.identity(variable.value) for variable in state.statistics]
+        loss, gradients = differentiate(tf.zeros([1, *inputs.shape[1:]]), tf.zeros([1], labels.dtype))
+        loss, gradients = tf.zeros_like(loss), [tf.zeros_like(gradient) for gradient in gradients]
+        for variable, value in zip(state.statistics, before, strict=True):
+            variable.assign(value)
+    update(state.optimizer, state.policy, gradients, state.model.trainable_variables)
     return loss
 
 
@@ -88,31 +103,33 @@ def first_output(outputs: Any) -> tf.Tensor:
 
 
 def _differentiate(
-    trainee: Trainee, inputs: tf.Tensor, labels: tf.Tensor, divisor: float, share: float
+    state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, divisor: float, share: float
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Return the summed row losses and the gradients; `share` is the rank's part of what counts once per batch."""
-    model = trainee.model
+    model = state.model
     values = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:
         outputs = model(inputs, training=True)
-        loss, objective = _losses(trainee, labels, first_output(outputs))
+        loss, objective = _losses(state, labels, first_output(outputs))
         for logits in outputs[1:] if isinstance(outputs, (list, tuple)) else ():
-            objective += _AUXILIARY_WEIGHT * _losses(trainee, labels, tf.cast(logits, tf.float32))[1]
+            objective += _AUXILIARY_WEIGHT * _losses(state, labels, tf.cast(logits, tf.float32))[1]
         objective /= divisor
         if model.losses:  # a user's regularisers count once per global batch
             objective += tf.add_n(model.losses) * share
-        if trainee.weight_decay:
+        if state.weight_decay:
             kernels = [value for value in values if len(value.shape) > 1]
-            objective += tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels]) * (trainee.weight_decay * share)
-        objective = trainee.optimizer.scale_loss(objective)
+            objective += tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels]) * (state.weight_decay * share)
+        if not state.part.rows:  # nor may what other ranks' normalisation owes to this row be anything but 0
+            objective = tf.math.multiply_no_nan(objective, 0.0)
+        objective = state.optimizer.scale_loss(objective)
     gradients = tape.gradient(objective, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def _losses(trainee: Trainee, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _losses(state: TrainState, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the summed row losses without and with label smoothing."""
-    rows = row_losses(trainee.loss, labels, logits)
+    rows = row_losses(state.loss, labels, logits)
     plain = tf.reduce_sum(rows)
-    if not trainee.smoothing:
+    if not state.smoothing:
         return plain, plain
-    return plain, tf.reduce_sum(smooth(rows, logits, trainee.smoothing))
+    return plain, tf.reduce_sum(smooth(rows, logits, state.smoothing))

@@ -7,12 +7,12 @@ from harness.comm.compression import WireReduction
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.train.load import RankData
-from harness.train.step import Trainee, first_output, row_losses
+from harness.train.step import TrainState, first_output, row_losses
 
 _MOST_ROWS = 64
 
 
-def check_wire(world: World, point: Point, data: RankData, trainee: Trainee, reduction: WireReduction) -> None:
+def check_wire(world: World, point: Point, data: RankData, state: TrainState, reduction: WireReduction) -> None:
     """Have `reduction` compare the sums of a batch's gradients; the rows are random, of the data's shape and spread.
 
     Raises:
@@ -22,12 +22,12 @@ def check_wire(world: World, point: Point, data: RankData, trainee: Trainee, red
     generator = np.random.default_rng([point.workload.seed, world.rank])
     inputs = tf.constant(generator.standard_normal((rows, *data.record.features)), tf.float32)
     labels = tf.constant(generator.integers(0, data.record.classes, rows), tf.int32)
-    variables = trainee.model.trainable_variables
+    variables = state.model.trainable_variables
     values = [variable.value for variable in variables]
     with tf.GradientTape() as tape:
         # Not in training mode: batch normalisation must keep its statistics.
-        logits = first_output(trainee.model(inputs, training=False))
-        loss = tf.reduce_sum(row_losses(trainee.loss, labels, logits))
+        logits = first_output(state.model(inputs, training=False))
+        loss = tf.reduce_sum(row_losses(state.loss, labels, logits))
         loss /= float(rows * world.size)
     gradients = tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     reduction.check([tf.convert_to_tensor(gradient) for gradient in gradients])

@@ -67,6 +67,8 @@ class Collectives:
         if self.rows.even:
             return self.sum(tensors, label, scale=1 / self.world.size)
         rows = self.rows.now()
+        if tensors[0].dtype == tf.float64:  # batch normalisation's: all in one call
+            rows = tf.cast(rows, tf.float64)
         # A rank without rows may hold anything, even infinities: multiply_no_nan makes zeros of it.
         scaled = [tf.math.multiply_no_nan(tensor, tf.cast(rows, tensor.dtype)) for tensor in tensors]
         *sums, total = self.sum([*scaled, rows], label)

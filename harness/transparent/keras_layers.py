@@ -1,16 +1,15 @@
 """Keras layers that look beyond one row: batch normalisation over all ranks, dropout different on each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
-from harness.base.errors import UserError
+from harness.models.ranks import batch_moments, rank_seed
 from harness.transparent.collectives import Collectives
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
-
-_STRIDE = 1_000_003  # between the ranks' seeds
 
 
 def install(runtime: Runtime) -> None:
@@ -23,7 +22,7 @@ def install(runtime: Runtime) -> None:
             seed = original(generator, *args, **kwargs)
             if runtime.quiet:
                 return seed
-            return seed + tf.cast([runtime.world.rank * _STRIDE, 0], seed.dtype)
+            return rank_seed(seed, runtime.world.rank)
 
         return next_seed
 
@@ -31,14 +30,7 @@ def install(runtime: Runtime) -> None:
         def moments(layer: Any, inputs: tf.Tensor, mask: tf.Tensor | None) -> Any:
             if runtime.quiet or runtime.sync.what != "gradients":
                 return original(layer, inputs, mask)
-            if mask is not None:
-                raise UserError(
-                    f"batch normalisation '{layer.name}' with a mask has other statistics on every rank: "
-                    "leave the mask out or use LayerNormalization"
-                )
-            mean, variance = original(layer, inputs, mask)
-            pivot = tf.cast(tf.stop_gradient(tf.convert_to_tensor(layer.moving_mean)), mean.dtype)
-            return _global_moments(runtime.collectives, mean, variance, pivot)
+            return batch_moments(layer, original, partial(_differentiable_means, runtime.collectives), inputs, mask)
 
         return moments
 
@@ -46,17 +38,7 @@ def install(runtime: Runtime) -> None:
     replace(BatchNormalization, "_moments", ("self", "inputs", "mask"), make_moments)
 
 
-def _global_moments(collectives: Collectives, mean: tf.Tensor, variance: tf.Tensor, pivot: tf.Tensor) -> Any:
-    """Return mean and variance over the rows of all ranks, from each rank's own.
-
-    The means are taken around `pivot`, equal on all ranks, so that no digits are lost where they are large.
-    """
-    shift = mean - pivot
-    first, second = _differentiable_mean(collectives, shift, variance + tf.square(shift))
-    return first + pivot, second - tf.square(first)
-
-
-def _differentiable_mean(collectives: Collectives, *values: tf.Tensor) -> list[tf.Tensor]:
+def _differentiable_means(collectives: Collectives, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Return row-weighted means over the ranks; what each rank's loss owes to them flows back to all ranks.
 
     With L the row-weighted mean of the ranks' losses, rank r's own gradient is weighted again by its rows n_r at

@@ -32,7 +32,7 @@ for case in json.loads(sys.argv[1]):
     replica = prepare_replica(world, point, load(world, point, None))
     losses = [world.comm.allreduce(train_epoch(replica, epoch)[0].astype("float64")) for epoch in range(EPOCHS)]
     scores = replica.evaluate()
-    own = list(replica.trainee.model.trainable_variables)
+    own = list(replica.state.model.trainable_variables)
     curves[json.dumps(case)] = {
         "losses": [float(loss) / BATCH for epoch in losses for loss in epoch],
         "scores": dataclasses.asdict(scores),

@@ -38,7 +38,7 @@ for dataset, model in WORKLOADS:
     total = world.comm.allreduce(losses.astype("float64"))
     curves[f"{dataset}-{model}"] = {
         "losses": (total / BATCH).tolist(),
-        "sha256": verify_replicas(world, replica.trainee.model.weights),
+        "sha256": verify_replicas(world, replica.state.model.weights),
     }
 if world.rank == 0:
     print("RESULT " + json.dumps(curves))

@@ -56,7 +56,7 @@ for optimizer in ("sgd", "adam"):  # plain gradient descent has an operation of 
         os.environ["HARNESS_REDUCTION"] = choice
         replica = prepare_replica(world, point, load(world, point, None))
         losses, *_ = train_epoch(replica, 0)
-        found[choice][optimizer] = verify_replicas(world, replica.trainee.model.weights)
-        found[choice][f"{optimizer} steps"] = int(replica.trainee.optimizer.iterations.numpy())
+        found[choice][optimizer] = verify_replicas(world, replica.state.model.weights)
+        found[choice][f"{optimizer} steps"] = int(replica.state.optimizer.iterations.numpy())
 if world.rank == 0:
     print("RESULT " + json.dumps(found))
