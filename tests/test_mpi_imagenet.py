@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 
 import pytest
 
@@ -13,7 +14,8 @@ ALEXNET = {"model": "alexnet", "learning_rate": 0.02}
 GOOGLENET = {"model": "googlenet", "learning_rate": 0.001, "weight_decay": 0.0}
 RESNET = {"model": "resnet50", "learning_rate": 0.002, "weight_decay": 0.0, "sync_bn": True}
 SMALL = {"model": "tests.mpi.networks:normalised", "learning_rate": 0.02, "sync_bn": True, "augment": "none"}
-CASES = (ALEXNET, GOOGLENET, RESNET, SMALL)
+LOCAL = SMALL | {"sync_bn": False}
+CASES = (ALEXNET, GOOGLENET, RESNET, SMALL, LOCAL)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,7 +39,7 @@ def test_losses_do_not_depend_on_the_ranks_and_fall(settings):
     """Dropout, flips, smoothing, L2, synchronised normalisation: within 1e-4 of one rank."""
     alone, divided = case(1, settings)["losses"], case(2, settings)["losses"]
     assert divided == pytest.approx(alone, rel=1e-4)
-    assert sum(alone[-4:]) < sum(alone[:4]), alone
+    assert sum(alone[-5:-1]) < sum(alone[:4]), alone  # without the last step: it has one row
 
 
 @pytest.mark.parametrize(("settings", "steps"), [(GOOGLENET, 3), (RESNET, 1)], ids=["googlenet", "resnet50"])
@@ -48,11 +50,11 @@ def test_deep_networks_begin_alike_at_every_rank_count_and_learn(settings, steps
     """
     alone, divided = case(1, settings)["losses"], case(2, settings)["losses"]
     assert divided[:steps] == pytest.approx(alone[:steps], rel=1e-4)
-    assert sum(divided[-4:]) < sum(divided[:4]), divided
+    assert sum(divided[-5:-1]) < sum(divided[:4]), divided
 
 
 def test_without_synchronised_normalisation_the_ranks_do_change_the_result():
     """The test above can fail: on two halves of the batch the moments differ."""
-    local = json.dumps(SMALL | {"sync_bn": False})
-    found = result(2, "imagenet.py", json.dumps([SMALL | {"sync_bn": False}]))[local]["losses"]
-    assert found != pytest.approx(case(1, SMALL)["losses"], rel=1e-3)
+    found = case(2, LOCAL)
+    assert found["losses"] != pytest.approx(case(1, SMALL)["losses"], rel=1e-3)
+    assert math.isfinite(found["scores"]["loss"])
