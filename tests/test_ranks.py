@@ -95,7 +95,7 @@ def step(rows, ranks, *, normalised, dropped=0.0, synchronised=False):
 
 
 @pytest.mark.parametrize(("normalised", "dropped"), [(False, 0.0), (False, 0.5), (True, 0.5)])
-@settings(max_examples=25)
+@settings(max_examples=6)
 @given(rows=st.integers(1, MOST), ranks=st.integers(1, 4))
 @example(rows=1, ranks=4)
 @example(rows=2, ranks=3)
@@ -113,7 +113,7 @@ def test_a_partial_batch_gives_the_gradients_of_one_rank(normalised, dropped, ro
             assert not any(gradient.any() for gradient in part[1])
 
 
-@settings(max_examples=25)
+@settings(max_examples=6)
 @given(rows=st.integers(1, MOST), ranks=st.integers(1, 4))
 @example(rows=1, ranks=4)
 def test_a_rank_without_rows_has_finite_zeros_and_its_statistics_stay(rows, ranks):

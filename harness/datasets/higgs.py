@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.datasets.csv_blocks import read_numbers
+from harness.datasets.csv_text import read_numbers
 from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first
 from harness.datasets.synthetic import render_collisions
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.datasets.csv_blocks import stream, to_array
+from harness.datasets.csv_text import stream, to_array
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, DatasetInfo, Found, last_tenth
 
 SUFFIXES = (".csv", ".npz", ".h5")

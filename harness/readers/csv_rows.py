@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.datasets.csv_blocks import stream, to_array
+from harness.datasets.csv_text import stream, to_array
 from harness.datasets.dataset import Array
 from harness.readers.sources import Peers
 
