@@ -42,7 +42,7 @@ class Meeting:
 class Taken:
     """A policy that takes the gradients down and applies none."""
 
-    period, descends = 0, False
+    period, fused = 0, None
 
     def divisor(self, local_rows, global_rows):
         return global_rows
