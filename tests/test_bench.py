@@ -146,15 +146,15 @@ def test_a_round_without_one_of_the_two_gives_no_ratio() -> None:
 
 
 def test_the_bound_is_a_step_without_synchronisation_and_then_the_sums() -> None:
-    """12,800 rows in 100 steps: 1 ms a step, 0.25 ms a sum; a step of 1.3 ms reaches 1.25 / 1.3 of the bound."""
+    """12,800 rows in 100 steps: 1 ms a step, 0.25 ms a sum; a step of 1.3 ms reaches 1.25 / 1.3 of the reference."""
     parts = [sample("none", 0, 128.0), sample("raw-sums", 0, 512.0), sample("gradients", 0, 12.8 / 0.13)]
     line = table.tabulate(record(*parts))[0]
-    assert line.rates[table.BOUND].middle == pytest.approx(12.8 / 0.125)
+    assert line.rates[table.REFERENCE].middle == pytest.approx(12.8 / 0.125)
     titles = [ratio.title for ratio in table.RATIOS]
-    ratio = titles.index("gradients / bound, 2 ranks")
+    ratio = titles.index("gradients / reference, 2 ranks")
     assert line.ratios[ratio].middle == pytest.approx(1.25 / 1.3)
     assert line.met[ratio] is True
-    assert table.tabulate(record(*parts[:1]))[0].rates[table.BOUND].count == 0
+    assert table.tabulate(record(*parts[:1]))[0].rates[table.REFERENCE].count == 0
 
 
 def test_an_absent_package_costs_no_column(monkeypatch: pytest.MonkeyPatch) -> None:

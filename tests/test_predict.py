@@ -19,8 +19,8 @@ from harness.base.errors import UserError
 from harness.prediction.allreduce import ALGORITHMS, BEST, Levels, Link, allreduce_seconds
 from harness.prediction.forecast import predict_first, read_prediction, score
 from harness.prediction.links import read_links
-from harness.prediction.model import Base, Uncertain, assumptions, measured_factor, predict
-from harness.prediction.reference import find_base
+from harness.prediction.measured_base import find_base
+from harness.prediction.model import Base, Uncertain, assumptions, measured_factor, predict, predict_ratio
 from harness.prediction.simulate import cheapest, simulated
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
@@ -58,6 +58,51 @@ def base(**changes: object) -> Base:
 )
 def test_allreduce_formulas_by_hand(algorithm: str, by_hand: float) -> None:
     assert allreduce_seconds(algorithm, [1, 8], 1e6, FLAT) == pytest.approx([0, by_hand])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "by_hand"),
+    [
+        ("ring", 2 * 5 * 2e-6 + 2 * 5 / 6 * 1e6 * 1e-10 + 5 / 6 * 1e6 * 3e-10),
+        ("rabenseifner", 2 * 2 * 2e-6 + 2 * 3 / 4 * 1e6 * 1e-10 + 3 / 4 * 1e6 * 3e-10 + 2 * 102e-6 + 300e-6),
+        ("recursive-doubling", 2 * (102e-6 + 300e-6) + 2 * 102e-6 + 300e-6),
+    ],
+)
+def test_six_ranks_pay_for_being_no_power_of_two_and_for_their_additions(algorithm: str, by_hand: float) -> None:
+    levels = Levels(network=LINK, add_s_per_byte=3e-10)
+    assert allreduce_seconds(algorithm, [1, 6], 1e6, levels) == pytest.approx([0, by_hand])
+
+
+def test_a_ratio_is_as_uncertain_as_the_corners_of_its_costs() -> None:
+    """Computation and links 20 % off: low ends with low ends cancelled, and said 5.51 (5.51 to 5.51)."""
+    ends = [Levels(network=Link(alpha_s=0.0, beta_s_per_byte=factor * 1e-9)) for factor in (1.0, 0.8, 1.2)]
+    network = Uncertain(value=ends[0], low=ends[1], high=ends[2])
+    size = round(0.15 * 1e9 / (2 * 31 / 32))  # so that the sums of 32 ranks take 15 % of the computation on one
+    large = make_workload(global_batch=64)
+    one = base(workload=large, rows=64, bytes=size, compute_s=1.0, low_s=0.8, high_s=1.2)
+    value, interval = predict_ratio(one, 1, 32, network, "ring")
+    assert value == pytest.approx(1 / (1 / 32 + 0.15), rel=1e-3)
+    assert interval.low == pytest.approx(0.8 / (0.8 / 32 + 1.2 * 0.15), rel=1e-3)
+    assert interval.high == pytest.approx(1.2 / (1.2 / 32 + 0.8 * 0.15), rel=1e-3)
+
+
+def test_a_rank_that_is_always_slower_stays_so_in_the_prediction(tmp_path: Path) -> None:
+    """Rank 1 computes 30 ms where rank 0 takes 20: each over its own mean, both looked alike."""
+    write_study(tmp_path / "study", ranks=(1, 2))
+    write_run(tmp_path / "study", make_launch(1, 0, 2.0, sync=0.0))
+    folder = write_run(tmp_path / "study", make_launch(2, 0, 1.5))
+    steps = [
+        {"epoch": 0, "step": step, "rank": rank, "entry_s": 0.1 * step + compute, "exit_s": 0.1 * step}
+        for rank, compute in ((0, 0.02), (1, 0.03))
+        for step in range(50)
+    ]
+    steps = [one | {"entry_s": one["entry_s"] - 0.1} for one in steps]
+    pq.write_table(pa.Table.from_pylist(steps), folder / "steps.parquet")
+    found = find_base(tmp_path, lambda study: True, "mnist-dnn")
+    assert found.imbalance == pytest.approx((0.8, 1.2)) and max(found.jitter) == pytest.approx(1)
+    row = predict(found, [2], Uncertain.exact(FLAT), "ring").iloc[0]
+    assert row["straggler_s"] == pytest.approx((3 / 4 * 1.2 + 1 / 4 * 0.8 - 1) * row["compute_s"])
+    assert any("1.200 times the mean" in sentence for sentence in assumptions(found, [2]))
 
 
 def test_nodes_are_crossed_once_by_a_rank_of_each() -> None:
@@ -139,7 +184,7 @@ def test_simulation_without_simgrid_says_how_to_get_it(monkeypatch: pytest.Monke
     frame = predict(base(), [2], Uncertain.exact(FLAT), BEST)
     with pytest.raises(UserError, match="libsimgrid-dev"):
         simulated(base(), frame, LINK, BEST)
-    assert cheapest(2, 1000, LINK) == "recursive-doubling" and cheapest(1000, 10**9, LINK) == "rabenseifner"
+    assert cheapest(2, 1000, LINK) == "recursive-doubling" and cheapest(1024, 10**9, LINK) == "rabenseifner"
 
 
 @pytest.mark.parametrize("text", ["fast", "1e-6", "-1e-6,1e-9", "1e-6,1e,9", "nan,1e-9", "1,2,3"])

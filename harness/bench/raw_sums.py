@@ -1,6 +1,7 @@
 """Contender that trains nothing: the sums of gradients alone, by ``MPI_Allreduce`` in place.
 
-Beside two ranks that do not synchronise it makes the bound of synchronous training: their step, and then these sums.
+Beside two ranks that do not synchronise it makes a reference for synchronous training: their step, and then these
+sums. No bound: the step is the harness's own, and a slow one would hide in it.
 """
 
 import sys

@@ -7,7 +7,7 @@ from statistics import median
 from harness.bench.contenders import CONTENDERS
 from harness.bench.plan import BenchRecord, Sample
 
-BOUND = "bound"
+REFERENCE = "reference"
 """Two ranks that do not synchronise, and after each step the bare sums of its gradients: a rate like a contender's."""
 
 
@@ -29,7 +29,9 @@ class Ratio:
 RATIOS = (
     Ratio(title="ours / Keras fit, 1 rank", top="ours-1", bottom="keras-fit", required=3.0),
     Ratio(title="ours gradients / MWMS, 2 ranks", top="gradients", bottom="mwms", required=6.0),
-    Ratio(title="gradients / bound, 2 ranks", top="gradients", bottom=BOUND, required=1 / 1.05, elsewhere=1 / 1.1),
+    Ratio(
+        title="gradients / reference, 2 ranks", top="gradients", bottom=REFERENCE, required=1 / 1.05, elsewhere=1 / 1.1
+    ),
     Ratio(title="weights:epoch / none, 2 ranks", top="weights-epoch", bottom="none", required=0.97, elsewhere=0.97),
     Ratio(title="summing alone / ours, 1 rank", top="summing-1", bottom="ours-1", required=0.97, elsewhere=0.97),
     Ratio(title="harness run / Keras fit, 1 rank", top="transparent-1", bottom="keras-fit", required=0.95),
@@ -89,7 +91,9 @@ def _line(workload: str, samples: Sequence[Sample], record: BenchRecord) -> Line
         workload=workload,
         rows=samples[0].rows,
         rates={name: _rate(name, samples, forced=forced) for name in shown(record)}
-        | {BOUND: _cell([found[BOUND] for found in by_round if BOUND in found], "no round has both of its parts")},
+        | {
+            REFERENCE: _cell([one[REFERENCE] for one in by_round if REFERENCE in one], "no round has both of its parts")
+        },
         ratios=ratios,
         met=tuple(_met(ratio, cell, workload) if judged else None for ratio, cell in zip(RATIOS, ratios, strict=True)),
     )
@@ -103,14 +107,14 @@ def _rate(name: str, samples: Iterable[Sample], *, forced: bool) -> Cell:
 
 
 def _by_round(samples: Iterable[Sample], *, forced: bool) -> list[dict[str, float]]:
-    """Return krows/s by contender of every round, and the bound where both of its parts were measured."""
+    """Return krows/s by contender of every round, and the reference where both of its parts were measured."""
     rounds: dict[int, dict[str, float]] = {}
     for sample in samples:
         if sample.counts(forced=forced):
             rounds.setdefault(sample.round, {})[sample.contender] = sample.rows_per_s / 1000
     for found in rounds.values():
         if "none" in found and "raw-sums" in found:
-            found[BOUND] = 1 / (1 / found["none"] + 1 / found["raw-sums"])
+            found[REFERENCE] = 1 / (1 / found["none"] + 1 / found["raw-sums"])
     return list(rounds.values())
 
 

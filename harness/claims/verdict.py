@@ -8,7 +8,7 @@ from harness.analysis.learning import final_frame
 from harness.analysis.scaling import PointScaling, scale
 from harness.analysis.stats import Interval
 from harness.prediction.allreduce import BEST
-from harness.prediction.model import Base, Uncertain, predict
+from harness.prediction.model import Base, Uncertain, predict_ratio
 from harness.schema.claim import Claim
 
 ERRATUM = "erratum"
@@ -97,11 +97,10 @@ def _compare(claim: Claim, point: PointScaling) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictedRatio:
-    """A predicted speedup with the ends that the measured costs' intervals give."""
+    """A predicted speedup, and the least and the most that the measured costs' intervals allow."""
 
     value: float
-    low: float
-    high: float
+    interval: Interval
 
 
 def predict_claim(claim: Claim, base: Base, network: Uncertain) -> PredictedRatio | None:
@@ -111,6 +110,5 @@ def predict_claim(claim: Claim, base: Base, network: Uncertain) -> PredictedRati
     """
     if claim.quantity != "speedup" or claim.erratum or base.scaling != "strong":
         return None
-    frame = predict(base, [claim.base, claim.count], network, BEST)
-    ratios = [float(frame[name].iloc[0] / frame[name].iloc[1]) for name in ("epoch_s", "epoch_low_s", "epoch_high_s")]
-    return PredictedRatio(value=ratios[0], low=min(ratios), high=max(ratios))
+    value, interval = predict_ratio(base, claim.base, claim.count, network, BEST)
+    return PredictedRatio(value=value, interval=interval)

@@ -53,7 +53,7 @@ def claim_row(
 
 
 def _predicted(ratio: PredictedRatio | None) -> str:
-    return numbers.NONE if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    return numbers.NONE if ratio is None else f"{ratio.value:.2f} ({numbers.ratio_span(ratio.interval)})"
 
 
 def published(claim: Claim) -> str:

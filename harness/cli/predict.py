@@ -66,7 +66,7 @@ def command(
 
 def _bases(names: tuple[str, ...], results: Path) -> "list[Base]":
     """Return the base of each named workload, or of all that were measured."""
-    from harness.prediction.reference import find_base
+    from harness.prediction.measured_base import find_base
 
     found = []
     for name in names or WORKLOADS:

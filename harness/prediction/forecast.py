@@ -13,8 +13,8 @@ from harness.analysis.stats import Interval
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.prediction.allreduce import BEST
+from harness.prediction.measured_base import find_base
 from harness.prediction.model import Base, Uncertain, assumptions, predict
-from harness.prediction.reference import find_base
 from harness.schema.prediction import PREDICTION_FILE, PredictedPoint, Prediction
 from harness.schema.record import SCHEMA, decode, encode
 from harness.schema.sweep import Sweep

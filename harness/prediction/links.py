@@ -7,8 +7,9 @@ from harness.base.errors import UserError
 from harness.prediction.allreduce import Levels, Link
 from harness.prediction.model import Uncertain
 from harness.probe.store import read_probe
-from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT, Cost, Estimate, Probe
+from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, Cost, Estimate, MessageCosts, Probe
 
+_LEFT_OUT = "; the additions of an allreduce are left out"
 _PAIR = re.compile(r"([0-9.eE+-]+)\s*,\s*([0-9.eE+-]+)")
 
 
@@ -25,7 +26,7 @@ def read_links(text: str, node: str | None, ranks_per_node: int) -> tuple[Uncert
         between = _link("NETWORK", text)
         inside = _link("NODE", node) if node else None
         levels = Levels(network=between, node=inside, ranks_per_node=ranks_per_node)
-        said = f"alpha {between.alpha_s * 1e6:g} µs and {_rate(between.beta_s_per_byte)}, as given"
+        said = f"alpha {between.alpha_s * 1e6:g} µs and {_rate(between.beta_s_per_byte)}, as given" + _LEFT_OUT
         return Uncertain.exact(levels), said
     path = Path(text)
     if not path.is_file():
@@ -43,18 +44,44 @@ def probe_links(probe: Probe, ranks_per_node: int) -> tuple[Uncertain, str]:
     """
     if probe.invalid:
         raise UserError(f"the {_name(probe)} is invalid ({probe.invalid[0]}): run `harness probe` again")
-    network = probe.by_setting[0]
-    node, between = network.find(POINT_TO_POINT, NODE), network.find(POINT_TO_POINT, NETWORK)
+    costs = probe.by_setting[0]
+    node, between = costs.find(POINT_TO_POINT, NODE), costs.find(POINT_TO_POINT, NETWORK)
     outer = between or node
     if outer is None:
         raise UserError(f"the {_name(probe)} has no point-to-point cost: run `harness probe` again on 2 ranks or more")
     where = "between hosts" if between else "inside one host, which stands for the network too"
+    if not node:
+        where += ", which stands for inside a host too"
+    adding = _adding(costs)
     ends = [
-        Levels(network=_end(outer, end), node=_end(node, end) if node else None, ranks_per_node=ranks_per_node)
+        Levels(
+            network=_end(outer, end),
+            node=_end(node, end) if node else None,
+            ranks_per_node=ranks_per_node,
+            add_s_per_byte=max(0.0, adding[end]),
+        )
         for end in ("value", "low", "high")
     ]
     said = f"alpha {outer.alpha_s.value * 1e6:.3g} µs and {_rate(outer.beta_s_per_byte.value)}, probed {where}"
+    adds = (
+        f"; additions {_rate(ends[0].add_s_per_byte)}, from the probed allreduce" if adding["value"] > 0 else _LEFT_OUT
+    )
+    said += adds
     return Uncertain(value=ends[0], low=ends[1], high=ends[2]), said
+
+
+def _adding(costs: MessageCosts) -> dict[str, float]:
+    """Return the seconds of adding a byte: what the probed allreduce takes beyond sending 2(p-1)/p of its bytes."""
+    for level in (NODE, NETWORK):
+        sending, summing = costs.find(POINT_TO_POINT, level), costs.find(ALLREDUCE, level)
+        if sending and summing and summing.ranks > 1:
+            share = (summing.ranks - 1) / summing.ranks
+            others = {"value": "value", "low": "high", "high": "low"}
+            return {
+                end: _pick(summing.beta_s_per_byte, end) / share - 2 * _pick(sending.beta_s_per_byte, other)
+                for end, other in others.items()
+            }
+    return dict.fromkeys(("value", "low", "high"), 0.0)
 
 
 def _name(probe: Probe) -> str:

@@ -1,13 +1,15 @@
 """The curve beyond the machine, in closed form: a step is computation, the slowest rank, and the allreduce."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.prediction.allreduce import Levels, allreduce_seconds
+from harness.analysis.stats import Interval
+from harness.prediction.allreduce import Levels, Link, allreduce_seconds
 from harness.schema.workload import SyncSpec, Workload
 
 Array = NDArray[np.float64]
@@ -43,8 +45,9 @@ class Base:
 
     `compute_s` is of one step on `ranks` ranks without synchronisation, `low_s` and `high_s` the ends of its
     interval (or of the measured range). `rows` are an epoch's (strong scaling) or a rank's (weak). `bytes` are
-    the trained weights'. `jitter` are compute times of single steps, in any unit; without them no rank is slower
-    than another. `source` says where all that comes from.
+    the trained weights'. `jitter` are compute times of single steps over their rank's mean, `imbalance` the ranks'
+    means over the mean of all ranks; without them no rank is slower than another. `source` says where all that comes
+    from.
     """
 
     workload: Workload
@@ -56,6 +59,7 @@ class Base:
     low_s: float
     high_s: float
     jitter: tuple[float, ...] = ()
+    imbalance: tuple[float, ...] = ()
     source: str = ""
 
 
@@ -71,6 +75,36 @@ class Uncertain:
     def exact(cls, levels: Levels) -> "Uncertain":
         """Return `levels` without any doubt."""
         return cls(value=levels, low=levels, high=levels)
+
+
+def predict_ratio(base: Base, over: int, count: int, network: Uncertain, algorithm: str) -> tuple[float, Interval]:
+    """Return how many times as fast an epoch is on `count` ranks as on `over`, and the least and the most of that.
+
+    These are over the corners of all measured costs, each at its low or its high end: where computation and
+    links move a ratio in opposite directions, ends of one kind cancel.
+
+    Raises:
+        UserError: the algorithm is unknown.
+    """
+    counts = np.array([over, count], dtype=float)
+    values = [
+        float(epochs.iloc[0] / epochs.iloc[1])
+        for compute_s, levels in [(base.compute_s, network.value), *_corners(base, network)]
+        for epochs in [_points(replace(base, compute_s=compute_s), counts, levels, algorithm)["epoch_s"]]
+    ]
+    return values[0], Interval(low=min(values), high=max(values))
+
+
+def _corners(base: Base, network: Uncertain) -> Iterator[tuple[float, Levels]]:
+    """Yield every corner: the computation, latencies, bandwidths and additions at their low or high ends."""
+    ends = (network.low, network.high)
+    for compute_s, alpha, beta, add in product((base.low_s, base.high_s), ends, ends, ends):
+        links = [
+            Link(alpha_s=first.alpha_s, beta_s_per_byte=second.beta_s_per_byte) if first and second else None
+            for first, second in ((alpha.network, beta.network), (alpha.node, beta.node))
+        ]
+        assert links[0] is not None
+        yield compute_s, replace(network.value, network=links[0], node=links[1], add_s_per_byte=add.add_s_per_byte)
 
 
 def predict(base: Base, ranks: ArrayLike, network: Uncertain, algorithm: str) -> pd.DataFrame:
@@ -135,11 +169,13 @@ def _between(workload: Workload, steps: Array) -> Array:
 
 def _slowest(base: Base, counts: Array, between: Array) -> Array:
     """Return how much longer than the mean the slowest rank computes, at each count."""
+    lasting = measured_factor(base.imbalance, counts) if base.imbalance else np.ones_like(counts)
     if not base.jitter:
-        return np.ones_like(counts)
+        return lasting
     single = measured_factor(base.jitter, counts)
-    # Sums of many steps vary less (central limit theorem); without synchronisation over the whole epoch.
-    return 1 + (single - 1) / np.sqrt(np.where(np.isfinite(between), between, 1e12))
+    # Sums of many steps vary less (central limit theorem), but for what lasts; without synchronisation over an epoch.
+    factor: Array = lasting * (1 + (single - 1) / np.sqrt(np.where(np.isfinite(between), between, 1e12)))
+    return factor
 
 
 def assumptions(base: Base, ranks: ArrayLike) -> tuple[str, ...]:
@@ -152,5 +188,10 @@ def assumptions(base: Base, ranks: ArrayLike) -> tuple[str, ...]:
         found.append("No compute times of several ranks are there: no rank is taken to be slower than another.")
     elif counts.max() > len(base.jitter):
         found.append(f"Beyond {len(base.jitter):,} ranks the wait for the slowest is a lower bound.")
+    if base.imbalance:
+        found.append(
+            f"Ranks are taken to differ lastingly as the {len(base.imbalance)} measured ones did: the slowest computed "
+            f"{max(base.imbalance):.3f} times the mean."
+        )
     found.append("Ranks are taken to have a core, and memory bandwidth, each as the base had.")
     return tuple(found)

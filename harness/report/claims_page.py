@@ -15,8 +15,8 @@ from harness.analysis.scaling import Scaling, ratios_frame, scale
 from harness.base.files import folder_atomic
 from harness.claims.verdict import JUDGED, NEEDS_CORES, Judgement, judge, predict_claim
 from harness.claims.wording import ClaimRow, claim_row
+from harness.prediction.measured_base import measured_base
 from harness.prediction.model import Base, Uncertain
-from harness.prediction.reference import measured_base
 from harness.report import captions, render
 from harness.report.captions import speedup_label
 from harness.report.claims_figures import Chart, published_picture, published_table

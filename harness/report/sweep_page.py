@@ -21,8 +21,8 @@ from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, ratios_frame, reference_points, scale
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource
-from harness.prediction.bound import machine_bound
 from harness.prediction.forecast import read_prediction, score
+from harness.prediction.network_reference import network_reference
 from harness.report import captions, render
 from harness.report.captions import part_name, tiles
 from harness.report.figures import SECTIONS, SweepView, draw_figures
@@ -93,7 +93,7 @@ def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
         "scaling": None,
         "tiles": (),
         "fits": (),
-        "bound": None,
+        "reference": None,
         "targets": (),
         "target": None,
         "scores": (),
@@ -139,7 +139,7 @@ def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> 
         curves=curve_frame(loaded.epochs),
         scaling=scaling,
         fits=fit_laws(scaling, launches),
-        bound=machine_bound(loaded, scaling),
+        reference=network_reference(loaded, scaling),
     )
     figures = draw_figures(view)
     write_figures(staging, [block for section in SECTIONS for block in figures[section]])
@@ -161,7 +161,7 @@ def _numbers(loaded: Loaded, view: SweepView) -> dict[str, Any]:
         "others": reference_points(view.launches, scaling, _claims(workload)),
         "caps": capped,
         "fits": view.fits,
-        "bound": view.bound,
+        "reference": view.reference,
         "target": goal,
         "targets": _targets(loaded.epochs, scaling, goal) if goal is not None else (),
         "prediction": prediction,

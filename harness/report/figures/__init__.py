@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.analysis.laws import Fit
 from harness.analysis.scaling import Scaling
-from harness.prediction.bound import Bound
+from harness.prediction.network_reference import NetworkReference
 from harness.report.render import FigureBlock
 from harness.schema.record import RunRecord
 
@@ -33,7 +33,7 @@ class SweepView:
     curves: pd.DataFrame
     scaling: Scaling
     fits: tuple[Fit, ...]
-    bound: Bound | None
+    reference: NetworkReference | None
 
 
 Draw = Callable[[SweepView], FigureBlock | None]

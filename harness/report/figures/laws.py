@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from harness.analysis import numbers
 from harness.analysis.laws import Fit
 from harness.analysis.scaling import Scaling
-from harness.prediction.bound import Bound
+from harness.prediction.network_reference import NetworkReference
 from harness.report import captions
 from harness.report.axes import medians, rank_axis
 from harness.report.captions import speedup_label
@@ -22,36 +22,39 @@ _FIRST_MARK = 1  # mark 0 is the colour of what was measured
 
 @figure("laws")
 def laws(view: SweepView) -> FigureBlock | None:
-    """Draw the fits and the bound beside the measured points, None where no law has a curve."""
-    fits, scaling, bound = [fit for fit in view.fits if fit.counts], view.scaling, view.bound
+    """Draw the fits and the reference beside the measured points, None where no law has a curve."""
+    fits, scaling, reference = [fit for fit in view.fits if fit.counts], view.scaling, view.reference
     if not fits:
         return None
     beyond = "A law that what was measured refutes, or cannot test, ends at the last measured count."
     bands = "Shaded: 95 % bands by profile likelihood." if any(fit.low for fit in fits) else "No bands."
-    limit = "Dotted: the bound that the probed network allows. " if bound else ""
+    limit = "Dotted: the reference by the probed network, no bound. " if reference else ""
     caption = (
         f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
         f"laws (lines, not measured), and the medians. {bands} {beyond} "
         f"{limit}{captions.conditions(scaling, view.runs)}"
     )
     title = f"Laws fitted to the speedup of {view.subject}"
-    picture = draw("laws", title, lambda axes: _laws(axes, scaling, fits, bound))
-    return FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=law_table(fits, bound))
+    picture = draw("laws", title, lambda axes: _laws(axes, scaling, fits, reference))
+    return FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=law_table(fits, reference))
 
 
-def law_table(fits: Sequence[Fit], bound: Bound | None) -> pd.DataFrame:
-    """Return the curves behind the figure: law (or bound), ranks, speedup, low and high (NaN without a band)."""
+def law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.DataFrame:
+    """Return the curves behind the figure: law (or reference), ranks, speedup, low and high (NaN without a band)."""
     frames = []
     for fit in fits:
         rows = {"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}
         frames.append(pd.DataFrame(rows).assign(low=fit.low or None, high=fit.high or None))
-    if bound:
-        limits = {"ranks": [one.point.ranks for one in bound.points], "speedup": [one.speedup for one in bound.points]}
-        frames.append(pd.DataFrame(limits).assign(law="bound"))
+    if reference:
+        limits = {
+            "ranks": [one.point.ranks for one in reference.points],
+            "speedup": [one.speedup for one in reference.points],
+        }
+        frames.append(pd.DataFrame(limits).assign(law="reference"))
     return pd.concat(frames)
 
 
-def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], bound: Bound | None) -> None:
+def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], reference: NetworkReference | None) -> None:
     last = max(count for fit in fits for count in fit.counts)
     ranks = [point.ranks for point in scaling.points]
     logarithmic = rank_axis(axes, ranks)
@@ -72,9 +75,9 @@ def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], bound: Bound | None
         if fit.low:
             axes.fill_between(fit.counts, fit.low, fit.high, color=look.colour, alpha=0.18, linewidth=0)
         axes.plot(fit.counts, fit.speedup, color=look.colour, linestyle="-" if number == 1 else "--", label=fit.law)
-    if bound:
-        x, y = [one.point.ranks for one in bound.points], [one.speedup for one in bound.points]
-        axes.plot(x, y, color=PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="bound")
+    if reference:
+        x, y = [one.point.ranks for one in reference.points], [one.speedup for one in reference.points]
+        axes.plot(x, y, color=PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="reference")
     medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
     if logarithmic:
         axes.set_yscale("log", base=2)

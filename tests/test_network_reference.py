@@ -1,4 +1,4 @@
-"""The bound by the probed network: by hand, in the report, and absent without a probe of the machine."""
+"""The reference by the probed network: by hand, inside a host, in the report, and absent without a probe."""
 
 import shutil
 from dataclasses import replace
@@ -11,10 +11,11 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.load import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.provenance import Machine
-from harness.prediction.bound import machine_bound
+from harness.prediction.allreduce import BEST, Levels, Link, allreduce_seconds
+from harness.prediction.network_reference import network_reference
 from harness.probe.fit import fit_cost
 from harness.report.sweep_page import write_report
-from harness.schema.message_cost import NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
+from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode
 from tests.factories import make_launch, make_provenance, write_run, write_study
 
@@ -22,8 +23,12 @@ ALPHA, BETA = 2e-6, 1e-9
 BYTES = 712_440  # of MNIST-DNN's weights, as the factories' records have them
 
 
-def write_probe(results: Path, machine: Machine) -> None:
-    messages = {size: [ALPHA + BETA * size] * 6 for size in (8, 65_536, 1_048_576)}
+def write_probe(results: Path, machine: Machine, *, between: float = 0) -> None:
+    """Write a probe of one host, and of links between hosts that cost `between` times as much."""
+    sizes = (8, 65_536, 1_048_576)
+    costs = [fit_cost(POINT_TO_POINT, NODE, 2, {size: [ALPHA + BETA * size] * 6 for size in sizes})]
+    if between:
+        costs.append(fit_cost(POINT_TO_POINT, NETWORK, 2, {n: [between * (ALPHA + BETA * n)] * 6 for n in sizes}))
     probe = Probe(
         schema=1,
         measured=datetime(2026, 1, 5, tzinfo=UTC),
@@ -33,7 +38,7 @@ def write_probe(results: Path, machine: Machine) -> None:
         hosts=("node1", "node1"),
         by_setting=(
             MessageCosts(
-                setting=Setting(name="default", mca={}), costs=(fit_cost(POINT_TO_POINT, NODE, 2, messages),)
+                setting=Setting(name="default", mca={}), costs=tuple(costs)
             ),
         ),
     )  # fmt: skip
@@ -57,9 +62,9 @@ def test_the_bound_by_hand(sweep: Path) -> None:
     for base in (1, 2):
         scaling = scale(launch_frame(loaded.runs, loaded.epochs), base_ranks=base)
         assert scaling is not None
-        bound = machine_bound(loaded, scaling)
-        assert bound is not None and "inside one host, which stands for the network too" in bound.network
-        for one, ranks in zip(bound.points, (1, 2, 4), strict=True):
+        reference = network_reference(loaded, scaling)
+        assert reference is not None and "inside one host, which stands for the network too" in reference.network
+        for one, ranks in zip(reference.points, (1, 2, 4), strict=True):
             rounds = {1: 0, 2: 1, 4: 2}[ranks]
             share = 2 * (ranks - 1) / ranks * BYTES * BETA
             allreduce = min(2 * rounds * ALPHA + share, rounds * (ALPHA + BYTES * BETA))
@@ -70,12 +75,25 @@ def test_the_bound_by_hand(sweep: Path) -> None:
             assert one.point.step_seconds >= one.step_s * (1 - 1e-9)
 
 
+def test_ranks_of_one_host_are_not_charged_the_network(sweep: Path) -> None:
+    """Nodes of a local sweep are cores of one host: its links, and not those between hosts, carry the sums."""
+    write_probe(sweep.parent, make_provenance().machine, between=10)
+    loaded = load_sweep(sweep)
+    scaling = scale(launch_frame(loaded.runs, loaded.epochs))
+    assert scaling is not None
+    reference = network_reference(loaded, scaling)
+    assert reference is not None
+    inside = [allreduce_seconds(BEST, [p], BYTES, Levels(network=Link(alpha_s=ALPHA, beta_s_per_byte=BETA)))[0]
+              for p in (1, 2, 4)]  # fmt: skip
+    assert [one.allreduce_s for one in reference.points] == pytest.approx(inside, rel=1e-3)
+
+
 def test_the_report_shows_it_where_there_is_a_probe_of_the_machine(sweep: Path, tmp_path: Path) -> None:
     other = replace(make_provenance().machine, fingerprint="another")
     write_probe(sweep.parent, other)
-    assert 'aria-label="Bound"' not in write_report(sweep, tmp_path / "reports").read_text()
+    assert 'aria-label="Reference"' not in write_report(sweep, tmp_path / "reports").read_text()
     shutil.rmtree(sweep.parent / "probes")
     write_probe(sweep.parent, make_provenance().machine)
     page = write_report(sweep, tmp_path / "reports")
-    assert 'aria-label="Bound"' in page.read_text() and "Dotted: the bound" in page.read_text()
-    assert "bound" in (page.parent / "laws.csv").read_text()
+    assert 'aria-label="Reference"' in page.read_text() and "Dotted: the reference by" in page.read_text()
+    assert "reference" in (page.parent / "laws.csv").read_text()

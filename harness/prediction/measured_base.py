@@ -1,10 +1,11 @@
 """The measured base of a prediction: one workload's launches on the fewest ranks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.load import Loaded, load_sweep
@@ -14,6 +15,7 @@ from harness.prediction.model import Base
 from harness.schema.record import STEPS_FILE, RunRecord, decode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 
+Array = NDArray[np.float64]
 _MOST_JITTER = 20_000
 _MOST_RUNS = 24  # whose steps are read
 
@@ -47,7 +49,7 @@ def measured_base(loaded: Loaded) -> Base:
     exact = median_interval(compute)
     run, scaling = runs[0], runs[0].point.scaling
     rows = int(frame["all_rows"].iloc[0])
-    jitter = _jitter(loaded)
+    jitter, imbalance = _unevenness(loaded)
     return Base(
         workload=run.point.workload,
         scaling=scaling,
@@ -58,32 +60,39 @@ def measured_base(loaded: Loaded) -> Base:
         low_s=exact.low if exact else float(compute.min()),
         high_s=exact.high if exact else float(compute.max()),
         jitter=jitter,
+        imbalance=imbalance,
         source=f"{len(runs)} launches on {fewest} rank{'s' if fewest > 1 else ''} of {loaded.folder.name}"
         + ("" if exact else ", range of the launches for want of an interval"),
     )
 
 
-def _jitter(loaded: Loaded) -> tuple[float, ...]:
-    """Return compute times of single steps, relative to their rank's mean, of the launches with most ranks.
+def _unevenness(loaded: Loaded) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the compute times of single steps over their rank's mean, and the ranks' means over that of all ranks.
 
-    The time between two synchronisation calls: one rank alone makes none, and tells nothing.
+    Of the launches with most ranks; the times between two synchronisation calls: one rank alone makes none, and
+    tells nothing. What one rank always takes longer is in the second, what differs from step to step in the first.
     """
     most = max(run.point.layout.ranks for run in loaded.valid)
     runs = [run for run in loaded.valid if run.point.layout.ranks == most and most > 1][:_MOST_RUNS]
-    found = [times for run in runs for times in _compute_times(loaded.folder, run)]
-    if not found:
-        return ()
-    values = np.concatenate(found)
-    step = max(1, len(values) // _MOST_JITTER)
-    return tuple(map(float, np.sort(values)[::step]))
+    steps: list[Array] = []
+    lasting: list[float] = []
+    for run in runs:
+        own = _compute_times(loaded.folder, run)
+        if own:
+            means = [float(times.mean()) for times in own.values()]
+            steps += [times / mean for times, mean in zip(own.values(), means, strict=True)]
+            lasting += [mean / float(np.mean(means)) for mean in means]
+    if not steps:
+        return (), ()
+    values = np.sort(np.concatenate(steps))
+    return tuple(map(float, values[:: max(1, len(values) // _MOST_JITTER)])), tuple(sorted(lasting))
 
 
-def _compute_times(folder: Path, run: RunRecord) -> Iterator[np.ndarray]:
+def _compute_times(folder: Path, run: RunRecord) -> dict[int, Array]:
+    """Return the seconds between synchronisation calls of every rank that made any."""
     columns = ["epoch", "step", "rank", "entry_s", "exit_s"]
     table = pq.read_table(folder / run.point.folder / STEPS_FILE, columns=columns).to_pandas()
-    for _, steps in table.groupby(["epoch", "rank"]):
-        ordered = steps.sort_values("step")
-        times = ordered["entry_s"].to_numpy()[1:] - ordered["exit_s"].to_numpy()[:-1]
-        times = times[np.isfinite(times)]
-        if len(times):
-            yield times / times.mean()
+    table = table.sort_values(["rank", "epoch", "step"], kind="stable")
+    table["compute_s"] = table["entry_s"] - table.groupby(["rank", "epoch"])["exit_s"].shift()
+    known = table[np.isfinite(table["compute_s"])]
+    return {int(rank): own["compute_s"].to_numpy() for rank, own in known.groupby("rank")}
