@@ -7,10 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.base.errors import RunError
+from harness.base.errors import RunError, UserError
 from harness.comm.autotune import CHOICES
 from harness.comm.native.build import build
 from harness.schema.record import RunRecord, read_run
+from harness.schema.sync import find_policy
 from tests.mpi.launch import result, run_ranks
 
 pytestmark = pytest.mark.mpi
@@ -165,3 +166,42 @@ def test_bad_input_is_told_once_with_exit_code_two():
     assert finished.returncode == 2
     assert len(told) == 1
     assert "did you mean 'mnist'" in told[0]
+
+
+POLICY = '''
+from dataclasses import dataclass
+
+from harness.schema.sync import SyncPolicy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HalfWay(SyncPolicy):
+    """Every second step go half the way to the mean weights; all of it would be weights:2."""
+
+    period: int | None = 2
+    synchronises = False
+
+    def weights(self, weights, mean):
+        return [(own + middle) / 2 for own, middle in zip(weights, mean(weights, "half way"), strict=True)]
+'''
+
+
+def test_a_sync_policy_is_one_class_in_a_package_of_ones_own(tmp_path):
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps" / "mine.py").write_text(POLICY)
+    options = ("--dataset", "adult", "--samples", 640, "--epochs", 1, "--data-kind", "synthetic", "--global-batch", 64)
+    finished = run_ranks(
+        2, "-m", "harness", "train", *options, "--sync", "steps.mine:HalfWay", "--record", "run", cwd=tmp_path,
+        PYTHONPATH=str(Path.cwd()),
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    record = read_run(tmp_path / "run")
+    assert record.point.workload.sync == "steps.mine:HalfWay" and not record.weights.identical
+    steps = pd.read_parquet(tmp_path / "run" / "steps.parquet")
+    assert set(steps[steps["entry_s"].notna()]["step"]) == {1, 3, 5, 7, 9}
+
+
+@pytest.mark.parametrize("text", ["no_such_module:Policy", "json:JSONDecoder", "json:nothing"])
+def test_a_policy_that_is_none_is_refused(text):
+    with pytest.raises(UserError, match=r"cannot be imported|names no sync policy"):
+        find_policy(text)

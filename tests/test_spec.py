@@ -13,7 +13,7 @@ from harness.schema.point import Point
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RunRecord, decode, encode, read_run
 from harness.schema.sweep import Sweep
-from harness.schema.workload import SyncSpec
+from harness.schema.sync import Weights, find_policy
 from tests.factories import make_launch
 
 
@@ -59,14 +59,17 @@ def test_any_text_is_counts_or_a_user_error(text):
 
 
 @pytest.mark.parametrize("text", ["gradients", "weights:1", "weights:100", "weights:epoch", "none"])
-def test_sync_policies_are_written_as_they_are_read(text):
-    assert str(SyncSpec.parse(text)) == text
+def test_sync_policies_are_read(text):
+    policy = find_policy(text)
+    assert policy.synchronises == (text != "none")
+    assert policy.period == {"weights:1": 1, "weights:100": 100, "weights:epoch": None}.get(text, 0)
+    assert isinstance(policy, Weights) == text.startswith("weights")
 
 
 @pytest.mark.parametrize("text", ["weights", "weights:0", "weights:-1", "gradient", "weights:²", ""])
 def test_other_sync_policies_are_refused(text):
     with pytest.raises(UserError, match="is no sync policy"):
-        SyncSpec.parse(text)
+        find_policy(text)
 
 
 def test_presets_are_the_groups_published_settings():

@@ -10,6 +10,7 @@ import click
 from harness.base.errors import UserError, unknown
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.script import script_workload
+from harness.schema.sync import FORMS
 from harness.schema.workload import Workload
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -53,7 +54,7 @@ _OPTIONS = (
     click.option("--samples", type=int, help="Training rows; under weak scaling, rows per rank."),
     click.option("--batch-per-rank", type=int, help="Rows per rank and step."),
     click.option("--global-batch", type=int, help="Rows per step over all ranks, instead of a batch per rank."),
-    click.option("--sync", help="gradients, weights:K (every K steps) or weights:epoch."),
+    click.option("--sync", help=f"{FORMS}, or package.module:Class."),
     click.option("--wire", help="Type of the gradients that ranks exchange: float32, bf16 or fp16."),
     click.option("--optimizer", help="sgd, momentum, adagrad or adam."),
     click.option("--learning-rate", type=float),

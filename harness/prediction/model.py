@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.stats import Interval
 from harness.prediction.allreduce import Levels, Link, allreduce_seconds
-from harness.schema.workload import SyncSpec, Workload
+from harness.schema.sync import find_policy
+from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]
 _KNOTS = 160
@@ -159,12 +160,12 @@ def _batches(workload: Workload, counts: Array) -> Array:
 
 def _between(workload: Workload, steps: Array) -> Array:
     """Return the steps from one synchronisation to the next: infinite without any."""
-    sync = SyncSpec.parse(workload.sync)
-    if sync.what == "none":
-        return np.full_like(steps, np.inf)
-    if sync.what == "gradients":
+    policy = find_policy(workload.sync)
+    if policy.shares_gradients:
         return np.ones_like(steps)
-    return steps if sync.every is None else np.minimum(float(sync.every), steps)
+    if not policy.synchronises:
+        return np.full_like(steps, np.inf)
+    return steps if policy.period is None else np.minimum(float(policy.period), steps)
 
 
 def _slowest(base: Base, counts: Array, between: Array) -> Array:

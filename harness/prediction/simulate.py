@@ -12,7 +12,7 @@ import pandas as pd
 from harness.base.errors import RunError, UserError
 from harness.prediction.allreduce import BEST, Levels, Link, allreduce_seconds
 from harness.prediction.model import Base
-from harness.schema.workload import SyncSpec
+from harness.schema.sync import Gradients
 
 LIMIT = 1024  # ranks: beyond, a simulation takes minutes
 ALGORITHMS = {"ring": "lr", "rabenseifner": "rab_rdb", "recursive-doubling": "rdb"}
@@ -122,7 +122,7 @@ def simulated(base: Base, frame: pd.DataFrame, link: Link, algorithm: str) -> pd
         UserError: the workload does not synchronise every step, or SimGrid is not installed.
         RunError: the simulator failed.
     """
-    if SyncSpec.parse(base.workload.sync).what != "gradients":
+    if base.workload.sync != Gradients.form:
         raise UserError(f"--simulate knows SYNC=gradients only, and this base has {base.workload.sync}")
     seconds = []
     for ranks, compute in zip(frame["ranks"], frame["compute_s"], strict=True):

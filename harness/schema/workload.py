@@ -5,40 +5,7 @@ from dataclasses import dataclass
 
 from harness.base.errors import UserError, unknown
 from harness.schema.images import INPUTS, check_images
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SyncSpec:
-    """What is averaged over the ranks (``gradients`` or ``weights``) and every how many steps.
-
-    `every` is 1 for gradients; for weights a step count, or None for once per epoch. ``none`` averages
-    nothing: the ranks train side by side and drift apart. It measures the machine's own limit.
-    """
-
-    what: str
-    every: int | None = 1
-
-    @classmethod
-    def parse(cls, text: str) -> "SyncSpec":
-        """Parse the users' form.
-
-        Raises:
-            UserError: the text is none of the three forms.
-        """
-        if text in ("gradients", "none"):
-            return cls(what=text)
-        what, _, period = text.partition(":")
-        if what == "weights" and period == "epoch":
-            return cls(what="weights", every=None)
-        if what == "weights" and period.isascii() and period.isdigit() and int(period) >= 1:
-            return cls(what="weights", every=int(period))
-        raise UserError(f"SYNC={text} is no sync policy: write gradients, weights:K (every K steps) or weights:epoch")
-
-    def __str__(self) -> str:
-        if self.what != "weights":
-            return self.what
-        return f"weights:{'epoch' if self.every is None else self.every}"
-
+from harness.schema.sync import Gradients, NoSync, check_sync
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")
 LOSSES = ("cross-entropy", "squared-error")
@@ -125,8 +92,8 @@ class Workload:
         ):
             if getattr(self, field) not in choices:
                 raise unknown(field, getattr(self, field), choices)
-        SyncSpec.parse(self.sync)
-        if self.wire != "float32" and self.sync != "gradients":
+        check_sync(self.sync)
+        if self.wire != "float32" and self.sync != Gradients.form:
             raise UserError(f"WIRE={self.wire} is for SYNC=gradients: weights must keep their digits, leave WIRE out")
         if (self.batch_per_rank is None) == (self.global_batch is None):
             raise UserError("set exactly one of batch per rank and global batch")
@@ -134,7 +101,7 @@ class Workload:
             value = getattr(self, field)
             if value is not None and value < 1:
                 raise UserError(f"{field.replace('_', ' ')} {value} is too small: use at least 1")
-        if self.sync_bn and (self.sync == "none" or self.xla):
+        if self.sync_bn and (self.sync == NoSync.form or self.xla):
             raise UserError("synchronised batch normalisation needs a sync policy and no XLA: leave one of them out")
         self._check_rates()
         check_images(self.dataset, self.model, self.image_size, self.classes, self.input)

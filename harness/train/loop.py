@@ -85,14 +85,14 @@ def run_steps(
     """
     results = tf.TensorArray(tf.float32, size=steps)
     variables = state.model.trainable_variables
-    period = state.policy.period
+    period = state.synchroniser.policy.period
     whole = tf.constant(0)
     if period:
         whole = steps // period * period
         for block in tf.range(steps // period):
             for index in tf.range(block * period, (block + 1) * period):
                 results = results.write(index, whole_step(index))
-            state.policy.average(variables)
+            state.synchroniser.average(variables)
     for index in tf.range(whole, steps):
         results = results.write(index, whole_step(index))
     result = results.stack()
@@ -101,8 +101,8 @@ def run_steps(
             last = partial_step()
         result = tf.concat([result, [last]], axis=0)
     if period is None or (period and partial_step is not None):
-        state.policy.average(variables)
+        state.synchroniser.average(variables)
     elif period:
         if whole < steps:  # a condition of the graph, not of Python: the steps are not known when it is built
-            state.policy.average(variables)
+            state.synchroniser.average(variables)
     return result

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 import keras
 import tensorflow as tf
 
-from harness.comm.policies import SyncPolicy
+from harness.comm.policies import Synchroniser
 from harness.schema.workload import Workload
 
 Rate: TypeAlias = "float | keras.optimizers.schedules.LearningRateSchedule"
@@ -73,17 +73,17 @@ def _plain(workload: Workload, rate: Rate) -> keras.optimizers.Optimizer:
 
 def update(
     optimizer: keras.optimizers.Optimizer,
-    policy: SyncPolicy,
+    synchroniser: Synchroniser,
     gradients: list[tf.Tensor],
     variables: list[keras.Variable],
 ) -> None:
     """Apply what the policy makes of this rank's gradients; plain SGD is left to the reduction where it can do it."""
     in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own update needs them
-    if policy.fused is not None and in_host_memory and isinstance(optimizer, FusedSGD):
-        policy.fused.fused_sgd(variables, gradients, optimizer.learning_rate, "gradients")
+    if synchroniser.fused is not None and in_host_memory and isinstance(optimizer, FusedSGD):
+        synchroniser.fused.fused_sgd(variables, gradients, optimizer.learning_rate, "gradients")
         optimizer.iterations.assign_add(1)
     else:
-        optimizer.apply(policy.gradients(gradients), variables)
+        optimizer.apply(synchroniser.gradients(gradients), variables)
 
 
 class FusedSGD(keras.optimizers.SGD):

@@ -10,11 +10,12 @@ from harness.base.errors import SharedError, UserError
 from harness.comm.autotune import select
 from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
-from harness.comm.policies import build_policy
+from harness.comm.policies import synchroniser
 from harness.comm.reduction import Reduction
 from harness.comm.replicas import broadcast_weights
 from harness.comm.world import World
 from harness.schema.point import Point
+from harness.schema.sync import find_policy
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
 from harness.train.image_stream import StreamedEpoch
@@ -73,12 +74,12 @@ def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None 
         wire=workload.wire,
     )
     weight = shards.weight(world.rank)
-    policy = build_policy(workload.sync, ranks=world.size, weight=weight, reduction=reduction)
+    policy = find_policy(workload.sync)
     state = TrainState(
         model=model,
         optimizer=optimizer,
         loss=workload.loss,
-        policy=policy,
+        synchroniser=synchroniser(policy, ranks=world.size, weight=weight, reduction=reduction),
         part=part,
         statistics=() if statistics else own_statistics(model),
         mirror=workload.augment != "none",

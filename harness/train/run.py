@@ -90,7 +90,7 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress,
         steps.append(columns)
         progress(epochs[-1])
     usage = (before, Usage.now())
-    drifting = point.workload.sync == "none" and world.size > 1
+    drifting = world.size > 1 and not replica.state.synchroniser.policy.synchronises
     weights = replica.state.model.weights
     return Outcome(
         started=started,
@@ -132,7 +132,7 @@ def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32],
         begin=begin,
         losses=losses,
         calls=replica.reduction.take_calls() - begin,
-        period=replica.state.policy.period,
+        period=replica.state.synchroniser.policy.period,
     )
     columns |= extra
     return losses, columns, seconds, input_s + float(extra["input_s"].sum() if "input_s" in extra else 0.0)
@@ -140,7 +140,7 @@ def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32],
 
 def _evaluate(replica: Replica) -> Scores:
     """Evaluate on all ranks; batch normalisation's statistics, each rank's own until now, become those of all first."""
-    if replica.point.workload.sync != "none":
+    if replica.state.synchroniser.policy.synchronises:
         average_statistics(replica.world, replica.state.model, replica.data.shards.weight(replica.world.rank))
     return replica.evaluate()
 

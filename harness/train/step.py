@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from harness.comm.policies import SyncPolicy
+from harness.comm.policies import Synchroniser
 from harness.models.ranks import BatchPart
 from harness.train.optimizer import update
 
@@ -50,7 +50,7 @@ _AUXILIARY_WEIGHT = 0.3  # of the auxiliary classifiers' losses (Szegedy et al. 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainState:
-    """What one rank trains: the replica, its optimizer, the loss and the policy that keeps it in step.
+    """What one rank trains: the replica, its optimizer, the loss and what keeps it in step.
 
     `part` tells the model's layers which rows of the global batch they have; `statistics` are the floating-point
     weights that follow each rank's own rows, such as batch normalisation's moving means. `mirror` has every second
@@ -61,7 +61,7 @@ class TrainState:
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
     loss: str
-    policy: SyncPolicy
+    synchroniser: Synchroniser
     part: BatchPart
     statistics: tuple[keras.Variable, ...] = ()
     mirror: bool = False
@@ -78,7 +78,7 @@ def train_step(state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, local: r
     cannot do with no rows: its gradients are zeros and its statistics stay as they were.
     """
     state.part.first, state.part.rows = local.start, len(local)
-    divisor = float(state.policy.divisor(len(local), global_rows))
+    divisor = float(state.synchroniser.divisor(len(local), global_rows))
 
     def differentiate(rows: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         return _differentiate(state, rows, targets, divisor, len(local) / divisor)
@@ -93,7 +93,7 @@ def train_step(state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, local: r
         loss, gradients = tf.zeros_like(loss), [tf.zeros_like(gradient) for gradient in gradients]
         for variable, value in zip(state.statistics, before, strict=True):
             variable.assign(value)
-    update(state.optimizer, state.policy, gradients, state.model.trainable_variables)
+    update(state.optimizer, state.synchroniser, gradients, state.model.trainable_variables)
     return loss
 
 

@@ -28,7 +28,7 @@ def install(runtime: Runtime) -> None:
 
     def make_moments(original: Callable[..., Any]) -> Callable[..., Any]:
         def moments(layer: Any, inputs: tf.Tensor, mask: tf.Tensor | None) -> Any:
-            if runtime.quiet or runtime.sync.what != "gradients":
+            if runtime.quiet or not runtime.sync.shares_gradients:
                 return original(layer, inputs, mask)
             return batch_moments(layer, original, partial(_differentiable_means, runtime.collectives), inputs, mask)
 

@@ -50,7 +50,7 @@ def install(runtime: Runtime, synchroniser: Synchroniser) -> None:
 
 
 def _refuse_loops(runtime: Runtime) -> None:
-    if runtime.sync.every is None and not runtime.in_trainer:
+    if runtime.sync.period is None and not runtime.in_trainer:
         raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
     if type(tf.compat.v1.get_default_graph()).__name__ == "WhileBodyFuncGraph":
         raise UserError(

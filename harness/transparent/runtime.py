@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World
-from harness.schema.workload import SyncSpec
+from harness.schema.sync import SyncPolicy, find_policy
 from harness.transparent.collectives import Collectives, Watch
 from harness.transparent.own_rows import OwnRows
 from harness.transparent.rows import Rows
@@ -54,9 +54,9 @@ class Runtime:
         return cls(world=world, settings=settings, own=own, rows=rows, collectives=Collectives(world, rows, watch))
 
     @property
-    def sync(self) -> SyncSpec:
+    def sync(self) -> SyncPolicy:
         """What is averaged, and when."""
-        return SyncSpec.parse(self.settings.sync)
+        return find_policy(self.settings.sync)
 
     def note(self, sentence: str) -> None:
         """Tell the user once, on rank 0's standard error, and keep it for the record."""
@@ -132,7 +132,7 @@ class Runtime:
 
     def average(self, variables: Sequence[Any]) -> None:
         """Average floating-point `variables` where the sync policy leaves the ranks apart between two averages."""
-        if self.sync.what != "weights":
+        if self.sync.shares_gradients:
             return
         for variable in variables:
             value = np.array(variable.numpy(), order="C")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from harness.base.errors import UserError, unknown
-from harness.schema.workload import SyncSpec
+from harness.schema.sync import FORMS, find_policy
 
 BATCHES = ("per-rank", "global")
 
@@ -36,8 +36,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.batch not in BATCHES:
             raise unknown("batch", self.batch, BATCHES)
-        if SyncSpec.parse(self.sync).what == "none":
-            raise UserError("SYNC=none leaves the ranks apart: write gradients, weights:K or weights:epoch")
+        if not find_policy(self.sync).synchronises:
+            raise UserError(f"SYNC={self.sync} leaves the ranks apart: write gradients, weights:K or weights:epoch")
         if self.verify < 0:
             raise UserError(f"verify {self.verify} is negative: use 0 or more epochs")
         if self.hang_timeout < 0:
@@ -64,7 +64,7 @@ _OPTIONS = (
         default="gradients",
         show_default=True,
         envvar="HARNESS_SYNC",
-        help="gradients, weights:K (every K steps) or weights:epoch.",
+        help=f"{FORMS}, or package.module:Class.",
     ),
     click.option(
         "--batch",

@@ -44,7 +44,7 @@ class Sessions:
             variables = [variable for _, variable in pairs]
             if self._runtime.quiet or not pairs:
                 return original(optimizer, pairs, *args, **kwargs)
-            if self._runtime.sync.what != "gradients":
+            if not self._runtime.sync.shares_gradients:
                 raise UserError(
                     f"SYNC={self._runtime.settings.sync} is not for TensorFlow-1 optimizers: leave it at gradients"
                 )
