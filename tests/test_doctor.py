@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
-from harness.cli.doctor import command
+from harness.cli.machine import doctor as command
 from harness.doctor import machine, mpi
 from harness.doctor.diagnose import exit_code
 from harness.doctor.machine import OK, PROBLEM, WARNING, TensorFlow, ok, problem, warning

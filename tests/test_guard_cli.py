@@ -177,7 +177,7 @@ def test_invalid_launches_are_left_out_and_said(kept: Path) -> None:
         (("save", "main"), "baseline 'main' is there already"),
         (("save", "few", "few"), "needs 6 valid launches of each layout, and 1 x 1 ranks x 1 threads of"),
         (("show", "mian"), "did you mean 'main'?"),
-        (("save", "new", "nothing"), "unknown sweep 'nothing'"),
+        (("save", "new", "nothing"), "unknown SWEEP 'nothing'"),
     ],
 )
 def test_bad_baselines_are_one_sentence(kept: Path, words: tuple[str, ...], sentence: str) -> None:
@@ -300,9 +300,9 @@ class Bench:
 
 @pytest.mark.parametrize(("slower", "verdict"), [(1.0, "pass"), (1.2, "regression")])
 def test_deciding_measures_what_is_missing_and_stops(kept: Path, slower: float, verdict: str) -> None:
-    from harness.regression.resolve import resolve
+    from harness.cli.select import find_measurement
 
-    reference = resolve("main", results=kept / "results", baselines=kept / "baselines")
+    reference = find_measurement("main", results=kept / "results", baselines=kept / "baselines")
     bench, said = Bench(kept, slower), []
     result = decide(reference, [], bench, machine=reference.machine, say=said.append)  # type: ignore[arg-type]
     assert result.verdict == verdict
@@ -311,9 +311,9 @@ def test_deciding_measures_what_is_missing_and_stops(kept: Path, slower: float, 
 
 
 def test_deciding_on_another_machine_measures_nothing(kept: Path) -> None:
-    from harness.regression.resolve import resolve
+    from harness.cli.select import find_measurement
 
-    reference = resolve("main", results=kept / "results", baselines=kept / "baselines")
+    reference = find_measurement("main", results=kept / "results", baselines=kept / "baselines")
     other = make_provenance(hostname="node9").machine
     bench = Bench(kept, 1.0)
     with pytest.raises(UserError, match="another machine"):

@@ -183,7 +183,7 @@ def test_samples_never_exceed_the_real_rows(shared_data: Path, cache: Path) -> N
 def test_command_goes_on_after_a_failed_experiment(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.cli.paper import command
+    from harness.cli.claims import paper as command
 
     def run_sweep(sweep: Sweep, *, data_dir: Path | None, results: Path) -> Path:
         folder = results / sweep.name
@@ -205,7 +205,7 @@ def test_command_goes_on_after_a_failed_experiment(
 
 
 def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Path) -> None:
-    from harness.cli.paper import command
+    from harness.cli.claims import paper as command
 
     arguments = ["--preset", "paper-2016", "--results", str(tmp_path / "results")]
     with pytest.raises(UserError, match="did you mean 'paper-2016-0"):

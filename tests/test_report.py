@@ -258,7 +258,8 @@ def test_weak_headline_speaks_of_rates() -> None:
 
 
 def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path) -> None:
-    from harness.cli.report import command, find_sweep
+    from harness.cli.select import find_sweep
+    from harness.cli.sweeps import report as command
 
     where = ["--results", str(study.parent), "--reports", str(tmp_path)]
     result = CliRunner().invoke(command, where, catch_exceptions=False)
@@ -266,7 +267,7 @@ def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path
     assert find_sweep("mnist study", study.parent) == find_sweep(str(study), tmp_path) == study
     with pytest.raises(UserError, match="did you mean 'mnist study'"):
         CliRunner().invoke(command, ["mnist stdy", *where], catch_exceptions=False)
-    with pytest.raises(UserError, match="holds no sweep"):
+    with pytest.raises(UserError, match="no sweep in"):
         CliRunner().invoke(command, ["--results", str(tmp_path / "none")], catch_exceptions=False)
 
 

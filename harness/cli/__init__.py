@@ -1,4 +1,4 @@
-"""The command line. Each command is one file here and is imported only when it is called."""
+"""The command line. A command's module is imported only when the command is called."""
 
 import importlib
 
@@ -6,16 +6,16 @@ import click
 
 from harness.base import __version__
 
-# name: (module with a click command called `command`, one line for --help)
+# name: (module with a click command of that name, one line for --help and `make help`)
 COMMANDS = {
     "sweep": ("harness.cli.sweep", "Plan, launch, collect and report a scaling study: the main job."),
-    "status": ("harness.cli.status", "Tell how far a sweep is, from any terminal."),
-    "collect": ("harness.cli.collect", "Take in what a batch system has finished of a sweep."),
-    "cancel": ("harness.cli.cancel", "End what a batch system still has of a sweep."),
-    "retry": ("harness.cli.retry", "Launch again what failed or has invalid times."),
-    "site": ("harness.cli.site", "List computing centres' files and check one against the live system."),
+    "status": ("harness.cli.sweeps", "Tell how far a sweep is, from any terminal."),
+    "collect": ("harness.cli.sweeps", "Take in what a batch system has finished of a sweep."),
+    "cancel": ("harness.cli.sweeps", "End what a batch system still has of a sweep."),
+    "retry": ("harness.cli.sweeps", "Launch again what failed or has invalid times."),
+    "site": ("harness.cli.machine", "List computing centres' files and check one against the live system."),
     "run": ("harness.cli.run", "Run a TensorFlow script of your own, unmodified, on many ranks."),
-    "report": ("harness.cli.report", "Draw the report of a sweep from its records."),
+    "report": ("harness.cli.sweeps", "Draw the report of a sweep from its records."),
     "check": ("harness.cli.check", "Did it get worse? Hold the newest launches against a baseline."),
     "baseline": ("harness.cli.baseline", "Save, list and show baselines."),
     "noise": ("harness.cli.noise", "Learn the noise floor from launches of one commit."),
@@ -23,12 +23,12 @@ COMMANDS = {
     "history": ("harness.cli.history", "Draw a series over commits and find where it changed."),
     "predict": ("harness.cli.predict", "Predict the curve beyond this machine from what was measured on it."),
     "claims": ("harness.cli.claims", "Judge the papers' published numbers by the runs that are here."),
-    "paper": ("harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
+    "paper": ("harness.cli.claims", "Repeat the papers' experiments at the core counts this machine has."),
     "train": ("harness.cli.train", "Train one workload on the ranks of this MPI world."),
     "data": ("harness.cli.data", "List, fetch, verify, prepare and describe the data sets."),
-    "doctor": ("harness.cli.doctor", "Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use."),
-    "probe": ("harness.cli.probe", "Measure what communication costs, and the best setting for a workload."),
-    "bench": ("harness.cli.bench", "Measure the harness against its alternatives, side by side."),
+    "doctor": ("harness.cli.machine", "Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use."),
+    "probe": ("harness.cli.measure", "Measure what communication costs, and the best setting for a workload."),
+    "bench": ("harness.cli.measure", "Measure the harness against its alternatives, side by side."),
 }
 
 MAKE = "make"  # what the Makefile calls; not for people
@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
         if cmd_name not in (*COMMANDS, MAKE):
             return None
         module = COMMANDS[cmd_name][0] if cmd_name in COMMANDS else f"harness.cli.{MAKE}"
-        command = importlib.import_module(module).command
+        command = getattr(importlib.import_module(module), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

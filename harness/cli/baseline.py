@@ -4,38 +4,35 @@ from pathlib import Path
 
 import click
 
-_BASELINES = click.option(
-    "--baselines", type=click.Path(path_type=Path), default=Path("results/baselines"), show_default=True
-)
+from harness.cli.common import baselines_option, results_option, sweep_argument
 
 
 @click.group(name="baseline")
-def command() -> None:
+def baseline() -> None:
     """Keep, list and show baselines: files in results/baselines that a person can review and commit."""
 
 
-@command.command(name="save")
+@baseline.command(name="save")
 @click.argument("name")
-@click.argument("sweep", required=False)
+@sweep_argument
 @click.option("--note", default="", help="One sentence for whoever reads it later.")
 @click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@_BASELINES
+@results_option
+@baselines_option
 def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, baselines: Path) -> None:
     """Keep the newest commit's valid launches of SWEEP (default: the newest sweep) as baseline NAME.
 
     SWEEP@COMMIT keeps those of another commit. Each layout needs 6 launches; 12 judge better.
     """
-    from harness.cli.report import newest_sweep
-    from harness.regression.resolve import resolve
+    from harness.cli.select import find_measurement
     from harness.regression.store import save_baseline
 
-    measurement = resolve(sweep or str(newest_sweep(results)), results=results, baselines=None)
+    measurement = find_measurement(sweep, results=results, baselines=None)
     click.echo(save_baseline(measurement, name, baselines, note=note, replace_it=replace))
 
 
-@command.command(name="list")
-@_BASELINES
+@baseline.command(name="list")
+@baselines_option
 def list_all(baselines: Path) -> None:
     """List every baseline: workload, layouts, launches, commit, machine."""
     from harness.analysis.numbers import moment
@@ -58,9 +55,9 @@ def list_all(baselines: Path) -> None:
     print_table(console(), headings, rows, left=3)
 
 
-@command.command(name="show")
+@baseline.command(name="show")
 @click.argument("name")
-@_BASELINES
+@baselines_option
 def show(name: str, baselines: Path) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.numbers import moment

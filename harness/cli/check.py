@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
+from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
 
 if TYPE_CHECKING:
     from harness.regression.verdict import Check, Limits
@@ -16,20 +17,18 @@ CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 
 
 @click.command(name="check")
-@click.argument("sweep", required=False)
+@sweep_argument
 @click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
 @click.option("--decide", is_flag=True, help="Measure the code as it is now, until there is a verdict.")
-@click.option("--budget", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Minutes to measure.")
+@budget_option
 @click.option("--size", type=click.FloatRange(1, 90), default=10.0, show_default=True, help="Loss not to miss, in %.")
 @click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Least loss, in %.")
 @click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
 @click.option("--junit", "junit_file", type=click.Path(path_type=Path), help="Write the result for a CI system.")
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path), envvar="HARNESS_DATA_DIR", help="Folder with the original files."
-)
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--baselines", type=click.Path(path_type=Path), default=Path("results/baselines"), show_default=True)
-def command(
+@data_dir_option
+@results_option
+@baselines_option
+def check(
     sweep: str | None,
     against: str | None,
     decide: bool,
@@ -76,14 +75,14 @@ def _compare(
     sweep: str | None, against: str | None, limits: "Limits", *, results: Path, baselines: Path
 ) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of launches that are there, and the A/A launches it used."""
+    from harness.cli.select import find_measurement
     from harness.regression.match import check_comparable, default_reference
-    from harness.regression.resolve import resolve
     from harness.regression.states import without
     from harness.regression.store import find_noises
     from harness.regression.verdict import check
 
-    reference = resolve(against, results=results, baselines=baselines) if against else None
-    current = resolve(sweep or _default_sweep(reference, results), results=results, baselines=baselines)
+    reference = find_measurement(against, results=results, baselines=baselines) if against else None
+    current = find_measurement(sweep or _default_sweep(reference, results), results=results, baselines=baselines)
     reference = reference or default_reference(current, baselines)
     check_comparable(reference, current)
     fresh = without(current, reference)
@@ -109,9 +108,9 @@ def _measure(
 ) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of the code as it is now, and the A/A launches it used."""
     from harness.base.provenance import describe_machine
+    from harness.cli.select import find_measurement
     from harness.datasets import locate
     from harness.regression.decide import Measuring, decide, study_of
-    from harness.regression.resolve import resolve
     from harness.regression.store import find_noises
 
     if against is None and sweep is None:
@@ -119,9 +118,9 @@ def _measure(
     elif against is None:
         from harness.regression.match import default_reference
 
-        reference = default_reference(resolve(str(sweep), results=results, baselines=baselines), baselines)
+        reference = default_reference(find_measurement(sweep, results=results, baselines=baselines), baselines)
     else:
-        reference = resolve(against, results=results, baselines=baselines)
+        reference = find_measurement(against, results=results, baselines=baselines)
     found = locate(reference.workload, data_dir).data_id
     if found != reference.data_id:
         raise UserError(
@@ -135,16 +134,15 @@ def _measure(
     return decide(reference, alike, measuring, machine=machine, limits=limits, say=click.echo), kept
 
 
-def _default_sweep(reference: "Measurement | None", results: Path) -> str:
-    """Return the sweep of the reference's study where it has been run, else the newest one."""
-    from harness.cli.report import newest_sweep
+def _default_sweep(reference: "Measurement | None", results: Path) -> str | None:
+    """Return the sweep of the reference's study where it has been run, None (the newest one) else."""
     from harness.regression.decide import study_of
 
     if reference is not None:
         folder = results / study_of(reference).name
         if folder.is_dir():
             return str(folder)
-    return str(newest_sweep(results))
+    return None
 
 
 def _last_baseline(baselines: Path) -> "Measurement":

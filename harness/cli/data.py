@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError
+from harness.cli.common import data_dir_option
 from harness.schema.workload import DATA_KINDS, Workload
 
 if TYPE_CHECKING:
@@ -15,24 +16,16 @@ if TYPE_CHECKING:
     from harness.datasets.verify import Check
 
 
-_data_dir = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    envvar="HARNESS_DATA_DIR",
-    help="Folder of the original files [default: the cache's own].",
-)
-
-
 @click.group()
-def command() -> None:
+def data() -> None:
     """List, fetch, verify, prepare and describe the data sets.
 
     NAME is a data set's name, or for `verify`, `prepare` and `info` also a .csv, .npz or .h5 file of your own.
     """
 
 
-@command.command("list")
-@_data_dir
+@data.command("list")
+@data_dir_option
 def list_sets(data_dir: Path | None) -> None:
     """Show every data set and what of it is here."""
     from rich.console import Console
@@ -54,9 +47,9 @@ def list_sets(data_dir: Path | None) -> None:
     click.echo("Where a set is not here, a synthetic twin of it stands in; `harness data fetch NAME` downloads it.")
 
 
-@command.command()
+@data.command()
 @click.argument("dataset", metavar="NAME")
-@_data_dir
+@data_dir_option
 @click.option("--mirror", help="Address of a folder that has the files, instead of the published one.")
 def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
     """Download the original files of NAME, checked by hash; a broken download goes on where it stopped."""
@@ -80,9 +73,9 @@ def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
         click.echo(f"{path}  {path.stat().st_size:,} bytes")
 
 
-@command.command()
+@data.command()
 @click.argument("dataset", metavar="NAME")
-@_data_dir
+@data_dir_option
 def verify(dataset: str, data_dir: Path | None) -> None:
     """Read the real data of NAME and compare rows, classes and ranges with what is published."""
     from harness import datasets
@@ -100,9 +93,9 @@ def verify(dataset: str, data_dir: Path | None) -> None:
         raise UserError(f"the data of {dataset} is not as published in {', '.join(wrong)}: fetch it again")
 
 
-@command.command()
+@data.command()
 @click.argument("dataset", metavar="NAME")
-@_data_dir
+@data_dir_option
 @click.option("--data-kind", type=click.Choice(DATA_KINDS), default="auto", show_default=True)
 @click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic twin.")
 @click.option("--shards", type=click.IntRange(min=1), help="ImageNet: write so many TFRecord files; needs --output.")
@@ -146,9 +139,9 @@ def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: 
     click.echo(f"{train:,} + {test:,} images as TFRecord files in {output}: use it as --data-dir")
 
 
-@command.command()
+@data.command()
 @click.argument("dataset", metavar="NAME")
-@_data_dir
+@data_dir_option
 def info(dataset: str, data_dir: Path | None) -> None:
     """Tell everything known about NAME."""
     from harness import datasets

@@ -114,7 +114,7 @@ def _split(name: str, value: str) -> list[str]:
 @click.command(name="make", hidden=True)
 @click.argument("target")
 @click.argument("overrides", default="")
-def command(target: str, overrides: str) -> object:
+def make(target: str, overrides: str) -> object:
     """Run the command that is called like the make TARGET, with make's OVERRIDES as its settings."""
     given = read_overrides(overrides)
     if target == "help":

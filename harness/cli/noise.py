@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -12,16 +14,14 @@ if TYPE_CHECKING:
 
 
 @click.command(name="noise")
-@click.argument("sweep", required=False)
+@sweep_argument
 @click.option("--launches", type=click.IntRange(min=2), help="Launch each layout so many times more now: a sitting.")
-@click.option("--budget", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Minutes to measure.")
+@budget_option
 @click.option("--list", "list_all", is_flag=True, help="Show what is kept, with its age, and measure nothing.")
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path), envvar="HARNESS_DATA_DIR", help="Folder with the original files."
-)
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--baselines", type=click.Path(path_type=Path), default=Path("results/baselines"), show_default=True)
-def command(
+@data_dir_option
+@results_option
+@baselines_option
+def noise(
     sweep: str | None,
     launches: int | None,
     budget: float,
@@ -40,11 +40,10 @@ def command(
         _list(baselines)
         return
     from harness.analysis.numbers import plural
-    from harness.cli.report import newest_sweep
-    from harness.regression.resolve import resolve
+    from harness.cli.select import find_measurement
     from harness.regression.store import find_noises, save_noise, unkept
 
-    measurement = resolve(sweep or str(newest_sweep(results)), results=results, baselines=None)
+    measurement = find_measurement(sweep, results=results, baselines=None)
     if launches is not None:
         from harness.regression.decide import Measuring, measure_more, study_of
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
+from harness.cli.common import results_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,9 +27,9 @@ WORKLOADS = ("adult-dnn", "acoustic-dnn", "mnist-dnn", "mnist-cnn", "cifar10-dnn
 @click.option("--node", help="ALPHA,BETA inside a node, with several ranks on it [default: as between nodes].")
 @click.option("--algorithm", default="best", show_default=True, help="ring, rabenseifner, recursive-doubling or best.")
 @click.option("--simulate", is_flag=True, help="Replay each step in SimGrid too, up to 1,024 ranks.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@results_option
 @click.option("--csv", "table", type=click.Path(path_type=Path), help="Write all columns to this file.")
-def command(
+def predict(
     names: tuple[str, ...],
     nodes: str,
     ranks_per_node: int,

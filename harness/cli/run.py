@@ -15,7 +15,7 @@ from harness.transparent.settings import Settings, mpi_enabled, run_options
 @click.option("-n", "--ranks", type=int, help="MPI ranks [default: the machine's cores].")
 @click.option("--threads", type=int, default=1, show_default=True, help="Cores, and TensorFlow threads, of a rank.")
 @run_options
-def command(ranks: int | None, threads: int, script: Path, arguments: tuple[str, ...], **options: Any) -> None:
+def run(ranks: int | None, threads: int, script: Path, arguments: tuple[str, ...], **options: Any) -> None:
     """Run SCRIPT, which is not edited and imports nothing of ours, on several ranks that train one model.
 
     Batches are divided over the ranks, gradients averaged, files and output are rank 0's. Under a batch scheduler

@@ -8,6 +8,7 @@ import click
 
 from harness.base.errors import RunError, UserError
 from harness.cli.batch import approval, batch_options, build_launching
+from harness.cli.common import reports_option, results_option
 from harness.cli.layouts import build_layouts, layout_options
 from harness.cli.options import build_workload, workload_options
 
@@ -30,13 +31,9 @@ if TYPE_CHECKING:
 @click.option("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @click.option("--dry-run", is_flag=True, help="Write the scripts, print the table, launch nothing.")
 @batch_options
-@click.option(
-    "--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True, help="Folder of records."
-)
-@click.option(
-    "--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True, help="Folder of reports."
-)
-def command(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **options: Any) -> None:
+@results_option
+@reports_option
+def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **options: Any) -> None:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 
     On one machine a core stands for a node; where Slurm or PBS is, every launch is a job of its own. The same
@@ -99,12 +96,12 @@ def run_and_report(run: Callable[[], Path], folder: Path, reports: Path) -> None
         run()
     except RunError:
         if any(folder.glob("*/run.json")):
-            click.echo(f"report of what has finished: {report(folder, reports)}")
+            click.echo(f"report of what has finished: {draw_report(folder, reports)}")
         raise
-    click.echo(report(folder, reports))
+    click.echo(draw_report(folder, reports))
 
 
-def report(folder: Path, reports: Path) -> Path:
+def draw_report(folder: Path, reports: Path) -> Path:
     """Draw the report of the sweep in `folder` and return its path."""
     from harness.report.sweep_page import write_report
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--shares", help="Unequal parts of the rows for unequal devices, such as 2:1:1.")
 @click.option("--point", "point_file", type=click.Path(path_type=Path), help="Train this point; a sweep writes it.")
 @click.option("--record", type=click.Path(path_type=Path), help="Write the run's record into this new folder.")
-def command(point_file: Path | None, record: Path | None, **options: Any) -> None:
+def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     """Train one workload on the ranks of this MPI world.
 
     Alone it is one rank; `mpirun -n 2 harness train --dataset mnist` trains on two.

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.base.errors import UserError, unknown
 from harness.schema.point import Point
-from harness.schema.sweep import Skipped, sweep_folders
+from harness.schema.sweep import Skipped
 from harness.sweep import store
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.resume import Seen, look
@@ -45,23 +44,6 @@ class Status:
     def count(self, state: str) -> int:
         """Return the number of launches in `state`."""
         return sum(entry.state == state for entry in self.entries)
-
-
-def find_sweeps(results: Path, name: str | None) -> tuple[Path, ...]:
-    """Return the folders of the sweeps in `results` whose names begin with `name`, the latest command first.
-
-    Raises:
-        UserError: there is no such sweep, or none at all.
-    """
-    folders = {folder.name: folder for folder in sweep_folders(results)}
-    if not folders:
-        raise UserError(f"no sweep in '{results}': run 'harness sweep' first, or name the folder with --results")
-    if name is None:
-        return tuple(folders.values())
-    named = tuple(folder for known, folder in folders.items() if known.startswith(name))
-    if not named:
-        raise unknown("SWEEP", name, folders)
-    return named
 
 
 def read_status(folder: Path) -> Status:

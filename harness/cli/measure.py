@@ -1,12 +1,53 @@
-"""`harness probe`: what communication costs here, and which setting of the MPI library is best."""
+"""Commands that measure more than a sweep does: what messages between ranks cost, and the alternatives."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.common import reports_option, results_option
+
 if TYPE_CHECKING:
     from harness.schema.message_cost import Probe
+
+
+@click.command(name="bench")
+@click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
+@click.option("--rounds", type=int, default=3, show_default=True, help="Launches of every contender; 5 are better.")
+@click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
+@click.option("--quick", is_flag=True, help="One round on few rows: shows that it works, not how fast it is.")
+@click.option("--decoding", is_flag=True, help="Measure only how fast JPEGs are decoded, against bare tf.data.")
+@click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
+@click.option("--limit", "limit_s", type=int, default=180, show_default=True, help="Seconds that a launch may take.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the order of launches and of the weights."
+)
+@reports_option
+def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, reports: Path, **options: Any) -> None:
+    """Measure the harness against Keras fit and MultiWorkerMirroredStrategy, side by side.
+
+    Every contender trains the same networks on the same synthetic rows, one core per rank. All of it takes about
+    40 minutes; the machine should do nothing else meanwhile.
+    """
+    if decoding:
+        from harness.base.cores import usable_cores
+        from harness.bench.decoding import measure_decoding
+
+        click.echo(str(measure_decoding(threads=usable_cores(), rounds=rounds)))
+        return
+    from harness.base.processes import interruptible
+    from harness.bench.execute import run_bench
+    from harness.bench.page import PAGE, write_bench
+    from harness.bench.plan import EXERCISES, Settings
+
+    names = tuple(dict.fromkeys(name.strip() for name in workloads.split(","))) if workloads else tuple(EXERCISES)
+    settings = Settings(workloads=names, rounds=1 if quick else rounds, quick=quick, **options)
+    page = ""
+    with interruptible():
+        for record in run_bench(settings, click.echo):
+            page = write_bench(reports / "bench", record)
+    click.echo(f"\n{page}")
+    click.echo(str(reports / "bench" / PAGE))
 
 
 @click.command(name="probe")
@@ -24,9 +65,9 @@ if TYPE_CHECKING:
     "--limit", "limit_s", type=float, default=180.0, show_default=True, help="Seconds that a launch may take."
 )
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--reports", type=click.Path(path_type=Path), default=Path("reports"), show_default=True)
-def command(
+@results_option
+@reports_option
+def probe(
     mca: tuple[str, ...],
     algorithms: bool,
     workloads: tuple[str, ...],

@@ -1,0 +1,112 @@
+"""The one way to name a sweep, a launch or a measurement on the command line.
+
+A name is a folder, what lies in the results under that name, or the beginning of the name of one sweep there;
+``FOLDER/NAME`` looks into FOLDER instead. Where measurements are asked for, a baseline's name comes first, a launch's
+folder will do too, and ``SWEEP@COMMIT`` chooses a state of the code by its first digits. Without a name the newest
+sweep that was launched is meant, not one that was only planned, and which it is is told.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.base.errors import UserError, unknown
+from harness.schema.record import RUN_FILE
+from harness.schema.sweep import FAILURES, STUDY_FILE, sweep_folders
+
+if TYPE_CHECKING:
+    from harness.schema.measurement import Measurement
+
+
+def find_sweeps(name: str | None, results: Path) -> tuple[Path, ...]:
+    """Return the folder of the sweep called `name`, else of all whose names begin with it, the newest first.
+
+    Raises:
+        UserError: there is none; the nearest name is told.
+    """
+    if name is None:
+        return _known(results)
+    exact = _exact(name, results, STUDY_FILE)
+    return (exact,) if exact else _beginning(name, results, kept=())
+
+
+def find_sweep(name: str | None, results: Path) -> Path:
+    """Return the folder of the one sweep that `name` means.
+
+    Raises:
+        UserError: there is none, or the name is the beginning of several.
+    """
+    return newest_sweep(results) if name is None else _only(name, find_sweeps(name, results))
+
+
+def newest_sweep(results: Path) -> Path:
+    """Return the sweep that was written to last among those that were launched, else among all; say which it is.
+
+    Raises:
+        UserError: there is none.
+    """
+    known = _known(results)
+    newest = next((folder for folder in known if _was_launched(folder)), known[0])
+    if len(known) > 1:
+        click.echo(f"harness: no SWEEP is named: the newest of {len(known)} is {newest.name}", err=True)
+    return newest
+
+
+def find_measurement(name: str | None, *, results: Path, baselines: Path | None) -> "Measurement":
+    """Return the measurement called `name`, that of the newest sweep without one. Without `baselines`, of no baseline.
+
+    Raises:
+        UserError: there is no such thing, it is not unique, or it holds no valid launch.
+    """
+    from harness.regression.resolve import measure
+    from harness.regression.store import find_baseline
+
+    if name is None:
+        folder = newest_sweep(results)
+        return measure(folder, str(folder), None)
+    if baselines is not None and (baselines / f"{name}.json").is_file():
+        return find_baseline(name, baselines).measurement
+    place, at, commit = name.partition("@")
+    folder_of = _exact(place, results, RUN_FILE) or _exact(place, results, STUDY_FILE)
+    kept = () if baselines is None else tuple(file.stem for file in baselines.glob("*.json"))
+    return measure(folder_of or _only(place, _beginning(place, results, kept)), name, commit if at else None)
+
+
+def _known(results: Path) -> tuple[Path, ...]:
+    known = sweep_folders(results)
+    if not known:
+        raise UserError(f"no sweep in '{results}': run `harness sweep` first, or name the folder with --results")
+    return known
+
+
+def _exact(name: str, results: Path, file: str) -> Path | None:
+    """Return the folder called `name`, here or in the results, that has `file`."""
+    found = next((folder for folder in (Path(name), results / name) if name and (folder / file).exists()), None)
+    return found.resolve() if found and found.name in ("", "..") else found
+
+
+def _beginning(name: str, results: Path, kept: Iterable[str]) -> tuple[Path, ...]:
+    """Return the sweeps whose names begin with `name`; `kept` are the baselines that an error names too."""
+    place, start = Path(name).parent, Path(name).name
+    known = {folder.name: folder for folder in sweep_folders(results if place == Path() else place)}
+    found = tuple(folder for known_name, folder in known.items() if start and known_name.startswith(start))
+    if not found:
+        names = [*known, *kept]
+        raise unknown("SWEEP", name, names) if names else UserError(f"SWEEP={name}: no sweep in '{results}'")
+    return found
+
+
+def _only(name: str, found: tuple[Path, ...]) -> Path:
+    if len(found) > 1:
+        names = ", ".join(sorted(folder.name for folder in found))
+        raise UserError(f"SWEEP={name} is the beginning of {len(found)} sweeps: {names}; write more of the name")
+    return found[0]
+
+
+def _was_launched(folder: Path) -> bool:
+    """Tell whether a launch of the sweep in `folder` has ended or is under way."""
+    from harness.sweep.store import RUNNING_FILE
+
+    return any(True for end in (f"*/{RUN_FILE}", f"{FAILURES}/*.json", RUNNING_FILE) for _ in folder.glob(end))
