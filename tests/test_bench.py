@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from harness.base.errors import RunError, UserError
 from harness.base.provenance import Machine
-from harness.bench import execute, plan, table
+from harness.bench import execute, table
 from harness.bench.contenders import CONTENDERS, Contender, Timing, installed, slowest
 from harness.bench.page import PAGE, RECORD, TABLE, write_bench
 from harness.bench.plan import (
     BATCH_PER_RANK,
-    EXERCISES,
     MIN_TIMED_EPOCHS,
     SCHEMA,
     BenchRecord,
@@ -30,6 +29,7 @@ from harness.bench.plan import (
     guess_epochs,
     shuffled,
 )
+from harness.schema.experiments import EXPERIMENTS
 from harness.schema.record import decode
 
 MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")
@@ -66,7 +66,7 @@ def record(*samples: Sample, **changes: object) -> BenchRecord:
     )
 
 
-@given(st.integers(0, 50), st.sampled_from(sorted(EXERCISES)))
+@given(st.integers(0, 50), st.sampled_from(sorted(EXPERIMENTS)))
 def test_every_round_launches_every_contender_once(number: int, workload: str) -> None:
     order = shuffled(CONTENDERS, seed=0, workload=workload, number=number)
     assert sorted(order) == sorted(CONTENDERS)
@@ -94,7 +94,7 @@ def test_far_too_short_and_long_launches_are_corrected() -> None:
     assert correct_epochs([0.5] * 3) is None
 
 
-@pytest.mark.parametrize("workload", sorted(EXERCISES))
+@pytest.mark.parametrize("workload", sorted(EXPERIMENTS))
 def test_two_ranks_make_whole_batches_only(workload: str) -> None:
     quick = Settings(workloads=(workload,), quick=True)
     for settings in (Settings(workloads=(workload,)), Settings(workloads=(workload,), rows=1000), quick):
@@ -281,6 +281,6 @@ def test_times_under_other_load_do_not_count(bench: Bench) -> None:
 
 
 def test_the_paper_has_seven_workloads() -> None:
-    assert set(plan.EXERCISES) == {
+    assert set(EXPERIMENTS) == {
         *("adult-dnn", "acoustic-dnn", "mnist-dnn", "mnist-cnn", "cifar10-dnn", "cifar10-cnn", "higgs-dnn")
     }

@@ -10,12 +10,13 @@ from harness.analysis.frames import launch_frame
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
 from harness.claims import verdict as verdicts
-from harness.claims.experiments import EXPERIMENTS, Experiment, plan, rank_counts
+from harness.claims.experiments import plan, rank_counts
 from harness.claims.verdict import judge
 from harness.claims.wording import published as published_words
 from harness.claims.wording import verdict as verdict_words
 from harness.report.claims_page import Repeated, write_paper
 from harness.schema.claim import CLAIMS_FILE, Claim, Published, read_published
+from harness.schema.experiments import EXPERIMENTS
 from harness.schema.sweep import Sweep
 from tests.factories import make_launch, make_point, make_run, write_run
 from tests.test_report import Text
@@ -137,7 +138,9 @@ def test_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path, pub
     folder = tmp_path / "results" / "mnist"
     for run in sweep_of(2.0, 1.25, 3):
         write_run(folder, run)
-    entries = [Repeated(experiment=experiment.name, folder=None, problem="stopped") for experiment in EXPERIMENTS]
+    entries = [
+        Repeated(experiment=experiment.name, folder=None, problem="stopped") for experiment in EXPERIMENTS.values()
+    ]
     entries[0] = Repeated(experiment="mnist-dnn", folder=folder)
     busy = make_run(make_point(1, dataset="higgs"), invalid=("other processes kept 1.5 of 2 cores busy",))
     write_run(tmp_path / "results" / "higgs", busy)
@@ -168,11 +171,11 @@ def test_rank_counts_reach_all_cores_and_the_papers_counts(published: Published)
 
 
 def test_the_seven_experiments_are_those_of_the_ledger(published: Published) -> None:
-    assert {e.name for e in EXPERIMENTS} == {c.experiment for c in published.of("A")} and len(EXPERIMENTS) == 7
+    assert set(EXPERIMENTS) == {c.experiment for c in published.of("A")} and len(EXPERIMENTS) == 7
 
 
 def test_samples_never_exceed_the_real_rows(shared_data: Path, cache: Path) -> None:
-    small = Experiment(dataset="higgs", model="dnn", samples=200_000, epochs=2)
+    small = replace(EXPERIMENTS["higgs-dnn"], epochs=2)
     settings = {"nodes": (1, 2), "preset": "default", "repeats": 2, "epochs": None}
     real = plan(small, data_dir=shared_data, samples=None, **settings)  # type: ignore[arg-type]
     assert real.workload.samples is not None and 5000 < real.workload.samples < 10_000
@@ -194,8 +197,8 @@ def test_command_goes_on_after_a_failed_experiment(
         return folder
 
     monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
-    two = tuple(e for e in EXPERIMENTS if e.name in ("adult-dnn", "acoustic-dnn"))
-    monkeypatch.setattr("harness.claims.experiments.EXPERIMENTS", two)
+    two = {name: EXPERIMENTS[name] for name in ("adult-dnn", "acoustic-dnn")}
+    monkeypatch.setattr("harness.schema.experiments.EXPERIMENTS", two)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     result = CliRunner().invoke(command, ["--repeats", "1", "--nodes", "1", "--samples", "300", *where])
     assert isinstance(result.exception, RunError) and "adult-dnn" in str(result.exception)

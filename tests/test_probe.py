@@ -20,10 +20,11 @@ from harness.probe import settings as probe_settings
 from harness.probe.execute import Found, fit, write_probe
 from harness.probe.fit import fit_cost
 from harness.probe.measure import Answer, Series
-from harness.probe.plan import NETWORK_BYTES, algorithm_settings, message_sizes, parse_settings
+from harness.probe.plan import algorithm_settings, message_sizes, parse_settings
 from harness.probe.settings import choose
 from harness.probe.store import newest_probe, read_probe
 from harness.report.probe_page import cost_line, write_probe_page
+from harness.schema.experiments import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import ALLREDUCE, NODE, MessageCosts, Probe, Setting
 from harness.schema.sweep import Sweep
@@ -86,7 +87,7 @@ def test_exact_times_give_the_exact_line_and_no_samples_no_interval() -> None:
     assert cost.alpha_s.value == pytest.approx(2e-6) and cost.alpha_s.low is None
     assert cost.beta_s_per_byte.value == pytest.approx(1e-10)
     assert cost.worst_error < 1e-9
-    assert cost.seconds(NETWORK_BYTES["mnist-dnn"]) == pytest.approx(2e-6 + 1e-10 * 712_440)
+    assert cost.seconds(EXPERIMENTS["mnist-dnn"].weights_bytes) == pytest.approx(2e-6 + 1e-10 * 712_440)
     assert cost.seconds(2 * SIZES[-1]) == pytest.approx(cost.line(2 * SIZES[-1]))
     assert cost.seconds(1) == pytest.approx(cost.line(8))
 
@@ -101,7 +102,7 @@ def test_a_bad_fit_is_said() -> None:
 
 def test_the_faster_setting_is_chosen_where_it_is_faster() -> None:
     probe = make_probe({"default": (1e-6, 4e-10), "other": (1e-5, 1e-10)}).probe
-    large, small = choose(probe, NETWORK_BYTES["cifar10-cnn"]), choose(probe, 1024)
+    large, small = choose(probe, EXPERIMENTS["cifar10-cnn"].weights_bytes), choose(probe, 1024)
     assert large.environment == {"OMPI_MCA_pml": "other", "HARNESS_REDUCTION": "native"}
     assert large.usual_s / large.seconds == pytest.approx(4, rel=0.1)
     assert small.environment == {} and str(small) == "the defaults"
@@ -109,7 +110,7 @@ def test_the_faster_setting_is_chosen_where_it_is_faster() -> None:
 
 def test_a_setting_within_the_noise_is_not_chosen() -> None:
     probe = make_probe({"default": (1e-6, 1.02e-10), "other": (1e-6, 1.00e-10)}, noise=0.2).probe
-    assert all(choose(probe, size).environment == {} for size in NETWORK_BYTES.values())
+    assert all(choose(probe, one.weights_bytes).environment == {} for one in EXPERIMENTS.values())
 
 
 def test_a_size_beyond_the_probe_is_refused() -> None:
@@ -119,7 +120,11 @@ def test_a_size_beyond_the_probe_is_refused() -> None:
 
 def test_sizes_are_doublings_and_the_papers_networks() -> None:
     assert (SIZES[0], SIZES[-1]) == (8, 64 * 2**20)
-    assert {4 * parameters for _, parameters in EXPECTED.values()} == set(NETWORK_BYTES.values()) <= set(SIZES)
+    assert (
+        {4 * parameters for _, parameters in EXPECTED.values()}
+        == {one.weights_bytes for one in EXPERIMENTS.values()}
+        <= set(SIZES)
+    )
     assert all(size % 4 == 0 for size in SIZES)
     with pytest.raises(UserError, match="LARGEST=100 is too small"):
         message_sizes(100)

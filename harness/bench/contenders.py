@@ -60,7 +60,7 @@ class Contender(Protocol):
 
     @property
     def fast(self) -> bool:
-        """Whether it runs at about the speed that `Exercise.guess` says."""
+        """Whether it runs at about the speed that `Experiment.bench_rate` says."""
 
     @property
     def package(self) -> str:

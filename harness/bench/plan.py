@@ -10,6 +10,7 @@ from typing import Any
 
 from harness.base.errors import UserError, unknown
 from harness.base.provenance import Machine
+from harness.schema.experiments import EXPERIMENTS
 from harness.schema.workload import Workload
 
 BATCH_PER_RANK = 64
@@ -140,40 +141,6 @@ class BenchRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exercise:
-    """One of the paper's workloads as the bench trains it.
-
-    `rows` (all ranks together) are about the data set's own number, or fewer where a network is so slow that
-    an epoch would last longer than a second. `guess` is rows per second and rank of a fast contender; it only
-    chooses the number of epochs, and a first launch that shows it wrong is repeated.
-    """
-
-    dataset: str
-    model: str
-    rows: int
-    guess: float
-
-    @property
-    def name(self) -> str:
-        """The workload's name, ``mnist-dnn``."""
-        return f"{self.dataset}-{self.model}"
-
-
-EXERCISES: dict[str, Exercise] = {
-    exercise.name: exercise
-    for exercise in (
-        Exercise(dataset="adult", model="dnn", rows=32_512, guess=300_000),
-        Exercise(dataset="acoustic", model="dnn", rows=51_200, guess=300_000),
-        Exercise(dataset="mnist", model="dnn", rows=51_200, guess=200_000),
-        Exercise(dataset="mnist", model="cnn", rows=2_048, guess=1_700),
-        Exercise(dataset="cifar10", model="dnn", rows=25_600, guess=40_000),
-        Exercise(dataset="cifar10", model="cnn", rows=1_024, guess=1_200),
-        Exercise(dataset="higgs", model="dnn", rows=51_200, guess=300_000),
-    )
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """What the user asked for. `rows` replaces every workload's own number, None keeps it."""
 
@@ -187,8 +154,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in self.workloads:
-            if name not in EXERCISES:
-                raise unknown("WORKLOADS", name, EXERCISES)
+            if name not in EXPERIMENTS:
+                raise unknown("WORKLOADS", name, EXPERIMENTS)
         if self.rounds < 1:
             raise UserError(f"ROUNDS={self.rounds} is too small: use at least 1")
         if self.rows is not None and self.rows < _GRAIN:
@@ -198,11 +165,11 @@ class Settings:
 
     def task(self, workload: str) -> Task:
         """Return the task of `workload` with the fewest epochs."""
-        exercise = EXERCISES[workload]
-        rows = self.rows or (exercise.rows // _QUICK_PART if self.quick else exercise.rows)
+        experiment = EXPERIMENTS[workload]
+        rows = self.rows or (experiment.bench_rows // _QUICK_PART if self.quick else experiment.bench_rows)
         return Task(
-            dataset=exercise.dataset,
-            model=exercise.model,
+            dataset=experiment.dataset,
+            model=experiment.model,
             rows=rows // _GRAIN * _GRAIN,
             epochs=MIN_TIMED_EPOCHS,
             seed=self.seed,
@@ -213,7 +180,7 @@ def guess_epochs(task: Task, *, ranks: int, fast: bool) -> int:
     """Return the timed epochs to try first, before a contender's speed on this machine is known."""
     if not fast:
         return MIN_TIMED_EPOCHS
-    return fit_epochs(task.rows / (EXERCISES[f"{task.dataset}-{task.model}"].guess * ranks))
+    return fit_epochs(task.rows / (EXPERIMENTS[f"{task.dataset}-{task.model}"].bench_rate * ranks))
 
 
 def fit_epochs(epoch_s: float) -> int:

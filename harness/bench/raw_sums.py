@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.bench.plan import WARM_UP_EPOCHS, Answer, Task
 from harness.comm.world import start
-from harness.probe.plan import NETWORK_BYTES
+from harness.schema.experiments import EXPERIMENTS
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     world = start()
     from mpi4py import MPI
 
-    values = np.zeros(NETWORK_BYTES[f"{task.dataset}-{task.model}"] // 4, np.float32)
+    values = np.zeros(EXPERIMENTS[f"{task.dataset}-{task.model}"].weights_bytes // 4, np.float32)
     steps = task.rows // (task.batch_per_rank * world.size)
     seconds = []
     for _ in range(WARM_UP_EPOCHS + task.epochs):

@@ -1,43 +1,16 @@
-"""Paper A's seven experiments, cut so that all of them run in minutes, and how they are planned here."""
+"""How paper A's seven experiments are planned here."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from harness import datasets
 from harness.schema.claim import Claim
+from harness.schema.experiments import Experiment
 from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Experiment:
-    """One experiment: its workload's parts and the most rows and the epochs it trains by default."""
-
-    dataset: str
-    model: str
-    samples: int
-    epochs: int
-
-    @property
-    def name(self) -> str:
-        """The workload's name, ``mnist-dnn``."""
-        return f"{self.dataset}-{self.model}"
-
-
-# On 2 cores three launches at 1 and 2 ranks of each take 10 to 15 minutes together. The CNNs cost a hundred
-# times a DNN's row, so they train on a part of their rows.
-EXPERIMENTS = (
-    Experiment(dataset="mnist", model="dnn", samples=60_000, epochs=5),
-    Experiment(dataset="mnist", model="cnn", samples=4_096, epochs=3),
-    Experiment(dataset="adult", model="dnn", samples=32_561, epochs=5),
-    Experiment(dataset="acoustic", model="dnn", samples=78_823, epochs=5),
-    Experiment(dataset="cifar10", model="dnn", samples=50_000, epochs=5),
-    Experiment(dataset="cifar10", model="cnn", samples=3_072, epochs=3),
-    Experiment(dataset="higgs", model="dnn", samples=200_000, epochs=5),
-)
 
 
 def rank_counts(cores: int, claims: Iterable[Claim]) -> tuple[int, ...]:
@@ -70,7 +43,7 @@ def plan(
         model=experiment.model,
         preset=preset,
         epochs=epochs or experiment.epochs,
-        samples=samples or experiment.samples,
+        samples=samples or experiment.rows,
     )
     workload = _fitted(workload, data_dir)
     return build_sweep(workload, nodes=nodes, repeats=repeats, data_dir=data_dir)

@@ -43,17 +43,18 @@ def paper(
     """
     from harness.base.cores import usable_cores
     from harness.base.files import resource
-    from harness.claims.experiments import EXPERIMENTS, plan, rank_counts
+    from harness.claims.experiments import plan, rank_counts
     from harness.report.claims_figures import OTHER_PAPER, imagenet_charts
     from harness.report.claims_page import PAPER, write_paper
     from harness.schema.claim import CLAIMS_FILE, read_published
+    from harness.schema.experiments import EXPERIMENTS
     from harness.schema.layout import parse_counts
 
     published = read_published(resource(CLAIMS_FILE))
     counts = parse_counts("NODES", nodes) if nodes else rank_counts(usable_cores(), published.of(PAPER))
     # All plans first: a wrong setting or a damaged file is told before anything runs.
     settings = {"preset": preset, "repeats": repeats, "epochs": epochs, "samples": samples}
-    sweeps = [plan(experiment, nodes=counts, data_dir=data_dir, **settings) for experiment in EXPERIMENTS]  # type: ignore[arg-type]
+    sweeps = [plan(experiment, nodes=counts, data_dir=data_dir, **settings) for experiment in EXPERIMENTS.values()]  # type: ignore[arg-type]
     repeated = []
     for number, sweep in enumerate(sweeps, start=1):
         click.echo(f"experiment {number} of {len(sweeps)}: {sweep.workload.name}")
@@ -106,8 +107,8 @@ def claims(network: str | None, results: Path, reports: Path) -> None:
 
 def find_repeated(results: Path) -> "list[Repeated]":
     """Return the newest sweep in `results` of each of the paper's experiments, in the paper's order."""
-    from harness.claims.experiments import EXPERIMENTS
     from harness.report.claims_page import Repeated
+    from harness.schema.experiments import EXPERIMENTS
     from harness.schema.record import decode
     from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 
@@ -116,7 +117,7 @@ def find_repeated(results: Path) -> "list[Repeated]":
         file = folder / STUDY_FILE
         workload = decode(file.read_bytes(), Study, file).sweep.workload
         newest.setdefault(workload.name, Repeated(experiment=workload.name, folder=folder, preset=workload.preset))
-    names = [experiment.name for experiment in EXPERIMENTS]
+    names = list(EXPERIMENTS)
     return [newest.get(name, Repeated(experiment=name, folder=None, problem="never run here")) for name in names]
 
 

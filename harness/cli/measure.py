@@ -38,9 +38,10 @@ def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, repor
     from harness.base.processes import interruptible
     from harness.bench.execute import run_bench
     from harness.bench.page import PAGE, write_bench
-    from harness.bench.plan import EXERCISES, Settings
+    from harness.bench.plan import Settings
+    from harness.schema.experiments import EXPERIMENTS
 
-    names = tuple(dict.fromkeys(name.strip() for name in workloads.split(","))) if workloads else tuple(EXERCISES)
+    names = tuple(dict.fromkeys(name.strip() for name in workloads.split(","))) if workloads else tuple(EXPERIMENTS)
     settings = Settings(workloads=names, rounds=1 if quick else rounds, quick=quick, **options)
     page = ""
     with interruptible():
@@ -82,24 +83,25 @@ def probe(
     from harness.base.errors import unknown
     from harness.base.processes import interruptible
     from harness.probe.execute import Settings, run_probe, write_probe
-    from harness.probe.plan import NETWORK_BYTES, algorithm_settings, parse_settings
+    from harness.probe.plan import algorithm_settings, parse_settings
     from harness.report.probe_page import write_probe_page
+    from harness.schema.experiments import EXPERIMENTS
 
     for name in workloads:
-        if name not in NETWORK_BYTES:
-            raise unknown("WORKLOAD", name, NETWORK_BYTES)
+        if name not in EXPERIMENTS:
+            raise unknown("WORKLOAD", name, EXPERIMENTS)
     settings = (algorithm_settings() if algorithms else ()) + parse_settings(mca)
     with interruptible():
         found = run_probe(Settings(settings=settings, **options), click.echo)
     folder = write_probe(found, results)
-    _print(found.probe, workloads or tuple(NETWORK_BYTES))
+    _print(found.probe, workloads or tuple(EXPERIMENTS))
     click.echo(write_probe_page(found.probe, folder, reports))
 
 
 def _print(probe: "Probe", workloads: tuple[str, ...]) -> None:
-    from harness.probe.plan import NETWORK_BYTES
     from harness.probe.settings import choose
     from harness.report.probe_page import cost_line
+    from harness.schema.experiments import EXPERIMENTS
 
     for reason in probe.invalid:
         click.echo(f"times are not valid: {reason}")
@@ -109,8 +111,9 @@ def _print(probe: "Probe", workloads: tuple[str, ...]) -> None:
         click.echo(cost_line(cost))
     measured = max(size.bytes for cost in probe.by_setting[0].costs for size in cost.sizes)
     for name in workloads:
-        if NETWORK_BYTES[name] > measured:
+        if EXPERIMENTS[name].weights_bytes > measured:
             continue
-        choice = choose(probe, NETWORK_BYTES[name])
+        choice = choose(probe, EXPERIMENTS[name].weights_bytes)
         gain = f", {choice.usual_s / choice.seconds:.2f} times as fast" if choice.environment else ""
-        click.echo(f"{name:13} {NETWORK_BYTES[name]:>10,} B  {choice.seconds * 1e6:>8,.0f} us  best: {choice}{gain}")
+        size = EXPERIMENTS[name].weights_bytes
+        click.echo(f"{name:13} {size:>10,} B  {choice.seconds * 1e6:>8,.0f} us  best: {choice}{gain}")

@@ -7,6 +7,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.common import results_option
+from harness.schema.experiments import EXPERIMENTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 _WIDTH = 130
 _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
-WORKLOADS = ("adult-dnn", "acoustic-dnn", "mnist-dnn", "mnist-cnn", "cifar10-dnn", "cifar10-cnn", "higgs-dnn")
 
 
 @click.command(name="predict")
@@ -70,7 +70,7 @@ def _bases(names: tuple[str, ...], results: Path) -> "list[Base]":
     from harness.prediction.measured_base import find_base
 
     found = []
-    for name in names or WORKLOADS:
+    for name in names or EXPERIMENTS:
         try:
             found.append(find_base(results, lambda study, name=name: study.sweep.workload.name == name, name))  # type: ignore[misc]
         except UserError:

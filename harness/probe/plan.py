@@ -3,18 +3,9 @@
 from collections.abc import Sequence
 
 from harness.base.errors import UserError
+from harness.schema.experiments import EXPERIMENTS
 from harness.schema.message_cost import Setting
 
-# Bytes of the float32 weights of paper A's networks: what one allreduce of a step carries.
-NETWORK_BYTES = {
-    "acoustic-dnn": 122_412,
-    "higgs-dnn": 126_984,
-    "adult-dnn": 180_408,
-    "mnist-dnn": 712_440,
-    "cifar10-dnn": 2_542_840,
-    "mnist-cnn": 13_098_536,
-    "cifar10-cnn": 17_037_096,
-}
 SMALLEST, LARGEST = 8, 64 * 2**20
 DEFAULT = Setting(name="default", mca={})
 
@@ -38,7 +29,9 @@ def message_sizes(largest: int = LARGEST) -> tuple[int, ...]:
     if largest < 1024:
         raise UserError(f"LARGEST={largest} is too small: use at least 1024 bytes")
     doublings = {SMALLEST << power for power in range(64) if SMALLEST << power <= largest}
-    return tuple(sorted(doublings | {size for size in NETWORK_BYTES.values() if size <= largest}))
+    return tuple(
+        sorted(doublings | {one.weights_bytes for one in EXPERIMENTS.values() if one.weights_bytes <= largest})
+    )
 
 
 def algorithm_settings() -> tuple[Setting, ...]:

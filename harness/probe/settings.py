@@ -5,8 +5,8 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
-from harness.probe.plan import NETWORK_BYTES
 from harness.probe.store import newest_probe
+from harness.schema.experiments import EXPERIMENTS
 from harness.schema.message_cost import (
     ALL,
     ALLREDUCE,
@@ -111,14 +111,14 @@ def tuned_settings(workload: Workload, results: Path) -> tuple[Settings, str]:
     Raises:
         UserError: there is no probe of this machine, or the workload's network is none of the papers'.
     """
-    if workload.name not in NETWORK_BYTES:
+    if workload.name not in EXPERIMENTS:
         raise UserError(
-            f"TUNED=1 knows how many bytes {', '.join(NETWORK_BYTES)} exchange, not {workload.name}: leave TUNED out"
+            f"TUNED=1 knows how many bytes {', '.join(EXPERIMENTS)} exchange, not {workload.name}: leave TUNED out"
         )
     probe = newest_probe(results, describe_machine(gpus=()).fingerprint)
     if probe is None:
         raise UserError(f"no valid probe of this machine in '{results / PROBES}': run `harness probe` first")
-    choice = choose(probe, NETWORK_BYTES[workload.name])
+    choice = choose(probe, EXPERIMENTS[workload.name].weights_bytes)
     sentence = (
         f"tuned by the probe of {probe.measured:%Y-%m-%d %H:%M} UTC on {probe.ranks} ranks: {choice}, "
         f"{choice.seconds * 1e6:,.0f} us a sum"
