@@ -132,9 +132,11 @@ def make_summary(ranks: int, repeat: int, seconds: float, *, minutes: float = 0,
     )
 
 
-def make_measurement(launches: list[Launch], *, commit: str = "a" * 40, hostname: str = "node1") -> Measurement:
+def make_measurement(
+    launches: list[Launch], *, commit: str = "a" * 40, hostname: str = "node1", dirty: bool = False
+) -> Measurement:
     """Return the measurement of `launches` of MNIST-DNN."""
-    provenance = make_provenance(commit=commit, hostname=hostname)
+    provenance = make_provenance(commit=commit, hostname=hostname, dirty=dirty)
     return Measurement(
         label=commit[:7],
         workload=make_workload(),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from harness.regression.duet import LOOKS
 from harness.regression.history import history
 from harness.regression.states import join
 from harness.regression.verdict import IMPROVEMENT, PASS, REGRESSION, check, check_duet
@@ -39,8 +40,8 @@ def apart(kept: int, *, now: int = LAUNCHES, reference: int = LAUNCHES, ranks: t
 
 
 def duet(random: np.random.Generator, weather: Weather, loss: float) -> str:
-    """Return the verdict on two versions launched in turn."""
-    return check_duet(*simulate_duet(random, weather, blocks=LAUNCHES, ranks=RANKS, loss=loss)).verdict
+    """Return the verdict on two versions launched in turn, at the first of the looks that there may be."""
+    return check_duet(*simulate_duet(random, weather, blocks=LAUNCHES, ranks=RANKS, loss=loss), looks=LOOKS).verdict
 
 
 TRIALS: dict[str, Trial] = {"nothing kept": apart(0), "6 sittings kept": apart(6), "duet": duet}

@@ -20,6 +20,7 @@ CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 @sweep_argument
 @click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
 @click.option("--decide", is_flag=True, help="Measure the code as it is now, until there is a verdict.")
+@click.option("--duet/--apart", default=None, help="Launch baseline and now in turn [default: if its commit is here].")
 @budget_option
 @click.option("--size", type=click.FloatRange(1, 90), default=10.0, show_default=True, help="Loss not to miss, in %.")
 @click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Least loss, in %.")
@@ -32,6 +33,7 @@ def check(
     sweep: str | None,
     against: str | None,
     decide: bool,
+    duet: bool | None,
     budget: float,
     size: float,
     practical: float,
@@ -51,19 +53,21 @@ def check(
 
     from harness.base.files import write_atomic
     from harness.regression.check_wording import notes
-    from harness.regression.formats import junit, markdown
+    from harness.regression.formats import junit, markdown, print_check
     from harness.regression.verdict import Limits
 
+    if duet is not None and not decide:
+        raise UserError("--duet and --apart say how to measure: give --decide too (make check DECIDE=1)")
     if practical >= size:
         raise UserError(f"--practical {practical:g} must be below --size {size:g}: a loss not to miss has to count")
     folders = {"results": results, "baselines": baselines}
     limits = Limits(size=size / 100, practical=practical / 100)
     if decide:
-        result, kept = _measure(sweep, against, limits, 60 * budget, data_dir, **folders)
+        result, kept = _measure(sweep, against, duet, limits, 60 * budget, data_dir, **folders)
     else:
         result, kept = _compare(sweep, against, limits, **folders)
     said = notes(result, kept, datetime.now(UTC))
-    _show(result, said)
+    print_check(result, said)
     if summary:
         write_atomic(summary, markdown(result, said))
     if junit_file:
@@ -99,6 +103,7 @@ def _compare(
 def _measure(
     sweep: str | None,
     against: str | None,
+    duet: bool | None,
     limits: "Limits",
     budget_s: float,
     data_dir: Path | None,
@@ -111,6 +116,7 @@ def _measure(
     from harness.cli.select import find_measurement
     from harness.datasets import locate
     from harness.regression.decide import Measuring, decide, study_of
+    from harness.regression.duet import not_at_hand
     from harness.regression.store import find_noises
 
     if against is None and sweep is None:
@@ -127,11 +133,32 @@ def _measure(
             f"cannot compare: '{reference.label}' was trained on {reference.data_id}, the data here is {found}: "
             "name the folder of the same originals with --data-dir (DATA_DIR=)"
         )
+    reason = not_at_hand(reference.software) if duet is not False else ""
+    if reason and duet:
+        raise UserError(f"no duet with '{reference.label}': {reason}; measure it alone with --apart")
+    if reason:
+        click.echo(f"no duet with '{reference.label}': {reason}; launches of today are held against those of then")
+    elif duet is not False:
+        return _duet(reference, limits, budget_s, data_dir, results), ()
     measuring = Measuring(study_of(reference), results=results, data_dir=data_dir, budget_s=budget_s)
     kept = find_noises(reference, baselines)
     alike = [one.measurement for one in kept]
     machine = describe_machine(gpus=reference.machine.gpus)
     return decide(reference, alike, measuring, machine=machine, limits=limits, say=click.echo), kept
+
+
+def _duet(reference: "Measurement", limits: "Limits", budget_s: float, data_dir: Path | None, results: Path) -> "Check":
+    """Return the check of the code as it is now against the reference's commit, launched in turn."""
+    from harness.regression.decide import study_of
+    from harness.regression.duet import Duet, Version, checkout, decide_duet, duet_folder
+
+    study, commit = study_of(reference), reference.software.commit
+    with checkout(commit) as tree:
+        old = Version(name=reference.label, sweep=study, tree=tree, commit=commit)
+        duet = Duet(
+            old, Version(name="now", sweep=study), folder=duet_folder(results), data_dir=data_dir, budget_s=budget_s
+        )
+        return decide_duet(duet, limits=limits, say=click.echo)
 
 
 def _default_sweep(reference: "Measurement | None", results: Path) -> str | None:
@@ -152,14 +179,3 @@ def _last_baseline(baselines: Path) -> "Measurement":
     if not kept:
         raise UserError(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
     return kept[0].measurement
-
-
-def _show(result: "Check", said: tuple[str, ...]) -> None:
-    from harness.regression.check_wording import HEADINGS, cells, headline
-    from harness.regression.formats import console, print_table
-
-    to = console()
-    print_table(to, HEADINGS, [cells(row) for row in result.rows])
-    for note in said:
-        to.print(note, markup=False)
-    to.print(headline(result), markup=False, style="bold")

@@ -1,27 +1,55 @@
-"""``harness compare``: two or more measurements side by side."""
+"""``harness compare``: two or more measurements side by side, or two versions of a user's own launched in turn."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.base.errors import UserError
-from harness.cli.common import baselines_option, results_option
+from harness.cli.common import baselines_option, budget_option, results_option
+from harness.cli.layouts import layout_options
+from harness.cli.options import workload_options
+
+if TYPE_CHECKING:
+    from harness.regression.duet import Version
 
 
 @click.command(name="compare")
 @click.argument("sweep", nargs=-1, metavar="A B [C]...")
 @click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Difference, in %.")
+@click.option("--duet", is_flag=True, help="Launch A and B in turn: two scripts (.py) or two package.module:function.")
+@budget_option
 @results_option
 @baselines_option
-def compare(sweep: tuple[str, ...], practical: float, results: Path, baselines: Path) -> None:
+@workload_options
+@layout_options
+def compare(
+    sweep: tuple[str, ...],
+    practical: float,
+    duet: bool,
+    budget: float,
+    results: Path,
+    baselines: Path,
+    **options: Any,
+) -> None:
     """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
 
     They may differ in commit, machine, preset, sync policy or anything else that leaves the rows of an epoch
     the same; what differs is listed. A difference below --practical is none.
-    """
-    if len(sweep) < 2:
-        raise UserError(f"compare needs two or more of sweep, baseline, SWEEP@COMMIT or launch, not {len(sweep)}")
 
+    With --duet, A and B are two versions of a script or model of yours: they are launched in turn, in one sitting,
+    and only differences of neighbours count. Workload and layouts are given as for `harness sweep`.
+    """
+    if len(sweep) < 2 or (duet and len(sweep) > 2):
+        what = "two scripts or models" if duet else "two or more of sweep, baseline, SWEEP@COMMIT or launch"
+        raise UserError(f"compare needs {what}, not {len(sweep)}")
+    if duet:
+        _duet(sweep, practical / 100, 60 * budget, results, options)
+    else:
+        _side_by_side(sweep, practical / 100, results, baselines)
+
+
+def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path) -> None:
     from harness.cli.select import find_measurement
     from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences
     from harness.regression.compare import compare, sentence
@@ -29,14 +57,45 @@ def compare(sweep: tuple[str, ...], practical: float, results: Path, baselines: 
     from harness.regression.states import group_by_code
     from harness.regression.store import find_noises
 
-    first, *others = (find_measurement(name, results=results, baselines=baselines) for name in sweep)
+    first, *others = (find_measurement(name, results=results, baselines=baselines) for name in sides)
     to = console()
-    for name, other in zip(sweep[1:], others, strict=True):
+    for name, other in zip(sides[1:], others, strict=True):
         kept = [noise.measurement for one in (first, other) for noise in find_noises(one, baselines)]
-        found = compare(first, other, group_by_code(kept), practical=practical / 100)
-        to.print(f"{name} against {sweep[0]}", style="bold", markup=False)
+        found = compare(first, other, group_by_code(kept), practical=practical)
+        to.print(f"{name} against {sides[0]}", style="bold", markup=False)
         for line in differences(first, other):
             to.print(f"  {line}", markup=False)
         print_table(to, COMPARE_HEADINGS, [comparison_cells(one) for one in found])
-        to.print(sentence(name, sweep[0], found), markup=False)
+        to.print(sentence(name, sides[0], found), markup=False)
         to.print()
+
+
+def _duet(sides: tuple[str, ...], practical: float, budget_s: float, results: Path, options: dict[str, Any]) -> None:
+    from datetime import UTC, datetime
+
+    from harness.regression.check_wording import notes
+    from harness.regression.duet import Duet, decide_duet, duet_folder
+    from harness.regression.formats import print_check
+    from harness.regression.verdict import Limits
+
+    old, new = (_version(name, options) for name in sides)
+    duet = Duet(old, new, folder=duet_folder(results), data_dir=options["data_dir"], budget_s=budget_s)
+    result = decide_duet(duet, limits=Limits(practical=practical), say=click.echo)
+    print_check(result, notes(result, (), datetime.now(UTC)))
+
+
+def _version(name: str, options: dict[str, Any]) -> "Version":
+    """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
+    from harness.cli.layouts import build_layouts
+    from harness.cli.options import build_workload
+    from harness.regression.duet import Version
+    from harness.sweep.plan import build_sweep
+    from harness.sweep.submission import Launching
+
+    if not name.endswith(".py") and ":" not in name:
+        raise UserError(f"a duet is of two scripts (.py) or models (package.module:function), '{name}' is neither")
+    own = {"script": Path(name)} if name.endswith(".py") else {"model": name}
+    workload = build_workload(options | own)
+    layouts, _ = build_layouts(options | {"oversubscribe": False}, Launching())
+    sweep = build_sweep(workload, layouts=layouts, repeats=1, data_dir=options["data_dir"])
+    return Version(name=name, sweep=sweep)

@@ -55,7 +55,9 @@ def signed(fraction: float) -> str:
 
 def headline(check: Check) -> str:
     """Return the verdict on the whole in one sentence."""
-    name = f"{check.current.workload.name} at {check.current.state} against '{check.reference.label}'"
+    current, reference = check.current, check.reference
+    who = current.label if current.workload != reference.workload else f"{current.workload.name} at {current.state}"
+    name = f"{who} against '{reference.label}'"
     if check.verdict == REGRESSION:
         worst = max((row for row in check.deciding if row.verdict == REGRESSION), key=lambda row: row.loss)
         return f"REGRESSION: {name}: {_loss(worst)}."
@@ -119,7 +121,7 @@ def _noise_notes(check: Check, kept: Sequence[Baseline], now: datetime) -> list[
     if check.duet:
         return [
             "Duet: the two versions were launched in turn, and chance decided which came first in each pair: what "
-            "the machine did meanwhile fell on both alike."
+            "the machine did meanwhile fell on both alike. Both ran with the versions that are installed now."
         ]
     found = []
     own = {(launch.layout, launch.started) for side in (check.reference, check.current) for launch in side.launches}

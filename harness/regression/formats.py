@@ -92,3 +92,12 @@ def print_table(to: Console, headings: Sequence[str], rows: Iterable[Sequence[st
     for row in rows:
         table.add_row(*(Text(cell, style=_COLOURS.get(cell.strip("()"), "")) for cell in row))
     to.print(table)
+
+
+def print_check(check: Check, notes: Sequence[str]) -> None:
+    """Print the table, the notes and the verdict."""
+    to = console()
+    print_table(to, HEADINGS, [cells(row) for row in check.rows])
+    for note in notes:
+        to.print(note, markup=False)
+    to.print(headline(check), markup=False, style="bold")
