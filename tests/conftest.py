@@ -45,6 +45,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{report.duration:.0f} s without the mark slow: {report.nodeid}")
 
 
+@pytest.fixture(autouse=True)
+def own_turn(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test's launches wait for no other test's: most of them time nothing."""
+    monkeypatch.setenv("HARNESS_LOCK_DIR", str(tmp_path_factory.mktemp("locks")))
+
+
 _REAL_DATA = Path(os.environ.get("HARNESS_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 

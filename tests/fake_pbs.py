@@ -2,16 +2,22 @@
 """A double of qsub, qstat, qselect, qdel and pbsnodes: runs job scripts for real, on this machine.
 
 The name it is called by says which command it is. Jobs are kept in the folder that FAKE_PBS names, one JSON file
-each; answers have the fields of OpenPBS 23.06. Directives are parsed and refused as qsub does. `server.json` in the
-folder may set `hold` (jobs wait), `nodes` and `cpus`.
+each; answers are those of OpenPBS 23.06, unkind ones too. Directives are parsed and refused as qsub does.
+`server.json` in the folder may set ``hold`` (jobs wait), ``nodes``, ``cpus``, ``mem``, ``history`` (off by default,
+as a server's: an ended job is unknown), ``first_only`` (qstat answers for the first of several jobs, openpbs issue
+2672), ``down`` (names of nodes that are down) and ``silent`` (the server cannot be reached).
 """
 
+import getpass
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 FOLDER = Path(os.environ["FAKE_PBS"])
@@ -21,7 +27,9 @@ PLACES = {"free", "pack", "scatter", "vscatter", "excl", "shared", "exclhost"}
 
 def settings():
     path = FOLDER / "server.json"
-    return {"hold": False, "nodes": 8, "cpus": 4} | (json.loads(path.read_text()) if path.exists() else {})
+    usual = {"hold": False, "nodes": 8, "cpus": 4, "mem": "4gb", "history": False}
+    usual |= {"first_only": False, "down": [], "silent": False}
+    return usual | (json.loads(path.read_text()) if path.exists() else {})
 
 
 def fail(message, code=1):
@@ -70,22 +78,27 @@ def qsub(script):
         fail("qsub: Illegal attribute or resource value: place", 187)
     if not re.fullmatch(r"\d+:\d\d:\d\d", asked["walltime"]) or len(asked["N"]) > 236:
         fail("qsub: Illegal attribute or resource value", 187)
+    if not all(value.isascii() for value in asked.values()):
+        fail("qsub: Illegal attribute or resource value", 187)
+    if asked.get("q", "").startswith("R") and "excl" in asked["place"]:
+        fail("qsub: job and reservation have conflicting specification Resource_List.place", 187)
     lines = nodefile(asked["select"], settings()["cpus"])
     number = len(list(FOLDER.glob("*.number")))
     (FOLDER / f"{number}.number").touch()
     if "J" in asked:
         first, last = map(int, asked["J"].split("-"))
         tasks = {f"{number}[{index}].head": str(index) for index in range(first, last + 1)}
+        change(f"{number}[].head", Job_Name=asked["N"], job_state="B", substate=100, array="True")
     else:
         tasks = {f"{number}.head": None}
     for task, index in tasks.items():
         change(task, Job_Name=asked["N"], job_state="Q", substate=10)
         if not settings()["hold"] and os.fork() == 0:
-            supervise(task, script, lines, asked["o"], index)
+            supervise(task, script, lines, asked, index)
     print(f"{number}[].head" if "J" in asked else f"{number}.head")
 
 
-def supervise(task, script, lines, folder, index):
+def supervise(task, script, lines, asked, index):
     """Run one job and keep its state, as the server and the first node's daemon do."""
     os.setsid()
     quiet = os.open(os.devnull, os.O_RDWR)
@@ -93,19 +106,36 @@ def supervise(task, script, lines, folder, index):
         os.dup2(quiet, number)
     nodes = FOLDER / f"{task}.nodes"
     nodes.write_text("\n".join(lines) + "\n")
-    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "HARNESS_LOCK_DIR") if name in os.environ}
     environment |= {"PBS_JOBID": task, "PBS_NODEFILE": str(nodes), "PBS_ENVIRONMENT": "PBS_BATCH"}
     if index is not None:
         environment["PBS_ARRAY_INDEX"] = index
-    with (Path(folder) / f"{task}.OU").open("w") as out:
-        child = subprocess.Popen(["bash", script], stdout=out, stderr=out, env=environment, start_new_session=True)
-    hosts = "+".join(f"{line}/0" for line in dict.fromkeys(lines))
-    change(task, job_state="R", substate=42, pid=child.pid, exec_host=hosts)
-    code = child.wait()
-    end = {"Exit_status": code if code >= 0 else 256 - code, "substate": 92 if code == 0 else 91 if code < 0 else 93}
-    word = "finished" if code == 0 else "failed"
-    change(task, job_state="F", comment=f"Job run on {lines[0]} and {word}", **end)
+    # Output is spooled on the node and copied when the job has ended.
+    with tempfile.NamedTemporaryFile("w+", errors="replace") as spool:
+        child = subprocess.Popen(["bash", script], stdout=spool, stderr=spool, env=environment, start_new_session=True)
+        hosts = "+".join(f"{line}/0" for line in dict.fromkeys(lines))
+        change(task, job_state="R", substate=42, pid=child.pid, exec_host=hosts)
+        end = ended(child, asked["walltime"])
+        shutil.copyfile(spool.name, Path(asked["o"]) / f"{task}.OU")
+    if (FOLDER / f"{task}.deleted").exists():
+        end = {"Exit_status": 256 + signal.SIGTERM, "substate": 91}
+    word = "finished" if end["Exit_status"] == 0 else "failed"
+    if end["Exit_status"] == -29:
+        word = "exceeded resource walltime"
+    letter = "F" if index is None else "X"
+    change(task, job_state=letter, comment=f"Job run on {lines[0]} and {word}", **end)
     os._exit(0)
+
+
+def ended(child, walltime):
+    """Wait for a job's script and return what the server says of its end."""
+    hours, minutes, seconds = map(int, walltime.split(":"))
+    try:
+        code = child.wait(timeout=hours * 3600 + minutes * 60 + seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        return {"Exit_status": -29, "substate": 93}
+    return {"Exit_status": code if code >= 0 else 256 - code, "substate": 92 if code == 0 else 93}
 
 
 def change(task, **fields):
@@ -120,6 +150,14 @@ def jobs():
     return {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.job"))}
 
 
+def over(job):
+    return job["job_state"] in "FX"
+
+
+def parent(name):
+    return re.sub(r"\[\d+\]", "[]", name)
+
+
 def qstat(*words):
     if words == ("--version",):
         print("pbs_version = 23.06.06")
@@ -130,35 +168,71 @@ def qstat(*words):
     with (FOLDER / "calls.txt").open("a") as file:
         print("qstat", file=file)
     asked = [word for word in words if word.endswith(".head")]
-    known = jobs()
-    found = {name: known[name] for name in asked if name in known}
-    print(json.dumps({"pbs_version": "23.06.06", "Jobs": found}))
-    if len(found) < len(asked):
+    if "-x" in words and not settings()["history"]:
+        print("qstat: Server head is not configured to maintain job history", file=sys.stderr)
+        print(json.dumps({"pbs_version": "23.06.06"}))
+        return
+    every = jobs()
+    # An array goes on until its last task; its ended tasks stay until then.
+    living = {parent(name) for name, job in every.items() if not over(job) and "[]" not in name}
+    known = {
+        name: job
+        for name, job in every.items()
+        if "-x" in words or (parent(name) in living if "[" in name else not over(job))
+    }
+    found = {name: known[name] for name in (asked[:1] if settings()["first_only"] else asked) if name in known}
+    answer = {"pbs_version": "23.06.06"}
+    print(json.dumps(answer | ({"Jobs": found} if found else {})))
+    if (len(found) < len(asked) and not settings()["first_only"]) or not found:
+        finished = [name for name in asked if name in every and name not in known]
+        if finished and settings()["history"]:
+            fail(f"qstat: {finished[0]} Job has finished, use -x or -H to obtain historical job information", 35)
         fail("qstat: Unknown Job Id", 153)
 
 
-def qselect():
-    print("\n".join(name for name, job in jobs().items() if job["job_state"] != "F"))
+def qselect(*words):
+    if words != ("-u", getpass.getuser()):
+        print("999.head")  # somebody else's
+    # Arrays, not their tasks.
+    living = {parent(name) for name, job in jobs().items() if not over(job) and "[]" not in name}
+    print("\n".join(sorted(living)))
 
 
 def qdel(*names):
     for name in names:
         job = jobs().get(name, {})
         if job.get("job_state") == "R":
-            os.killpg(job["pid"], signal.SIGKILL)
+            (FOLDER / f"{name}.deleted").touch()
+            os.killpg(job["pid"], signal.SIGTERM)
+            time.sleep(0.3)
+            try:
+                os.killpg(job["pid"], signal.SIGKILL)
+            except ProcessLookupError:
+                continue
         elif job.get("job_state") == "Q":
-            change(name, job_state="F", substate=91)
+            change(name, job_state="X" if "[" in name else "F", substate=92)
 
 
 def pbsnodes():
-    there = {"ncpus": settings()["cpus"], "ngpus": 4}
-    nodes = {f"n{number + 1}": {"state": "free", "resources_available": there} for number in range(settings()["nodes"])}
+    server = settings()
+    there = {"ncpus": server["cpus"], "ngpus": 4, "mem": server["mem"]}
+    nodes = {
+        f"n{number + 1}": {
+            "Mom": f"n{number + 1}.cluster",
+            "state": "state-unknown,down" if f"n{number + 1}" in server["down"] else "free",
+            "resources_available": there,
+        }
+        for number in range(server["nodes"])
+    }
     print(json.dumps({"pbs_version": "23.06.06", "nodes": nodes}))
 
 
 if __name__ == "__main__":
     command = Path(sys.argv[0]).name
-    if command in ("qsub", "qstat", "qdel"):
-        {"qsub": qsub, "qstat": qstat, "qdel": qdel}[command](*sys.argv[1:])
+    if settings()["silent"] and sys.argv[1:] != ["--version"]:
+        print("Connection refused", file=sys.stderr)
+        fail(f"{command}: cannot connect to server head (errno=15010)", 255)
+    if command in ("qsub", "qstat", "qdel", "qselect"):
+        {"qsub": qsub, "qstat": qstat, "qdel": qdel, "qselect": qselect}[command](*sys.argv[1:])
     else:
-        {"qselect": qselect, "pbsnodes": pbsnodes}[command]()
+        pbsnodes()

@@ -12,12 +12,13 @@ import pytest
 from harness import __version__
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
+from harness.sweep import launch_command
 from harness.sweep.job_groups import Group
 from harness.sweep.job_options import Request
 from harness.sweep.jobs import write_group
 from harness.sweep.layouts import Axes, combine
-from harness.sweep.render import check_directives
-from harness.sweep.schedulers import launch_command, open_scheduler, slurm
+from harness.sweep.scheduler import check_directives
+from harness.sweep.schedulers import open_scheduler, slurm
 from harness.sweep.site import Partition, Site
 from tests.factories import make_point
 from tests.test_sweep_script import GOLDEN, compare
@@ -93,8 +94,8 @@ def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
     kind, layouts, request, site = CASES[name]
     points = tuple(replace(make_point(repeat=number), layout=layout) for number, layout in enumerate(layouts))
     scheduler = open_scheduler(kind, site=site, request=request)
-    some = Group(shape=request.shape, points=points)
-    job = write_group(some, scheduler, folder=tmp_path, data_dir=None, request=request, site=site, **changes)
+    group = Group(shape=request.shape, points=points)
+    job = write_group(group, scheduler, folder=tmp_path, data_dir=None, **changes)
     text = job.script.read_text()
     for number, point in enumerate(points):
         text = text.replace(point.key, f"KEY{number}")
@@ -170,7 +171,7 @@ def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:
 )
 def test_directives_that_would_be_ignored_are_refused(scheduler: str, script: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        check_directives(script, scheduler, "my.j2")
+        check_directives(script, open_scheduler(scheduler), "my.j2")
 
 
 def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:

@@ -13,14 +13,16 @@ from harness.base.errors import RunError, UserError
 from harness.schema.layout import Layout
 from harness.sweep import store
 from harness.sweep.collect import cancel, collect
+from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.job_options import Request
 from harness.sweep.layouts import Axes, combine
 from harness.sweep.plan import build_sweep
-from harness.sweep.schedulers import commands, open_scheduler, pbs
-from harness.sweep.schedulers.pbs import explain, read_jobs, read_nodes
+from harness.sweep.scheduler import State
+from harness.sweep.schedulers import choose, open_scheduler, pbs
+from harness.sweep.schedulers.pbs.answers import explain, read_jobs, read_nodes
 from harness.sweep.site import Site
 from harness.sweep.status import read_status
-from harness.sweep.submission import Launching
+from harness.sweep.submission import Submission, read_submission
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 RECORDED = Path(__file__).parent / "data/pbs"
@@ -72,9 +74,10 @@ def test_a_real_servers_nodes_and_one_that_is_down() -> None:
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        (Request(qos="high"), "QOS=high is Slurm's"),
-        (Request(signal_s=30), "SIGNAL=30 is Slurm's"),
-        (Request(launcher="srun --mpi=pmix"), "LAUNCHER=srun --mpi=pmix is Slurm's"),
+        (Request(qos="high"), "QOS=high is unknown to SCHEDULER=pbs"),
+        (Request(signal_s=30), "SIGNAL=30 is unknown"),
+        (Request(launcher="srun --mpi=pmix"), "LAUNCHER=srun --mpi=pmix is not for SCHEDULER=pbs: use"),
+        (Request(partition="a", reservation="R1"), "PARTITION=a and RESERVATION=R1 are both queues"),
     ],
 )
 def test_what_pbs_does_not_have_is_refused(request_: Request, sentence: str) -> None:
@@ -99,29 +102,36 @@ def server(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  
     return folder
 
 
-def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:  # noqa: F811
-    launching = Launching(scheduler="pbs", request=Request(**settings))  # type: ignore[arg-type]
-    sweep = build_sweep(lab.workload, layouts=layouts, repeats=repeats)
-    from harness.sweep.execute import run_sweep
+def tell(server: Path, **settings: object) -> None:
+    """Set up the double's server, see there."""
+    (server / "server.json").write_text(json.dumps(settings))
 
-    return run_sweep(sweep, data_dir=None, results=lab.results, launching=launching)
+
+def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:  # noqa: F811
+    submission = Submission(scheduler="pbs", request=Request(**settings))  # type: ignore[arg-type]
+    sweep = build_sweep(lab.workload, layouts=layouts, repeats=repeats)
+    return run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
 
 
 def submitted(server: Path) -> int:
     return len(list(server.glob("*.number")))
 
 
-def test_auto_finds_the_server(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_slurm_answers", lambda: False)
-    assert commands.choose("auto", Site())[0] == "pbs"
+def test_auto_finds_the_server(server: Path) -> None:
+    assert choose("auto", Site())[0] == "pbs"
 
 
+@pytest.mark.parametrize("first_only", [False, True])
+@pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("shape", ["jobs", "array", "nested"])
 def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     shape: str,
+    history: bool,
+    first_only: bool,
     lab: Lab,  # noqa: F811
     server: Path,
 ) -> None:
+    tell(server, history=history, first_only=first_only)
     layouts, _ = combine(Axes(nodes=(1, 3), ranks_per_node=(2,)), None)
     folder = run(lab, *layouts, repeats=2, shape=shape)
     assert submitted(server) == {"jobs": 4, "array": 2, "nested": 1}[shape]
@@ -144,6 +154,7 @@ def test_ten_ranks_at_four_a_node_are_ten(lab: Lab, server: Path) -> None:  # no
 
 
 def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: Path) -> None:  # noqa: F811
+    tell(server, history=True)
     lab.behave(r1="silent")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="1 of 1 launches failed"):
         patch.setattr("harness.sweep.outcome._GRACE_S", 0.2)
@@ -158,7 +169,7 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     server: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (server / "server.json").write_text('{"hold": true}')
+    tell(server, hold=True, history=True)
     # Not time.sleep itself: the subprocess module waits by it, too.
     pause = SimpleNamespace(sleep=lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt), monotonic=time.monotonic)
     monkeypatch.setattr("harness.sweep.loop.time", pause)
@@ -180,8 +191,13 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     assert read_status(folder).entries[0].detail.startswith("it had not started; it ended without having run")
 
 
-def test_a_job_whose_submitter_died_is_found_by_its_name(lab: Lab, server: Path) -> None:  # noqa: F811
+def test_a_job_whose_submitter_died_is_found_by_its_name(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     folder = run(lab, Layout(nodes=1))
+    monkeypatch.setattr("harness.sweep.resume._SUBMISSION_S", 0.0)
     point = store.read_study(folder).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
@@ -195,10 +211,127 @@ def test_a_job_whose_submitter_died_is_found_by_its_name(lab: Lab, server: Path)
 
 def test_a_thousand_jobs_are_asked_for_in_two_calls(server: Path) -> None:
     scheduler = open_scheduler("pbs")
+    tell(server, history=True)
     scheduler.poll([f"{number}.head" for number in range(1000)])
     assert (server / "calls.txt").read_text().count("qstat") == 2
 
 
 def test_damaged_answers_are_one_sentence() -> None:
     with pytest.raises(UserError, match="PBS answered with damaged JSON"):
-        pbs.read_jobs('{"Jobs": {')
+        read_jobs('{"Jobs": {')
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what stays missing be given up in seconds."""
+    monkeypatch.setattr("harness.sweep.outcome._GRACE_S", 0.5)
+    monkeypatch.setattr("harness.sweep.outcome._MISSING_S", 1.0)
+    monkeypatch.setattr("harness.sweep.resume._SUBMISSION_S", 0.0)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_failed_launch_is_told_with_its_own_reason_whether_or_not_the_server_remembers_it(
+    history: bool,
+    lab: Lab,  # noqa: F811
+    server: Path,
+    soon: None,
+) -> None:
+    tell(server, history=history)
+    lab.behave(r1="fail")
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    assert read_status(folder).entries[0].detail == "rank 1: loss is not finite: lower the learning rate"
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
+    history: bool,
+    lab: Lab,  # noqa: F811
+    server: Path,
+    soon: None,
+) -> None:
+    tell(server, history=history)
+    lab.behave(r1="hang")
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        run(lab, Layout(nodes=1), walltime="0:00:01")
+    (folder,) = lab.results.iterdir()
+    detail = read_status(folder).entries[0].detail
+    assert ("PBS ended it at its time limit" if history else "PBS no longer knows the job") in detail
+
+
+def test_a_job_that_no_answer_lists_goes_on_counting_until_its_record_is_there(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    polls = []
+    poll = pbs.Scheduler.poll
+
+    def forgetful(scheduler: pbs.Scheduler, jobs: list[str]) -> object:
+        polls.append(jobs)
+        states = poll(scheduler, jobs)
+        return {job: State(phase="unknown") for job in jobs} if len(polls) < 4 else states
+
+    monkeypatch.setattr(pbs.Scheduler, "poll", forgetful)
+    folder = run(lab, Layout(nodes=1), repeats=2)
+    assert (submitted(server), read_status(folder).count("done")) == (2, 2)
+
+
+def test_a_server_that_is_down_for_a_while_loses_nothing(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    poll = pbs.Scheduler.poll
+    answers: list[str] = []
+
+    def shaky(scheduler: pbs.Scheduler, jobs: list[str]) -> object:
+        tell(server, silent=len(answers) < 2)
+        answers.append("")
+        return poll(scheduler, jobs)
+
+    monkeypatch.setattr(pbs.Scheduler, "poll", shaky)
+    folder = run(lab, Layout(nodes=1))
+    assert len(answers) > 2
+    assert (submitted(server), read_status(folder).count("done")) == (1, 1)
+
+
+def test_a_node_that_goes_down_under_a_running_job_is_told(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    soon: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell(server, down=["n1"], history=True)
+    lab.behave(r1="hang")
+    with pytest.raises(RunError):
+        run(lab, Layout(nodes=1), walltime="0:00:02")
+    assert "node n1 is state-unknown,down" in capsys.readouterr().out
+
+
+def test_a_memory_that_no_node_has_is_refused_before_anything_is_submitted(lab: Lab, server: Path) -> None:  # noqa: F811
+    with pytest.raises(UserError, match="needs 8192 MB a node, partition of this PBS server has 4096"):
+        run(lab, Layout(nodes=1), memory="8G")
+    assert submitted(server) == 0
+
+
+def test_a_dry_run_leaves_alone_how_queued_launches_were_submitted(
+    lab: Lab,  # noqa: F811
+    server: Path,
+) -> None:
+    folder = run(lab, Layout(nodes=1), account="physics")
+    point = store.read_study(folder).sweep.points()[0]
+    queued = store.Running(point=point, job="0.head", started=store.datetime.now(store.UTC), scheduler="pbs")
+    store.write_running(folder, (queued,))
+    before = read_submission(folder)
+    sweep = store.read_study(folder).sweep
+    write_scripts(sweep, data_dir=None, results=lab.results, submission=Submission(scheduler="local"))
+    assert read_submission(folder) == before
+
+
+def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
+    job = {"job_state": "F", "substate": 91, "Exit_status": 143, "exec_host": "n1/0"}
+    state = read_jobs(json.dumps({"Jobs": {"1.head": job}}))["1.head"]
+    assert state.forced
+    assert "it was deleted" in explain(state)

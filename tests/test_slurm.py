@@ -6,7 +6,14 @@ import pytest
 
 from harness.sweep.job_options import Request
 from harness.sweep.schedulers import slurm
-from harness.sweep.schedulers.slurm import expand, explain, read_accounts, read_nodes, read_partitions, read_queue
+from harness.sweep.schedulers.slurm.answers import (
+    expand,
+    explain,
+    read_accounts,
+    read_nodes,
+    read_partitions,
+    read_queue,
+)
 from harness.sweep.site import Site, known_sites, read_site
 
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
@@ -95,7 +102,7 @@ def test_partitions_of_several_kinds_of_nodes_are_one() -> None:
 def test_node_lists_and_what_is_wrong_with_nodes() -> None:
     assert list(expand("n[1-2,07],m3")) == ["n1", "n2", "n07", "m3"]
     assert read_nodes("n1|idle|none\nn4|drained|fan is loud\n") == {"n4": "node n4 is drained: fan is loud"}
-    assert slurm.read_nodes("") == {}
+    assert read_nodes("") == {}
 
 
 def test_the_example_of_a_site_file_names_every_field() -> None:

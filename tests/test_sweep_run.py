@@ -1,4 +1,4 @@
-"""Launching a sweep: resume, failures, interruption and locks, with a launcher that trains nothing."""
+"""Submission a sweep: resume, failures, interruption and locks, with a launcher that trains nothing."""
 
 import contextlib
 import io

@@ -13,8 +13,9 @@ from harness import __version__
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.sweep.jobs import write_job
+from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.render import Launch, Script, render
-from harness.sweep.schedulers import Launcher, local
+from harness.sweep.schedulers import local
 from tests.factories import make_point
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -88,7 +89,7 @@ def make_script(**changes: object) -> Script:
 
 
 def make_launch_line(layout: Layout) -> Launch:
-    launcher = Launcher(words=("printf", "%s\\n"))
+    launcher = LaunchCommand(words=("printf", "%s\\n"))
     return Launch(name="n1", layout=layout, launcher=launcher, point_file="point.json", record="record")
 
 
@@ -109,7 +110,9 @@ def test_words_arrive_whole_whatever_they_hold(tmp_path: Path) -> None:
 
 def test_the_environment_is_set_and_unset(tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
-    script.write_text(render("local.sh.j2", make_script(launcher=Launcher(words=("env",)), python="env", gpu=True)))
+    script.write_text(
+        render("local.sh.j2", make_script(launcher=LaunchCommand(words=("env",)), python="env", gpu=True))
+    )
     text = script.read_text().replace("-m harness train", "#")
     environment = {"PATH": os.environ["PATH"], "UNSET": "was set", "CUDA_VISIBLE_DEVICES": "3"}
     output = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=environment).stdout.splitlines()

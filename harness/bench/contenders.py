@@ -28,7 +28,8 @@ from harness.schema.point import Point
 from harness.schema.record import Provenance, read_run
 from harness.sweep.jobs import write_job
 from harness.sweep.outcome import first_error, read_output
-from harness.sweep.schedulers import Job, Scheduler, open_scheduler
+from harness.sweep.scheduler import Job, Scheduler
+from harness.sweep.schedulers import open_scheduler
 
 _POLL_S = 0.1
 _ALARM_S = 10  # how long after its limit a script that the bench could not end ends itself

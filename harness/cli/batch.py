@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.base.errors import UserError
+from harness.sweep.schedulers import known_schedulers
 
 if TYPE_CHECKING:
     from harness.sweep.job_groups import Cost
     from harness.sweep.job_options import Request
-    from harness.sweep.site import Site
-    from harness.sweep.submission import Launching
+    from harness.sweep.submission import Submission
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
 
 _OPTIONS: tuple[Option, ...] = (
-    click.option("--scheduler", default="auto", show_default=True, help="auto (what is there), local, slurm or pbs."),
+    click.option(
+        "--scheduler", default="auto", show_default=True, help=f"auto (what is there), {', '.join(known_schedulers())}."
+    ),
     click.option("--site", help="Facts of the computing centre: a name of jobs/sites or a .toml file."),
     click.option("--nested", is_flag=True, help="One allocation of the largest size; the smaller points run inside."),
     click.option("--array", is_flag=True, help="One job array for each layout instead of a job for each launch."),
@@ -63,27 +65,25 @@ def cost_options(command: Command) -> Command:
     return command
 
 
-def build_launching(options: dict[str, Any]) -> "tuple[Launching, str]":
+def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     """Return how launches are started, and one sentence that says why there.
 
     Raises:
         UserError: a setting is wrong, or needs a batch system where there is none.
     """
-    from harness.sweep.schedulers.commands import choose
+    from harness.sweep.schedulers import choose, scheduler_class
     from harness.sweep.site import find_site
-    from harness.sweep.submission import Launching
+    from harness.sweep.submission import Submission
 
     site = find_site(options["site"])
     scheduler, why = choose(options["scheduler"], site)
-    request = _request(site, options)
-    if scheduler == "local":
-        _refuse_batch(options)
+    request = _request(scheduler_class(scheduler).suitable(site.request), options)
     template = options["template"]
     if template is not None:
         if not Path(template).is_file():
             raise UserError(f"TEMPLATE={template} is no file: name a Jinja template of yours")
         template = str(Path(template).resolve())
-    return Launching(scheduler=scheduler, site=site, request=request, template=template), why
+    return Submission(scheduler=scheduler, site=site, request=request, template=template), why
 
 
 def approval(options: dict[str, Any]) -> "Callable[[Cost], None]":
@@ -103,7 +103,8 @@ def approval(options: dict[str, Any]) -> "Callable[[Cost], None]":
     return approve
 
 
-def _request(site: "Site", options: dict[str, Any]) -> "Request":
+def _request(usual: "Request", options: dict[str, Any]) -> "Request":
+    """Return the site's `usual` request with what was asked for."""
     from harness.sweep.job_options import Request
 
     if options["nested"] and options["array"]:
@@ -113,12 +114,4 @@ def _request(site: "Site", options: dict[str, Any]) -> "Request":
     given = {name: value for name, value in options.items() if name in names and value is not None}
     if shape:
         given["shape"] = shape
-    return replace(site.request, **given)
-
-
-def _refuse_batch(options: dict[str, Any]) -> None:
-    """Refuse what only a batch system can do: ignored settings would be a surprise on the next cluster."""
-    only_batch = ("partition", "account", "project", "qos", "constraint", "reservation", "memory", "after", "launcher")
-    for name in only_batch:
-        if options[name]:
-            raise UserError(f"{name.upper()}={options[name]} needs a batch system: set SCHEDULER=slurm or pbs")
+    return replace(usual, **given)

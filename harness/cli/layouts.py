@@ -7,7 +7,7 @@ import click
 
 if TYPE_CHECKING:
     from harness.schema.layout import Layout
-    from harness.sweep.submission import Launching
+    from harness.sweep.submission import Submission
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -31,7 +31,7 @@ def layout_options(command: Command) -> Command:
     return command
 
 
-def build_layouts(options: dict[str, Any], launching: "Launching") -> "tuple[tuple[Layout, ...], tuple[str, ...]]":
+def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[tuple[Layout, ...], tuple[str, ...]]":
     """Return the layouts that the command line's `options` describe, and why other combinations cannot be.
 
     Raises:
@@ -47,10 +47,10 @@ def build_layouts(options: dict[str, Any], launching: "Launching") -> "tuple[tup
     }
     limit = None
     if not counts["nodes"]:
-        limit = launching.open(oversubscribe=options["oversubscribe"]).limit()
+        limit = submission.open(oversubscribe=options["oversubscribe"]).limit()
     if not (counts["nodes"] or counts["cores"] or counts["gpus"]):
         per_node = max(counts["ranks_per_node"] or (1,)) * max(counts["threads"])
-        counts["nodes"] = parse_counts("NODES", _default_nodes(per_node, launching.scheduler, limit))
+        counts["nodes"] = parse_counts("NODES", _default_nodes(per_node, submission.scheduler, limit))
     shares = parse_shares(options["shares"]) if options["shares"] else None
     return combine(Axes(**counts, zipped=options["zipped"]), limit, shares)
 

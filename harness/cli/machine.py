@@ -65,10 +65,10 @@ def list_sites() -> None:
 def check_site(**options: str | None) -> None:
     """Hold the site file NAME (or a path, or the one of this machine) against what the scheduler says."""
     from harness.base.errors import RunError
+    from harness.sweep.schedulers import check_site as check
     from harness.sweep.site import find_site
-    from harness.sweep.site_check import check
 
-    findings = check(find_site(options["site"]))
+    findings = tuple(check(find_site(options["site"])))
     for finding in findings:
         click.echo(f"{'ok   ' if finding.good else 'WRONG'} {finding.text}")
     wrong = sum(not finding.good for finding in findings)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import RunError, UserError
-from harness.cli.batch import approval, batch_options, build_launching
+from harness.cli.batch import approval, batch_options, build_submission
 from harness.cli.common import reports_option, results_option
 from harness.cli.layouts import build_layouts, layout_options
 from harness.cli.options import build_workload, workload_options
@@ -42,8 +42,8 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     from harness.sweep.plan import build_sweep
 
     workload = build_workload(options)
-    launching, why = build_launching(options)
-    layouts, refused = build_layouts(options, launching)
+    submission, why = build_submission(options)
+    layouts, refused = build_layouts(options, submission)
     sweep = build_sweep(
         workload,
         layouts=layouts,
@@ -51,7 +51,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         settings=_tuned(workload, results) if options["tuned"] else (),
         **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
     )
-    if launching.scheduler != "local" or options["scheduler"] != "auto":
+    if submission.scheduler != "local" or options["scheduler"] != "auto":
         click.echo(why)
     for sentence in refused:
         click.echo(f"not run: {sentence}")
@@ -60,12 +60,12 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     if dry_run:
         from harness.sweep.execute import write_scripts
 
-        _print_plan(write_scripts(sweep, data_dir=data_dir, results=results, launching=launching))
+        _print_plan(write_scripts(sweep, data_dir=data_dir, results=results, submission=submission))
         return
     from harness.sweep.execute import run_sweep
 
     run_and_report(
-        lambda: run_sweep(sweep, data_dir=data_dir, results=results, launching=launching, approve=approval(options)),
+        lambda: run_sweep(sweep, data_dir=data_dir, results=results, submission=submission, approve=approval(options)),
         results / sweep.name,
         reports,
     )

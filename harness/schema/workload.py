@@ -1,6 +1,7 @@
 """Workload: what is trained, on what, and how."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from harness.base.errors import UserError, unknown
@@ -17,6 +18,7 @@ AUGMENTATIONS = ("none", "flip", "crop")
 DISTRIBUTIONS = ("parallel", "scatter")
 WIRES = ("float32", "bf16", "fp16")
 DATA_KINDS = ("auto", "real", "synthetic")
+_LONGEST = 80  # signs of a workload's name: a folder's may have 255 bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,9 +128,12 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """The workload's short name, ``mnist-dnn``."""
+        """The workload's short name, ``mnist-dnn``: letters, digits, ``_``, ``.``, ``-``, whatever a script is called.
+
+        It names folders and jobs, and stands in scripts.
+        """
         model = self.model.rpartition(":")[2]
-        return f"{self.dataset}-{model}"
+        return re.sub(r"[^\w.-]+", "_", f"{self.dataset}-{model}", flags=re.ASCII)[:_LONGEST]
 
     def batch(self, ranks: int) -> int:
         """Return the global batch (rows per step over all ranks) at `ranks` ranks."""

@@ -13,9 +13,9 @@ from harness.sweep.loop import Launches
 from harness.sweep.plan import launch_order
 from harness.sweep.progress import display
 from harness.sweep.resume import identify
-from harness.sweep.schedulers import Scheduler
+from harness.sweep.scheduler import Scheduler
 from harness.sweep.store import is_locked, locked
-from harness.sweep.submission import Launching, read_launching
+from harness.sweep.submission import Submission, read_submission
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ def cancel(folder: Path, *, console: Console | None = None) -> Collected:
     if not left:
         raise UserError(f"nothing of sweep '{folder.name}' is queued or running")
     _, scheduler = _opened(folder)
-    if not scheduler.durable:
+    if not scheduler.survives_client:
         raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
     jobs = sorted({running.job for running in identify(scheduler, left)})
     scheduler.cancel(jobs)
@@ -66,27 +66,27 @@ def retry(folder: Path, *, results: Path, approve: Approve, console: Console | N
         UserError, RunError: as `run_sweep`.
     """
     asked = store.read_study(folder).sweep
-    launching = read_launching(folder)
+    submission = read_submission(folder)
     return run_sweep(
         asked,
-        data_dir=launching.data_path,
+        data_dir=submission.data_path,
         results=results,
         console=console,
-        launching=launching,
+        submission=submission,
         approve=approve,
         invalid_too=True,
     )
 
 
-def _opened(folder: Path) -> tuple[Launching, Scheduler]:
-    launching = read_launching(folder)
-    return launching, launching.open(oversubscribe=store.read_study(folder).sweep.oversubscribe)
+def _opened(folder: Path) -> tuple[Submission, Scheduler]:
+    submission = read_submission(folder)
+    return submission, submission.open(oversubscribe=store.read_study(folder).sweep.oversubscribe)
 
 
 def _collect(folder: Path, wait: bool, console: Console) -> Collected:
     left = store.read_running(folder)
-    launching, scheduler = _opened(folder)
-    if not left or not scheduler.durable:
+    submission, scheduler = _opened(folder)
+    if not left or not scheduler.survives_client:
         return Collected(ended=0, failed=0, left=0)
     carried = identify(scheduler, left)
     asked = store.read_study(folder)
@@ -94,7 +94,7 @@ def _collect(folder: Path, wait: bool, console: Console) -> Collected:
     with display(len(carried), console) as shown:
         launches = Launches(
             scheduler,
-            launching,
+            submission,
             folder=folder,
             groups=(),
             carried=carried,

@@ -14,17 +14,17 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
 from harness.sweep import store
-from harness.sweep.job_groups import Cost, Group, estimate, group
+from harness.sweep.job_groups import Cost, Group, estimate, group_points
 from harness.sweep.jobs import write_group
 from harness.sweep.loop import Launches
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import display, say
 from harness.sweep.resume import carry_over
-from harness.sweep.schedulers import Scheduler
+from harness.sweep.scheduler import Scheduler
 from harness.sweep.store import locked
-from harness.sweep.submission import Launching, write_launching
+from harness.sweep.submission import Submission, write_submission
 
-_LOCAL = Launching()
+_LOCAL = Submission()
 
 Approve = Callable[[Cost], None]
 
@@ -51,7 +51,7 @@ def write_scripts(
     data_dir: Path | None,
     results: Path,
     console: Console | None = None,
-    launching: Launching = _LOCAL,
+    submission: Submission = _LOCAL,
 ) -> Plan:
     """Write the study and the scripts of what is missing, launch nothing, and return the plan.
 
@@ -60,24 +60,22 @@ def write_scripts(
     """
     console = console or Console()
     sweep = current(sweep)
-    launching = _with_data(launching, data_dir)
-    scheduler = launching.open(oversubscribe=sweep.oversubscribe)
+    submission = _with_data(submission, data_dir)
+    scheduler = submission.open(oversubscribe=sweep.oversubscribe)
     layouts = _runnable(sweep, scheduler)
     with locked(results / sweep.name):
-        queued = store.read_running(results / sweep.name) if scheduler.durable else ()
-        plan = _plan(sweep, layouts, results, scheduler, launching, queued)
+        queued = store.read_running(results / sweep.name)
+        plan = _plan(sweep, layouts, results, scheduler, submission, queued, write=not queued)
         _tell(plan, console)
-        if scheduler.durable:
-            say(console, str(_cost(plan, scheduler, launching)))
-        for some in plan.groups:
+        if scheduler.survives_client:
+            say(console, str(_cost(plan, scheduler, submission)))
+        for group in plan.groups:
             write_group(
-                some,
+                group,
                 scheduler,
                 folder=plan.folder,
                 data_dir=data_dir,
-                request=launching.request,
-                site=launching.site,
-                template=launching.template,
+                template=submission.template,
             )
     return plan
 
@@ -88,7 +86,7 @@ def run_sweep(
     data_dir: Path | None,
     results: Path,
     console: Console | None = None,
-    launching: Launching = _LOCAL,
+    submission: Submission = _LOCAL,
     approve: Approve | None = None,
     invalid_too: bool | None = None,
 ) -> Path:
@@ -105,8 +103,8 @@ def run_sweep(
     """
     console = console or Console()
     sweep = current(sweep)
-    launching = _with_data(launching, data_dir)
-    scheduler = launching.open(oversubscribe=sweep.oversubscribe)
+    submission = _with_data(submission, data_dir)
+    scheduler = submission.open(oversubscribe=sweep.oversubscribe)
     notice = scheduler.check()
     if notice:
         say(console, notice)
@@ -114,15 +112,15 @@ def run_sweep(
     folder = results / sweep.name
     with locked(folder), interruptible():
         carried = carry_over(scheduler, folder)
-        plan = _plan(sweep, layouts, results, scheduler, launching, carried, invalid_too)
+        plan = _plan(sweep, layouts, results, scheduler, submission, carried, invalid_too)
         _tell(plan, console)
-        if scheduler.durable and plan.groups:
-            cost = _cost(plan, scheduler, launching)
+        if scheduler.survives_client and plan.groups:
+            cost = _cost(plan, scheduler, submission)
             say(console, str(cost))
             if approve is not None:
                 approve(cost)
         _prepare(plan.missing or plan.points[:1], data_dir, console)
-        failed = _launch(plan, scheduler, launching, console)
+        failed = _launch(plan, scheduler, submission, console)
     if failed:
         where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
         raise RunError(
@@ -132,15 +130,15 @@ def run_sweep(
     return folder
 
 
-def _launch(plan: Plan, scheduler: Scheduler, launching: Launching, console: Console) -> int:
+def _launch(plan: Plan, scheduler: Scheduler, submission: Submission, console: Console) -> int:
     """Run the plan's jobs and return how many launches failed."""
-    total = sum(len(some.points) for some in plan.groups) + len(plan.carried)
+    total = sum(len(group.points) for group in plan.groups) + len(plan.carried)
     if not total:
         return 0
     with display(total, console) as shown:
         launches = Launches(
             scheduler,
-            launching,
+            submission,
             folder=plan.folder,
             groups=plan.groups,
             carried=plan.carried,
@@ -150,7 +148,7 @@ def _launch(plan: Plan, scheduler: Scheduler, launching: Launching, console: Con
         try:
             return launches.run()
         except KeyboardInterrupt:
-            if scheduler.durable and launches.left:
+            if scheduler.survives_client and launches.left:
                 shown.say(
                     f"{launches.left} launches go on in the queue: `harness collect {plan.folder.name}` or the same "
                     f"command takes them up again, `harness cancel {plan.folder.name}` ends them"
@@ -158,8 +156,8 @@ def _launch(plan: Plan, scheduler: Scheduler, launching: Launching, console: Con
             raise
 
 
-def _with_data(launching: Launching, data_dir: Path | None) -> Launching:
-    return replace(launching, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
+def _with_data(submission: Submission, data_dir: Path | None) -> Submission:
+    return replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
 
 
 def _runnable(sweep: Sweep, scheduler: Scheduler) -> tuple[tuple[Layout, ...], tuple[Skipped, ...]]:
@@ -167,7 +165,7 @@ def _runnable(sweep: Sweep, scheduler: Scheduler) -> tuple[tuple[Layout, ...], t
     if not runnable:
         fix = (
             "ask for fewer NODES, RANKS_PER_NODE or THREADS"
-            if scheduler.durable
+            if scheduler.survives_client
             else "ask for fewer NODES, RANKS_PER_NODE or THREADS, or set OVERSUBSCRIBE=1 to run for function only"
         )
         raise UserError(f"no layout can run: {skipped[0].layout} {skipped[0].reason}; {fix}")
@@ -179,18 +177,23 @@ def _plan(
     layouts: tuple[tuple[Layout, ...], tuple[Skipped, ...]],
     results: Path,
     scheduler: Scheduler,
-    launching: Launching,
+    submission: Submission,
     carried: Sequence[store.Running] = (),
     invalid_too: bool | None = None,
+    write: bool = True,
 ) -> Plan:
-    """Write down what `sweep` asks for and compare it with what `results` holds and the queue has."""
+    """Write down what `sweep` asks for and compare it with what `results` holds and the queue has.
+
+    Without `write` what the launches in the queue were asked for with stays as it is.
+    """
     runnable, skipped = layouts
     folder = results / sweep.name
-    store.write_study(folder, sweep, skipped)
-    write_launching(folder, launching)
+    if write:
+        store.write_study(folder, sweep, skipped)
+        write_submission(folder, submission)
     points = launch_order(sweep, runnable)
     known = store.survey(folder, points)
-    again = not scheduler.durable if invalid_too is None else invalid_too
+    again = not scheduler.survives_client if invalid_too is None else invalid_too
     missing = known.missing(points, invalid_too=again)
     queued = {running.point.folder for running in carried}
     return Plan(
@@ -199,13 +202,13 @@ def _plan(
         missing=missing,
         skipped=skipped,
         known=known,
-        groups=group((point for point in missing if point.folder not in queued), launching.request.shape),
+        groups=group_points((point for point in missing if point.folder not in queued), submission.request.shape),
         carried=tuple(carried),
     )
 
 
-def _cost(plan: Plan, scheduler: Scheduler, launching: Launching) -> Cost:
-    return estimate(plan.groups, launching.request, scheduler.limit(), plan.known.durations())
+def _cost(plan: Plan, scheduler: Scheduler, submission: Submission) -> Cost:
+    return estimate(plan.groups, submission.request, scheduler.limit(), plan.known.durations())
 
 
 def _tell(plan: Plan, console: Console) -> None:

@@ -23,7 +23,7 @@ class Group:
         return max((point.layout for point in self.points), key=lambda layout: (layout.nodes, layout.ranks))
 
 
-def group(points: Iterable[Point], shape: str) -> tuple[Group, ...]:
+def group_points(points: Iterable[Point], shape: str) -> tuple[Group, ...]:
     """Return the jobs for `points`, in the order of their first launches.
 
     An array's tasks are alike, so each layout has its own; a single task is a plain job. Launches that share
@@ -34,8 +34,8 @@ def group(points: Iterable[Point], shape: str) -> tuple[Group, ...]:
     for point in points:
         together.setdefault(_shared(point, shape), []).append(point)
     return tuple(
-        Group(shape="jobs" if len(some) == 1 and shape == "array" else shape, points=tuple(some))
-        for some in together.values()
+        Group(shape="jobs" if len(group) == 1 and shape == "array" else shape, points=tuple(group))
+        for group in together.values()
     )
 
 
@@ -48,15 +48,15 @@ def _shared(point: Point, shape: str) -> object:
     return point
 
 
-def time_limit(some: Group, request: Request, limit: Partition | None) -> str:
+def time_limit(group: Group, request: Request, limit: Partition | None) -> str:
     """Return the time limit of a job: its launches one after the other, within what the partition allows.
 
     Where that is not enough, the rest is missing and runs with the next command.
     """
     one = seconds(request.walltime)
-    if some.shape != "nested":
+    if group.shape != "nested":
         return walltime(one)
-    total = one * len(some.points)
+    total = one * len(group.points)
     return walltime(min(total, seconds(limit.walltime)) if limit is not None and limit.walltime else total)
 
 
@@ -87,12 +87,12 @@ def estimate(
 ) -> Cost:
     """Return the cost of `groups`; `durations` holds the seconds of finished launches by layout."""
     limit, expected, jobs = 0.0, 0.0, 0
-    for some in groups:
-        count = len(some.points) if some.shape == "array" else 1
+    for group in groups:
+        count = len(group.points) if group.shape == "array" else 1
         jobs += count
-        limit += some.layout.nodes * seconds(time_limit(some, request, partition)) * count / 3600
-        for point in some.points:
+        limit += group.layout.nodes * seconds(time_limit(group, request, partition)) * count / 3600
+        for point in group.points:
             took = time_left([point], durations) or 0.0
-            expected += (some.layout if some.shape == "nested" else point.layout).nodes * took / 3600
+            expected += (group.layout if group.shape == "nested" else point.layout).nodes * took / 3600
     finished = sum(len(values) for values in durations.values())
     return Cost(expected=expected if finished else None, limit=limit, jobs=jobs, finished=finished)

@@ -13,8 +13,9 @@ SHAPES = ("jobs", "array", "nested")
 class Request:
     """Settings of the jobs; an empty text means: not asked for.
 
-    `walltime` is ``H:MM:SS`` for one launch, `memory` per node with its unit (``16G``). `requeue` permits the
-    scheduler to start an interrupted job again. `signal_s` asks for SIGUSR1 that many seconds before the time
+    `walltime` is ``H:MM:SS`` or ``D-HH:MM:SS`` for one launch, `memory` per node with its unit (``16G``) or ``0`` for
+    all of it. `requeue` permits the scheduler to start an interrupted job again.
+    `signal_s` asks for SIGUSR1 that many seconds before the time
     limit, 0 for none. `after` is a job that must have succeeded first. `launcher` starts the ranks inside the
     job. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each layout) or ``nested`` (one
     allocation of the largest size for all). `max_jobs` may be submitted at a time.
@@ -47,8 +48,8 @@ class Request:
             if value and not re.fullmatch(r"[\w.,:;@%&|*=\[\]()/+-]+", value, flags=re.ASCII):
                 raise UserError(f"{field.upper()}={value} cannot stand in a job script: use one word without quotes")
         seconds(self.walltime)
-        if self.memory and not re.fullmatch(r"\d+[KMGT]", self.memory):
-            raise UserError(f"MEMORY={self.memory} is no amount: write a number with K, M, G or T, such as 16G")
+        if self.memory and not re.fullmatch(r"0|[1-9]\d*[KMGT]", self.memory):
+            raise UserError(f"MEMORY={self.memory} is no amount: write 16G (or K, M, T), or 0 for all of a node")
         if self.signal_s < 0:
             raise UserError(f"SIGNAL={self.signal_s} is negative: write the seconds before the time limit")
         if self.max_jobs < 1:
@@ -60,13 +61,14 @@ class Request:
 
 
 def seconds(walltime: str) -> int:
-    """Return the seconds of a wall time ``H:MM:SS``.
+    """Return the seconds of a wall time ``H:MM:SS`` or ``D-HH:MM:SS``.
 
     Raises:
         UserError: it is not of that form, or nothing.
     """
-    match = re.fullmatch(r"(\d{1,5}):([0-5]\d):([0-5]\d)", walltime, flags=re.ASCII)
-    total = sum(int(part) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+    match = re.fullmatch(r"(?:(\d{1,3})-)?(\d{1,5}):([0-5]\d):([0-5]\d)", walltime, flags=re.ASCII)
+    parts = [int(part or 0) for part in match.groups()] if match else []
+    total = sum(part * unit for part, unit in zip(parts, (86400, 3600, 60, 1), strict=False))
     if not total:
         raise UserError(f"WALLTIME={walltime} is no time limit: write hours:minutes:seconds, such as 0:30:00")
     return total

@@ -9,11 +9,8 @@ from harness.schema.point import Point, digest
 from harness.schema.record import encode
 from harness.schema.sweep import LOGS
 from harness.sweep.job_groups import Group, time_limit
-from harness.sweep.job_options import Request
-from harness.sweep.render import TEMPLATES, Launch, Script, check_directives, render
-from harness.sweep.schedulers import Job, Scheduler
-from harness.sweep.schedulers.pbs import REMOTE
-from harness.sweep.site import Site
+from harness.sweep.render import TEMPLATES, Launch, Script, render
+from harness.sweep.scheduler import Job, Scheduler, check_directives
 
 JOBS = "jobs"  # results/<sweep>/jobs/<point folder>.{json,sh,exit}
 
@@ -24,14 +21,7 @@ def write_job(point: Point, scheduler: Scheduler, *, folder: Path, data_dir: Pat
 
 
 def write_group(
-    some: Group,
-    scheduler: Scheduler,
-    *,
-    folder: Path,
-    data_dir: Path | None,
-    request: Request | None = None,
-    site: Site | None = None,
-    template: str | None = None,
+    group: Group, scheduler: Scheduler, *, folder: Path, data_dir: Path | None, template: str | None = None
 ) -> Job:
     """Write the point files and the script of one job under the sweep's `folder` and return the job.
 
@@ -39,57 +29,48 @@ def write_group(
         UserError: the folder cannot be written to, or the user's `template` is wrong.
     """
     folder = folder.resolve()
-    request, site = request or Request(), site or Site()
-    jobs, logs = folder / JOBS, folder / LOGS
-    launches = tuple(_launch(point, scheduler, folder) for point in some.points)
-    first = some.points[0]
-    name = queue_name(folder, some)
-    script = jobs / (f"{first.folder}.sh" if some.shape == "jobs" else f"{some.shape}-{name}.sh")
-    layout = some.layout
-    variables = Script(
+    first, layout, name = group.points[0], group.layout, queue_name(folder, group)
+    path = folder / JOBS / (f"{first.folder}.sh" if group.shape == "jobs" else f"{group.shape}-{name}.sh")
+    script = Script(
         name=name,
-        title=_title(some),
+        title=" ".join(_title(group).split()),
         version=__version__,
-        script_name=script.name,
+        script_name=path.name,
         workdir=str(Path.cwd()),
         layout=layout,
-        launches=launches,
+        launches=tuple(_launch(point, scheduler, folder) for point in group.points),
         environment={**scheduler.environment(layout), **dict(first.settings)},
         python=sys.executable,
-        jobs=str(jobs),
-        logs=str(logs),
+        jobs=str(folder / JOBS),
+        logs=str(folder / LOGS),
         data_dir=str(data_dir.resolve()) if data_dir is not None else None,
-        shape=some.shape,
-        walltime=time_limit(some, request, scheduler.limit()),
-        request=request,
-        site=site,
+        shape=group.shape,
+        walltime=time_limit(group, scheduler.request, scheduler.limit()),
+        request=scheduler.request,
+        site=scheduler.site,
     )
-    text = render(template or scheduler.template, variables)
-    check_directives(text, scheduler.name, template or scheduler.template)
-    _write_points(some, folder)
-    if scheduler.name == "pbs" and layout.nodes > 1:
-        write_atomic(jobs / REMOTE, (resource(TEMPLATES) / REMOTE).read_text())
-        (jobs / REMOTE).chmod(0o755)
-    write_atomic(script, text)
-    return Job(
-        name=name,
-        script=script,
-        log=logs / f"{first.folder}.log",
-        tasks=len(launches) if some.shape == "array" else 0,
-    )
+    text = render(template or scheduler.template, script, scheduler.path)
+    check_directives(text, scheduler, template or scheduler.template)
+    _write_inputs(group, scheduler.helpers(layout), folder)
+    write_atomic(path, text)
+    tasks = len(group.points) if group.shape == "array" else 0
+    return Job(name=name, script=path, log=folder / LOGS / f"{first.folder}.log", tasks=tasks)
 
 
-def _write_points(some: Group, folder: Path) -> None:
-    """Write what each launch reads, and empty what an earlier attempt left."""
-    for point in some.points:
+def _write_inputs(group: Group, helpers: tuple[str, ...], folder: Path) -> None:
+    """Write what each launch reads and runs, and empty what an earlier attempt left."""
+    for point in group.points:
         write_atomic(folder / JOBS / f"{point.folder}.json", encode(point))
         write_atomic(folder / LOGS / f"{point.folder}.log", "")
         exit_file(folder, point).unlink(missing_ok=True)
+    for helper in helpers:
+        write_atomic(folder / JOBS / helper, (resource(TEMPLATES) / helper).read_text())
+        (folder / JOBS / helper).chmod(0o755)
 
 
-def queue_name(folder: Path, some: Group) -> str:
+def queue_name(folder: Path, group: Group) -> str:
     """Return the job's name in the queue: the same for the same launches of the same folder, 14 characters."""
-    return f"h-{digest((str(folder.resolve()), [point.key for point in some.points]))}"
+    return f"h-{digest((str(folder.resolve()), [point.key for point in group.points]))}"
 
 
 def exit_file(folder: Path, point: Point) -> Path:
@@ -107,8 +88,8 @@ def _launch(point: Point, scheduler: Scheduler, folder: Path) -> Launch:
     )
 
 
-def _title(some: Group) -> str:
-    first = some.points[0]
-    if len(some.points) == 1:
+def _title(group: Group) -> str:
+    first = group.points[0]
+    if len(group.points) == 1:
         return f"{first.workload.name}, {first.layout}, repeat {first.repeat}"
-    return f"{first.workload.name}, {len(some.points)} launches, {some.shape}, up to {some.layout}"
+    return f"{first.workload.name}, {len(group.points)} launches, {group.shape}, up to {group.layout}"

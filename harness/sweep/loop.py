@@ -1,5 +1,6 @@
 """The loop of a sweep: submit what is missing, watch what runs, settle what has ended."""
 
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,8 +15,8 @@ from harness.sweep.jobs import queue_name, write_group
 from harness.sweep.outcome import Outcome, settle
 from harness.sweep.plan import format_seconds, time_left
 from harness.sweep.progress import Display
-from harness.sweep.schedulers import Scheduler, State
-from harness.sweep.submission import Launching
+from harness.sweep.scheduler import Job, Scheduler, State
+from harness.sweep.submission import Submission
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up
@@ -29,7 +30,7 @@ class Launches:
     def __init__(
         self,
         scheduler: Scheduler,
-        launching: Launching,
+        submission: Submission,
         *,
         folder: Path,
         groups: Sequence[Group],
@@ -38,7 +39,7 @@ class Launches:
         shown: Display,
     ) -> None:
         self._scheduler = scheduler
-        self._launching = launching
+        self._submission = submission
         self._folder = folder
         self._waiting = list(groups)
         self._running = {running.point.folder: running for running in carried}
@@ -61,19 +62,25 @@ class Launches:
                 # A queue that does not move is asked ever more seldom.
                 pause = self._scheduler.poll_s if changed else min(pause * 1.2, self._slowest())
         finally:
-            if not self._scheduler.durable:
-                self._scheduler.cancel([running.job for running in self._running.values()])
+            if not self._scheduler.survives_client:
+                self._scheduler.cancel([running.job or running.name for running in self._running.values()])
                 self._running.clear()
-            self._note(at_once=True)
-            if self._scheduler.calls:
-                called = ", ".join(f"{name} {times}" for name, times in sorted(self._scheduler.calls.items()))
+            self._note(now=True)
+            if self._scheduler.commands.calls:
+                called = ", ".join(f"{name} {times}" for name, times in sorted(self._scheduler.commands.calls.items()))
                 self._shown.say(f"calls of the scheduler: {called}")
         return self.failed
 
     def collect(self) -> int:
-        """Settle what has ended, submit nothing, and return how many failed."""
+        """Settle what has ended, submit nothing, and return how many failed.
+
+        What the scheduler does not list is asked for again until that is sure.
+        """
         self._poll()
-        self._note(at_once=True)
+        while any(state.phase == "unknown" for state in self._states.values()) and self._running:
+            time.sleep(self._scheduler.poll_s)
+            self._poll()
+        self._note(now=True)
         return self.failed
 
     @property
@@ -82,63 +89,79 @@ class Launches:
         return len(self._running)
 
     def _slowest(self) -> float:
-        return _SLOWEST_POLL_S if self._scheduler.durable else self._scheduler.poll_s
+        return _SLOWEST_POLL_S if self._scheduler.survives_client else self._scheduler.poll_s
 
     def _submit(self) -> None:
+        """Submit as many jobs as may be in the queue; what is intended is on disk before the first one is."""
         jobs = len({running.job for running in self._running.values()})
-        while self._waiting and jobs < self._scheduler.at_once:
-            some = self._waiting[0]
-            if not self._submit_one(some, others=jobs):
-                return
-            self._waiting.pop(0)
-            jobs += max(1, len(some.points) if some.shape == "array" else 1)
-
-    def _submit_one(self, some: Group, *, others: int) -> bool:
-        """Submit one job; return False when the queue takes no more for now."""
-        for point in some.points:
-            store.set_aside(self._folder, point)
-        job = write_group(
-            some,
-            self._scheduler,
-            folder=self._folder,
-            data_dir=self._launching.data_path,
-            request=self._launching.request,
-            site=self._launching.site,
-            template=self._launching.template,
-        )
-        self._intend(some)
-        if not self._scheduler.durable:
-            self._shown.started(some.points[0])
+        batch: list[Group] = []
+        for group in self._waiting:
+            if jobs >= self._scheduler.max_jobs:
+                break
+            batch.append(group)
+            jobs += len(group.points) if group.shape == "array" else 1
+        waits = self._scheduler.turn() if batch else None
+        if waits is not None:
+            self._say(waits)
+        if not batch or waits is not None:
+            return
+        others = bool(self._running)
+        prepared = [self._prepare(group) for group in batch]
+        self._note(now=True)
         try:
-            identifiers = self._scheduler.submit(job)
-        except UserError as error:
-            for point in some.points:
-                del self._running[point.folder]
-            self._note(at_once=True)
-            if others and "limit" in str(error).lower():
-                self._say(f"the queue takes no more for now: {error}")
-                return False
+            for group, job in zip(batch, prepared, strict=True):
+                if not self._submit_one(group, job, others=others):
+                    return
+                others = True
+                self._waiting.remove(group)
+                self._note(now=False)
+        except UserError:
+            self._forget_intents()
             raise
-        for index, point in enumerate(some.points):
-            name = identifiers[index if job.tasks else 0]
-            self._running[point.folder] = replace(self._running[point.folder], job=name)
-            self._states[name] = State(phase="queued" if self._scheduler.durable else "running")
-        self._note(at_once=not self._scheduler.durable)
-        return True
+        finally:
+            if sys.exception() is None:
+                self._forget_intents()
+            self._note(now=True)
 
-    def _intend(self, some: Group) -> None:
-        """Write down what is about to be submitted: if this process dies meanwhile, the name will find the job."""
-        name = queue_name(self._folder, some)
-        for index, point in enumerate(some.points):
+    def _prepare(self, group: Group) -> Job:
+        """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
+        for index, point in enumerate(group.points):
+            store.set_aside(self._folder, point)
             self._running[point.folder] = store.Running(
                 point=point,
                 job="",
                 started=datetime.now(UTC),
                 scheduler=self._scheduler.name,
-                name=name,
-                task=index if some.shape == "array" else -1,
+                name=queue_name(self._folder, group),
+                task=index if group.shape == "array" else -1,
             )
-        self._note(at_once=False)
+        return write_group(
+            group,
+            self._scheduler,
+            folder=self._folder,
+            data_dir=self._submission.data_path,
+            template=self._submission.template,
+        )
+
+    def _submit_one(self, group: Group, job: Job, *, others: bool) -> bool:
+        """Submit one job; return False when the queue takes no more for now."""
+        if not self._scheduler.survives_client:
+            self._shown.started(group.points[0])
+        try:
+            identifiers = self._scheduler.submit(job)
+        except UserError as error:
+            if others and "limit" in str(error).lower():
+                self._say(f"the queue takes no more for now: {error}")
+                return False
+            raise
+        for index, point in enumerate(group.points):
+            name = identifiers[index if job.tasks else 0]
+            self._running[point.folder] = replace(self._running[point.folder], job=name)
+            self._states[name] = State(phase="queued" if self._scheduler.survives_client else "running")
+        return True
+
+    def _forget_intents(self) -> None:
+        self._running = {folder: running for folder, running in self._running.items() if running.job}
 
     def _poll(self) -> bool:
         """Ask for the states of all jobs, settle what has ended and tell whether anything changed."""
@@ -153,7 +176,7 @@ class Launches:
             return False
         self._since.pop("silence", None)
         changed = any(self._states.get(job) != state for job, state in states.items())
-        before, self._states = self._states, states
+        before, self._states = self._states, dict(states)
         for running in tuple(self._running.values()):
             state = states[running.job]
             old = before.get(running.job)
@@ -163,11 +186,11 @@ class Launches:
                 self._settled(running, outcome)
                 changed = True
         if changed:
-            self._note(at_once=False)
+            self._note(now=False)
         return changed
 
     def _tell(self, running: store.Running, old: State | None, state: State) -> None:
-        if not self._scheduler.durable:
+        if not self._scheduler.survives_client:
             return
         if state.phase == "running" and (old is None or old.phase != "running"):
             self._shown.started(running.point)
@@ -176,26 +199,28 @@ class Launches:
 
     def _settled(self, running: store.Running, outcome: Outcome) -> None:
         del self._running[running.point.folder]
+        if not any(other.job == running.job for other in self._running.values()):
+            self._states.pop(running.job, None)
         point = running.point
         text = outcome.text
         if outcome.record is None:
             self.failed += 1
         else:
             seconds = (outcome.record.ended - outcome.record.started).total_seconds()
-            if not self._scheduler.durable:
+            if not self._scheduler.survives_client:
                 seconds = (datetime.now(UTC) - running.started).total_seconds()
             self._seconds.setdefault(point.layout, []).append(seconds)
             text = f"done in {format_seconds(seconds)}{text}"
-        waiting = [other for some in self._waiting for other in some.points]
+        waiting = [other for group in self._waiting for other in group.points]
         left = time_left([*waiting, *(other.point for other in self._running.values())], self._seconds)
-        self._shown.ended(point, text, None if self._scheduler.durable else left)
+        self._shown.ended(point, text, None if self._scheduler.survives_client else left)
 
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
             self._shown.say(text)
 
-    def _note(self, *, at_once: bool) -> None:
-        if at_once or time.monotonic() - self._noted > _NOTE_S:
+    def _note(self, *, now: bool) -> None:
+        if now or time.monotonic() - self._noted > _NOTE_S:
             store.write_running(self._folder, tuple(self._running.values()))
             self._noted = time.monotonic()

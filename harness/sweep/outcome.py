@@ -10,7 +10,7 @@ from harness.schema.record import RunRecord
 from harness.schema.sweep import LOGS
 from harness.sweep import store
 from harness.sweep.jobs import exit_file
-from harness.sweep.schedulers import Scheduler, State
+from harness.sweep.scheduler import Scheduler, State
 
 _TAIL_LINES = 30
 _READ_BYTES = 1_000_000
@@ -48,7 +48,8 @@ def tail(output: str) -> str:
     return "\n".join(output.splitlines()[-_TAIL_LINES:])
 
 
-_GRACE_S = 5.0  # a shared file system may show a record some seconds after the job that wrote it has ended
+_GRACE_S = 30.0  # NFS may show a record half a minute after the job that wrote it has ended (acdirmin)
+_MISSING_S = 60.0  # how long a job that no answer lists may still be there: without job history none says its end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,11 +66,15 @@ def settle(
     """Return what became of a launch, None while that is open, and keep its failure beside the sweep.
 
     A launch that left a record has succeeded though its job goes on with others; one that left none has
-    failed when its job has ended. `since` remembers between calls when a job was first seen to have ended.
+    failed when its job has ended, or is not listed and left its exit code or stays away. `since` remembers between
+    calls when a job was first seen to have ended or to be missing.
     """
     point = running.point
-    over = state.phase in ("ended", "unknown")
-    if not over and not exit_file(folder, point).exists():
+    exited = exit_file(folder, point).exists()
+    over = state.phase == "ended" or (state.phase == "unknown" and (exited or not _may_live(running, scheduler, since)))
+    if state.phase != "unknown":
+        since.pop(_missing(running), None)
+    if not over and not exited:
         return None
     found = store.check_record(folder, point)
     if isinstance(found, RunRecord):
@@ -77,10 +82,22 @@ def settle(
         return Outcome(record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else "")
     if not over:
         return None
-    if scheduler.durable and state.exit_code == 0:
+    if scheduler.survives_client and _exit_code(folder, point, state) == 0:
         if time.monotonic() - since.setdefault(point.folder, time.monotonic()) < _GRACE_S:
             return None
     return Outcome(record=None, text=f"FAILED: {_keep_failure(folder, running, state, scheduler)}")
+
+
+def _may_live(running: store.Running, scheduler: Scheduler, since: dict[str, float]) -> bool:
+    """Tell whether a job that the scheduler does not list may live: missing is not ended, until it stays missing."""
+    if not scheduler.survives_client:
+        return False
+    began = since.setdefault(_missing(running), time.monotonic())
+    return time.monotonic() - began < _MISSING_S
+
+
+def _missing(running: store.Running) -> str:
+    return f"missing {running.job}"
 
 
 def _keep_failure(folder: Path, running: store.Running, state: State, scheduler: Scheduler) -> str:
@@ -91,8 +108,8 @@ def _keep_failure(folder: Path, running: store.Running, state: State, scheduler:
     code = _exit_code(folder, point, state)
     said = first_error(log) or first_error(job)
     known = scheduler.explain(state)
-    if state.forced or state.phase == "unknown":
-        started = "" if log or state.nodes or not scheduler.durable else "it had not started; "
+    if state.forced or (state.phase == "unknown" and not exit_file(folder, point).exists()):
+        started = "" if log or state.nodes or not scheduler.survives_client else "it had not started; "
         reason = f"{started}{known}" + (f"; its output says: {said}" if said else "")
     else:
         reason = said or f"exit code {code} without a valid record, {known}"

@@ -1,8 +1,7 @@
-"""Job scripts from the templates in ``jobs/templates``, and a check of their directives."""
+"""Job scripts from the templates in ``jobs/templates``."""
 
-import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,51 +9,8 @@ from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.schema.layout import Layout
 from harness.sweep.job_options import Request
-from harness.sweep.schedulers import Launcher
+from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.site import Site
-
-_PREFIX = {"slurm": "#SBATCH", "pbs": "#PBS"}
-# qsub(1B) of OpenPBS 23.06 and the resources of pbs_resources(7B) that a job of ours may ask for.
-_PBS_OPTIONS = "aAcCehIjJklmMNopPqrRSuvVWz"
-_OLD = re.compile(r"\b(ppn|nodes)=")
-
-
-def check_directives(script: str, scheduler: str, template: str) -> None:
-    """Refuse a script with directives that the scheduler would ignore or misread.
-
-    Directives after the first command are ignored by sbatch and by qsub; CRLF line ends are part of a
-    directive's value; OpenPBS takes the old ``nodes=2:ppn=2`` and gives something else beside `place`.
-
-    Raises:
-        UserError: naming the template, the line and the fix.
-    """
-    prefix = _PREFIX.get(scheduler)
-    if prefix is None:
-        return
-    if "\r" in script:
-        raise UserError(f"TEMPLATE={template} has CRLF line ends: save it with LF ones")
-    commands = False
-    for number, line in enumerate(script.splitlines(), start=1):
-        if line.startswith(prefix):
-            if commands:
-                raise UserError(
-                    f"TEMPLATE={template}: line {number} of the script, '{line}', stands after the first command, "
-                    f"where {scheduler} ignores it: move it up"
-                )
-            if scheduler == "pbs":
-                _check_pbs(line, number, template)
-        elif line.strip() and not line.startswith("#"):
-            commands = True
-
-
-def _check_pbs(line: str, number: int, template: str) -> None:
-    where = f"TEMPLATE={template}: line {number} of the script, '{line}',"
-    words = line.split()
-    if len(words) < 2 or not re.fullmatch(r"-[A-Za-z]", words[1]) or words[1][1] not in _PBS_OPTIONS:
-        raise UserError(f"{where} is no option of qsub: write one letter, such as #PBS -l")
-    if words[1] == "-l" and _OLD.search(" ".join(words[2:])):
-        raise UserError(f"{where} asks for nodes in the old way: write select=2:ncpus=4:mpiprocs=4")
-
 
 TEMPLATES = "jobs/templates"
 
@@ -65,7 +21,7 @@ class Launch:
 
     name: str
     layout: Layout
-    launcher: Launcher
+    launcher: LaunchCommand
     point_file: str
     record: str
 
@@ -97,11 +53,11 @@ class Script:
     site: Site = field(default_factory=Site)
 
 
-def render(template: str, script: Script) -> str:
+def render(template: str, script: Script, path: Callable[[str], str] = str) -> str:
     """Return the job script that `template` makes of `script`.
 
     `template` is a file of ``jobs/templates`` such as ``local.sh.j2``, or the path of a user's own, which may
-    extend those.
+    extend those. `path` writes a path as the scheduler's directives take it.
 
     Raises:
         UserError: the template is missing, has an error or uses a variable that `Script` does not have.
@@ -119,8 +75,7 @@ def render(template: str, script: Script) -> str:
     )
     environment.filters["quote"] = shlex.quote
     environment.filters["words"] = _words
-    environment.filters["directive"] = _directive
-    environment.filters["plain"] = _plain
+    environment.filters["path"] = path
     variables = {name: getattr(script, name) for name in script.__slots__}
     try:
         return environment.get_template(own.name if own else template).render(variables)
@@ -138,25 +93,3 @@ def _words(words: tuple[str, ...]) -> str:
         f'"$jobs"/{shlex.quote(word.removeprefix("$jobs/"))}' if word.startswith("$jobs/") else shlex.quote(word)
         for word in words
     )
-
-
-def _directive(path: str) -> str:
-    """Return a path for a quoted ``#SBATCH --output=``, where ``%`` begins a pattern.
-
-    Raises:
-        UserError: the path holds what such a line cannot.
-    """
-    if any(sign in path for sign in '"\\\n'):
-        raise UserError(f"RESULTS '{path}' has a quote or backslash: Slurm cannot write there, choose another folder")
-    return path.replace("%", "%%")
-
-
-def _plain(path: str) -> str:
-    """Return a path for a PBS directive.
-
-    Raises:
-        UserError: the path holds blanks or signs that qsub splits at.
-    """
-    if not re.fullmatch(r"[\w./+@%=-]+", path):
-        raise UserError(f"RESULTS '{path}' has a blank or sign that PBS cannot write to: choose another folder")
-    return path

@@ -1,15 +1,19 @@
 """What earlier commands of a sweep left in the queue or running, and what the batch system says of it."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.sweep import LOGS
 from harness.sweep import store
 from harness.sweep.jobs import JOBS, exit_file
-from harness.sweep.schedulers import Scheduler, State
-from harness.sweep.submission import read_launching
+from harness.sweep.scheduler import Scheduler, State
+from harness.sweep.submission import read_submission
+
+_SUBMISSION_S = 5.0
 
 
 def carry_over(scheduler: Scheduler, folder: Path) -> tuple[store.Running, ...]:
@@ -21,8 +25,8 @@ def carry_over(scheduler: Scheduler, folder: Path) -> tuple[store.Running, ...]:
         UserError: they were submitted to another scheduler.
     """
     left = store.read_running(folder)
-    if not scheduler.durable:
-        scheduler.cancel([running.job for running in left if running.scheduler == scheduler.name])
+    if not scheduler.survives_client:
+        scheduler.cancel(scheduler.find([running.name for running in left if running.scheduler == scheduler.name]))
     others = {running.scheduler for running in left} - {scheduler.name}
     if others:
         other = sorted(others)[0]
@@ -30,7 +34,7 @@ def carry_over(scheduler: Scheduler, folder: Path) -> tuple[store.Running, ...]:
             f"sweep '{folder.name}' has launches under SCHEDULER={other}: wait for them with `harness collect` "
             "or end them with `harness cancel`, then change the scheduler"
         )
-    if not scheduler.durable:
+    if not scheduler.survives_client:
         store.write_running(folder, ())
         return ()
     return identify(scheduler, left)
@@ -41,8 +45,12 @@ def identify(scheduler: Scheduler, left: tuple[store.Running, ...]) -> tuple[sto
 
     A process that died between its decision to submit and the scheduler's answer left only the job's name.
     """
-    nameless = [running.name for running in left if not running.job]
-    found = scheduler.find(nameless) if nameless else {}
+    nameless = [running for running in left if not running.job]
+    if nameless and scheduler.survives_client:
+        # The submission itself outlives a process that was killed just then: give it the time to reach the queue.
+        age = min(abs((datetime.now(UTC) - running.started).total_seconds()) for running in nameless)
+        time.sleep(max(0.0, _SUBMISSION_S - age))
+    found = scheduler.find([running.name for running in nameless]) if nameless else {}
     known = []
     for running in left:
         if running.job:
@@ -69,7 +77,7 @@ def look(folder: Path, entries: Sequence[store.Running]) -> dict[str, Seen]:
     if not entries:
         return {}
     try:
-        scheduler = read_launching(folder).open(oversubscribe=True)
+        scheduler = read_submission(folder).open(oversubscribe=True)
         known = {running.point.folder: running for running in identify(scheduler, tuple(entries))}
         states = scheduler.poll(sorted({running.job for running in known.values()}))
     except UserError as error:
@@ -85,6 +93,8 @@ def look(folder: Path, entries: Sequence[store.Running]) -> dict[str, Seen]:
 def _seen(folder: Path, running: store.Running, states: Mapping[str, State], scheduler: Scheduler) -> Seen:
     state = states[running.job]
     job = f"job {running.job}"
+    if state.phase == "unknown" and not exit_file(folder, running.point).exists():
+        return Seen(state="unknown", detail=f"{job} is not listed by {scheduler.name}")
     if state.phase == "queued":
         return Seen(state="queued", detail=f"{job}: {state.reason or state.word}")
     if state.phase == "running" and not exit_file(folder, running.point).exists():

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Skipped, Study, 
 LOCK_FILE = ".lock"
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
 _PATIENCE_S = 0.3
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
 
 
 @contextlib.contextmanager
@@ -33,16 +35,26 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         UserError: another process holds it, or the folder cannot be written to.
     """
+    new = not folder.exists()
+    handle = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        reason = os.strerror(error.errno or 0).lower()
-        raise UserError(f"RESULTS '{folder.parent}' cannot be used: {reason}; choose another folder") from error
-    try:
         _take(handle, folder)
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+    except OSError as error:
+        if handle is not None:
+            os.close(handle)
+        if new:
+            shutil.rmtree(folder, ignore_errors=True)  # it holds an empty lock, if that
+        reason = os.strerror(error.errno or 0).lower()
+        raise UserError(f"RESULTS '{folder.parent}' cannot be used: {reason}; choose another folder") from error
+    except UserError:
+        if handle is not None:
+            os.close(handle)
+        raise
+    try:
         yield
     finally:
         os.close(handle)
@@ -58,6 +70,10 @@ def is_locked(folder: Path) -> bool:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False  # nor can a command that works on the sweep hold one there
     finally:
         os.close(handle)
     return False
@@ -77,7 +93,7 @@ def _take(handle: int, folder: Path) -> None:
                 ) from None
             time.sleep(0.05)
         except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            if error.errno not in _NO_LOCKS:
                 raise
             raise UserError(f"RESULTS '{folder}' is on a file system without locks: choose another folder") from error
 

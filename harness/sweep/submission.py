@@ -7,14 +7,15 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.record import decode, encode
 from harness.sweep.job_options import Request
-from harness.sweep.schedulers import Scheduler, open_scheduler
+from harness.sweep.scheduler import Scheduler
+from harness.sweep.schedulers import open_scheduler
 from harness.sweep.site import Site
 
-LAUNCHING_FILE = "launching.json"  # results/<sweep>/launching.json
+SUBMISSION_FILE = "submission.json"  # results/<sweep>/submission.json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launching:
+class Submission:
     """Scheduler (never ``auto``), site, request, the user's own template and the folder of the originals."""
 
     scheduler: str = "local"
@@ -37,24 +38,24 @@ class Launching:
         return Path(self.data_dir) if self.data_dir is not None else None
 
 
-def write_launching(folder: Path, launching: Launching) -> None:
+def write_submission(folder: Path, submission: Submission) -> None:
     """Keep how the sweep in `folder` is launched.
 
     Raises:
         UserError: the folder cannot be written to.
     """
-    write_atomic(folder / LAUNCHING_FILE, encode(launching))
+    write_atomic(folder / SUBMISSION_FILE, encode(submission))
 
 
-def read_launching(folder: Path) -> Launching:
+def read_submission(folder: Path) -> Submission:
     """Return how the sweep in `folder` was launched last.
 
     Raises:
         UserError: the file is missing or damaged.
     """
-    path = folder / LAUNCHING_FILE
+    path = folder / SUBMISSION_FILE
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"'{folder}' does not say how it was launched: give the sweep command again") from None
-    return decode(content, Launching, path)
+    return decode(content, Submission, path)

@@ -52,13 +52,16 @@ unset SLURM_EXPORT_ENV
 export TMPDIR=/scratch
 export UCX_TLS=rc,sm
 
-trap 'echo "harness: ended 60 s before the time limit: ask for a longer WALLTIME" >>"$log"; kill "$ranks"' USR1
+ended=
+trap 'ended=1; echo "harness: ended 60 s before the time limit: ask for a longer WALLTIME" >>"$log"; kill "$ranks"' USR1
 failed=0
 # launch NAME RECORD COMMAND...: run one point unless it is done; its log and exit code are kept beside the script.
 launch() {
   local name=$1 record=$2 code=0
   shift 2
   if [ -e "$record/run.json" ]; then return; fi
+  # There is no time left for another one.
+  if [ -n "$ended" ]; then return; fi
   # The ranks cannot see how they were started: the record quotes this.
   HARNESS_LAUNCHER="${*%% -m harness *}" "$@" --record "$record" >"$logs/$name.log" 2>&1 &
   ranks=$!

@@ -1,117 +1,32 @@
-"""Where jobs go: one file per scheduler behind one small interface."""
+"""Where jobs go: every module here is a scheduler, with a class called `Scheduler` and a template of its own."""
 
 import importlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, cast
+import pkgutil
+from collections.abc import Iterator
 
 from harness.base.errors import unknown
-from harness.schema.layout import Layout
 from harness.sweep.job_options import Request
-from harness.sweep.site import Partition, Site
+from harness.sweep.scheduler import Finding, Scheduler
+from harness.sweep.site import Site
 
-# name: module with a class called `Scheduler`; a new one is one file, one line here, one golden script.
-SCHEDULERS = {
-    "local": "harness.sweep.schedulers.local",
-    "slurm": "harness.sweep.schedulers.slurm",
-    "pbs": "harness.sweep.schedulers.pbs",
-}
+FALLBACK = "local"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """A script to run and the file that takes the output of its first launch.
+def known_schedulers() -> tuple[str, ...]:
+    """Return the names of all schedulers: the modules of this package."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
-    `name` is its name in the queue, at most 15 characters. `tasks` is the number of an array's tasks, 0 for a
-    job that is none.
+
+def scheduler_class(name: str) -> type[Scheduler]:
+    """Return the class of the scheduler called `name`.
+
+    Raises:
+        UserError: there is no such scheduler.
     """
-
-    name: str
-    script: Path
-    log: Path
-    tasks: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class State:
-    """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``ended`` or ``unknown``.
-
-    `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs. `exit_code` is
-    None before the end, and where the scheduler does not tell. `forced` says that not the script itself came to
-    an end: a limit, a lost node, somebody's hand.
-    """
-
-    phase: str
-    word: str = ""
-    reason: str = ""
-    nodes: str = ""
-    exit_code: int | None = None
-    forced: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launcher:
-    """The command that starts the ranks of a layout inside a job.
-
-    In a shared allocation it is followed by `node_option` and the names of the nodes, each with `node_suffix`.
-    """
-
-    words: tuple[str, ...]
-    node_option: str = ""
-    node_suffix: str = ""
-
-
-class Scheduler(Protocol):
-    """What a sweep needs of a scheduler. Identifiers outlive the process that submitted."""
-
-    name: str
-    template: str
-    """File name in ``jobs/templates``."""
-    at_once: int
-    """How many jobs may be submitted at a time."""
-    poll_s: float
-    """Seconds between two polls."""
-    durable: bool
-    """Whether jobs go on when the process that submitted them ends."""
-    calls: Mapping[str, int]
-    """How often each of the scheduler's commands was called."""
-
-    def check(self) -> str | None:
-        """Return what the user should know of this system, if anything; raise a UserError if it does not answer."""
-
-    def refusal(self, layout: Layout) -> str | None:
-        """Return why `layout` can never run here, in one clause, or None."""
-
-    def limit(self) -> Partition | None:
-        """Return what a job may ask for at most, None where nothing is known."""
-
-    def launcher(self, layout: Layout) -> Launcher:
-        """Return the command that starts the ranks of `layout`, bound to their cores."""
-
-    def environment(self, layout: Layout) -> Mapping[str, str | None]:
-        """Return what the launcher and the MPI library need exported, None for unset."""
-
-    def output(self, folder: Path, job: str) -> Path:
-        """Return the file below `folder` that holds what `job` said outside its launches."""
-
-    def submit(self, job: Job) -> tuple[str, ...]:
-        """Start or queue `job` and return its identifier, or one for each task of an array."""
-
-    def task(self, job: str, index: int) -> str:
-        """Return the identifier of task `index` of the array `job`."""
-
-    def find(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the identifiers of those jobs among `names` that are queued or running."""
-
-    def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
-        """Return the state of every one of `jobs`, at the price of one or two calls in all."""
-
-    def cancel(self, jobs: Iterable[str]) -> None:
-        """End `jobs` and all they started."""
-
-    def explain(self, state: State) -> str:
-        """Return in one clause what is known of a job that ended without a message of its own."""
+    if name not in known_schedulers():
+        raise unknown("SCHEDULER", name, ("auto", *known_schedulers()))
+    found: type[Scheduler] = importlib.import_module(f"{__name__}.{name}").Scheduler
+    return found
 
 
 def open_scheduler(
@@ -120,10 +35,38 @@ def open_scheduler(
     """Return the scheduler called `name`, for the jobs that `request` describes, at `site`.
 
     Raises:
-        UserError: there is no such scheduler, or it is not usable here.
+        UserError: there is no such scheduler, or it does not know what the request asks for.
     """
-    if name not in SCHEDULERS:
-        raise unknown("SCHEDULER", name, ("auto", *SCHEDULERS))
-    site = site or Site()
-    module = importlib.import_module(SCHEDULERS[name])
-    return cast(Scheduler, module.Scheduler(oversubscribe=oversubscribe, site=site, request=request or site.request))
+    return scheduler_class(name)(oversubscribe=oversubscribe, site=site, request=request)
+
+
+def choose(name: str, site: Site) -> tuple[str, str]:
+    """Return the scheduler for `name`, which may be ``auto``, and one sentence that says why it was chosen.
+
+    The site's own choice comes first, then what answers on this machine; with neither it is this machine.
+
+    Raises:
+        UserError: there is no such scheduler, or one is there and does not answer.
+    """
+    if name != "auto":
+        return scheduler_class(name).name, f"scheduler: {name}, as asked"
+    if site.scheduler != "auto":
+        return scheduler_class(site.scheduler).name, f"scheduler: {site.scheduler}, by site {site.name}"
+    for candidate in known_schedulers():
+        found = scheduler_class(candidate).detect()
+        if found:
+            return candidate, f"scheduler: {candidate}, found {found} (SCHEDULER={FALLBACK} runs here instead)"
+    others = " or ".join(candidate for candidate in known_schedulers() if candidate != FALLBACK)
+    return FALLBACK, f"scheduler: {FALLBACK}, no {others} here: a core of this machine stands for a node"
+
+
+def check_site(site: Site) -> Iterator[Finding]:
+    """Yield what the scheduler here says to the statements of `site`.
+
+    Raises:
+        UserError: the scheduler does not answer.
+    """
+    name, why = choose("auto", site)
+    yield Finding(good=True, text=f"site {site.name}: {why}")
+    request = scheduler_class(name).suitable(site.request)
+    yield from open_scheduler(name, site=site, request=request).findings()

@@ -1,4 +1,4 @@
-"""The scheduler of one machine: cores stand for nodes, and one job runs at a time."""
+"""The scheduler of one machine: cores stand for nodes, and one job runs at a time, whoever's it is."""
 
 import contextlib
 import os
@@ -6,53 +6,57 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import psutil
 
 from harness.base.cores import affinity_narrowed, usable_cores
-from harness.base.errors import UserError
+from harness.base.hostlock import HostLock
 from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
+from harness.sweep import scheduler
+from harness.sweep.commands import environment_of_no_job
 from harness.sweep.job_options import Request
-from harness.sweep.schedulers import Job, Launcher, State
+from harness.sweep.launch_command import LaunchCommand
+from harness.sweep.scheduler import Job, State
 from harness.sweep.site import Partition, Site
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
 _GRACE_S = 10.0
+_MARK = "HARNESS_JOB"  # in the environment of all that a job starts: found again whoever its parent is by then
 
 
-class Scheduler:
+class Scheduler(scheduler.Scheduler):
     """Runs scripts as child processes in sessions of their own, so that Ctrl-C does not reach them twice."""
 
     name = "local"
     template = "local.sh.j2"
-    at_once = 1  # two jobs would measure each other
+    unknown = ("partition", "account", "project", "qos", "constraint", "reservation", "memory", "after")
+    shapes = ("jobs",)
+    launchers = ("auto",)
+    survives_client = False
     poll_s = 0.2  # seldom enough not to disturb the ranks that are being timed
-    durable = False
-    calls: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
-        self, *, oversubscribe: bool = False, site: Site | None = None, request: Request | None = None
+        self, *, site: Site | None = None, request: Request | None = None, oversubscribe: bool = False
     ) -> None:
-        if request is not None and request.shape != "jobs":
-            raise UserError(f"{request.shape.upper()}=1 needs a batch scheduler: leave it out on one machine")
+        super().__init__(site=site, request=request, oversubscribe=oversubscribe)
+        self.max_jobs = 1  # two jobs would measure each other
         self._cores = usable_cores()
         self._unbound = affinity_narrowed()
-        self._oversubscribe = oversubscribe
         self._mpirun = find_launcher()
         self._family = mpi_family(self._mpirun)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._lock = HostLock()
 
-    def check(self) -> str | None:
-        """Return nothing: the launcher was found."""
-        return None
+    def turn(self) -> str | None:
+        """Take this host for the next job, or return who has it: other sweeps, also other users', time here too."""
+        return self._lock.take()
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` cannot run on this machine's cores."""
         if layout.last_node:
             return "needs nodes: the ranks of one machine are all alike"
-        if layout.cores <= self._cores or self._oversubscribe:
+        if layout.cores <= self._cores or self.oversubscribe:
             return None
         return f"needs {layout.cores} cores, this machine has {self._cores}"
 
@@ -60,7 +64,7 @@ class Scheduler:
         """Return this machine: a core stands for a node."""
         return Partition(name="this machine", nodes=self._cores, cores_per_node=1)
 
-    def launcher(self, layout: Layout) -> Launcher:
+    def launcher(self, layout: Layout) -> LaunchCommand:
         """Return mpirun with one rank per `threads` cores, bound; unbound where that cannot be."""
         command = (str(self._mpirun), "-n", str(layout.ranks))
         binding: tuple[str, ...]
@@ -73,7 +77,7 @@ class Scheduler:
             binding = ("--bind-to", "none")
         else:
             binding = ("--map-by", f"slot:PE={layout.threads}", "--bind-to", "core")
-        return Launcher(words=(*command, *binding))
+        return LaunchCommand(words=(*command, *binding))
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what lets mpirun start as root (in containers) and mpi4py load the library that goes with it."""
@@ -90,35 +94,34 @@ class Scheduler:
         return Path(os.devnull)
 
     def submit(self, job: Job) -> tuple[str, ...]:
-        """Start `job` and return ``pid@start``: the start time tells it from a later process of the same number."""
+        """Start `job` and return its name, which all that it starts carries. It has this host until it has ended."""
+        self._lock.wait()
+        self._lock.tell(f"a launch in '{job.script.parent.parent}'")
         with job.log.open("wb") as log:
-            child = subprocess.Popen(
+            self._children[job.name] = subprocess.Popen(
                 ["bash", str(job.script)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=environment_of_no_job() | {_MARK: job.name},
+                pass_fds=self._lock.handles,
             )
-        name = f"{child.pid}@{psutil.Process(child.pid).create_time()}"
-        self._children[name] = child
-        return (name,)
-
-    def task(self, job: str, index: int) -> str:
-        """Return `job`: there are no arrays."""
-        return job
+        return (job.name,)
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return nothing: a launch is noted before it could be lost."""
-        return {}
+        """Return those of `names` of which a process is left, which a command that was killed has started."""
+        return {name: name for name in names if _family_of(name)}
 
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the states of jobs that this process started; a signal counts as 128 and its number."""
         return {name: self._state(name) for name in jobs}
 
     def cancel(self, jobs: Iterable[str]) -> None:
-        """Send SIGTERM to every job's process group, and SIGKILL to whatever of it is still there 10 s later."""
+        """Send SIGTERM to all that the jobs started, and SIGKILL to whatever of it is still there 10 s later."""
         for job in jobs:
             _end(job)
+        self._lock.release()
 
     def explain(self, state: State) -> str:
         """Name the signal that ended a job."""
@@ -135,6 +138,7 @@ class Scheduler:
         code = child.poll()
         if code is None:
             return State(phase="running")
+        self._lock.release()
         return State(phase="ended", exit_code=code if code >= 0 else 128 - code)
 
     def _shared(self, layout: Layout) -> bool:
@@ -143,24 +147,22 @@ class Scheduler:
 
 def _end(job: str) -> None:
     family = _family_of(job)
-    if not family:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(family[0].pid, signal.SIGTERM)
-    _, alive = psutil.wait_procs(family, timeout=_GRACE_S)
-    for process in alive:
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    psutil.wait_procs(family, timeout=_GRACE_S)
+    left = _family_of(job)
+    for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(alive, timeout=_GRACE_S)
+    psutil.wait_procs(left, timeout=_GRACE_S)
 
 
 def _family_of(job: str) -> list[psutil.Process]:
-    """Return the job's first process and all below it, none if it has gone."""
-    pid, _, start = job.partition("@")
-    try:
-        process = psutil.Process(int(pid))
-        if process.create_time() != float(start):
-            return []
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
+    """Return every process that the job started and that is left, whoever its parent is."""
+    family = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # it has ended, or is another user's
+            if process.environ().get(_MARK) == job and process.status() != psutil.STATUS_ZOMBIE:
+                family.append(process)
+    return family

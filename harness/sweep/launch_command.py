@@ -2,17 +2,29 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
-from harness.sweep.schedulers import Launcher
 from harness.sweep.site import Site
 
 # What the user set for the harness in his shell; a job's shell may start without it.
 _OURS = ("HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION")
 
 
-def srun(layout: Layout, kind: str, site: Site) -> Launcher:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchCommand:
+    """The command that starts the ranks of a layout inside a job.
+
+    In a shared allocation it is followed by `node_option` and the names of the nodes, each with `node_suffix`.
+    """
+
+    words: tuple[str, ...]
+    node_option: str = ""
+    node_suffix: str = ""
+
+
+def srun(layout: Layout, kind: str, site: Site) -> LaunchCommand:
     """Return `kind` (``srun --mpi=pmix``) with the tasks of `layout`."""
     words = [*kind.split(), f"--nodes={layout.nodes}", f"--ntasks={layout.ranks}"]
     words += [f"--ntasks-per-node={layout.ranks_per_node}", f"--cpus-per-task={layout.threads}"]
@@ -24,17 +36,17 @@ def srun(layout: Layout, kind: str, site: Site) -> Launcher:
     words.append(f"--cpu-bind={'cores' if site.binding == 'cores' else 'none'}")
     # Without --kill-on-bad-exit the other ranks wait for a dead one until the time limit.
     words.append("--kill-on-bad-exit=1")
-    return Launcher(words=(*words, *site.launcher_options), node_option="--nodelist")
+    return LaunchCommand(words=(*words, *site.launcher_options), node_option="--nodelist")
 
 
-def mpirun(layout: Layout, site: Site, agent: str | None = None) -> Launcher:
+def mpirun(layout: Layout, site: Site, agent: str | None = None) -> LaunchCommand:
     """Return mpirun of Open MPI or MPICH for `layout`; `agent` starts Open MPI's daemons on other nodes."""
     path = find_launcher()
     bound = site.binding == "cores"
     if mpi_family(path) == "mpich":
         words = [str(path), "-n", str(layout.ranks), "-ppn", str(layout.ranks_per_node)]
         words += ["-bind-to", f"core:{layout.threads}" if bound else "none"]
-        return Launcher(words=(*words, *site.launcher_options), node_option="-hosts")
+        return LaunchCommand(words=(*words, *site.launcher_options), node_option="-hosts")
     words = [str(path), "-n", str(layout.ranks)]
     words += ["--map-by", f"ppr:{layout.ranks_per_node}:node" + (f":PE={layout.threads}" if bound else "")]
     words += ["--bind-to", "core" if bound else "none"]
@@ -42,7 +54,7 @@ def mpirun(layout: Layout, site: Site, agent: str | None = None) -> Launcher:
         # Open MPI's daemons must keep the session: pbs_tmrsh ends what has detached itself.
         words += ["--prtemca", "plm_ssh_agent", agent, "--leave-session-attached"]
     slots = f":{layout.ranks_per_node * layout.threads}"
-    return Launcher(words=(*words, *site.launcher_options), node_option="--host", node_suffix=slots)
+    return LaunchCommand(words=(*words, *site.launcher_options), node_option="--host", node_suffix=slots)
 
 
 def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:

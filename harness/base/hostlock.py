@@ -1,0 +1,119 @@
+"""One lock for each host: what is timed takes turns on it, whichever user's sweep in whichever folder it is."""
+
+import contextlib
+import fcntl
+import logging
+import os
+import stat
+import time
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+_NAMES = ("harness-timed.lock", "harness-next.lock")
+_PAUSE_S = 0.2
+
+
+class HostLock:
+    """The right to time something on this host. `handles` are its open files: a child that inherits them keeps it.
+
+    There are two locks of the kernel (flock): who has the first one times, who has the second one is next. So two who
+    launch again and again take turns. Both end with the last process that holds them open, however it ends.
+    """
+
+    def __init__(self) -> None:
+        # Not TMPDIR, which may be a user's own. HARNESS_LOCK_DIR is for containers that share cores and not /tmp.
+        folder = Path(os.environ.get("HARNESS_LOCK_DIR") or "/tmp")
+        self._paths = tuple(folder / name for name in _NAMES)
+        self._timed: int | None = None
+        self._next: int | None = None
+
+    @property
+    def handles(self) -> tuple[int, ...]:
+        """The open file that a child keeps the lock by."""
+        return () if self._timed is None else (self._timed,)
+
+    def take(self) -> str | None:
+        """Take the lock and return None, or return who has it, in one sentence. Taking it again is no error."""
+        if self._timed is not None:
+            return None
+        try:
+            if self._next is None:
+                self._next = _locked(self._paths[1])
+            if self._next is None:
+                return f"waiting: others wait for this host too; {_holder(self._paths[0])}"
+            self._timed = _locked(self._paths[0])
+        except OSError as error:
+            _log.warning("no lock on this host (%s): other sweeps may disturb what is timed", error)
+            return None
+        if self._timed is None:
+            return f"waiting: {_holder(self._paths[0])}"
+        os.close(self._next)
+        self._next = None
+        return None
+
+    def wait(self) -> None:
+        """Take the lock, however long that takes."""
+        while self.take() is not None:
+            time.sleep(_PAUSE_S)
+
+    def tell(self, holder: str) -> None:
+        """Write down what holds the lock, for those who wait: a text and ``(process PID)``."""
+        if self._timed is not None:
+            with contextlib.suppress(OSError):  # another user's file that is not ours to write: the lock holds
+                os.ftruncate(self._timed, 0)
+                os.pwrite(self._timed, f"{holder} (process {os.getpid()})".encode(errors="replace"), 0)
+
+    def release(self) -> None:
+        """Give the lock and the place in the queue back."""
+        for handle in (self._timed, self._next):
+            if handle is not None:
+                os.close(handle)
+        self._timed = self._next = None
+
+
+def _locked(path: Path) -> int | None:
+    """Open the file at `path` and lock it; return None where another has it."""
+    handle = _open(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _open(path: Path) -> int:
+    """Open a file that all users lock, without following a link that somebody has laid there.
+
+    First without O_CREAT: Linux refuses that for another user's file in a folder that all can write to
+    (fs.protected_regular).
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        handle = os.open(path, flags)
+    except FileNotFoundError:
+        try:
+            handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(handle, 0o666)  # whatever the umask
+        except FileExistsError:
+            handle = os.open(path, flags)
+    except PermissionError:
+        handle = os.open(path, flags & ~os.O_RDWR)  # enough to lock
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(f"'{path}' is no file")
+    return handle
+
+
+def _holder(path: Path) -> str:
+    try:
+        text = path.read_text(errors="replace")[:300] or "another command"
+    except OSError:
+        text = "another command"
+    number = text.rpartition("(process ")[2].rstrip(")")
+    if number.isdigit() and not Path(f"/proc/{number}").exists():
+        return f"{text}, whose command was killed, still runs on this host: the same command again ends it"
+    return f"{text} is timed on this host"

@@ -1,0 +1,236 @@
+"""What a sweep needs of a scheduler. Each is one module in `schedulers`, with a class called `Scheduler`."""
+
+import abc
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import ClassVar
+
+from harness.base.errors import UserError
+from harness.schema.layout import Layout
+from harness.sweep.commands import Commands, beyond
+from harness.sweep.job_options import LAUNCHERS, SHAPES, Request
+from harness.sweep.launch_command import LaunchCommand
+from harness.sweep.site import Partition, Site
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A script to run and the file that takes the output of its first launch.
+
+    `name` is its name in the queue, at most 15 characters. `tasks` is the number of an array's tasks, 0 for a
+    job that is none.
+    """
+
+    name: str
+    script: Path
+    log: Path
+    tasks: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``ended`` or ``unknown``.
+
+    `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs. `exit_code` is
+    None before the end, and where the scheduler does not tell. `forced` says that not the script itself came to
+    an end: a limit, a lost node, somebody's hand.
+    """
+
+    phase: str
+    word: str = ""
+    reason: str = ""
+    nodes: str = ""
+    exit_code: int | None = None
+    forced: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One statement of a site file and whether it holds."""
+
+    good: bool
+    text: str
+
+
+class Scheduler(abc.ABC):
+    """A scheduler for the jobs that `request` describes, at `site`. Identifiers outlive the process that submitted.
+
+    Raises:
+        UserError: the request has what this scheduler does not know.
+    """
+
+    name: ClassVar[str]
+    template: ClassVar[str]
+    """File name in ``jobs/templates``."""
+    directive: ClassVar[str] = ""
+    """How a directive's line begins."""
+    unknown: ClassVar[tuple[str, ...]] = ()
+    """The fields of `Request` that it does not know."""
+    shapes: ClassVar[tuple[str, ...]] = SHAPES
+    launchers: ClassVar[tuple[str, ...]] = LAUNCHERS
+    survives_client: ClassVar[bool] = True
+    """Whether jobs go on when the process that submitted them ends."""
+    poll_s: ClassVar[float] = 2.0
+    """Seconds between two polls."""
+
+    def __init__(
+        self, *, site: Site | None = None, request: Request | None = None, oversubscribe: bool = False
+    ) -> None:
+        self.site = site or Site()
+        self.request = request or self.site.request
+        self.oversubscribe = oversubscribe
+        self.max_jobs = self.request.max_jobs
+        self.commands = Commands()
+        """The scheduler's own commands, counted."""
+        for name in self.unknown:
+            value = getattr(self.request, name)
+            if value != getattr(Request(), name):
+                setting = name.removesuffix("_s").upper()
+                raise UserError(f"{setting}={value} is unknown to SCHEDULER={self.name}: leave it out")
+        if self.request.shape not in self.shapes:
+            raise UserError(f"{self.request.shape.upper()}=1 is not for SCHEDULER={self.name}: leave it out")
+        if self.request.launcher not in self.launchers:
+            use = ", ".join(self.launchers)
+            raise UserError(f"LAUNCHER={self.request.launcher} is not for SCHEDULER={self.name}: use {use}")
+        self.check_request()
+
+    def check_request(self) -> None:
+        """Raise a UserError where settings of the request exclude each other here."""
+        return
+
+    @classmethod
+    def suitable(cls, request: Request) -> Request:
+        """Return a site's `request` without what this scheduler does not know."""
+        default = Request()
+        unknown = {field.name: getattr(default, field.name) for field in fields(Request) if field.name in cls.unknown}
+        if request.launcher not in cls.launchers:
+            unknown["launcher"] = default.launcher
+        if request.shape not in cls.shapes:
+            unknown["shape"] = default.shape
+        return replace(request, **unknown)
+
+    @classmethod
+    def detect(cls) -> str | None:
+        """Return by which command this scheduler is there on this machine, None where it is not.
+
+        Raises:
+            UserError: it is there and does not answer: a login node is no place to train instead.
+        """
+        return None
+
+    def check(self) -> str | None:
+        """Return what the user should know of this system, if anything; raise a UserError if it does not answer."""
+        return None
+
+    def turn(self) -> str | None:
+        """Return None when a job may be submitted now, else for whom it has to wait, in one sentence."""
+        return None
+
+    def refusal(self, layout: Layout) -> str | None:
+        """Return why `layout` can never run here, in one clause, or None."""
+        return beyond(layout, self.request, self.limit())
+
+    def limit(self) -> Partition | None:
+        """Return what a job may ask for at most, None where nothing is known."""
+        return self.site.limits(self.request.partition)
+
+    def refuse_line(self, line: str) -> str | None:
+        """Return what is wrong with a directive, which this scheduler would ignore or misread, and the fix."""
+        return None
+
+    def path(self, path: str) -> str:
+        """Return `path` as a directive takes it; raise a UserError if none can."""
+        return path
+
+    def helpers(self, layout: Layout) -> tuple[str, ...]:
+        """Return the programs in ``jobs/templates`` that a job of `layout` needs beside its script."""
+        return ()
+
+    def findings(self) -> Iterator[Finding]:
+        """Hold the statements of the site file against the live system."""
+        if self.site.partition:
+            yield Finding(good=False, text="partitions are stated, and there is no scheduler here")
+
+    @abc.abstractmethod
+    def launcher(self, layout: Layout) -> LaunchCommand:
+        """Return the command that starts the ranks of `layout`, bound to their cores."""
+
+    @abc.abstractmethod
+    def environment(self, layout: Layout) -> Mapping[str, str | None]:
+        """Return what the launcher and the MPI library need exported, None for unset."""
+
+    @abc.abstractmethod
+    def output(self, folder: Path, job: str) -> Path:
+        """Return the file below `folder` that holds what `job` wrote outside its launches."""
+
+    @abc.abstractmethod
+    def submit(self, job: Job) -> tuple[str, ...]:
+        """Start or queue `job` and return its identifier, or one for each task of an array."""
+
+    def task(self, job: str, index: int) -> str:
+        """Return the identifier of task `index` of the array `job`."""
+        return job
+
+    @abc.abstractmethod
+    def find(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return the identifiers of those jobs among `names` that are queued or running."""
+
+    @abc.abstractmethod
+    def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
+        """Return the state of every one of `jobs`, at the price of one or two calls in all.
+
+        ``unknown`` is a job that the scheduler does not list: that alone is no proof of its end.
+        """
+
+    @abc.abstractmethod
+    def cancel(self, jobs: Iterable[str]) -> None:
+        """End `jobs` and all they started; one that has ended already is no error."""
+
+    @abc.abstractmethod
+    def explain(self, state: State) -> str:
+        """Return in one clause what is known of a job that ended without a message of its own."""
+
+
+def check_directives(script: str, scheduler: Scheduler, template: str) -> None:
+    """Refuse a script with directives that the scheduler would ignore or misread.
+
+    Directives after the first command are ignored by sbatch and by qsub; CRLF line ends are part of a directive's
+    value.
+
+    Raises:
+        UserError: naming the template, the line and the fix.
+    """
+    if not scheduler.directive:
+        return
+    if "\r" in script:
+        raise UserError(f"TEMPLATE={template} has CRLF line ends: save it with LF ones")
+    commands = False
+    for number, line in enumerate(script.splitlines(), start=1):
+        if line.startswith(scheduler.directive):
+            wrong = scheduler.refuse_line(line)
+            if commands:
+                wrong = f"stands after the first command, where {scheduler.name} ignores it: move it up"
+            if wrong:
+                raise UserError(f"TEMPLATE={template}: line {number} of the script, '{line}', {wrong}")
+        elif line.strip() and not line.startswith("#"):
+            commands = True
+
+
+def compare_partition(stated: Partition, live: Partition) -> Iterator[Finding]:
+    """Hold the limits that a site file states against those of the `live` partition."""
+    for field in ("nodes", "cores_per_node", "gpus_per_node", "memory_mb"):
+        value, there = getattr(stated, field), getattr(live, field)
+        if value is not None:
+            words = field.replace("_", " ")
+            text = f"{stated.name}: {words} {value}, there are {there}"
+            yield Finding(good=there is None or value <= there, text=text)
+    if stated.walltime is not None:
+        text = f"{stated.name}: walltime {stated.walltime}, the scheduler says {live.walltime or 'no limit'}"
+        yield Finding(good=stated.walltime == live.walltime, text=text)
+
+
+def plain_path(path: str) -> str | None:
+    """Return `path` if it has none of the signs that directives are split at or that are not ASCII, else None."""
+    return path if re.fullmatch(r"[\w./+@%=-]+", path, flags=re.ASCII) else None
