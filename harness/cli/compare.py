@@ -90,12 +90,12 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
     from harness.cli.options import build_workload
     from harness.regression.duet import Version
     from harness.sweep.plan import build_sweep
-    from harness.sweep.submission import Launching
+    from harness.sweep.submission import Submission
 
     if not name.endswith(".py") and ":" not in name:
         raise UserError(f"a duet is of two scripts (.py) or models (package.module:function), '{name}' is neither")
     own = {"script": Path(name)} if name.endswith(".py") else {"model": name}
     workload = build_workload(options | own)
-    layouts, _ = build_layouts(options | {"oversubscribe": False}, Launching())
+    layouts, _ = build_layouts(options | {"oversubscribe": False}, Submission())
     sweep = build_sweep(workload, layouts=layouts, repeats=1, data_dir=options["data_dir"])
     return Version(name=name, sweep=sweep)
