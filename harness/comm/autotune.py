@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 CHOICES = ("native", "messages", "node-aware", "bridge")
 
 
-def select(world: "World", largest: int, wire: str = "float32", *, guard: bool = False) -> Reduction:
-    """Return the reduction for calls of up to `largest` bytes on `world`; `wire` as in `Workload`.
+def select(world: "World", tensors: Sequence[int], wire: str = "float32", *, guard: bool = False) -> Reduction:
+    """Return the reduction on `world` for calls of up to so many `tensors`, by their bytes; `wire` as in `Workload`.
 
     `guard` has every message compared with the other ranks' before it is sent, at the cost of a short message; what
     goes through shared memory or the bridge always is.
@@ -37,7 +38,7 @@ def select(world: "World", largest: int, wire: str = "float32", *, guard: bool =
         UserError: HARNESS_REDUCTION is something else.
         SharedError: the wire type needs the operation and there is none, on every rank.
     """
-    reduction = _select(world, largest, guard)
+    reduction = _select(world, tensors, guard)
     if wire == "float32" or not needs_sync(world.size):
         return reduction
     from harness.comm.compression import WireReduction
@@ -48,7 +49,7 @@ def select(world: "World", largest: int, wire: str = "float32", *, guard: bool =
     return WireReduction(reduction, wire)
 
 
-def _select(world: "World", largest: int, guard: bool) -> Reduction:
+def _select(world: "World", tensors: Sequence[int], guard: bool) -> Reduction:
     from harness.comm.reduction import BridgeReduction
 
     choice = os.environ.get("HARNESS_REDUCTION") or "native"
@@ -62,9 +63,14 @@ def _select(world: "World", largest: int, guard: bool) -> Reduction:
         return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failures[0]}")
     from harness.comm.native.operation import NativeReduction
 
-    way, note = faster_way(world, library, largest) if choice == "native" else (choice, "")
-    reduction = NativeReduction(world.comm, library, largest=largest, way=way, guard=guard)
-    if choice == "node-aware" and reduction.way != choice:
+    way, note = faster_way(world, library, tensors) if choice == "native" else (choice, "")
+    reduction = NativeReduction(world.comm, library, largest=sum(tensors), way=way, guard=guard)
+    if reduction.short_of_memory:
+        note = (
+            f"shared memory (/dev/shm) has no room for sums of {sum(tensors):,} bytes: the slower MPI_Allreduce is in "
+            "use; enlarge it, in a container with --shm-size"
+        )
+    elif choice == "node-aware" and reduction.way != choice:
         note = "node-aware sums need several hosts, one of them with several ranks: MPI_Allreduce is in use"
     reduction.note = note
     return reduction
@@ -76,15 +82,15 @@ def build_native() -> tuple[Path | None, str]:
 
     try:
         return build(), ""
-    except RunError as error:
+    except (RunError, UserError) as error:
         return None, str(error)
 
 
 _CALLS = 15
 
 
-def faster_way(world: "World", library: Path, largest: int) -> tuple[str, str]:
-    """Return the faster way for calls of `largest` bytes, the same on every rank, and a note on a trial if any.
+def faster_way(world: "World", library: Path, tensors: Sequence[int]) -> tuple[str, str]:
+    """Return the faster way to sum `tensors` (bytes), the same on every rank, and a note on a trial if there was one.
 
     On one host shared memory wins always, with one rank per host there is nothing but messages. Else both are tried
     in turns and the smaller median wins, the slowest rank's time counting.
@@ -95,19 +101,25 @@ def faster_way(world: "World", library: Path, largest: int) -> tuple[str, str]:
     if len(set(hosts)) == world.size:
         return "messages", ""
     ways = ("messages", "node-aware")
-    values = np.zeros(max(1, largest // 4), np.float32)
+    counts = [max(1, size // 4) for size in tensors]
+    values = np.zeros(sum(counts), np.float32)
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     with ExitStack() as stack:
-        sums = {way: stack.enter_context(direct_sum(world.comm, library, largest=largest, way=way)) for way in ways}
+        sums = {
+            way: stack.enter_context(direct_sum(world.comm, library, largest=values.nbytes, way=way)) for way in ways
+        }
         if sums["node-aware"][0] != "node-aware":
             return "messages", ""
         for _ in range(_CALLS):
             for way in ways:
                 world.comm.Barrier()
                 begin = time.perf_counter()
-                sums[way][1](values.ctypes.data, [values.size])
+                sums[way][1](values.ctypes.data, counts)
                 seconds[way].append(time.perf_counter() - begin)
     found = {way: median(np.max(world.comm.allgather(seconds[way]), axis=0)[3:]) for way in ways}  # warm by then
     best = min(ways, key=lambda way: found[way])
     figures = ", ".join(f"{way} {1e3 * found[way]:.3f} ms" for way in ways)
-    return best, f"a sum of {largest:,} bytes over these hosts takes {figures}: {best} is in use"
+    return (
+        best,
+        f"a sum of {len(counts)} tensors, {values.nbytes:,} bytes, over these hosts takes {figures}: {best} is in use",
+    )

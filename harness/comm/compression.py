@@ -20,7 +20,7 @@ _MOST = 0.02
 class WireReduction:
     """Sums of float32 tensors by way of another reduction's sums of 16-bit ones, for use in a graph.
 
-    Every addition is rounded to 16 bits.
+    The ranks' values are added up in float32 and rounded once (between hosts once more, where sums are node-aware).
     """
 
     def __init__(self, inner: "Reduction", wire: str) -> None:
@@ -28,6 +28,7 @@ class WireReduction:
         self._wire = wire
         self.name = f"{inner.name}, {wire} on the wire"
         self.note = inner.note
+        self._checks, self._worst = 0, 0.0
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor, of the tensors' dtype."""
@@ -44,23 +45,30 @@ class WireReduction:
         """Return number, bytes, entry and exit of the last calls, oldest first."""
         return self._inner.recent()
 
-    def check(self, gradients: list[tf.Tensor]) -> None:
-        """Compare the sums of `gradients` with those in their own precision, and note the relative error.
+    def check(self, gradients: list[tf.Tensor], whose: str) -> None:
+        """Compare the sums of `gradients` with those in their own precision, and note the largest error so far.
+
+        `whose` says which gradients they are.
 
         Raises:
             SharedError: a RunError on every rank, when the norm of the difference is above 2 % of the sums' norm.
         """
-        exact = _vector(self._inner.sum(gradients))
+        exact = _vector(self._inner.sum(gradients, label="gradients in float32"))
         size = float(np.linalg.norm(exact))
-        error = float(np.linalg.norm(_vector(self.sum(gradients)) - exact)) / (size or 1.0)
+        error = float(np.linalg.norm(_vector(self.sum(gradients, label="gradients")) - exact)) / (size or 1.0)
         if not error <= _MOST:
             raise SharedError(
                 RunError(
-                    f"WIRE={self._wire} loses {100 * error:.3g} % of the first gradients, more than {100 * _MOST:g} %: "
-                    "use another wire type or leave it out"
+                    f"WIRE={self._wire} loses {100 * error:.3g} % of the gradients of {whose}, more than "
+                    f"{100 * _MOST:g} %: use another wire type or leave it out"
                 )
             )
-        words = f"{self._wire} on the wire: the first gradients' sums are {100 * error:.2g} % off float32's"
+        self._checks += 1
+        self._worst = max(self._worst, error)
+        words = (
+            f"{self._wire} on the wire: sums of gradients were at most {100 * self._worst:.2g} % off float32's "
+            f"(batches compared: {self._checks})"
+        )
         self.note = "; ".join(part for part in (self._inner.note, words) if part)
 
 

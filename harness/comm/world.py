@@ -48,6 +48,9 @@ def start() -> World:
     """Initialise MPI and return the world of all ranks.
 
     Calls are serialised, not concurrent: TensorFlow makes them from its own threads, one at a time.
+
+    Raises:
+        UserError: the MPI library can only be called from one thread.
     """
     import mpi4py
 
@@ -55,6 +58,11 @@ def start() -> World:
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
+    if MPI.Query_thread() < MPI.THREAD_SERIALIZED and comm.Get_size() > 1:
+        raise UserError(
+            f"{MPI.Get_library_version().split(chr(10))[0]} was built for one thread, but TensorFlow calls MPI from its "
+            "own: use an MPI library with at least MPI_THREAD_SERIALIZED"
+        )
     return World(comm=comm, rank=comm.Get_rank(), size=comm.Get_size())
 
 

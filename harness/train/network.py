@@ -51,7 +51,7 @@ def place_layers(world: World, workload: Workload, model: keras.Model) -> tuple[
     if not workload.sync_bn or not needs_sync(world.size):
         return part, None
     floats = max(2 * layer.moving_mean.shape[0] + 1 for layer in normalisations(model))
-    reduction = select(world, largest=floats * np.dtype(np.float64).itemsize)
+    reduction = select(world, [floats * np.dtype(np.float64).itemsize])
     total = partial(differentiable_sum, reduction, label="batch normalisation")
     synchronise(model, row_means(total, part))
     return part, reduction

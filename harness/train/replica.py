@@ -70,7 +70,7 @@ def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None 
     part, statistics = place_layers(world, workload, model)
     reduction = select(
         world,
-        largest=sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables),
+        [variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables],
         wire=workload.wire,
     )
     weight = shards.weight(world.rank)
@@ -100,7 +100,7 @@ def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None 
         gpu=gpu,
     )
     if isinstance(reduction, WireReduction):
-        check_wire(world, point, data, state, reduction)
+        check_wire(world.rank, data, state, reduction, seed=workload.seed, epoch=0)
     return replace(replica, step_without_input_s=_warm_up(replica))
 
 

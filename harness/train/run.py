@@ -14,6 +14,7 @@ import tensorflow as tf
 from harness.base.errors import SharedError, UserError
 from harness.base.hostload import Usage
 from harness.comm.clocks import Clock, read_offset
+from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
 from harness.comm.placement import Place, observe
 from harness.comm.replicas import hash_weights, verify_replicas
@@ -25,6 +26,7 @@ from harness.train.load import load
 from harness.train.network import average_statistics
 from harness.train.record import Columns, per_step, step_columns
 from harness.train.replica import Replica, epoch_order, prepare_replica
+from harness.train.wire_check import check_wire
 
 Progress = Callable[[EpochRecord], None]
 
@@ -88,6 +90,9 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress,
         evaluate_s += time.perf_counter() - tick
         epochs.append(_epoch_record(replica, number, losses, columns, (seconds, input_s), scores))
         steps.append(columns)
+        if isinstance(replica.reduction, WireReduction):  # small gradients, which 16 bits may lose, come late
+            seed = point.workload.seed
+            check_wire(world.rank, data, replica.state, replica.reduction, seed=seed, epoch=number)
         progress(epochs[-1])
     usage = (before, Usage.now())
     drifting = world.size > 1 and not replica.state.synchroniser.policy.synchronises

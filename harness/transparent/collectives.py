@@ -101,7 +101,7 @@ class Collectives:
         room = max(_SMALLEST, 1 << (size - 1).bit_length())
         if room not in self._groups:
             with tf.init_scope(), self.watch.inside("opening a reduction", room):
-                self._groups[room] = select(self.world, largest=room, guard=True)
+                self._groups[room] = select(self.world, [room], guard=True)
             self.watch.opened(self._groups[room])
         return self._groups[room]
 

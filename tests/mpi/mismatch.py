@@ -12,7 +12,7 @@ from harness.comm.world import start
 choice, fault = sys.argv[1:]
 os.environ["HARNESS_REDUCTION"] = choice
 world = start()
-reduction = select(world, largest=2**20, guard=True)
+reduction = select(world, [2**20], guard=True)
 gradients, losses = tf.ones([1000]), tf.ones([1000 if fault == "label" else 1])
 reduction.sum([gradients], label="gradients")
 if fault == "two at once":

@@ -19,13 +19,15 @@ from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
 SHAPES = ([3], [1], [200, 100], [0], [70_001], [5, 5, 1, 32])
 TOO_LARGE = 1000  # bytes of shared memory that no call fits into: the operation must fall back on messages
 
+NO_ROOM = 2**50  # bytes: more than any shared memory
+
 os.environ["HARNESS_SYNC_ALONE"] = "1"  # one rank sums too
 world = start()
 configure_tensorflow(1)
 found: dict[str, dict[str, object]] = {}
-for choice in (*CHOICES, "too large"):
+for choice in (*CHOICES, "too large", "no room"):
     os.environ["HARNESS_REDUCTION"] = choice if choice in CHOICES else "native"
-    reduction = select(world, largest=TOO_LARGE if choice == "too large" else 4 * 2**20)
+    reduction = select(world, [{"too large": TOO_LARGE, "no room": NO_ROOM}.get(choice, 4 * 2**20)])
     errors = []
     for dtype, scale in ((np.float32, 1.0), (np.float64, 1.0), (np.float32, 0.25)):
         for _ in range(3):  # buffers are used in turns

@@ -22,18 +22,21 @@ exact = [sum(world.comm.allgather(value.astype(np.float64))) for value in values
 for choice in ("native", "messages"):
     os.environ["HARNESS_REDUCTION"] = choice
     for wire in ("bf16", "fp16"):
-        reduction = select(world, 4 * 2**20, wire)
+        reduction = select(world, [4 * 2**20], wire)
         sums = tf.function(reduction.sum)([tf.constant(value) for value in values])
         pairs = list(zip((total.numpy() for total in sums), exact, strict=True))
         errors = [np.abs(total - right).max(initial=0.0) / np.abs(right).max(initial=1.0) for total, right in pairs]
         same = len(set(world.comm.allgather(b"".join(a.numpy().tobytes() for a in sums)))) == 1
-        reduction.check([tf.constant(value) for value in values])
+        reduction.check([tf.constant(value) for value in values], "the test")
         try:
-            reduction.check([tf.constant(value * np.float32(1e-9)) for value in values])
+            reduction.check([tf.constant(value * np.float32(1e-9)) for value in values], "the test")
             lost = ""
         except SharedError as error:
             lost = str(error)
+        digit = {"bf16": 2.0**-7, "fp16": 2.0**-10}[wire]  # of 1: each addition alone would lose what is added
+        (small,) = reduction.sum([tf.fill([5], 1.0 if world.rank == 0 else 0.375 * digit)])
         found[f"{choice} {wire}"] = {
+            "rounded once": small.numpy().tolist() == [1 + digit] * 5,
             "name": reduction.name,
             "error": max(map(float, errors)),
             "same": same,

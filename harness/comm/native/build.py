@@ -9,8 +9,8 @@ from pathlib import Path
 from harness.base.errors import RunError
 from harness.comm.launcher import find_launcher
 
-_SOURCES = ("allreduce.cc", "group.cc", "guard.cc", "interface.cc", "memory.cc", "sgd.cc")
-_HEADERS = ("group.h", "wire.h")
+_SOURCES = ("allreduce.cc", "arithmetic.cc", "group.cc", "guard.cc", "interface.cc", "memory.cc", "sgd.cc")
+_HEADERS = ("arithmetic.h", "group.h", "wire.h")
 # -w: TensorFlow's headers warn about themselves. No fused multiply-add: updates round as TensorFlow's kernels do.
 _FLAGS = ("-O3", "-ffp-contract=off", "-w", "-shared", "-fPIC")
 
@@ -50,6 +50,8 @@ def build() -> Path:
 
 
 def _compile(compiler: str, flags: list[str], folder: Path, library: Path) -> None:
+    for left in library.parent.glob(f"{library.stem}.*"):  # by a build that was killed: the lock is ours now
+        left.unlink()
     partial = library.with_suffix(f".{os.getpid()}")
     sources = [str(folder / name) for name in _SOURCES]
     finished = subprocess.run(

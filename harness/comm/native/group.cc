@@ -6,14 +6,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "arithmetic.h"
 #include "wire.h"
-
-#if defined(__x86_64__)
-// The library may be shared by hosts with different processors: the widest vectors are chosen at run time.
-#define HARNESS_VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define HARNESS_VECTORISED
-#endif
 
 namespace harness {
 namespace {
@@ -23,55 +17,6 @@ namespace {
 #endif
 
 constexpr size_t kSmall = 16 * 1024;  // bytes below which a tensor is packed with its like
-constexpr size_t kBlock = 16 * 1024;  // bytes of sums that stay in the first cache until they are applied
-
-HARNESS_VECTORISED void Add(const float* a, const float* b, float* sum, size_t count) {
-  for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
-}
-
-HARNESS_VECTORISED void Add(const double* a, const double* b, double* sum, size_t count) {
-  for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
-}
-
-template <typename T, typename = std::enable_if_t<kSixteen<T>>>
-void Add(const T* a, const T* b, T* sum, size_t count) {
-  AddSixteen(a, b, sum, count);
-}
-
-HARNESS_VECTORISED void SubtractScaled(const float* sum, float rate, float* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) out[i] -= rate * sum[i];
-}
-
-HARNESS_VECTORISED void SubtractScaled(const double* sum, double rate, double* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) out[i] -= rate * sum[i];
-}
-
-template <typename T>
-size_t Elements(const std::vector<Segment<T>>& segments) {
-  size_t elements = 0;
-  for (const auto& segment : segments) elements += segment.count;
-  return elements;
-}
-
-// Calls work(piece, offset) for the parts of the segments that lie in `range`; offset counts from the first segment.
-template <typename T, typename Work>
-void ForEachPiece(const std::vector<Segment<T>>& segments, Range range, Work work) {
-  size_t offset = 0;
-  for (const auto& segment : segments) {
-    const size_t begin = std::max(offset, range.begin), end = std::min(offset + segment.count, range.end);
-    if (begin < end) work(Segment<T>{segment.in + (begin - offset), segment.out + (begin - offset), end - begin}, begin);
-    offset += segment.count;
-  }
-}
-
-template <typename T>
-void Scale(const T* in, T* out, size_t count, T scale) {
-  if (scale == T(1)) {
-    if (in != out) std::memcpy(out, in, count * sizeof(T));
-    return;
-  }
-  for (size_t i = 0; i < count; ++i) out[i] = in[i] * scale;
-}
 
 template <typename T>
 constexpr uint64_t kSum = sizeof(T) | (kSixteen<T> ? 16 : 0) | (std::is_same_v<T, BFloat16> ? 32 : 0);
@@ -142,10 +87,33 @@ template <typename T>
 int Group::Allreduce(T* values, size_t count, MPI_Comm comm) const {
   for (size_t begin = 0; begin < count; begin += HARNESS_MESSAGE) {
     const int part = static_cast<int>(std::min<size_t>(HARNESS_MESSAGE, count - begin));
-    const int code = MPI_Allreduce(MPI_IN_PLACE, values + begin, part, Datatype<T>(), Summation<T>(), comm);
+    int code = MPI_SUCCESS;
+    if constexpr (kSixteen<T>) {
+      code = AllreduceSixteen(values + begin, part, comm);
+    } else {
+      code = MPI_Allreduce(MPI_IN_PLACE, values + begin, part, Datatype<T>(), MPI_SUM, comm);
+    }
     if (code != MPI_SUCCESS) return code;
   }
   return MPI_SUCCESS;
+}
+
+// MPI has no 16-bit floats: every rank collects one slice of all ranks' values, adds it up and hands the sums round. It
+// sends as many bytes as a ring does.
+template <typename T>
+int Group::AllreduceSixteen(T* values, int count, MPI_Comm comm) const {
+  int size = 1;
+  int code = MPI_Comm_size(comm, &size);
+  const int slice = (count + size - 1) / size;
+  std::vector<T> own(static_cast<size_t>(slice) * size), all(own.size());
+  std::copy(values, values + count, own.begin());
+  if (code == MPI_SUCCESS) code = MPI_Alltoall(own.data(), slice, MPI_UINT16_T, all.data(), slice, MPI_UINT16_T, comm);
+  std::vector<const T*> parts;
+  for (int rank = 0; rank < size; ++rank) parts.push_back(all.data() + static_cast<size_t>(slice) * rank);
+  AddSixteen(parts, own.data(), slice);
+  if (code == MPI_SUCCESS) code = MPI_Allgather(own.data(), slice, MPI_UINT16_T, all.data(), slice, MPI_UINT16_T, comm);
+  std::copy(all.begin(), all.begin() + count, values);
+  return code;
 }
 
 // The first rank of every host collects the sums of its host's slices and adds up those of all hosts; the others wait
@@ -265,6 +233,22 @@ void Group::SumSlices(const std::vector<Segment<T>>& segments, T scale) {
                  [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
   }
   Meet();
+  if constexpr (kSixteen<T>) {
+    ForEachPiece(segments, mine,
+                 [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
+    std::vector<const T*> values;
+    for (int rank = 0; rank < here_; ++rank) values.push_back(Values<T>(rank) + mine.begin);
+    AddSixteen(values, own + mine.begin, mine.end - mine.begin);
+  } else {
+    AddSlices(segments, mine, scale);
+  }
+  Arrive(1);
+  AwaitAll(1);
+}
+
+template <typename T>
+void Group::AddSlices(const std::vector<Segment<T>>& segments, Range mine, T scale) {
+  T* own = Values<T>(place_);
   const T* first = Values<T>(place_ == 0 ? 1 : 0);
   ForEachPiece(segments, mine, [&](const Segment<T>& piece, size_t offset) {
     if (scale == T(1)) {
@@ -278,8 +262,6 @@ void Group::SumSlices(const std::vector<Segment<T>>& segments, T scale) {
     if (rank == place_) continue;
     Add(own + mine.begin, Values<T>(rank) + mine.begin, own + mine.begin, mine.end - mine.begin);
   }
-  Arrive(1);
-  AwaitAll(1);
 }
 
 // Large tensors are summed where they lie; small ones are packed into one message.

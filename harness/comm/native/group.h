@@ -105,6 +105,8 @@ class Group {
   template <typename T>
   int Allreduce(T* values, size_t count, MPI_Comm comm) const;
   template <typename T>
+  int AllreduceSixteen(T* values, int count, MPI_Comm comm) const;
+  template <typename T>
   std::string SumOverHosts(const std::vector<Segment<T>>& segments);
   template <typename T>
   std::string SgdBySums(const std::vector<Segment<T>>& segments, T rate, const Label& label);
@@ -112,6 +114,8 @@ class Group {
   void SgdInBlocks(const std::vector<Segment<T>>& segments, Range range, T rate, Gather gather);
   template <typename T>
   void SumSlices(const std::vector<Segment<T>>& segments, T scale);
+  template <typename T>
+  void AddSlices(const std::vector<Segment<T>>& segments, Range mine, T scale);
   template <typename T>
   T* Values(int rank) const { return reinterpret_cast<T*>(Buffer(rank, call_)); }
   template <typename T>
