@@ -59,9 +59,10 @@ def start() -> World:
 
     comm = MPI.COMM_WORLD
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED and comm.Get_size() > 1:
+        library = MPI.Get_library_version().splitlines()[0]
         raise UserError(
-            f"{MPI.Get_library_version().split(chr(10))[0]} was built for one thread, but TensorFlow calls MPI from its "
-            "own: use an MPI library with at least MPI_THREAD_SERIALIZED"
+            f"{library} can only be called from one thread, but TensorFlow calls MPI from its own: use an MPI library "
+            "with at least MPI_THREAD_SERIALIZED"
         )
     return World(comm=comm, rank=comm.Get_rank(), size=comm.Get_size())
 
