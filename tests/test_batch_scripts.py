@@ -177,3 +177,27 @@ def test_directives_that_would_be_ignored_are_refused(scheduler: str, script: st
 def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has a blank or sign that PBS cannot write to"):
         script_of("pbs-jobs", tmp_path / "a sweep")
+
+
+def test_after_the_signal_before_the_limit_no_further_launch_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        CASES, "slurm-nested-signal", ("slurm", (FOUR, ONE), replace(PMIX, shape="nested", signal_s=30), SITE)
+    )
+    script, _ = script_of("slurm-nested-signal", tmp_path)
+    (tmp_path / "srun").write_text("#!/bin/sh\nkill -USR1 $PPID; sleep 5\n")
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho n1\n")
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "n1"}
+    assert subprocess.run(["bash", script], env=environment, check=False).returncode
+    assert {path.name[:6] for path in (tmp_path / "jobs").glob("*.exit")} == {"n4x1x1"}
+
+
+def test_a_reservation_says_whether_its_nodes_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CASES, "pbs-reservation", ("pbs", (ONE,), Request(reservation="R12", memory="0"), SITE))
+    _, text = script_of("pbs-reservation", tmp_path)
+    assert "#PBS -q R12\n" in text
+    assert "#PBS -l place=scatter\n" in text
+    assert ":mem=" not in text

@@ -4,6 +4,8 @@ from dataclasses import fields
 
 import pytest
 
+from harness.base.errors import UserError
+from harness.schema.layout import Layout
 from harness.sweep.job_options import Request
 from harness.sweep.schedulers import slurm
 from harness.sweep.schedulers.slurm.answers import (
@@ -113,3 +115,17 @@ def test_the_example_of_a_site_file_names_every_field() -> None:
     assert site.limits("").name == "standard"  # type: ignore[union-attr]
     for field in fields(Site):
         assert field.name == "name" or field.name in text
+
+
+def test_days_all_memory_and_a_list_of_partitions_are_slurms_own_ways_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "a|4|2|8|4000|(null)|1:00:00\nb*|9|1|4|100|(null)|2-00:00:00\n"
+    monkeypatch.setattr(slurm.Scheduler, "_live_partitions", lambda self: read_partitions(lines))
+    ask = Request(partition="a,b", memory="0", walltime="1-12:00:00")
+    built = slurm.Scheduler(request=ask)
+    assert built.refusal(Layout(nodes=9)) is None
+    assert built.refusal(Layout(nodes=10)) == "needs 10 nodes, partition a,b has 9"
+    with pytest.raises(UserError, match="PARTITION=c does not exist: known are a, b"):
+        slurm.Scheduler(request=Request(partition="a,c")).limit()
+    for wrong in ("1-", "0:00:00", "1-1:70:00", "1:00"):
+        with pytest.raises(UserError, match="is no time limit"):
+            Request(walltime=wrong)

