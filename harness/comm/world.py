@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_FIRST_SPEAKS_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +95,8 @@ _NUMBERS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
 def check_start(size: int) -> None:
     """End every process of a wrong start; the first of them says what is wrong.
 
+    The others wait for it: a launcher that ends all at the first exit would cut its sentence off.
+
     Raises:
         UserError: in the first process, see `wrong_start`.
     """
@@ -104,6 +108,7 @@ def check_start(size: int) -> None:
     if problem is None:
         return
     if any(_count(os.environ, name) > 0 for name in _NUMBERS):
+        time.sleep(_FIRST_SPEAKS_S)
         sys.exit(2)
     raise UserError(problem)
 
