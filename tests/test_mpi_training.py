@@ -1,6 +1,7 @@
 """Training under mpirun on 1, 2 and 4 ranks: the same losses, equal replicas, no hang."""
 
 import functools
+import json
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from harness.comm.autotune import CHOICES
 from harness.comm.native.build import build
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sync import find_policy
-from tests.mpi.launch import result, run_ranks
+from tests.mpi.launch import PROGRAMS, result, run_ranks
 
 pytestmark = pytest.mark.mpi
 
@@ -84,9 +85,33 @@ def train(folder: Path, ranks: int, *options: object, **environment: str) -> Run
     return read_run(record)
 
 
-@pytest.mark.parametrize("sync", ["gradients", "weights:7", "weights:epoch"])
-def test_replicas_end_equal_under_every_policy(tmp_path, sync):
-    record = train(tmp_path, 4, "--dataset", "adult", "--samples", 1500, "--epochs", 2, "--sync", sync)
+POLICIES = ("gradients", "weights:7", "weights:epoch")
+FEW = ("--dataset", "adult", "--samples", "3", "--epochs", "2", "--sync")
+READ = ("--dataset", "adult", "--samples", "997", "--epochs", "1")
+ON_FOUR_RANKS = {
+    **{sync: ("--dataset", "adult", "--samples", "1500", "--epochs", "2", "--sync", sync) for sync in POLICIES},
+    **{f"few rows, {sync}": (*FEW, sync) for sync in ("gradients", "weights:epoch")},
+    "read": READ,
+    "sent": (*READ, "--distribution", "scatter"),
+}
+
+
+@pytest.fixture(scope="module")
+def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
+    """Return the records of `ON_FOUR_RANKS`, all trained by one mpirun through the command line."""
+    folder = tmp_path_factory.mktemp("four ranks")
+    words = [
+        ["--data-kind", "synthetic", "--record", str(folder / name), *options]
+        for name, options in ON_FOUR_RANKS.items()
+    ]
+    finished = run_ranks(4, PROGRAMS / "trainings.py", json.dumps(words))
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return {name: read_run(folder / name) for name in ON_FOUR_RANKS}
+
+
+@pytest.mark.parametrize("sync", POLICIES)
+def test_replicas_end_equal_under_every_policy(four_ranks, sync):
+    record = four_ranks[sync]
     assert record.weights.identical
     assert [rank.rows for rank in record.ranks] == [375] * 4
     assert record.epochs[1].train_loss < record.epochs[0].train_loss
@@ -104,12 +129,9 @@ def test_steps_have_entry_and_exit_of_every_call(tmp_path):
     assert list(rows) == pytest.approx([epoch.train_loss for epoch in record.epochs], rel=1e-5)
 
 
-def test_scatter_hands_every_rank_the_rows_it_would_have_read(tmp_path):
-    options = ("--dataset", "adult", "--samples", 997, "--epochs", 1)
-    read = train(tmp_path, 4, *options)
-    sent = train(tmp_path, 4, *options, "--distribution", "scatter")
-    assert sent.weights.sha256 == read.weights.sha256
-    assert all(rank.distribute_s > 0 for rank in sent.ranks)
+def test_scatter_hands_every_rank_the_rows_it_would_have_read(four_ranks):
+    assert four_ranks["sent"].weights.sha256 == four_ranks["read"].weights.sha256
+    assert all(rank.distribute_s > 0 for rank in four_ranks["sent"].ranks)
 
 
 def test_unequal_shares_give_the_same_model(tmp_path):
@@ -121,9 +143,9 @@ def test_unequal_shares_give_the_same_model(tmp_path):
 
 
 @pytest.mark.parametrize("sync", ["gradients", "weights:epoch"])
-def test_fewer_rows_than_ranks_neither_hangs_nor_counts_twice(tmp_path, sync):
+def test_fewer_rows_than_ranks_neither_hangs_nor_counts_twice(four_ranks, sync):
     """Three rows on four ranks: one rank owns none and takes part in every step."""
-    record = train(tmp_path, 4, "--dataset", "adult", "--samples", 3, "--epochs", 2, "--sync", sync)
+    record = four_ranks[f"few rows, {sync}"]
     assert sum(rank.rows for rank in record.ranks) == 3
     assert min(rank.rows for rank in record.ranks) == 0
     assert record.weights.identical

@@ -1,6 +1,6 @@
 """Rank program: ImageNet networks on small images; rank 0 prints steps from equal weights, loss curves and hashes.
 
-Training magnifies rounding, in deep networks within a dozen steps, so what is compared are single steps of a whole batch
+Training magnifies rounding, in deep networks within a dozen steps, so what is compared are single steps of a batch
 and the one-row step behind it, all from the initial weights and optimizer. On several ranks two epochs are trained too.
 """
 

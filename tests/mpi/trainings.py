@@ -1,0 +1,9 @@
+"""Rank program: `harness train` several times in one MPI world. Argument: a list of argument lists, as JSON."""
+
+import json
+import sys
+
+from harness.cli.train import command
+
+for arguments in json.loads(sys.argv[1]):
+    command.main(arguments, prog_name="harness train", standalone_mode=False)
