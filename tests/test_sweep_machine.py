@@ -1,6 +1,7 @@
 """Cores this process may use, and the launcher and MPI library that go together."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from harness.base import cores
 from harness.base.errors import UserError
+from harness.base.hostload import delayed
 from harness.comm import launcher
 
 
@@ -111,3 +113,27 @@ def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypa
         launcher.find_launcher()
     with pytest.raises(UserError, match="neither Open MPI nor MPICH"):
         launcher.mpi_family(program(tmp_path / "mpirun", "LAM 7.0"))
+
+
+BUSY = """
+import json, os, sys, time
+from harness.base.hostload import Delays, Usage
+
+os.sched_setaffinity(0, {int(sys.argv[1])})
+begin = Usage.now()
+while time.perf_counter() < begin.clock + 1.5:
+    pass
+print(json.dumps(Delays.between(begin, Usage.now(), threads=1).queued))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="no schedstat here")
+def test_two_busy_ranks_on_one_core_see_that_they_waited_for_it() -> None:
+    core = str(min(os.sched_getaffinity(0)))
+    both = [subprocess.Popen([sys.executable, "-c", BUSY, core], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    queued = [float(process.communicate(timeout=60)[0]) for process in both]
+    (sentence,) = delayed(["node1", "node1"], queued)
+    assert "rank 0" in sentence or "rank 1" in sentence
+    assert "for a core on node1, more than 10%" in sentence
+    assert all(0.2 < share < 1 for share in queued), queued
+    assert delayed(["node1", "node1"], [0.01, 0.09]) == ()

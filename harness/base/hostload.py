@@ -1,10 +1,13 @@
 """What other processes take of a host: times are only worth something when it is little."""
 
+import contextlib
 import os
+import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -16,17 +19,25 @@ if TYPE_CHECKING:
 
 
 TOLERANCE = 0.25  # cores; a quiet machine's own housekeeping takes less
+MOST_QUEUED = 0.1  # of a rank's time: with more of it spent waiting for a core, times are not the program's own
 _LOOK_S = 2.0
 _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """CPU seconds of the host (stolen time included), and of this process with its ended descendants, at one moment."""
+    """CPU seconds of the host (stolen time included), and of this process with its ended descendants, at one moment.
+
+    `stolen` are the host's seconds that its hypervisor gave to others, `queued` the seconds that this process's threads
+    were ready to run and had no core (Linux's schedstat, 0 elsewhere), `preempted` how often they lost theirs.
+    """
 
     clock: float
     host: float
     own: float
+    stolen: float = 0.0
+    queued: float = 0.0
+    preempted: int = 0
 
     @classmethod
     def now(cls) -> "Usage":
@@ -36,7 +47,55 @@ class Usage:
             clock=time.perf_counter(),
             host=sum(host) - host.idle - host.iowait - host.guest - host.guest_nice,
             own=own.user + own.system + own.children_user + own.children_system,
+            stolen=getattr(host, "steal", 0.0),
+            queued=_queued_s(),
+            preempted=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )
+
+
+def _queued_s() -> float:
+    total = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
+            total += int(path.read_text().split()[1])
+    return 1e-9 * total
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delays:
+    """What a rank lost to others between two moments, as shares of the time.
+
+    `queued`: of its threads' time, ready to run but without a core; `stolen`: of the host's cores, by the hypervisor.
+    `preempted` is a count.
+    """
+
+    queued: float
+    stolen: float
+    preempted: int
+
+    @classmethod
+    def between(cls, begin: Usage, end: Usage, *, threads: int) -> "Delays":
+        """Return the delays of a process of `threads` threads."""
+        seconds = max(end.clock - begin.clock, 1e-9)
+        return cls(
+            queued=(end.queued - begin.queued) / seconds / threads,
+            stolen=(end.stolen - begin.stolen) / seconds / (psutil.cpu_count() or 1),
+            preempted=end.preempted - begin.preempted,
+        )
+
+
+def delayed(hosts: Sequence[str], queued: Sequence[float]) -> tuple[str, ...]:
+    """Return one sentence when a rank waited too long for a core: the longest wait of all.
+
+    Both by rank: its host, and the share of the time that it waited.
+    """
+    worst = max(range(len(queued)), key=lambda rank: queued[rank])
+    if queued[worst] <= MOST_QUEUED:
+        return ()
+    return (
+        f"rank {worst} waited {queued[worst]:.0%} of the timed epochs for a core on {hosts[worst]}, more than "
+        f"{MOST_QUEUED:.0%}: other processes, or threads of its own, ran there",
+    )
 
 
 def other_load(begin: Usage, end: Usage) -> float:

@@ -14,7 +14,7 @@ import psutil
 import tensorflow as tf
 
 from harness.base import __version__
-from harness.base.hostload import other_loads, overloads
+from harness.base.hostload import Delays, delayed, other_loads, overloads
 from harness.base.provenance import describe_machine, git_commit, package_version, relevant_environment
 from harness.comm.clocks import Clock
 from harness.comm.placement import Place, describe, misplacements, scheduled
@@ -108,7 +108,7 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
             sha256=outcome.weights_sha256,
             identical=outcome.identical,
         ),
-        invalid=misplaced or loaded,
+        invalid=misplaced or loaded or delayed([rank.host for rank in ranks], [rank.queued_share for rank in ranks]),
         notes=_notes(outcome),
     )
     return record, [columns for part in steps for columns in part]
@@ -127,6 +127,7 @@ def _notes(outcome: Outcome) -> tuple[str, ...]:
 def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:
     replica = outcome.replica
     rank, shards = replica.world.rank, replica.data.shards
+    delays = Delays.between(*outcome.usage, threads=replica.point.layout.threads)
     return RankRecord(
         rank=rank,
         host=place.host,
@@ -150,6 +151,9 @@ def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:
         predicted_memory_bytes=replica.predicted_memory_bytes,
         peak_gpu_memory_bytes=gpu_peak_bytes(),
         gpu=str(replica.gpu) if replica.gpu else "",
+        queued_share=delays.queued,
+        stolen_share=delays.stolen,
+        preempted=delays.preempted,
     )
 
 

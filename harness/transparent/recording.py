@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 
 from harness.base.errors import SharedError, UserError
-from harness.base.hostload import other_loads, overloads
+from harness.base.hostload import Delays, delayed, other_loads, overloads
 from harness.comm.clocks import Clock, read_offset
 from harness.comm.placement import Place, misplacements, observe
 from harness.comm.world import World
@@ -83,7 +83,7 @@ def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
             ranks=tuple(ranks),
             epochs=tuple(epochs),
             weights=WeightsRecord(parameters=seen.sizes[0], bytes=seen.sizes[1], sha256=seen.sha256, identical=True),
-            invalid=invalid,
+            invalid=invalid or delayed(hosts, [rank.queued_share for rank in ranks]),
             notes=seen.notes,
         )
         write_run(folder, record, [epoch for part in columns for epoch in part])
@@ -113,6 +113,7 @@ def _data(point: Point, seen: Seen) -> DataRecord:
 
 
 def _rank(world: World, point: Point, seen: Seen, place: Place, timed: Sequence[EpochTimes]) -> RankRecord:
+    delays = Delays.between(timed[0].begin, timed[-1].end, threads=point.layout.threads)
     share = seen.rows // world.size + (world.rank < seen.rows % world.size)
     first = seen.epochs[0].seconds - float(np.median([epoch.seconds for epoch in timed]))
     return RankRecord(
@@ -129,6 +130,9 @@ def _rank(world: World, point: Point, seen: Seen, place: Place, timed: Sequence[
         compile_s=max(0.0, first),
         evaluate_s=sum(epoch.evaluate_s for epoch in seen.epochs),
         peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        queued_share=delays.queued,
+        stolen_share=delays.stolen,
+        preempted=delays.preempted,
     )
 
 
