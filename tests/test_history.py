@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.regression.history import change_points, history
+from harness.regression.history import best_split, change_points, history
 from harness.regression.quantities import EFFICIENCY, TIME
 from harness.report.history_page import headline, sentence, write_history
 from harness.schema.measurement import Measurement
@@ -44,8 +44,6 @@ def test_short_and_constant_series_have_no_change(values: list[float]) -> None:
 
 def test_the_gain_is_the_energy_distance() -> None:
     """Every split of a short series by the definition, with loops."""
-    from harness.regression.history import _best_split
-
     values = np.array([0.0, 1, 0.5, 0.2, 5, 6, 5.5, 5.2, 5.1])
 
     def energy(before: np.ndarray, after: np.ndarray) -> float:
@@ -58,7 +56,7 @@ def test_the_gain_is_the_energy_distance() -> None:
 
     gains = {split: energy(values[:split], values[split:]) for split in range(2, 8)}
     best = max(gains, key=lambda split: gains[split])
-    assert _best_split(np.abs(np.subtract.outer(values, values)), 2) == (best, pytest.approx(gains[best]))
+    assert best_split(np.abs(np.subtract.outer(values, values)), 2) == (best, pytest.approx(gains[best]))
 
 
 def test_a_history_names_the_commit_that_lost() -> None:

@@ -50,10 +50,12 @@ def compare(
 
 
 def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path) -> None:
+    from harness.analysis.numbers import percent
     from harness.cli.select import find_measurement
     from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences
     from harness.regression.compare import compare, sentence
     from harness.regression.formats import console, print_table
+    from harness.regression.noise import SITTING
     from harness.regression.states import group_by_code
     from harness.regression.store import find_noises
 
@@ -66,6 +68,8 @@ def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, basel
         for line in differences(first, other):
             to.print(f"  {line}", markup=False)
         print_table(to, COMPARE_HEADINGS, [comparison_cells(one) for one in found])
+        if any(one.assumed for one in found):
+            to.print(f"Between sittings a deviation of {percent(SITTING)} is assumed; --duet needs none.", markup=False)
         to.print(sentence(name, sides[0], found), markup=False)
         to.print()
 

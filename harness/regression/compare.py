@@ -24,6 +24,7 @@ class Comparison:
 
     `values` are medians in seconds or fractions. `meaning`: ``better`` or ``worse`` where the interval leaves
     out 1 and the ratio is of a practical size; ``alike`` where the whole interval is within it; ``open`` else.
+    `assumed` says that what lies between sittings was assumed.
     """
 
     other: Measurement
@@ -33,6 +34,7 @@ class Comparison:
     launches: tuple[int, int]
     ratio: float
     interval: Interval | None
+    assumed: bool
     meaning: str
 
 
@@ -80,6 +82,7 @@ def _comparison(other: Measurement, before: Sample, now: Sample, noise: Noise | 
         launches=counts,
         ratio=ratio,
         interval=interval,
+        assumed=noise is None or noise.assumed,
         meaning=_meaning(ratio, interval, practical),
     )
 

@@ -25,7 +25,7 @@ from harness.regression.verdict import DEFAULT_LIMITS, INCONCLUSIVE, Check, Limi
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement, Software
 from harness.schema.record import encode
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Sweep, sweep_folders
 
 PAIRS = 12  # launches of each layout and version before the first look, and as many more before the second
 LOOKS = 2
@@ -110,7 +110,8 @@ class Duet:
             raise UserError(f"cannot compare: {version.name} does not run: {reply.last_error}")
 
     def _loaded(self, side: str) -> Loaded:
-        return load_sweep(self._folder / side / self._versions[side].sweep.name, every_code=True)
+        (folder,) = sweep_folders(self._folder / side)  # an older version may have called it otherwise
+        return load_sweep(folder, every_code=True)
 
     def _measured(self, side: str) -> Measurement:
         version, loaded = self._versions[side], self._loaded(side)
@@ -136,18 +137,19 @@ def decide_duet(duet: Duet, *, limits: Limits = DEFAULT_LIMITS, say: Callable[[s
         UserError: a launch failed, the budget was too small for a single pair, or the rows of an epoch differ.
     """
     result: Check | None = None
-    for look in range(1, LOOKS + 1):
-        say(f"duet: {PAIRS * look - duet.pairs()} pairs of launches of each layout")
-        in_time, tries = True, 0
-        while in_time and duet.pairs() < PAIRS * look and tries < 2 * PAIRS:  # half of them may be invalid
-            in_time, tries = duet.add_block(), tries + 1
-        old, new = duet.measured()
-        _check_rows(old, new)
-        result = check_duet(old, new, limits=limits, looks=LOOKS)
-        if not in_time:
-            say(f"the budget of time is spent: {duet.pairs()} pairs")
-        if result.verdict != INCONCLUSIVE or not in_time:
-            break
+    with interruptible():
+        for look in range(1, LOOKS + 1):
+            say(f"duet: {PAIRS * look - duet.pairs()} pairs of launches of each layout")
+            in_time, tries = True, 0
+            while in_time and duet.pairs() < PAIRS * look and tries < 2 * PAIRS:  # half of them may be invalid
+                in_time, tries = duet.add_block(), tries + 1
+            old, new = duet.measured()
+            _check_rows(old, new)
+            result = check_duet(old, new, limits=limits, looks=LOOKS)
+            if not in_time:
+                say(f"the budget of time is spent: {duet.pairs()} pairs")
+            if result.verdict != INCONCLUSIVE or not in_time:
+                break
     assert result is not None
     return result
 

@@ -45,7 +45,7 @@ def change_points(
         if end - begin < 2 * shortest:
             continue
         distances = np.abs(np.subtract.outer(values[begin:end], values[begin:end]))
-        split, gain = _best_split(distances, shortest)
+        split, gain = best_split(distances, shortest)
         if _chance(distances, gain, shortest, random) > chance:
             continue
         found.append(begin + split)
@@ -53,7 +53,7 @@ def change_points(
     return tuple(sorted(found))
 
 
-def _best_split(distances: Values, shortest: int) -> tuple[int, float]:
+def best_split(distances: Values, shortest: int) -> tuple[int, float]:
     """Return the split with the greatest energy distance, scaled by n m / (n + m), and that distance."""
     size = len(distances)
     splits = np.arange(shortest, size - shortest + 1)
@@ -75,7 +75,7 @@ def _chance(distances: Values, gain: float, shortest: int, random: np.random.Gen
     better = 0
     for _ in range(_PERMUTATIONS):
         order = random.permutation(len(distances))
-        better += _best_split(distances[np.ix_(order, order)], shortest)[1] >= gain
+        better += best_split(distances[np.ix_(order, order)], shortest)[1] >= gain
     return (better + 1) / (_PERMUTATIONS + 1)
 
 
@@ -119,11 +119,15 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """All that was measured of one study on one machine, states of the code in the order of their first launch."""
+    """All that was measured of one study on one machine, states of the code in the order of their first launch.
+
+    `assumed` says that what lies between sittings was assumed, for want of sittings of the same code.
+    """
 
     states: tuple[Measurement, ...]
     series: tuple[Series, ...]
     changes: tuple[Change, ...]
+    assumed: bool
 
 
 def history(measurements: Sequence[Measurement]) -> History:
@@ -134,7 +138,13 @@ def history(measurements: Sequence[Measurement]) -> History:
     states = tuple(sorted(group_by_code(measurements), key=_first))
     layouts = sorted({layout for state in states for layout in state.layouts}, key=lambda one: (one.ranks, str(one)))
     series = _series(states, layouts)
-    return History(states=states, series=series, changes=tuple(c for one in series for c in _changes(one, len(series))))
+    found = [_changes(one, len(series)) for one in series]
+    return History(
+        states=states,
+        series=series,
+        changes=tuple(change for changes, _ in found for change in changes),
+        assumed=any(assumed for _, assumed in found),
+    )
 
 
 def _first(state: Measurement) -> datetime:
@@ -169,7 +179,8 @@ def _same_base(sample: Sample, own: Sequence[Layout], layouts: Sequence[Layout])
     return sample.quantity == TIME or own[0] == layouts[0]
 
 
-def _changes(series: Series, comparisons: int) -> list[Change]:
+def _changes(series: Series, comparisons: int) -> tuple[list[Change], bool]:
+    """Return the changes in `series`, and whether what lies between sittings was assumed."""
     points = change_points(series.costs)
     edges = (0, *points, len(series.costs))
     comparisons *= max(1, len(series.costs) - 2 * SHORTEST + 1)  # the step was looked for at all these places
@@ -183,7 +194,7 @@ def _changes(series: Series, comparisons: int) -> list[Change]:
             found.append(
                 Change(series=series, index=index, loss=as_loss(step, True), floor=as_loss(floor, True), state=state)
             )
-    return found
+    return found, noise is None or noise.assumed
 
 
 def _alike(series: Series, edges: Sequence[int]) -> list[list[Values]]:

@@ -12,6 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 from harness.analysis import numbers
 from harness.base.files import folder_atomic
 from harness.regression.history import Change, History, Series
+from harness.regression.noise import SITTING
 from harness.regression.quantities import TIME
 from harness.report import captions, render
 from harness.report.axes import time_unit
@@ -133,12 +134,12 @@ def write_history(history: History, reports: Path) -> Path:
 
 
 def headline(history: History) -> str:
-    """Return the whole history in one sentence."""
+    """Return the whole history in a sentence, and what its errors rest on."""
     launches = sum(len(state.launches) for state in history.states)
     over = f"{numbers.plural(len(history.states), 'commit')} and {numbers.plural(launches, 'launch')}"
-    if not history.changes:
-        return f"No change beyond the noise over {over}."
-    return f"{numbers.plural(len(history.changes), 'change')} beyond the noise over {over}."
+    found = numbers.plural(len(history.changes), "change") if history.changes else "No change"
+    assumed = f" Between sittings a deviation of {numbers.percent(SITTING)} is assumed." if history.assumed else ""
+    return f"{found} beyond the noise over {over}.{assumed}"
 
 
 def sentence(history: History, change: Change) -> str:
