@@ -93,7 +93,7 @@ def test_a_sweeps_report_of_images_is_written(tmp_path):
     for run in (launch(1, 0, 8.0, waited=(3.0,)), launch(2, 0, 4.0, waited=(1.0, 2.0))):
         write_run(folder, run)
     page = write_report(folder, tmp_path / "reports").read_text()
-    assert "images decoded from files" in page and "labels smoothed by 0.1" in page
+    assert "images decoded from files" in page and "Label smoothing" in page
 
 
 def test_the_claims_page_has_the_charts_too(tmp_path):

@@ -92,11 +92,11 @@ def test_every_setting_of_a_preset_can_be_overridden(preset):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"learning_rate": -1.0}, "learning rate -1.0 must be a positive number"),
+        ({"learning_rate": -1.0}, "learning rate -1.0 is too small"),
         ({"learning_rate": float("nan")}, "learning rate nan"),
         ({"optimizer": "adm"}, "did you mean 'adam'"),
         ({"epochs": 0}, "epochs 0 is too small"),
-        ({"seed": -1}, "seed -1 is out of range"),
+        ({"seed": -1}, "seed -1 is too small"),
         ({"batch_per_rank": 8, "global_batch": 8}, "exactly one"),
     ],
 )

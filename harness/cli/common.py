@@ -1,10 +1,14 @@
 """Options and arguments that several commands have, each declared once."""
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
+
+from harness.base.errors import UserError
+from harness.schema.option import options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -38,3 +42,32 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
         return command
 
     return decorate
+
+
+def field_options(kind: type, values: Mapping[str, str] | None = None) -> list[Option]:
+    """Return a click option for each field of the dataclass `kind` that users set; one that is not given is None.
+
+    `values` has what may be written for fields whose choices the dataclass does not know.
+    """
+    found = []
+    for field, asked in options(kind):
+        flag = f"--{asked.name or field.name.replace('_', '-')}"
+        (typed,) = set(get_args(field.type) or (field.type,)) - {type(None)}
+        metavar = (values or {}).get(field.name) or asked.metavar or None
+        if typed is bool:
+            found.append(click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=asked.help))
+        else:
+            found.append(click.option(flag, field.name, type=typed, metavar=metavar, help=asked.help))
+    return found
+
+
+def split_words(name: str, text: str) -> list[str]:
+    """Return the words of `text`, quoted as in a shell; `name` is the setting's.
+
+    Raises:
+        UserError: a quotation is not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{name}={text} cannot be split into words ({error}): quote it as in a shell") from error

@@ -7,7 +7,6 @@ line and nothing else, so that no variable of the environment is taken for a set
 import difflib
 import os
 import re
-import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -15,6 +14,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli import COMMANDS, main
+from harness.cli.common import split_words
 
 OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
 ACTIONS = {"baseline": "save", "data": "list", "site": "check"}  # what ACTION= is by default
@@ -70,7 +70,7 @@ def command_line(target: str, given: Mapping[str, str]) -> list[str]:
         elif parameter.required and not value:
             raise UserError(f"`make {target}` needs {name}=: see `harness {' '.join(words[:2])} --help`")
         elif value:
-            arguments += _split(name, value) if parameter.nargs == -1 else [value]
+            arguments += split_words(name, value) if parameter.nargs == -1 else [value]
     return [*words, "--", *arguments] if arguments else words
 
 
@@ -102,13 +102,6 @@ def _option(name: str, option: click.Option, value: str) -> list[str]:
         raise UserError(f"{name}={value} is neither 1 nor 0: write {name}=1 to switch it on")
     opposite = option.opts if word in option.secondary_opts else option.secondary_opts
     return [word] if value == "1" else opposite[:1]
-
-
-def _split(name: str, value: str) -> list[str]:
-    try:
-        return shlex.split(value)
-    except ValueError as error:
-        raise UserError(f"{name}={value} cannot be split into words ({error}): quote it as in a shell") from error
 
 
 @click.command(name="make", hidden=True)

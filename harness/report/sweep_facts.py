@@ -12,6 +12,7 @@ from harness.analysis.load import Loaded
 from harness.analysis.warnings import doubts, mixtures, notes
 from harness.report.render import Banner, Fact, distinct, facts
 from harness.schema.images import IMAGENET
+from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
 from harness.schema.script import batch_mode, is_script, script_command
 from harness.schema.workload import Workload
@@ -102,32 +103,15 @@ def _input(runs: Sequence[RunRecord], steps: "pd.Series[float]") -> str:
 
 
 def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
-    """Return how was trained."""
+    """Return how the network was trained: every setting of the workload that says something."""
     if is_script(workload):
         return _script_facts(workload, runs)
-    batch = (
-        f"{numbers.count(workload.batch_per_rank)} rows per rank"
-        if workload.batch_per_rank is not None
-        else f"{numbers.count(workload.global_batch or 0)} rows over all ranks"
-    )
-    smoothing = workload.label_smoothing
     parameters = {run.weights.parameters: run.weights.bytes for run in runs}
     return facts(
         [
             ("Workload", f"{workload.name}, preset {workload.preset}"),
             ("Parameters", distinct(f"{numbers.count(n)} ({size / 1e6:.2f} MB)" for n, size in parameters.items())),
-            ("Loss", workload.loss + (f", labels smoothed by {smoothing:g}" if smoothing else "")),
-            ("Optimizer", f"{workload.optimizer}, learning rate {workload.learning_rate:g}, {workload.schedule}"),
-            ("Learning rate over ranks", _rate_scaling(workload)),
-            ("L2", f"{workload.weight_decay:g}" if workload.weight_decay else ""),
-            ("Precision", workload.precision),
-            ("Batch normalisation", "moments over all ranks" if workload.sync_bn else ""),
-            ("Batch", batch + (", partial batch dropped" if workload.drop_remainder else "")),
-            ("Epochs", numbers.count(workload.epochs)),
-            ("Synchronisation", workload.sync),
-            ("Wire type", "" if workload.wire == "float32" else workload.wire),
-            ("Initial weights", f"{workload.init}, seed {workload.seed}"),
-            ("Distribution", workload.distribution),
+            *conditions(workload),
         ]
     )
 
@@ -145,12 +129,6 @@ def _script_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, 
             ("Synchronisation", workload.sync),
         ]
     )
-
-
-def _rate_scaling(workload: Workload) -> str:
-    if workload.rate_scaling == "none":
-        return ""
-    return f"times the ranks, reached over {numbers.plural(workload.warmup_epochs, 'epoch')}"
 
 
 def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:

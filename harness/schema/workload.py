@@ -1,12 +1,12 @@
 """Workload: what is trained, on what, and how."""
 
-import math
 import re
 from dataclasses import dataclass
 
-from harness.base.errors import UserError, unknown
+from harness.base.errors import UserError
 from harness.schema.images import INPUTS, check_images
-from harness.schema.sync import Gradients, NoSync, check_sync
+from harness.schema.option import check_options, option
+from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")
 LOSSES = ("cross-entropy", "squared-error")
@@ -46,80 +46,74 @@ class Workload:
         UserError: a field is out of its range, naming it.
     """
 
-    dataset: str
-    model: str
-    preset: str = "default"
-    loss: str = "cross-entropy"
-    optimizer: str = "sgd"
-    learning_rate: float = 0.1
-    schedule: str = "constant"
-    decay: float = 0.999964
-    rate_scaling: str = "none"
-    warmup_epochs: int = 0
-    weight_decay: float = 0.0
-    label_smoothing: float = 0.0
-    init: str = "glorot"
-    augment: str = "none"
-    batch_per_rank: int | None = None
-    global_batch: int | None = None
-    drop_remainder: bool = False
-    epochs: int = 1
-    samples: int | None = None
-    seed: int = 0
-    sync: str = "gradients"
-    wire: str = "float32"
-    distribution: str = "parallel"
-    data: str = "auto"
-    data_file: str | None = None
-    image_size: int | None = None
-    classes: int | None = None
-    input: str = "auto"
-    precision: str = "float32"
-    sync_bn: bool = False
-    xla: bool = False
+    dataset: str = option("A data set; see `harness data list`.", told=False)
+    model: str = option(
+        "The network [default: the data set's own].", values="dnn|cnn|resnet50|...|package.module:function", told=False
+    )
+    preset: str = option("Training settings by name.", "default", told=False)
+    loss: str = option("What is minimised.", "cross-entropy", choices=LOSSES)
+    optimizer: str = option("What makes a step of a gradient.", "sgd", choices=OPTIMIZERS)
+    learning_rate: float = option("Learning rate.", 0.1, above=0)
+    schedule: str = option("Learning rate over the run.", "constant", choices=SCHEDULES)
+    decay: float = option(
+        "What SCHEDULE=exponential multiplies the rate by, every step.",
+        0.999964,
+        above=0,
+        most=1,
+        when=("schedule", "exponential"),
+    )
+    rate_scaling: str = option("linear: the learning rate times the number of ranks.", "none", choices=RATE_SCALINGS)
+    warmup_epochs: int = option(
+        "Epochs over which the scaled learning rate is reached.", 0, least=0, when=("rate_scaling", "linear")
+    )
+    weight_decay: float = option("Factor of L2 regularisation.", 0.0, least=0)
+    label_smoothing: float = option("Part of a label that is spread over all classes.", 0.0, least=0)
+    init: str = option(
+        "Initial weights; fan-in is N(0, 1/fan_in).", "glorot", choices=INITIALISERS, title="Initial weights"
+    )
+    augment: str = option(
+        "flip: mirror images at random; crop: also take random parts of image files.", "none", choices=AUGMENTATIONS
+    )
+    batch_per_rank: int | None = option("Rows per rank and step.", None, least=1)
+    global_batch: int | None = option("Rows per step over all ranks, instead of a batch per rank.", None, least=1)
+    drop_remainder: bool = option("Leave out each epoch's partial last batch.", False, title="Partial batch dropped")
+    epochs: int = option("Passes over the training rows.", 1, least=1)
+    samples: int | None = option("Training rows; under weak scaling, rows per rank.", None, least=1)
+    seed: int = option("Seed of the initial weights and of the order of rows.", 0, least=0, most=2**31 - 1)
+    sync: str = option("What is averaged over the ranks, and when.", "gradients", values=FORMS, title="Synchronisation")
+    wire: str = option("Type in which the ranks exchange gradients.", "float32", choices=WIRES, title="Wire type")
+    distribution: str = option(
+        "parallel: each rank reads its rows; scatter: rank 0 sends them.", "parallel", choices=DISTRIBUTIONS
+    )
+    data: str = option("Real rows, or a synthetic twin.", "auto", name="data-kind", choices=DATA_KINDS, told=False)
+    data_file: str | None = option(
+        "Train on a file of your own: .csv, .npz or .h5.", None, name="data", values="FILE", told=False
+    )
+    image_size: int | None = option("ImageNet: side of the images in pixels [default: the network's].", None)
+    classes: int | None = option("ImageNet: classes of synthetic images [default: 1000].", None)
+    input: str = option(
+        "ImageNet: images held in memory, or decoded from files in every epoch.", "auto", choices=INPUTS, told=False
+    )
+    precision: str = option("Type of the computation.", "float32", choices=PRECISIONS)
+    sync_bn: bool = option("Batch normalisation over all ranks.", False, title="Batch normalisation over all ranks")
+    xla: bool = option("Compile the step with XLA, on GPUs.", False, title="XLA")
 
     def __post_init__(self) -> None:
-        for field, choices in (
-            ("optimizer", OPTIMIZERS),
-            ("loss", LOSSES),
-            ("schedule", SCHEDULES),
-            ("init", INITIALISERS),
-            ("augment", AUGMENTATIONS),
-            ("distribution", DISTRIBUTIONS),
-            ("data", DATA_KINDS),
-            ("wire", WIRES),
-            ("rate_scaling", RATE_SCALINGS),
-            ("precision", PRECISIONS),
-            ("input", INPUTS),
-        ):
-            if getattr(self, field) not in choices:
-                raise unknown(field, getattr(self, field), choices)
+        check_options(self)
         check_sync(self.sync)
         if self.wire != "float32" and self.sync != Gradients.form:
             raise UserError(f"WIRE={self.wire} is for SYNC=gradients: weights must keep their digits, leave WIRE out")
         if (self.batch_per_rank is None) == (self.global_batch is None):
             raise UserError("set exactly one of batch per rank and global batch")
-        for field in ("batch_per_rank", "global_batch", "epochs", "samples"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise UserError(f"{field.replace('_', ' ')} {value} is too small: use at least 1")
         if self.sync_bn and (self.sync == NoSync.form or self.xla):
             raise UserError("synchronised batch normalisation needs a sync policy and no XLA: leave one of them out")
         self._check_rates()
         check_images(self.dataset, self.model, self.image_size, self.classes, self.input)
-        if not 0 <= self.seed < 2**31:
-            raise UserError(f"seed {self.seed} is out of range: use 0 to {2**31 - 1}")
 
     def _check_rates(self) -> None:
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise UserError(f"learning rate {self.learning_rate} must be a positive number")
-        if not 0 < self.decay <= 1:
-            raise UserError(f"decay {self.decay} is out of range: use a factor above 0, at most 1")
-        if not 0 <= self.warmup_epochs <= self.epochs:
+        if self.warmup_epochs > self.epochs:
             raise UserError(f"warmup epochs {self.warmup_epochs} is out of range: use 0 to {self.epochs}, the epochs")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise UserError(f"weight decay {self.weight_decay} must be 0 or a positive number")
-        if not 0 <= self.label_smoothing < 1:
+        if self.label_smoothing >= 1:
             raise UserError(f"label smoothing {self.label_smoothing} is out of range: use 0 or more, below 1")
         if self.label_smoothing and self.loss != "cross-entropy":
             raise UserError(f"label smoothing {self.label_smoothing} needs loss cross-entropy, not {self.loss}")

@@ -115,7 +115,7 @@ def _shards(point: Point, available: int) -> Shards:
     if workload.drop_remainder and not shards.full_steps:
         raise UserError(
             f"SAMPLES={rows} does not fill one global batch of {shards.batch} and partial batches are dropped: "
-            "use more samples, a smaller batch or --keep-remainder"
+            "use more samples, a smaller batch or --no-drop-remainder"
         )
     return shards
 

@@ -1,0 +1,88 @@
+"""Options: what a field of a dataclass is to a user, from which its option, its help and its report line follow."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any
+
+from harness.base.errors import UserError, unknown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """How users set a field.
+
+    `help` is one sentence. `name` is the option's where it is not the field's. `choices` are all values that there
+    are, `least` is the smallest and `above` what a number must be more than, `most` is the largest. `values` tells in
+    help what to write where `choices` do not. `title` stands before the value in a report; an empty one is the
+    field's name. `told` is False where a report tells the field in another way; `when` names a field and the value of
+    it with which alone this one counts.
+    """
+
+    help: str
+    name: str = ""
+    choices: tuple[str, ...] = ()
+    values: str = ""
+    least: float = -math.inf
+    above: float = -math.inf
+    most: float = math.inf
+    title: str = ""
+    told: bool = True
+    when: tuple[str, str] | None = None
+
+    @property
+    def metavar(self) -> str:
+        """The values in one word, None of them known: empty."""
+        return self.values or "|".join(self.choices)
+
+    def check(self, name: str, value: object) -> None:
+        """Check the value of the field `name`; None is a value that was left open.
+
+        Raises:
+            UserError: it is none of the choices, out of its range, or not finite.
+        """
+        if self.choices and value not in self.choices:
+            raise unknown(name, str(value), self.choices)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return
+        words = name.replace("_", " ")
+        if not math.isfinite(value):
+            raise UserError(f"{words} {value} is no number: write a finite one")
+        if value < self.least:
+            raise UserError(f"{words} {value} is too small: use at least {self.least:g}")
+        if value <= self.above:
+            raise UserError(f"{words} {value} is too small: use more than {self.above:g}")
+        if value > self.most:
+            raise UserError(f"{words} {value} is too large: use at most {self.most:g}")
+
+
+def option(text: str, default: Any = MISSING, **facts: Any) -> Any:
+    """Return the field of a dataclass that users set; `text` is its help, `facts` are those of `Option`."""
+    return field(default=default, metadata={"option": Option(help=text, **facts)})
+
+
+def options(kind: Any) -> Iterator[tuple[Field[Any], Option]]:
+    """Yield the fields of a dataclass, or of an instance, that users set."""
+    yield from ((one, one.metadata["option"]) for one in fields(kind) if "option" in one.metadata)
+
+
+def check_options(value: Any) -> None:
+    """Check every such field of an instance.
+
+    Raises:
+        UserError: one is out of its range.
+    """
+    for one, asked in options(value):
+        asked.check(one.name, getattr(value, one.name))
+
+
+def conditions(value: Any) -> list[tuple[str, str]]:
+    """Return title and text of every such field that is told and says something: not None, False, "none" or 0.0."""
+    found = []
+    for one, asked in options(value):
+        now = getattr(value, one.name)
+        counts = asked.told and (asked.when is None or getattr(value, asked.when[0]) == asked.when[1])
+        if counts and now is not None and now is not False and now != "none" and (now or not isinstance(now, float)):
+            text = "yes" if now is True else f"{now:,}" if isinstance(now, int) else str(now)
+            found.append((asked.title or one.name.replace("_", " ").capitalize(), text))
+    return found
