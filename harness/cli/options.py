@@ -37,7 +37,7 @@ def build_workload(options: dict[str, Any]) -> Workload:
     """
     from harness import datasets
 
-    given = {field.name: options.get(field.name) for field, _ in schema_options(Workload)}
+    given: dict[str, Any] = {field.name: options.get(field.name) for field, _ in schema_options(Workload)}
     if options.get("script"):
         return _build_script(options, given)
     data_file = given["data_file"]
