@@ -9,7 +9,8 @@ from harness.base.errors import UserError
 from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
 
 if TYPE_CHECKING:
-    from harness.regression.verdict import Check, Limits
+    from harness.regression.judging import Limits
+    from harness.regression.verdict import Check
     from harness.schema.measurement import Baseline, Measurement
 
 
@@ -54,7 +55,7 @@ def check(
     from harness.base.files import write_atomic
     from harness.regression.check_wording import notes
     from harness.regression.formats import junit, markdown, print_check
-    from harness.regression.verdict import Limits
+    from harness.regression.judging import Limits
 
     if duet is not None and not decide:
         raise UserError("--duet and --apart say how to measure: give --decide too (make check DECIDE=1)")

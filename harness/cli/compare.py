@@ -80,7 +80,7 @@ def _duet(sides: tuple[str, ...], practical: float, budget_s: float, results: Pa
     from harness.regression.check_wording import notes
     from harness.regression.duet import Duet, decide_duet, duet_folder
     from harness.regression.formats import print_check
-    from harness.regression.verdict import Limits
+    from harness.regression.judging import Limits
 
     old, new = (_version(name, options) for name in sides)
     duet = Duet(old, new, folder=duet_folder(results), data_dir=options["data_dir"], budget_s=budget_s)

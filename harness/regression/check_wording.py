@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from harness.analysis import numbers
 from harness.analysis.stats import NEEDED
 from harness.regression.compare import Comparison
+from harness.regression.judging import IMPROVEMENT, INCONCLUSIVE, REGRESSION, Row
 from harness.regression.match import describe, describe_differences
 from harness.regression.noise import KNOWN, SITTING
 from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY
-from harness.regression.verdict import IMPROVEMENT, INCONCLUSIVE, REGRESSION, Check, Row
+from harness.regression.verdict import Check
 from harness.schema.measurement import Baseline, Measurement
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Loss", "95 % interval", "Noise floor", "Launches", "Verdict")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from harness.analysis.stats import LEVEL, NEEDED, Interval
 from harness.regression.hodges_lehmann import shift, shift_interval
+from harness.regression.judging import PRACTICAL
 from harness.regression.noise import Noise, learn
 from harness.regression.quantities import EFFICIENCY, RELATIVE, TIME, Sample, samples
-from harness.regression.verdict import PRACTICAL
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 

@@ -9,9 +9,10 @@ from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
 from harness.base.errors import RunError, UserError
 from harness.base.provenance import Machine
+from harness.regression.judging import DEFAULT_LIMITS, INCONCLUSIVE, Limits
 from harness.regression.match import check_machine
 from harness.regression.states import measurements, without
-from harness.regression.verdict import DEFAULT_LIMITS, INCONCLUSIVE, Check, Limits, check
+from harness.regression.verdict import Check, check
 from harness.schema.measurement import Measurement
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import current

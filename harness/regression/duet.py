@@ -20,8 +20,9 @@ from harness.analysis.load import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.processes import Reply, ask, interruptible
+from harness.regression.judging import DEFAULT_LIMITS, INCONCLUSIVE, Limits
 from harness.regression.states import measurements
-from harness.regression.verdict import DEFAULT_LIMITS, INCONCLUSIVE, Check, Limits, check_duet
+from harness.regression.verdict import Check, check_duet
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement, Software
 from harness.schema.record import encode

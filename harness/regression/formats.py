@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.regression.check_wording import HEADINGS, cells, headline, place
-from harness.regression.verdict import INCONCLUSIVE, REGRESSION, Check, Row
+from harness.regression.judging import INCONCLUSIVE, REGRESSION, Row
+from harness.regression.verdict import Check
 
 
 def junit(check: Check, notes: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.regression.hodges_lehmann import Values, shift
+from harness.regression.judging import PRACTICAL
 from harness.regression.noise import learn
 from harness.regression.quantities import (
     CURVE,
@@ -21,7 +22,6 @@ from harness.regression.quantities import (
     samples,
 )
 from harness.regression.states import group_by_code
-from harness.regression.verdict import PRACTICAL
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
