@@ -3,6 +3,8 @@
 import csv
 import re
 import time
+from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from tests.factories import (
     make_data,
     make_launch,
     make_point,
+    make_provenance,
     make_run,
     make_workload,
     write_failure,
@@ -30,6 +33,7 @@ from tests.factories import (
     write_study,
 )
 
+WEEK = timedelta(days=7)
 FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-breakdown", "launch-breakdown", "laws")
 CURVES = ("loss-time", "loss-samples", "accuracy-time", "accuracy-samples")
 
@@ -290,6 +294,27 @@ def test_series_differ_in_more_than_colour() -> None:
     looks = {(m.colour, m.marker, str(m.dashes)) for m in map(mark, range(21))}
     assert len(looks) == 21 and len(set(MARKERS)) == len(SERIES)
     assert len({tone.light for tone in TONES}) == len({tone.dark for tone in TONES}) == len(TONES)
+
+
+def test_points_that_sum_in_different_ways_say_so_in_every_caption(tmp_path: Path) -> None:
+    for ranks, name in ((1, "none"), (2, "native, shared memory"), (4, "native, messages")):
+        how = replace(make_provenance(), reduction=name)
+        write_run(tmp_path / "study", make_launch(ranks, 0, 4 / ranks, provenance=how))
+    page = write_report(tmp_path / "study", tmp_path / "reports").read_text(encoding="utf-8")
+    found = re.findall(r"<figcaption>(.*?)</figcaption>", page, flags=re.DOTALL)
+    how_it_sums = "differ in how ranks sum: native, shared memory on 2 ranks; native, messages on 4 ranks."
+    assert len(found) >= 10 and all(how_it_sums in caption for caption in found)
+    assert "2 reductions" in str(Text(page))
+
+
+def test_a_layout_launched_a_week_later_has_no_interval_and_says_why(tmp_path: Path) -> None:
+    for repeat in range(6):
+        write_run(tmp_path / "study", make_launch(1, repeat, 2.0 + repeat / 100))
+        late = make_launch(2, repeat, 1.2 + repeat / 100)
+        write_run(tmp_path / "study", replace(late, started=late.started + WEEK, ended=late.ended + WEEK))
+    page = str(Text(write_report(tmp_path / "study", tmp_path / "reports").read_text(encoding="utf-8")))
+    assert "6 launches each: in other sittings, so no interval." in page
+    assert "no interval: launched in another sitting than the base" in page and "0 launches short" not in page
 
 
 def test_templates_refuse_unknown_names() -> None:

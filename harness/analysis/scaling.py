@@ -13,6 +13,7 @@ from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_inte
 from harness.base.errors import UserError
 from harness.schema.claim import Claim
 
+_APART = "launched in another sitting than the base: no interval, what lies between sittings is not known"
 SAME_WORK = 0.01  # relative difference of rows (strong) or rows per rank (weak) that is still the same work
 
 
@@ -24,7 +25,8 @@ class PointScaling:
     from the base's, `ideal` the ratio of the ranks, `efficiency` speedup / ideal. `step_seconds` is a launch's
     epoch time over its steps. `between` is the relative standard deviation of the launches (None for one),
     `within` the median over launches of that of their epochs (None for one epoch); `outliers` counts launches
-    that stand out. `flags` are short sentences: superlinear, indivisible, not comparable, launched apart.
+    that stand out. `apart`: launched in other sittings than the base, so that its speedup has no interval. `flags`
+    are short sentences: superlinear, indivisible, not comparable, launched apart.
     """
 
     layout: str
@@ -49,6 +51,7 @@ class PointScaling:
     speedup_interval: Interval | None
     efficiency: float | None
     efficiency_interval: Interval | None
+    apart: bool
     flags: tuple[str, ...]
 
     @property
@@ -116,9 +119,10 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
     to_speedup, to_efficiency = (1.0, 1 / ideal) if strong else (ideal, 1.0)
     efficiency = None if ratio is None else ratio * to_efficiency
     bounds = interval.scaled(to_efficiency) if interval else None
+    apart = not different and not same and min(len(base), len(group)) >= NEEDED and alike(base, group) is None
     flags = [
         different,
-        "" if different or same else _apart(base, group),
+        _APART if apart else "",
         _superlinear(efficiency, bounds),
         *_indivisible(first),
     ]
@@ -146,6 +150,7 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
         speedup_interval=interval.scaled(to_speedup) if interval else None,
         efficiency=efficiency,
         efficiency_interval=bounds,
+        apart=apart,
         flags=tuple(flag for flag in flags if flag),
     )
 
@@ -189,13 +194,6 @@ def paired_ratio(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
     """Return the 95 % interval of the median time of `base` over that of `group`, by the launches that are `alike`."""
     found = alike(base, group)
     return ratio_interval(found.base["seconds"], found.group["seconds"], paired=found.paired) if found else None
-
-
-def _apart(base: pd.DataFrame, group: pd.DataFrame) -> str:
-    """Return that `group` was launched in other sittings than `base`, an empty text where they compare."""
-    if alike(base, group):
-        return ""
-    return "launched in another sitting than the base: no interval, what lies between sittings is not known"
 
 
 def _different_work(group: pd.DataFrame, base: pd.DataFrame) -> str:

@@ -59,9 +59,21 @@ def conditions(scaling: Scaling, runs: Sequence[RunRecord], *, bars: bool = True
     return (
         f"{rows}; batch {numbers.span(min(per_rank), max(per_rank), 'rows')} per rank, "
         f"{numbers.span(min(batches), max(batches))} global. "
-        f"Base: {numbers.ranks(base.ranks)}, {numbers.seconds(base.seconds)} per epoch. "
+        f"Base: {numbers.ranks(base.ranks)}, {numbers.seconds(base.seconds)} per epoch. {_reductions(valid)}"
         f"{repeats(scaling) if bars else f'{_launches(scaling)}, no interval drawn.'}"
     )
+
+
+def _reductions(runs: Sequence[RunRecord]) -> str:
+    """Return how the ranks of each point summed where that differs between points, else an empty text."""
+    found: dict[str, set[int]] = {}
+    for run in runs:
+        if run.point.layout.ranks > 1:
+            found.setdefault(run.provenance.reduction, set()).add(run.point.layout.ranks)
+    if len(found) < 2:
+        return ""
+    parts = [f"{name} on {', '.join(map(str, sorted(ranks)))} ranks" for name, ranks in found.items()]
+    return f"The points differ in how ranks sum: {'; '.join(parts)}. "
 
 
 def repeats(scaling: Scaling) -> str:
@@ -88,8 +100,9 @@ def method(scaling: Scaling) -> str:
         "A point's time is the median over its launches. Speedup is the base's median over the point's median of "
         f"{work}; ratios are never averaged. The 95 % interval of a time is exact (binomial order statistics: at "
         "least 95 %), that of a ratio a bootstrap over the launches of both points, paired by the block of the "
-        f"interleaved order; both need {NEEDED} launches. A spread is a relative standard deviation. A step's time is "
-        "its epoch's over the number of steps. Outliers (Tukey's fences) are marked and counted; invalid launches "
+        f"interleaved order; both need {NEEDED} launches. Points that were launched in other sittings than the base "
+        "(nothing ran for an hour between them) have no interval of a ratio. A spread is a relative standard "
+        "deviation. A step's time is its epoch's over the number of steps. Outliers (Tukey's fences) are marked and counted; invalid launches "
         "count nowhere and are listed below."
     )
 
@@ -101,7 +114,7 @@ def _certainty(last: PointScaling, base: PointScaling) -> str:
     launches = numbers.plural(number, "launch")
     text = f"{launches} {each}" if each == "each" else f"{launches} against {base.launches}"
     if last.speedup_interval is None:
-        return f"{text}: too few for an interval"
+        return f"{text}: " + ("in other sittings, so no interval" if last.apart else "too few for an interval")
     return f"95 % interval {numbers.ratio_span(last.speedup_interval)}, {text}"
 
 
@@ -158,6 +171,8 @@ def _ratios(scaling: Scaling) -> list[Tile]:
     last = compared[-1]
     assert last.speedup is not None and last.efficiency is not None
     missing = f"no interval: {needed_launches(scaling)} launches short of {NEEDED}"
+    if last.apart:
+        missing = "no interval: launched in another sitting than the base"
     doubt = "95 % interval "
     return [
         Tile(

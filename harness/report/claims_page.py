@@ -42,7 +42,7 @@ class Repeated:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class Numbers:
     """What one experiment's sweep holds, ready to draw."""
 
     runs: tuple[RunRecord, ...]
@@ -67,7 +67,7 @@ class Experiment:
     texts: tuple[str, ...]
     published: FigureBlock | None
     ours: FigureBlock | None
-    measured: Measured | None
+    measured: Numbers | None
     problem: str
     link: str
 
@@ -148,13 +148,13 @@ def _why_nothing(loaded: Loaded | None) -> str:
     return f"none of its {numbers.plural(len(loaded.runs), 'launch')} is valid: {reasons[0]}"
 
 
-def _measure(loaded: Loaded, target: Path) -> Measured | None:
+def _measure(loaded: Loaded, target: Path) -> Numbers | None:
     if not loaded.valid:
         return None
     launches = launch_frame(loaded.runs, loaded.epochs)
     scaling = scale(launches)
     assert scaling is not None
-    return Measured(
+    return Numbers(
         runs=loaded.runs,
         launches=launches,
         scaling=scaling,
@@ -178,7 +178,7 @@ def _published(claims: Sequence[Claim], name: str, subject: str) -> FigureBlock 
     return FigureBlock(picture=picture, title="Published", caption=caption, table=published_table(claims))
 
 
-def _ours(measured: Measured, name: str, subject: str) -> FigureBlock | None:
+def _ours(measured: Numbers, name: str, subject: str) -> FigureBlock | None:
     scaling = measured.scaling
     if len(scaling.points) < 2:
         return None
@@ -192,7 +192,7 @@ def _ours(measured: Measured, name: str, subject: str) -> FigureBlock | None:
     return FigureBlock(picture=picture, title="Measured here", caption=caption, table=table)
 
 
-def _judge(claims: Sequence[Claim], measured: dict[str, Measured | None]) -> tuple[Judgement, ...]:
+def _judge(claims: Sequence[Claim], measured: dict[str, Numbers | None]) -> tuple[Judgement, ...]:
     judgements = []
     for claim in claims:
         found = measured.get(claim.experiment)
@@ -201,7 +201,7 @@ def _judge(claims: Sequence[Claim], measured: dict[str, Measured | None]) -> tup
 
 
 def _rows(
-    judgements: Sequence[Judgement], measured: dict[str, Measured | None], model: Model | None
+    judgements: Sequence[Judgement], measured: dict[str, Numbers | None], model: Model | None
 ) -> tuple[ClaimRow, ...]:
     rows = []
     for judgement in judgements:
@@ -239,7 +239,7 @@ def _banners(experiments: Sequence[Experiment]) -> tuple[Banner, ...]:
     return tuple(found)
 
 
-def facts_of(measured: Measured) -> dict[str, Any]:
+def facts_of(measured: Numbers) -> dict[str, Any]:
     """Return the table row of what ran: data, batch, base, the largest point that compares, accuracy there."""
     scaling, last = measured.scaling, measured.final.iloc[-1]
     valid = [run for run in measured.runs if not run.invalid]
