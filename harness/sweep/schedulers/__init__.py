@@ -3,11 +3,14 @@
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from harness.base.errors import unknown
-from harness.sweep.job_options import Request
-from harness.sweep.scheduler import Finding, Scheduler
-from harness.sweep.site import Site
+
+if TYPE_CHECKING:  # options name the schedulers for their help: that loads none of them
+    from harness.sweep.job_options import Request
+    from harness.sweep.scheduler import Finding, Scheduler
+    from harness.sweep.site import Site
 
 FALLBACK = "local"
 
@@ -17,7 +20,7 @@ def known_schedulers() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
-def scheduler_class(name: str) -> type[Scheduler]:
+def scheduler_class(name: str) -> "type[Scheduler]":
     """Return the class of the scheduler called `name`.
 
     Raises:
@@ -30,8 +33,8 @@ def scheduler_class(name: str) -> type[Scheduler]:
 
 
 def open_scheduler(
-    name: str, *, oversubscribe: bool = False, site: Site | None = None, request: Request | None = None
-) -> Scheduler:
+    name: str, *, oversubscribe: bool = False, site: "Site | None" = None, request: "Request | None" = None
+) -> "Scheduler":
     """Return the scheduler called `name`, for the jobs that `request` describes, at `site`.
 
     Raises:
@@ -40,7 +43,7 @@ def open_scheduler(
     return scheduler_class(name)(oversubscribe=oversubscribe, site=site, request=request)
 
 
-def choose(name: str, site: Site) -> tuple[str, str]:
+def choose(name: str, site: "Site") -> tuple[str, str]:
     """Return the scheduler for `name`, which may be ``auto``, and one sentence that says why it was chosen.
 
     The site's own choice comes first, then what answers on this machine; with neither it is this machine.
@@ -60,12 +63,14 @@ def choose(name: str, site: Site) -> tuple[str, str]:
     return FALLBACK, f"scheduler: {FALLBACK}, no {others} here: a core of this machine stands for a node"
 
 
-def check_site(site: Site) -> Iterator[Finding]:
+def check_site(site: "Site") -> "Iterator[Finding]":
     """Yield what the scheduler here says to the statements of `site`.
 
     Raises:
         UserError: the scheduler does not answer.
     """
+    from harness.sweep.scheduler import Finding
+
     name, why = choose("auto", site)
     yield Finding(good=True, text=f"site {site.name}: {why}")
     request = scheduler_class(name).suitable(site.request)
