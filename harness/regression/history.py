@@ -183,7 +183,8 @@ def _changes(series: Series, comparisons: int) -> tuple[list[Change], bool]:
     """Return the changes in `series`, and whether what lies between sittings was assumed."""
     points = change_points(series.costs)
     edges = (0, *points, len(series.costs))
-    comparisons *= max(1, len(series.costs) - 2 * SHORTEST + 1)  # the step was looked for at all these places
+    # The step was looked for at all these places, and either up or down.
+    comparisons *= 2 * max(1, len(series.costs) - 2 * SHORTEST + 1)
     noise = learn(_alike(series, edges))
     found = []
     for before, index, after in zip(edges, points, edges[2:], strict=False):

@@ -78,11 +78,13 @@ def _commit_axis(axes: Axes, history: History, series: Series) -> None:
     states = np.array(series.states)
     order = list(dict.fromkeys(series.states))
     step = -(-len(order) // _MOST_LABELS)
-    middles = {float(np.flatnonzero(states == state).mean()): history.states[state].state for state in order}
+    # What tells states apart in eight signs: the commit, or the code's digits behind it where no commit names it.
+    names = [history.states[state].state.rpartition("+")[2][:8] for state in order]
+    middles = {float(np.flatnonzero(states == state).mean()): name for state, name in zip(order, names, strict=True)}
     shown = list(middles)[::step]
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: middles.get(value, "")[:8]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: middles.get(value, "")))
     if len(shown) > 4:
         axes.tick_params(axis="x", pad=1)
         for label in axes.get_xticklabels():
