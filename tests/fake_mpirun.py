@@ -2,10 +2,12 @@
 """A launcher for tests of the sweep: behaves as `behaviour.json` beside it says for that number of ranks.
 
 ``ok`` writes a whole record, ``fail`` prints what a failing rank prints, ``silent`` exits with 0 and writes
-nothing, ``cut`` leaves half a record, ``hang`` starts a rank and waits, ``stubborn`` one that ignores SIGTERM.
+nothing, ``slow`` writes a whole record after half a second, ``cut`` leaves half a record, ``hang`` starts a rank and
+waits, ``stubborn`` one that ignores SIGTERM.
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -35,6 +37,9 @@ def act(behaviour: str, point: object, folder: Path) -> int:
         sys.stdout.buffer.write(b"epoch 1/3\0\xff\n")
         print("harness: rank 1: loss is not finite: lower the learning rate", file=sys.stderr)
         return 1
+    if behaviour == "slow":
+        time.sleep(0.5)
+        write_whole(folder, record)
     if behaviour in ("hang", "stubborn"):
         wait(stubborn=behaviour == "stubborn")
     if behaviour in ("ok", "cut"):
@@ -42,6 +47,15 @@ def act(behaviour: str, point: object, folder: Path) -> int:
         shutil.copy(HERE / "steps.parquet", folder)
         (folder / "run.json").write_text(record[: len(record) // 2] if behaviour == "cut" else record)
     return 0
+
+
+def write_whole(folder: Path, record: str) -> None:
+    """Write a record as the harness does: at once or not at all."""
+    staging = folder.with_name(f".{folder.name}.{os.getpid()}")
+    staging.mkdir()
+    shutil.copy(HERE / "steps.parquet", staging)
+    (staging / "run.json").write_text(record)
+    staging.rename(folder)
 
 
 def wait(*, stubborn: bool) -> None:

@@ -115,8 +115,9 @@ def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(lab.folder)
+    workload = script_workload(lab.folder / "mine.py", [], sync="gradients", batch="global")
     (lab.folder / "mine.py").write_text("a = 1\n")
-    sweep = build_sweep(make_workload(model="mine:net"), nodes=(1,), repeats=2)
+    sweep = build_sweep(workload, nodes=(1,), repeats=2)
     lab.run(sweep)
     assert "2 done, 0 to run" in lab.run(sweep)
     (lab.folder / "mine.py").write_text("a = 2\n")

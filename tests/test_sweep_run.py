@@ -4,13 +4,14 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -292,3 +293,29 @@ def test_a_full_log_of_remarks_does_not_hide_the_reason() -> None:
     )
     assert first_error(output + "Traceback\n  error here\nValueError: bad\nmpirun: rank 0 failed") == "ValueError: bad"
     assert first_error("mpirun: rank 0 failed\nharness: rank 3: disk full") == "rank 3: disk full"
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("dnnn", "unknown MODEL 'dnnn': did you mean 'dnn'"),
+        ("cnn", "MODEL=cnn needs images, but this data set has"),
+        pytest.param(
+            "nosuch:fn", "MODEL=nosuch:fn cannot be imported: No module named 'nosuch'", marks=pytest.mark.slow
+        ),
+        pytest.param("mine:no", "MODEL=mine:no names no function", marks=pytest.mark.slow),
+        pytest.param(
+            "mine:wrong",
+            "MODEL=mine:wrong fails while it is built: ZeroDivisionError: division by zero",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_wrong_model_is_found_before_anything_is_launched(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, model: str, sentence: str
+) -> None:
+    monkeypatch.chdir(lab.folder)
+    (lab.folder / "mine.py").write_text("def wrong(features, classes):\n    return 1 / 0\n")
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        lab.run(build_sweep(replace(lab.workload, model=model), nodes=(1,)))
+    assert lab.launched() == []

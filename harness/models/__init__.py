@@ -47,30 +47,36 @@ def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, ini
     import keras
 
     from harness.models import table1
+    from harness.models.imagenet import imagenet_network
 
+    check_network(name, features)
     if ":" in name:
         return _user_model(name, features, classes)
     if name in IMAGE_NETWORKS:
-        return _imagenet(name, features, classes)
-    if name not in _NETWORKS:
-        raise unknown("MODEL", name, (*_NETWORKS, *IMAGE_NETWORKS))
-    if name == "cnn" and len(features) != 3:
-        raise UserError(f"MODEL=cnn needs images, but this data set has {features} features a row: use MODEL=dnn")
+        return imagenet_network(name, features, classes)
     kernel = getattr(keras.initializers, _INITIALISERS[init])()
     network = {"dnn": table1.dnn, "cnn": table1.cnn}[name]
     return network(dataset, features, classes, kernel)
 
 
-def _imagenet(name: str, features: tuple[int, ...], classes: int) -> "keras.Model":
-    from harness.models.imagenet import imagenet_network
+def check_network(name: str, features: tuple[int, ...]) -> None:
+    """Refuse a network that there is not, or that does not suit rows of `features`; imports nothing.
 
-    least = IMAGE_NETWORKS[name].least
-    if len(features) != 3 or features[2] != 3 or min(features[:2]) < least:
+    Raises:
+        UserError: naming what is there, or what the network needs.
+    """
+    if ":" in name:
+        return
+    if name not in (*_NETWORKS, *IMAGE_NETWORKS):
+        raise unknown("MODEL", name, (*_NETWORKS, *IMAGE_NETWORKS))
+    if name == "cnn" and len(features) != 3:
+        raise UserError(f"MODEL=cnn needs images, but this data set has {features} features a row: use MODEL=dnn")
+    least = IMAGE_NETWORKS[name].least if name in IMAGE_NETWORKS else None
+    if least and (len(features) != 3 or features[2] != 3 or min(features[:2]) < least):
         shape = " x ".join(map(str, features))
         raise UserError(
             f"MODEL={name} needs colour images of {least} pixels or more, a row here is {shape}: use DATASET=imagenet"
         )
-    return imagenet_network(name, features, classes)
 
 
 def _user_model(name: str, features: tuple[int, ...], classes: int) -> "keras.Model":

@@ -17,6 +17,7 @@ from harness.sweep import store
 from harness.sweep.job_groups import Cost, Group, estimate, group_points
 from harness.sweep.jobs import write_group
 from harness.sweep.loop import Launches
+from harness.sweep.model_check import check_model
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import display, say
 from harness.sweep.resume import carry_over
@@ -119,7 +120,7 @@ def run_sweep(
             say(console, str(cost))
             if approve is not None:
                 approve(cost)
-        _prepare(plan.missing or plan.points[:1], data_dir, console)
+        _prepare(plan, data_dir, console)
         failed = _launch(plan, scheduler, submission, console)
     if failed:
         where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
@@ -236,14 +237,21 @@ def _tell(plan: Plan, console: Console) -> None:
             say(console, f"runs again: {point.folder}: {plan.known.records[point.folder].invalid[0]}")
 
 
-def _prepare(points: Sequence[Point], data_dir: Path | None, console: Console) -> None:
-    """Say which data it is, and bring it into the cache before the first launch, not inside it."""
-    said: set[str] = set()
-    for workload in dict.fromkeys(point.workload for point in points):
+def _prepare(plan: Plan, data_dir: Path | None, console: Console) -> None:
+    """Say which data it is, bring it into the cache before the first launch, not inside it, and try the network."""
+    shown: set[str] = set()
+    tried = bool(plan.known.records) or not plan.groups
+    for workload in dict.fromkeys(point.workload for point in plan.missing or plan.points[:1]):
         source = locate(workload, data_dir)
         line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
-        if line not in said:
+        if line not in shown:
             say(console, line)
-            said.add(line)
-        if source.kind != "script":
-            prepare(source)
+            shown.add(line)
+        if source.kind == "script":
+            continue
+        data = prepare(source).record
+        if not tried:
+            notice = check_model(workload, data)
+            if notice:
+                say(console, notice)
+            tried = True
