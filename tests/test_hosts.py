@@ -100,5 +100,5 @@ def probed(lab: Lab, folder: Path) -> Any:
     answer = decode(answer_file.read_bytes(), Answer, answer_file)
     answer_file.unlink()
     assert answer.hosts == ("n1", "n2")
-    (cost,) = (cost for cost in fit(answer.series) if (cost.operation, cost.level) == (ALLREDUCE, NETWORK))
+    (cost,) = (cost for cost in fit([answer.series]) if (cost.operation, cost.level) == (ALLREDUCE, NETWORK))
     return cost

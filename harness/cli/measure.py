@@ -58,9 +58,21 @@ def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, repor
 @click.option("--algorithms", is_flag=True, help="Compare Open MPI's allreduce algorithms and components.")
 @click.option("--workload", "workloads", multiple=True, help="Print the best setting of this one only, as mnist-dnn.")
 @click.option("--largest", type=int, default=64 * 2**20, show_default=True, help="Bytes of the largest message.")
+@click.option(
+    "--launches",
+    type=click.IntRange(min=1),
+    default=6,
+    show_default=True,
+    help="Of every setting, in turns; 6 or more.",
+)
 @click.option("--samples", type=click.IntRange(min=6), default=25, show_default=True, help="Samples of every size.")
 @click.option(
-    "--budget", "budget_s", type=float, default=20.0, show_default=True, help="Seconds of a launch from which 6 do."
+    "--budget",
+    "budget_s",
+    type=float,
+    default=8.0,
+    show_default=True,
+    help="Seconds of a launch from which 6 samples do.",
 )
 @click.option(
     "--limit", "limit_s", type=float, default=180.0, show_default=True, help="Seconds that a launch may take."

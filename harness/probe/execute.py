@@ -1,5 +1,6 @@
-"""Run a probe: one launch of the measuring ranks for every setting, and the record of what they found."""
+"""Run a probe: launches of the measuring ranks under every setting, in turns, and the record of what they found."""
 
+import random
 import shlex
 import sys
 import tempfile
@@ -7,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 from harness.base.errors import RunError, UserError
 from harness.base.files import folder_atomic
@@ -41,25 +43,27 @@ Say = Callable[[str], None]
 class Settings:
     """What the user asked for. `launcher` starts the ranks; None starts `ranks` ranks on this machine's cores.
 
-    `settings` are compared with the library's default. `largest` in bytes; `limit_s` is for one launch.
+    `settings` are compared with the library's default, in so many `launches` each. `largest` in bytes; `samples`,
+    `budget_s` and `limit_s` are for one launch.
     """
 
     ranks: int = 2
     launcher: str | None = None
     settings: tuple[Setting, ...] = ()
     largest: int = 64 * 2**20
+    launches: int = 6
     samples: int = 25
-    budget_s: float = 20.0
+    budget_s: float = 8.0
     limit_s: float = 180.0
     force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """A probe and every sample behind it, by the name of its setting."""
+    """A probe and every sample behind it, by the name of its setting and the number of the launch."""
 
     probe: Probe
-    samples: tuple[tuple[str, Series], ...]
+    samples: tuple[tuple[str, int, Series], ...]
 
 
 def run_probe(settings: Settings, say: Say) -> Found:
@@ -77,27 +81,37 @@ def run_probe(settings: Settings, say: Say) -> Found:
         reductions=REDUCTIONS,
     )
     load = wait_until_quiet(say, force=settings.force)
-    answers: list[tuple[Setting, Answer]] = []
     notes: list[str] = [f"measured beside other processes that kept {load:.1f} cores busy"] if load > 1 else []
-    for number, setting in enumerate((DEFAULT, *settings.settings), start=1):
-        say(f"[{number}/{len(settings.settings) + 1}] {setting.name}")
-        try:
-            answer = _measure(command, environment, setting, plan, settings.limit_s)
-        except RunError as error:
-            if setting is DEFAULT:
-                raise
-            notes.append(f"the setting '{setting.name}' did not run: {error}")
-            continue
-        if settings.settings and not answer.mpi_library.startswith("Open MPI"):
-            raise UserError(
-                f"--mca and --algorithms set up Open MPI, these ranks use {answer.mpi_library}: leave them out"
-            )
-        answers.append((setting, answer))
-    return _found(answers, command, notes)
+    answers: dict[str, list[Answer]] = {setting.name: [] for setting in (DEFAULT, *settings.settings)}
+    for launch in range(settings.launches):
+        for setting in _in_turns((DEFAULT, *settings.settings), launch):
+            if setting.name not in answers:
+                continue
+            say(f"[{launch + 1}/{settings.launches}] {setting.name}")
+            try:
+                answer = _measure(command, environment, setting, plan, settings.limit_s)
+            except RunError as error:
+                if setting is DEFAULT:
+                    raise
+                notes.append(f"the setting '{setting.name}' did not run: {error}")
+                del answers[setting.name]
+                continue
+            if settings.settings and not answer.mpi_library.startswith("Open MPI"):
+                raise UserError(
+                    f"--mca and --algorithms set up Open MPI, these ranks use {answer.mpi_library}: leave them out"
+                )
+            answers[setting.name].append(answer)
+    found = [(setting, answers[setting.name]) for setting in (DEFAULT, *settings.settings) if setting.name in answers]
+    return _found(found, command, notes)
 
 
-def _found(answers: Sequence[tuple[Setting, Answer]], command: Sequence[str], notes: Sequence[str]) -> Found:
-    first = answers[0][1]
+def _in_turns(settings: Sequence[Setting], launch: int) -> list[Setting]:
+    """Return the settings in another order in every round: what drifts falls on all alike."""
+    return random.Random(launch).sample(list(settings), len(settings))
+
+
+def _found(answers: Sequence[tuple[Setting, Sequence[Answer]]], command: Sequence[str], notes: Sequence[str]) -> Found:
+    first, everyone = answers[0][1][0], [answer for _, several in answers for answer in several]
     probe = Probe(
         schema=PROBE_SCHEMA,
         measured=datetime.now(UTC),
@@ -105,19 +119,28 @@ def _found(answers: Sequence[tuple[Setting, Answer]], command: Sequence[str], no
         mpi_library=first.mpi_library,
         launcher=shlex.join(command),
         hosts=first.hosts,
-        by_setting=tuple(MessageCosts(setting=setting, costs=fit(answer.series)) for setting, answer in answers),
-        invalid=tuple(dict.fromkeys(reason for _, answer in answers for reason in answer.invalid)),
-        notes=(*notes, *dict.fromkeys(note for _, answer in answers for note in answer.notes)),
+        by_setting=tuple(
+            MessageCosts(setting=setting, costs=fit([answer.series for answer in several]))
+            for setting, several in answers
+        ),
+        invalid=tuple(dict.fromkeys(reason for answer in everyone for reason in answer.invalid)),
+        notes=(*notes, *dict.fromkeys(note for answer in everyone for note in answer.notes)),
     )
-    samples = tuple((setting.name, series) for setting, answer in answers for series in answer.series)
+    samples = tuple(
+        (setting.name, launch, series)
+        for setting, several in answers
+        for launch, answer in enumerate(several)
+        for series in answer.series
+    )
     return Found(probe=probe, samples=samples)
 
 
-def fit(series: Sequence[Series]) -> tuple[Cost, ...]:
-    """Return the cost of every operation and level in `series`."""
-    groups: dict[tuple[str, str, int], dict[int, tuple[float, ...]]] = {}
-    for one in series:
-        groups.setdefault((one.operation, one.level, one.ranks), {})[one.bytes] = one.seconds
+def fit(launches: Sequence[Sequence[Series]]) -> tuple[Cost, ...]:
+    """Return the cost of every operation and level in the series of several launches."""
+    groups: dict[tuple[str, str, int], dict[int, list[float]]] = {}
+    for one in (series for launch in launches for series in launch):
+        group = groups.setdefault((one.operation, one.level, one.ranks), {})
+        group.setdefault(one.bytes, []).append(median(one.seconds))
     return tuple(fit_cost(*key, samples) for key, samples in groups.items())
 
 
@@ -166,8 +189,8 @@ def probe_name(probe: Probe) -> str:
 def write_probe(found: Found, results: Path) -> Path:
     """Write the record and every sample into ``results/probes/<name>``, replacing an older one; return the folder.
 
-    Columns of samples.parquet: setting, operation, level (text), ranks, bytes, sample (int64), seconds (float64, the
-    slowest rank's).
+    Columns of samples.parquet: setting, operation, level (text), launch, ranks, bytes, sample (int64), seconds
+    (float64, the slowest rank's).
 
     Raises:
         UserError: the folder cannot be written to.
@@ -175,11 +198,11 @@ def write_probe(found: Found, results: Path) -> Path:
     import pandas as pd
 
     rows = [
-        (setting, one.operation, one.level, one.ranks, one.bytes, number, seconds)
-        for setting, one in found.samples
+        (setting, launch, one.operation, one.level, one.ranks, one.bytes, number, seconds)
+        for setting, launch, one in found.samples
         for number, seconds in enumerate(one.seconds)
     ]
-    columns = ["setting", "operation", "level", "ranks", "bytes", "sample", "seconds"]
+    columns = ["setting", "launch", "operation", "level", "ranks", "bytes", "sample", "seconds"]
     folder = results / PROBES / probe_name(found.probe)
     with folder_atomic(folder) as staging:
         pd.DataFrame(rows, columns=columns).to_parquet(staging / SAMPLES_FILE, index=False)

@@ -18,10 +18,11 @@ Array = npt.NDArray[np.float64]
 def fit_cost(
     operation: str, level: str, ranks: int, samples: Mapping[int, Sequence[float]], *, seed: int = _SEED
 ) -> Cost:
-    """Return the cost that the `samples` (seconds, by bytes; at least two sizes) of an operation show.
+    """Return the cost that the `samples` of an operation show: seconds by bytes, at least two sizes.
 
-    The line is fitted to the medians, every size with the same relative weight and neither part below zero. Its
-    intervals are percentiles of fits to samples drawn again within each size, seeded; None below 6 samples.
+    There is one sample of every launch, its median: calls of one launch share what is particular to it. The line is
+    fitted to the medians, every size with the same relative weight and neither part below zero. Its intervals are
+    percentiles of fits to launches drawn again, seeded; None below 6 launches.
     """
     sizes = np.array(sorted(samples), dtype=float)
     values = [np.asarray(samples[int(size)], dtype=float) for size in sizes]
@@ -39,7 +40,7 @@ def fit_cost(
         worst_error=float(errors[worst]),
         worst_bytes=int(sizes[worst]),
         sizes=tuple(
-            Size(bytes=int(size), samples=len(sample), seconds=_median(sample))
+            Size(bytes=int(size), launches=tuple(map(float, sample)), seconds=_median(sample))
             for size, sample in zip(sizes, values, strict=True)
         ),
     )
@@ -58,9 +59,9 @@ def _intervals(sizes: Array, values: Sequence[Array], seed: int) -> tuple[tuple[
     if min(len(sample) for sample in values) < NEEDED:
         return None, None
     generator = np.random.default_rng(seed)
-    drawn = np.stack(
-        [np.median(generator.choice(sample, (_RESAMPLES, len(sample))), axis=1) for sample in values], axis=1
-    )
+    launches = np.array(values)
+    chosen = generator.integers(launches.shape[1], size=(_RESAMPLES, launches.shape[1]))
+    drawn = np.median(launches[:, chosen], axis=2).T
     lines = np.array([_line(sizes, medians) for medians in drawn])
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(lines, [tail, 100 - tail], axis=0)

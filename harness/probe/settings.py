@@ -1,8 +1,13 @@
 """Which setting is best for a message size, by what a probe measured, and the settings a sweep takes from it."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from scipy.stats import t as student_t
+
+from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
 from harness.probe.store import newest_probe
@@ -14,7 +19,6 @@ from harness.schema.message_cost import (
     NODE,
     PROBES,
     Cost,
-    Estimate,
     MessageCosts,
     Probe,
     Setting,
@@ -22,6 +26,7 @@ from harness.schema.message_cost import (
 from harness.schema.workload import Workload
 
 _OWN = "reduction:"
+_FALSE = 0.05  # of probes in which all ways are equal, and another than the default is chosen all the same
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +56,9 @@ class Choice:
 def choose(probe: Probe, count: int) -> Choice:
     """Return the fastest way to sum `count` bytes over the probed ranks.
 
-    The defaults stay unless another way is faster beyond both intervals.
+    The defaults stay unless another way is faster in a paired t-test of the launches' log times (each round launched
+    every setting once), one-sided at 5 % divided by the number of other ways (Bonferroni): so where all are equal
+    another is chosen in at most 5 % of all probes.
 
     Raises:
         UserError: the probe holds no allreduce, or none of that size.
@@ -62,13 +69,9 @@ def choose(probe: Probe, count: int) -> Choice:
         raise UserError(
             f"{count:,} bytes are more than the probe's {measured:,}: run `harness probe --largest {count}`"
         )
-    best = (usual, _at(usual[2], count))
-    for other in others:
-        seconds = _at(other[2], count)
-        if seconds.value < best[1].value and _apart(seconds, _at(usual[2], count)):
-            best = (other, seconds)
-    (setting, reduction, _), seconds = best
-    return Choice(setting=setting, reduction=reduction, seconds=seconds.value, usual_s=_at(usual[2], count).value)
+    faster = [other for other in others if _is_faster(other[2], usual[2], count, level=_FALSE / len(others))]
+    setting, reduction, cost = min((usual, *faster), key=lambda way: way[2].seconds(count))
+    return Choice(setting=setting, reduction=reduction, seconds=cost.seconds(count), usual_s=usual[2].seconds(count))
 
 
 def _candidates(probe: Probe) -> list[tuple[Setting, str, Cost]]:
@@ -89,17 +92,14 @@ def _plain(network: MessageCosts, level: str) -> list[tuple[Setting, str, Cost]]
     return [(network.setting, "", cost)] if cost else []
 
 
-def _at(cost: Cost, count: int) -> Estimate:
-    """Return what `count` bytes take: the median and interval of the nearest size, moved to `count`."""
-    value = cost.seconds(count)
-    near = min(cost.sizes, key=lambda size: abs(size.bytes - count)).seconds
-    factor = value / near.value
-    low, high = (None if end is None else end * factor for end in (near.low, near.high))
-    return Estimate(value=value, low=low, high=high)
-
-
-def _apart(faster: Estimate, slower: Estimate) -> bool:
-    return faster.high is not None and slower.low is not None and faster.high < slower.low
+def _is_faster(cost: Cost, usual: Cost, count: int, *, level: float) -> bool:
+    """Tell whether the launches show, at this level, that `count` bytes take less than usual; at the nearest size."""
+    ours, theirs = (np.log(min(one.sizes, key=lambda size: abs(size.bytes - count)).launches) for one in (cost, usual))
+    if len(ours) != len(theirs) or len(ours) < NEEDED:
+        return False
+    gains = theirs - ours
+    spread = float(np.std(gains, ddof=1)) / math.sqrt(len(gains))
+    return float(np.mean(gains)) > spread * float(student_t.ppf(1 - level, len(gains) - 1))
 
 
 Settings = tuple[tuple[str, str], ...]

@@ -88,8 +88,8 @@ def _blocks(probe: Probe) -> tuple[FigureBlock, ...]:
     usual = probe.by_setting[0]
     where = (
         f"{numbers.ranks(probe.ranks)} on {numbers.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
-        f"Medians of {distinct({size.samples for cost in usual.costs for size in cost.sizes}, ' to ')} samples within "
-        "one launch, vertical strokes: 95 % interval; the slowest rank counts."
+        f"Medians of {distinct({len(size.launches) for cost in usual.costs for size in cost.sizes}, ' to ')} launches "
+        "each, vertical strokes: 95 % interval; the slowest rank counts."
     )
     texts = {
         "probe-time": (
@@ -181,7 +181,7 @@ def cost_table(networks: Iterable[MessageCosts]) -> pd.DataFrame:
     """Return one row for each setting, operation, level and size: bytes, median seconds, interval, the line's value."""
     rows = [
         {"setting": network.setting.name, "operation": cost.operation, "level": cost.level, "ranks": cost.ranks}
-        | {"bytes": size.bytes, "samples": size.samples, "seconds": size.seconds.value}
+        | {"bytes": size.bytes, "launches": len(size.launches), "seconds": size.seconds.value}
         | {"low": size.seconds.low, "high": size.seconds.high, "line_seconds": cost.line(size.bytes)}
         for network in networks
         for cost in network.costs

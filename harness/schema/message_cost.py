@@ -22,7 +22,7 @@ BAD_FIT = 0.25  # relative error from which a line is no description of the time
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A value with its two-sided 95 % interval; `low` and `high` are None where there are too few samples."""
+    """A value with its two-sided 95 % interval; `low` and `high` are None where there are fewer than 6 launches."""
 
     value: float
     low: float | None = None
@@ -31,10 +31,10 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """What one call with messages of `bytes` takes: the median of `samples`, in seconds."""
+    """What one call with messages of `bytes` takes, in seconds: every launch's median, in order, and their median."""
 
     bytes: int
-    samples: int
+    launches: tuple[float, ...]
     seconds: Estimate
 
 
