@@ -26,7 +26,7 @@ from harness.probe.store import newest_probe, read_probe
 from harness.report.probe_page import cost_line, write_probe_page
 from harness.schema.experiments import EXPERIMENTS
 from harness.schema.layout import Layout
-from harness.schema.message_cost import ALLREDUCE, NODE, Cost, MessageCosts, Probe, Setting
+from harness.schema.message_cost import ALLREDUCE, NODE, Cost, Estimate, MessageCosts, Probe, Setting, Size
 from harness.schema.sweep import Sweep
 from harness.sweep.jobs import write_job
 from harness.sweep.schedulers import open_scheduler
@@ -116,7 +116,7 @@ def test_the_faster_setting_is_chosen_where_it_is_faster() -> None:
     assert small.environment == {} and str(small) == "the defaults"
 
 
-EQUAL, TRIALS = 10, 400
+EQUAL, TRIALS = 10, 2000
 
 
 def drifting_cost(generator: np.random.Generator, factor: float, rounds: np.ndarray) -> Cost:
@@ -129,9 +129,9 @@ def drifting_cost(generator: np.random.Generator, factor: float, rounds: np.ndar
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("factor", "least", "most"), [(1.0, 0.0, 0.05), (0.75, 0.8, 1.0)])
+@pytest.mark.parametrize(("factor", "least", "most"), [(1.0, 0.0, 0.06), (0.75, 0.8, 1.0)])
 def test_of_equal_settings_the_default_stays_and_a_fast_one_is_found(factor: float, least: float, most: float) -> None:
-    """In 400 probes of ten settings: all equal, or one that takes 25 % less time."""
+    """In 2,000 probes of ten settings: all equal (5 %, and two standard errors), or one that takes 25 % less time."""
     probe, generator, chosen = make_probe({"default": (1e-6, 1e-10)}).probe, np.random.default_rng(7), 0
     for _ in range(TRIALS):
         rounds = generator.lognormal(0, 0.2, 6)
@@ -143,7 +143,6 @@ def test_of_equal_settings_the_default_stays_and_a_fast_one_is_found(factor: flo
             for number in range(EQUAL)
         )
         chosen += choose(replace(probe, by_setting=by_setting), 1024).environment != {}
-    print(f"another than the default in {chosen} of {TRIALS} probes")
     assert least <= chosen / TRIALS <= most
 
 
