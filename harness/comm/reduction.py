@@ -1,7 +1,6 @@
 """Sums of tensors over all ranks, inside a TensorFlow graph: what a reduction can do, and the one through Python."""
 
 import functools
-import math
 import sys
 import time
 import zlib
@@ -172,8 +171,9 @@ class BridgeReduction:
             with in_sequence() as sequence:
                 total = tf.numpy_function(functools.partial(self._allreduce, label), [packed, sequence], packed.dtype)
         total.set_shape(packed.shape)
-        parts = tf.split(total, [math.prod(tensor.shape) for tensor in tensors])
-        return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+        parts = tf.split(total, tf.stack([tf.size(tensor) for tensor in tensors]), num=len(tensors))
+        return [tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+                for part, tensor in zip(parts, tensors, strict=True)]  # fmt: skip
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""

@@ -12,6 +12,7 @@ from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.script import DATASET, script_workload
+from harness.transparent.randomness import same_hashes
 from harness.transparent.settings import Settings, run_options
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--threads", type=int, help="TensorFlow threads of this rank [default: the host's cores over its ranks].")
 def main(script: Path, arguments: tuple[str, ...], threads: int | None, **options: Any) -> None:
     """Run SCRIPT on this rank of the MPI world."""
+    same_hashes()
     from harness.comm.launcher import mpi_version
     from harness.comm.world import abort, start
     from harness.transparent.run import run_point

@@ -1,6 +1,5 @@
 """All that the ranks of a script exchange, on the reductions of `harness.comm`."""
 
-import math
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -13,6 +12,7 @@ from harness.comm.autotune import select
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.transparent.rows import Rows
+from harness.transparent.trial import Trial
 
 _SMALLEST = 64 * 1024  # bytes; calls of less share one group
 
@@ -40,6 +40,7 @@ class Collectives:
         self.world = world
         self.rows = rows
         self.watch = watch
+        self.trial = Trial()
         self._groups: dict[int, Reduction] = {}
 
     @property
@@ -60,19 +61,116 @@ class Collectives:
                 results[i] = tf.cast(total, tensors[i].dtype)
         return [result for result in results if result is not None]
 
-    def mean(self, tensors: Sequence[tf.Tensor], label: str) -> list[tf.Tensor]:
-        """Return the means over all ranks, weighted by the rows of their batches."""
+    def mean(self, tensors: Sequence[tf.Tensor], label: str, owner: object = None) -> list[tf.Tensor]:
+        """Return the means over all ranks, weighted by the rows of their batches.
+
+        Where the trial has found that the numbers of `owner` are sums over rows, their sums over the ranks.
+        """
         if not tensors:
             return []
         if self.rows.even:
-            return self.sum(tensors, label, scale=1 / self.world.size)
-        rows = self.rows.now()
+            return self.sum(tensors, label, scale=1.0 if self.trial.is_sum(owner) else 1 / self.world.size)
+        weight, summed = self._weight(owner)
         if tensors[0].dtype == tf.float64:  # batch normalisation's: all in one call
-            rows = tf.cast(rows, tf.float64)
+            weight = tf.cast(weight, tf.float64)
         # A rank without rows may hold anything, even infinities: multiply_no_nan makes zeros of it.
-        scaled = [tf.math.multiply_no_nan(tensor, tf.cast(rows, tensor.dtype)) for tensor in tensors]
+        scaled = [tf.math.multiply_no_nan(tensor, tf.cast(weight, tensor.dtype)) for tensor in tensors]
+        *sums, total = self.sum([*scaled, weight], label)
+        divisor = total if summed is None else tf.where(summed, tf.ones_like(total), total)
+        means = [part / tf.cast(divisor, part.dtype) for part in sums]
+        if owner is not None and tf.executing_eagerly():
+            self.trial.observe(owner, label, tensors, means)
+        return means
+
+    def _weight(self, owner: object) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Return what this rank's numbers count, and whether those of `owner` are sums, None where nobody asks."""
+        rows = self.rows.now()
+        if owner is None or not tf.compat.v1.executing_eagerly_outside_functions():
+            return rows, None  # a session's trial is made before its first step, see `tf1`
+        summed = self.trial.flag(owner)
+        return tf.where(summed, tf.cast(rows > 0, rows.dtype), rows), summed
+
+    def slices(self, gradient: tf.IndexedSlices, label: str, owner: object) -> tf.IndexedSlices:
+        """Return the mean over all ranks of a sparse gradient, as one process would have it: the slices of all rows."""
+        if self.rows.even:
+            weight = tf.constant(1.0 if self.trial.is_sum(owner) else 1 / self.world.size)
+        else:
+            weight, summed = self._weight(owner)
+            total = self.sum([weight], f"{label}, rows")[0]
+            weight = weight / total if summed is None else tf.where(summed, weight, weight / total)
+        scaled = tf.math.multiply_no_nan(gradient.values, tf.cast(weight, gradient.values.dtype))
+        values, indices = self.whole([scaled, gradient.indices], label)
+        return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+    def mean_or_sum(self, values: Sequence[tf.Tensor], label: str, owners: Sequence[object]) -> list[tf.Tensor]:
+        """Return, eagerly and in one exchange, each value's mean over the ranks, or its sum if it is one over rows."""
+        rows = tf.cast(self.rows.now(), tf.float64)
+        summed = [self.trial.is_sum(owner) for owner in owners]
+        weights = [tf.cast(rows > 0, rows.dtype) if flag else rows for flag in summed]
+        scaled = [tf.math.multiply_no_nan(value, weight) for value, weight in zip(values, weights, strict=True)]
         *sums, total = self.sum([*scaled, rows], label)
-        return [part / tf.cast(total, part.dtype) for part in sums]
+        means = [part if flag else part / total for part, flag in zip(sums, summed, strict=True)]
+        for owner, value, mean in zip(owners, values, means, strict=True):
+            self.trial.observe(owner, label, [value], [mean])
+        return means
+
+    def differentiable_mean(self, tensors: Sequence[tf.Tensor], label: str, owner: object = None) -> list[tf.Tensor]:
+        """Return `mean`; what each rank's loss owes to the means flows back to all ranks.
+
+        With L the row-weighted mean of the ranks' losses, rank r's own gradient is weighted again by its rows n_r at
+        the optimizer: it must be (sum over s of n_s dL_s/dmean) / N here, and so the weighted mean once more.
+        """
+
+        @tf.custom_gradient
+        def forward(*values: tf.Tensor) -> Any:
+            def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
+                return self.mean(list(upstream), f"{label}, backward")
+
+            return self.mean(list(values), label, owner), backward
+
+        return list(forward(*tensors))
+
+    def whole(self, tensors: Sequence[tf.Tensor], label: str) -> list[tf.Tensor]:
+        """Return the rows of all ranks of each of `tensors`, whose first dimension is the rank's own rows.
+
+        The result is the same on all ranks. What a loss of all rows owes to the own ones flows back to them, scaled
+        so that the ranks' gradients averaged by rows are the loss's gradient.
+        """
+        rows = self.rows.now()
+        own = tf.cast(tf.where(rows > 0, tf.shape(tensors[0])[0], 0), tf.int32)
+        counts = tf.cast(self.sum([tf.one_hot(self.world.rank, self.world.size) * tf.cast(own, tf.float32)],
+                                  "numbers of rows")[0], tf.int32)  # fmt: skip
+        begin, total = tf.reduce_sum(counts[: self.world.rank]), tf.reduce_sum(counts)
+
+        def spread(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            padded = []
+            for value in values:
+                sides = tf.stack([begin, total - begin - own])
+                padded.append(
+                    tf.pad(value[:own], tf.concat([[sides], tf.zeros([len(value.shape) - 1, 2], tf.int32)], 0))
+                )
+            return padded
+
+        exact = [value if value.dtype.is_floating else tf.cast(value, tf.float64) for value in tensors]
+
+        @tf.custom_gradient
+        def forward(*values: tf.Tensor) -> Any:
+            def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
+                # The optimizer weighs this rank by its own part of the rows.
+                factor = tf.math.divide_no_nan(tf.cast(total, tf.float32), tf.cast(own, tf.float32))
+                shown = tf.shape(values[0])[0]
+                return [
+                    tf.pad(part[begin : begin + own] * tf.cast(factor, part.dtype),
+                           tf.concat([[[0, shown - own]], tf.zeros([len(part.shape) - 1, 2], tf.int32)], 0))
+                    for part in upstream
+                ]  # fmt: skip
+
+            return self.sum(spread(values), label), backward
+
+        found = forward(*exact)
+        found = found if isinstance(found, (list, tuple)) else [found]
+        results = [tf.cast(part, value.dtype) for part, value in zip(found, tensors, strict=True)]
+        return [tf.ensure_shape(part, [None, *value.shape[1:]]) for part, value in zip(results, tensors, strict=True)]
 
     def broadcast(self, array: "np.ndarray[Any, Any]", label: str) -> None:
         """Overwrite `array` (contiguous) on every rank with rank 0's. From Python, outside of graphs."""
@@ -92,7 +190,9 @@ class Collectives:
             return list(self.world.comm.allgather(value))
 
     def _sum(self, tensors: list[tf.Tensor], label: str, scale: float) -> list[tf.Tensor]:
-        size = sum(tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors)
+        counts = [tensor.shape.num_elements() for tensor in tensors]
+        # What is not known while the graph is built may be larger than its group's memory: it then goes by messages.
+        size = sum(tensor.dtype.size * (count or 0) for tensor, count in zip(tensors, counts, strict=True))
         self.watch.named(size, label)
         return self._group(size).sum(tensors, scale, label)
 
@@ -107,7 +207,7 @@ class Collectives:
 
 
 class Scalars:
-    """Averages the scalars that come out of a step, and knows which are of all ranks already."""
+    """Makes numbers of all ranks of the scalars that come out of a step, and knows which are of all ranks already."""
 
     def __init__(self, collectives: Collectives) -> None:
         self._collectives = collectives
@@ -124,21 +224,40 @@ class Scalars:
         key = id(leaf)  # graph tensors cannot be compared or hashed
         self._global[key] = weakref.ref(leaf, lambda _: self._global.pop(key, None))
 
-    def average(self, structure: Any) -> Any:
-        """Return `structure` with every floating scalar tensor in it as its mean over the ranks, weighted by rows."""
+    def average(self, logs: Any, trainer: object) -> Any:
+        """Return what a step of `trainer` reports with every floating scalar that of all ranks' rows."""
+        if not isinstance(logs, dict):
+            return logs
+        trial, chosen = self._collectives.trial, [
+            name for name, leaf in logs.items()
+            if _is_number(leaf) and leaf.dtype.is_floating and id(leaf) not in self._global
+        ]  # fmt: skip
+        sums = [name for name in chosen if trial.is_sum(trial.position(trainer, name))]
+        for names in (sums, [name for name in chosen if name not in sums]):
+            owner = trial.position(trainer, names[0]) if names else None
+            found = self._collectives.mean([logs[name] for name in names], "reported numbers", owner)
+            logs = {**logs, **dict(zip(names, found, strict=True))}
+        return self.mark(logs)
+
+    def combine(self, structure: Any, function: object) -> Any:
+        """Return what a compiled step `function` returned, eagerly, with its scalars those of all ranks' rows.
+
+        Each is a mean or a sum over rows, whichever the trial has found; a whole number is a mean only if it is equal
+        on all ranks, and stays.
+        """
+        trial = self._collectives.trial
         leaves = tf.nest.flatten(structure)
-        chosen = [
-            i
-            for i, leaf in enumerate(leaves)
-            if tf.is_tensor(leaf)
-            and isinstance(leaf, tf.Tensor)
-            and leaf.shape.rank == 0
-            and leaf.dtype.is_floating
-            and id(leaf) not in self._global
-        ]
+        chosen = [i for i, leaf in enumerate(leaves) if _is_number(leaf)]
         if not chosen:
             return structure
-        means = self._collectives.mean([leaves[i] for i in chosen], "reported numbers")
-        for i, mean in zip(chosen, means, strict=True):
-            leaves[i] = mean
-        return self.mark(tf.nest.pack_sequence_as(structure, leaves))
+        wide = [tf.cast(leaves[i], tf.float64) for i in chosen]
+        owners = [trial.position(function, i) for i in chosen]
+        means = self._collectives.mean_or_sum(wide, "reported numbers", owners)
+        for i, owner, value in zip(chosen, owners, means, strict=True):
+            if leaves[i].dtype.is_floating or trial.is_sum(owner):
+                leaves[i] = tf.cast(value, leaves[i].dtype)
+        return tf.nest.pack_sequence_as(structure, leaves)
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, tf.Tensor) and leaf.shape.rank == 0 and (leaf.dtype.is_floating or leaf.dtype.is_integer)

@@ -1,12 +1,23 @@
-"""The sync policies at the optimizer: gradients averaged before a step, or weights after it."""
+"""Where gradients are averaged: as a tape yields them, or on their way into an optimizer; and weights after a step.
 
-from collections.abc import Sequence
+What a script does to the gradients of its tape (clipping, say, or a step towards the steepest ascent) it then does to
+those of all ranks, as one process would. Keras's own training step does nothing to them before its optimizer.
+"""
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from harness.base.errors import UserError
+from harness.transparent.patch import replace
+from harness.transparent.preflight import check_optimizer
 from harness.transparent.rows import own_variable
-from harness.transparent.runtime import Runtime
+from harness.transparent.runtime import Runtime, initialised
 
 
 class Synchroniser:
@@ -15,23 +26,122 @@ class Synchroniser:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._counters: dict[int, tf.Variable] = {}
+        self._taped: dict[int, weakref.ref[Any]] = {}
+
+    def install(self) -> None:
+        """Replace the tape's `gradient`, and `apply` of Keras's base optimizer and of its loss scaler.
+
+        Every Keras optimizer, `apply_gradients` and `fit` go through one of the two. The loss scaler looks for
+        infinities before it calls the optimizer inside it: averaged before that, they are seen by all ranks or none.
+        """
+        from keras.src.optimizers.base_optimizer import BaseOptimizer
+        from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+
+        replace(tf.GradientTape, "gradient", ("self", "target", "sources"), self._gradient)
+        replace(BaseOptimizer, "apply", ("self", "grads", "trainable_variables"), self._apply)
+        replace(LossScaleOptimizer, "apply", ("self", "grads", "trainable_variables"), self._apply)
+
+    def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            found = original(tape, target, sources, *args, **kwargs)
+            runtime = self._runtime
+            if runtime.quiet or runtime.in_own_step or not runtime.sync.shares_gradients:
+                return found
+            flat, wanted = tf.nest.flatten(found), tf.nest.flatten(sources)
+            chosen = [i for i, source in enumerate(wanted) if _is_variable(source) and flat[i] is not None]
+            if not chosen:
+                return found
+            variables = [wanted[i] for i in chosen]
+            refuse_loops(runtime)
+            runtime.stepped_by_hand()
+            losses = [target] if self._is_printable(tape, target) else []
+            means = self._means([flat[i] for i in chosen], variables, *losses)
+            if losses:
+                _overwrite(target, means.pop())
+            for i, mean in zip(chosen, means, strict=True):
+                flat[i] = mean
+            self.averaged(variables)
+            return tf.nest.pack_sequence_as(sources, flat)
+
+        return gradient
+
+    def _is_printable(self, tape: Any, target: Any) -> bool:
+        """Tell whether `target` is a loss that an eager loop may print or add up."""
+        if not tf.executing_eagerly() or tape._persistent or self._runtime.collectives.trial.active:
+            return False
+        known = isinstance(target, tf.Tensor) and target.shape.rank == 0 and target.dtype.is_floating
+        return known and "CPU" in target.device
+
+    def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply(optimizer: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
+            runtime, grads = self._runtime, list(grads)
+            if runtime.collectives.trial.probe is not None:
+                runtime.collectives.trial.probe.gradients += grads
+                return None
+            if runtime.quiet or not grads:
+                return original(optimizer, grads, trainable_variables)
+            variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+            refuse_loops(runtime)
+            # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
+            if initialised(variables) and runtime.starts(optimizer):
+                check_optimizer(runtime, optimizer, variables)
+                runtime.start_equal([*variables, *(optimizer.variables if optimizer.built else [])], "initial weights")
+                runtime.remember(variables)
+            if not tf.executing_eagerly():
+                runtime.traced += 1
+            elif not runtime.in_trainer:
+                runtime.stepped()
+            averaged = self.gradients(grads, variables)
+            with runtime.quietly():
+                result = original(optimizer, averaged, None if trainable_variables is None else variables)
+            self.after_step(optimizer, variables)
+            return result
+
+        return apply
 
     def gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return the gradients to apply, as the sync policy has it. None stays None.
 
-        Sparse gradients (`tf.IndexedSlices`) come back dense: their indices differ from rank to rank.
+        What has come from a tape is of all ranks already.
         """
         self._runtime.synchronised = True
         policy = self._runtime.sync
         if not policy.shares_gradients:
             return policy.gradients(gradients, self._runtime.collectives.mean)
-        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        if any(isinstance(gradients[i], tf.IndexedSlices) for i in present):
-            self._runtime.note("sparse gradients are averaged as dense tensors")
-        dense = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in present]
-        means = policy.gradients(dense, self._runtime.collectives.mean)
+        own_step = self._runtime.in_own_step
+        present = [
+            i
+            for i, gradient in enumerate(gradients)
+            if gradient is not None and (own_step or not self._is_taped(variables[i]))
+        ]
+        if not present:
+            return list(gradients)
+        means = self._means([gradients[i] for i in present], [variables[i] for i in present])
         found = dict(zip(present, means, strict=True))
-        return [found.get(i) for i in range(len(gradients))]
+        return [found.get(i, gradient) for i, gradient in enumerate(gradients)]
+
+    def averaged(self, variables: Sequence[Any]) -> None:
+        """Take note that the gradients of `variables` which the script has are of all ranks already."""
+        for variable in variables:
+            self._taped[id(variable)] = weakref.ref(variable)
+
+    def _is_taped(self, variable: Any) -> bool:
+        reference = self._taped.get(id(variable))
+        return reference is not None and reference() is variable
+
+    def _means(self, gradients: Sequence[Any], variables: Sequence[Any], *more: tf.Tensor) -> list[Any]:
+        """Return means over the ranks of gradients and of `more` tensors. Sparse gradients stay sparse."""
+        collectives, owner = self._runtime.collectives, variables[0]
+        dense = [i for i, gradient in enumerate(gradients) if not isinstance(gradient, tf.IndexedSlices)]
+        values = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
+        mean = functools.partial(collectives.differentiable_mean, owner=owner)
+        means = self._runtime.sync.gradients([*values, *more], mean) if values or more else []
+        found = dict(zip(dense, means, strict=False))
+        results = [
+            found[i] if i in found else collectives.slices(gradient, "sparse gradient", owner)
+            for i, gradient in enumerate(gradients)
+        ]
+        return [*results, *means[len(dense) :]]
 
     def after_step(self, owner: object, variables: Sequence[Any]) -> None:
         """Average the weights at the end of the sync policy's period; `owner` is the optimizer whose step it was."""
@@ -54,3 +164,44 @@ class Synchroniser:
         for variable, value in zip(variables, weights, strict=True):
             variable.assign(value)
         return tf.constant(0)
+
+
+def _is_variable(source: Any) -> bool:
+    import keras
+
+    return isinstance(source, (tf.Variable, keras.Variable)) and source.dtype != "string"
+
+
+def _overwrite(number: tf.Tensor, value: tf.Tensor) -> None:
+    """Give an eager scalar another value in its place in memory, for whoever holds it.
+
+    An eager step has made its loss before its gradient is asked for; what the script then prints or adds up is the same
+    tensor, and there is no other way to have it hold the loss of all ranks' rows.
+    """
+    here = np.asarray(memoryview(number))
+    ctypes.memmove(here.ctypes.data, value.numpy().tobytes(), here.nbytes)
+
+
+def refuse_loops(runtime: Runtime) -> None:
+    """Refuse a training step whose batches or epochs are out of sight.
+
+    Raises:
+        UserError: see the two sentences.
+    """
+    if runtime.sync.period is None and not runtime.in_trainer:
+        raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
+    inside = runtime.takes_inside or _in_dataset(tf.compat.v1.get_default_graph())
+    if not runtime.in_trainer and not tf.executing_eagerly() and inside:
+        raise UserError(
+            "the script trains in a loop inside a tf.function, whose batches cannot be divided over the ranks: "
+            "put one step into the tf.function and call it in a Python loop"
+        )
+
+
+def _in_dataset(graph: Any) -> bool:
+    """Tell whether a function of a data set is being built: what a loop over one becomes inside a `tf.function`."""
+    while graph is not None:
+        if "Dataset" in str(getattr(graph, "name", "")):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False

@@ -1,5 +1,6 @@
 """Put all replacements in place, once, when TensorFlow has been imported."""
 
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,10 @@ def install(
     from harness.transparent.clock import Measured
     from harness.transparent.own_rows import offer_old_name
     from harness.transparent.preflight import check_start
+    from harness.transparent.randomness import agreed
     from harness.transparent.runtime import Runtime
 
+    tf.random.set_seed = agreed(world, random.Random(seed), tf.random.set_seed)
     runtime = Runtime.build(world, settings, watch, own)
     offer_old_name()
     measured = Measured()
@@ -49,7 +52,7 @@ def install(
 
 
 def _replace_all(runtime: "Runtime") -> None:
-    from harness.transparent import keras_data, keras_layers, keras_optimizers, keras_trainer, saving
+    from harness.transparent import keras_data, keras_layers, keras_losses, keras_trainer, saving
     from harness.transparent.collectives import Scalars
     from harness.transparent.gradients import Synchroniser
     from harness.transparent.keras_metrics import Metrics
@@ -58,11 +61,14 @@ def _replace_all(runtime: "Runtime") -> None:
 
     synchroniser = Synchroniser(runtime)
     scalars = Scalars(runtime.collectives)
-    keras_optimizers.install(runtime, synchroniser)
+    loops = Loops(runtime, scalars)
+    synchroniser.install()
     keras_data.install(runtime)
-    keras_trainer.install(runtime, scalars)
+    keras_trainer.install(runtime, scalars, loops.end_trial)
     keras_layers.install(runtime)
+    keras_losses.install(runtime)
     Metrics(runtime, scalars).install()
-    Loops(runtime, scalars).install()
+    loops.install()
     Sessions(runtime, synchroniser).install()
     saving.install(runtime)
+    runtime.at_end = loops.end_trial

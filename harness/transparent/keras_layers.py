@@ -1,13 +1,10 @@
 """Keras layers that look beyond one row: batch normalisation over all ranks, dropout different on each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import tensorflow as tf
-
 from harness.models.ranks import batch_moments, rank_seed
-from harness.transparent.collectives import Collectives
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
 
@@ -30,26 +27,10 @@ def install(runtime: Runtime) -> None:
         def moments(layer: Any, inputs: tf.Tensor, mask: tf.Tensor | None) -> Any:
             if runtime.quiet or not runtime.sync.shares_gradients:
                 return original(layer, inputs, mask)
-            return batch_moments(layer, original, partial(_differentiable_means, runtime.collectives), inputs, mask)
+            means = partial(runtime.collectives.differentiable_mean, label="batch normalisation")
+            return batch_moments(layer, original, means, inputs, mask)
 
         return moments
 
     replace(SeedGenerator, "next", ("self", "ordered"), make_next)
     replace(BatchNormalization, "_moments", ("self", "inputs", "mask"), make_moments)
-
-
-def _differentiable_means(collectives: Collectives, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return row-weighted means over the ranks; what each rank's loss owes to them flows back to all ranks.
-
-    With L the row-weighted mean of the ranks' losses, rank r's own gradient is weighted again by its rows n_r at
-    the optimizer: it must be (sum over s of n_s dL_s/dmean) / N here, and so the weighted mean once more.
-    """
-
-    @tf.custom_gradient
-    def forward(*tensors: tf.Tensor) -> Any:
-        def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            return collectives.mean(list(upstream), "batch normalisation, backward")
-
-        return collectives.mean(list(tensors), "batch normalisation"), backward
-
-    return list(forward(*values))

@@ -7,20 +7,22 @@ from typing import Any
 import tensorflow as tf
 
 from harness.transparent.collectives import Scalars
+from harness.transparent.keras_losses import is_kerass, together
 from harness.transparent.patch import replace
+from harness.transparent.rows import length
 from harness.transparent.runtime import Runtime
 
 
 class Metrics:
-    """Adds up the states of metrics over the ranks where a result is asked for.
+    """Adds up the states of Keras's own metrics over the ranks where a result is asked for: they are sums and counts.
 
-    Metrics whose states are sums and counts (all of Keras's) give what one process would have given.
+    A metric that the script has written may hold anything: it is updated with the rows of all ranks, on each of them.
     """
 
     def __init__(self, runtime: Runtime, scalars: Scalars) -> None:
         self._runtime = runtime
         self._scalars = scalars
-        self._gated: ContextVar[frozenset[int]] = ContextVar("gated", default=frozenset())
+        self._inside: ContextVar[bool] = ContextVar("inside a metric", default=False)
 
     def install(self) -> None:
         """Wrap `update_state` and `result` of every metric class, those to come as well, and the trainer's summary."""
@@ -50,16 +52,26 @@ class Metrics:
 
     def _result(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def result(metric: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_own(metric) or self._inside.get():
+                return self._within(lambda: original(metric, *args, **kwargs))
             return self._summed(metric.variables, lambda: original(metric, *args, **kwargs))
 
         return result
 
     def _grouped(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def get_metrics_result(trainer: Any) -> Any:
-            variables = {id(v): v for metric in trainer.metrics for v in metric.variables}
+            variables = {id(v): v for metric in trainer.metrics for v in _summed_states(metric)}
             return self._summed(list(variables.values()), lambda: original(trainer))
 
         return get_metrics_result
+
+    def _within(self, compute: Callable[[], Any]) -> Any:
+        """Return what `compute` makes, metrics inside of the one at hand being left alone."""
+        token = self._inside.set(True)
+        try:
+            return compute()
+        finally:
+            self._inside.reset(token)
 
     def _summed(self, variables: Sequence[Any], compute: Callable[[], Any]) -> Any:
         """Return what `compute` makes of the states' sums over the ranks."""
@@ -75,25 +87,90 @@ class Metrics:
         with backend.StatelessScope(
             state_mapping=[(v, tf.cast(total, v.dtype)) for v, total in zip(variables, sums, strict=True)]
         ):
-            return self._scalars.mark(compute())
+            return self._scalars.mark(self._within(compute))
 
     def _update(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Leave a metric as it was where the rank's rows count for nothing."""
-
         def update_state(metric: Any, *args: Any, **kwargs: Any) -> Any:
-            inside = self._gated.get()
-            own = metric._variables
-            if self._runtime.quiet or self._runtime.rows.even or not own or id(metric) in inside:
+            runtime = self._runtime
+            self._noted(metric, args)
+            if runtime.quiet or not metric._variables or self._inside.get():
                 return original(metric, *args, **kwargs)
-            before = [tf.identity(variable.value) for variable in own]
-            token = self._gated.set(inside | {id(metric)})
-            try:
-                outcome = original(metric, *args, **kwargs)
-            finally:
-                self._gated.reset(token)
-            counts = self._runtime.rows.now() > 0
-            for variable, value in zip(own, before, strict=False):
-                variable.assign(tf.where(counts, variable.value, value))
-            return outcome
+            rows = None if runtime.in_trainer or not tf.executing_eagerly() else _rows((args, kwargs))
+            with runtime.rows.of(rows):
+                if is_own(metric):
+                    runtime.note(f"metric '{metric.name}' is computed of the rows of all ranks")
+                    args, kwargs = self._whole(metric, args, kwargs)
+                    return self._within(lambda: original(metric, *args, **kwargs))
+                if runtime.rows.even and not runtime.collectives.trial.is_sum(metric):
+                    return self._within(lambda: original(metric, *args, **kwargs))
+                return self._counted(metric, lambda: original(metric, *self._numbers(metric, args), **kwargs))
 
         return update_state
+
+    def _whole(self, metric: Any, args: Any, kwargs: Any) -> Any:
+        """Return what a metric of the script's own is given, of all ranks: rows put together, lone numbers as means."""
+        from keras import tree
+
+        args, kwargs = together(self._runtime, (args, kwargs), "metric")
+        leaves = tree.flatten((args, kwargs))
+        lone = [
+            i for i, leaf in enumerate(leaves) if tf.is_tensor(leaf) and leaf.shape.rank == 0 and leaf.dtype.is_floating
+        ]
+        means = self._runtime.collectives.mean([leaves[i] for i in lone], "reported numbers", owner=metric)
+        for i, mean in zip(lone, means, strict=True):
+            leaves[i] = mean
+        return tree.pack_sequence_as((args, kwargs), leaves)
+
+    def _numbers(self, metric: Any, args: Any) -> Any:
+        """Return the arguments of a mean with a lone number, a batch's loss say, as that of all ranks' rows."""
+        import keras
+
+        if type(metric) is not keras.metrics.Mean or len(args) != 1:
+            return args
+        value = tf.convert_to_tensor(args[0])
+        if value.shape.rank != 0 or not value.dtype.is_floating:
+            return args
+        return self._runtime.collectives.mean([value], "reported numbers", owner=metric)
+
+    def _noted(self, metric: Any, args: Any) -> None:
+        """Let a step that is made to be watched know of the number a mean is given."""
+        probe = self._runtime.collectives.trial.probe
+        if probe is not None and len(args) == 1 and tf.is_tensor(args[0]) and args[0].shape.rank == 0:
+            probe.numbers[id(metric)] = metric, args[0]
+
+    def _counted(self, metric: Any, update: Callable[[], Any]) -> Any:
+        """Update a metric, but leave it as it was where the rank's rows count for nothing."""
+        own = metric._variables
+        before = [tf.identity(variable.value) for variable in own]
+        outcome = self._within(update)
+        counts = self._runtime.rows.now() > 0
+        for variable, value in zip(own, before, strict=False):
+            variable.assign(tf.where(counts, variable.value, value))
+        return outcome
+
+
+def is_own(metric: Any) -> bool:
+    """Tell whether a metric, or the function it takes the mean of, is the script's own."""
+    import keras
+
+    if not is_kerass(type(metric)):
+        return True
+    return isinstance(metric, keras.metrics.MeanMetricWrapper) and not is_kerass(metric._fn)
+
+
+def _summed_states(metric: Any) -> list[Any]:
+    """Return the variables of `metric` and of those inside of it that are sums over the ranks' own rows."""
+    inner = getattr(metric, "metrics", None)  # compiled metrics hold many
+    if isinstance(inner, list) and inner:
+        return [variable for part in inner for variable in _summed_states(part)]
+    return [] if is_own(metric) else list(metric.variables)
+
+
+def _rows(arguments: Any) -> int | None:
+    """Return the number of rows of the first array or tensor among `arguments`, None when there is none."""
+    from keras import tree
+
+    for leaf in tree.flatten(arguments):
+        if getattr(leaf, "shape", None) is not None and len(leaf.shape) > 0:
+            return int(length(tf.convert_to_tensor(leaf)))
+    return None

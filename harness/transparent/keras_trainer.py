@@ -1,5 +1,6 @@
 """Keras 3's `fit` and its kin: every step knows its rows, every rank sees the same logs and stops at the same time."""
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -8,19 +9,21 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.transparent.collectives import Scalars
+from harness.transparent.keras_losses import is_kerass
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_model
 from harness.transparent.rows import EvenPart, Part, divide, leading, length
 from harness.transparent.runtime import Runtime
+from harness.transparent.trial import attempt
 
 
-def install(runtime: Runtime, scalars: Scalars) -> None:
+def install(runtime: Runtime, scalars: Scalars, end_trial: Callable[[], None]) -> None:
     """Replace `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and the maker of compiled steps."""
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
     replace(TensorFlowTrainer, "_make_function", ("self", "step_function"), _steps(runtime, scalars))
-    replace(TensorFlowTrainer, "fit", ("self", "x", "y", "batch_size", "epochs"), _fit(runtime))
-    replace(TensorFlowTrainer, "evaluate", ("self", "x", "y"), _evaluate(runtime))
+    replace(TensorFlowTrainer, "fit", ("self", "x", "y", "batch_size", "epochs"), _fit(runtime, end_trial))
+    replace(TensorFlowTrainer, "evaluate", ("self", "x", "y"), _evaluate(runtime, end_trial))
     replace(TensorFlowTrainer, "predict", ("self", "x"), _predict(runtime))
     for name in ("train_on_batch", "test_on_batch"):
         replace(TensorFlowTrainer, name, ("self", "x", "y", "sample_weight"), _on_batch(runtime))
@@ -28,28 +31,67 @@ def install(runtime: Runtime, scalars: Scalars) -> None:
 
 def _steps(runtime: Runtime, scalars: Scalars) -> Callable[..., Any]:
     """Wrap a train or test step: unpack this rank's part, count its rows, average what it reports."""
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def make_function(trainer: Any, step_function: Callable[..., Any]) -> Any:
             if trainer.jit_compile:
                 trainer._jit_compile = False  # XLA has no allreduce on CPUs
 
+            plain = type(trainer).train_step is TensorFlowTrainer.train_step
+
             def step(data: Any) -> Any:
                 rows = None
+                own = runtime.own_step() if plain else contextlib.nullcontext()
                 if isinstance(data, (Part, EvenPart)):
                     rows = data.rows if isinstance(data, Part) else None
                     data = data.data
-                with runtime.rows.given(rows), runtime.trainer():
-                    return scalars.average(step_function(data))
+                with runtime.rows.given(rows), runtime.trainer(), own:
+                    return scalars.average(step_function(data), trainer)
 
-            return original(trainer, step)
+            function = original(trainer, step)
+            if step_function.__name__ != "train_step" or not runtime.sync.shares_gradients:
+                return function
+            return _tried(runtime, trainer, step_function, step, function)
 
         return make_function
 
     return make
 
 
-def _fit(runtime: Runtime) -> Callable[..., Any]:
+def _tried(
+    runtime: Runtime, trainer: Any, written: Callable[..., Any], step: Callable[..., Any], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return the training function; before its first step comes the trial of what the script itself has `written`."""
+    trial = runtime.collectives.trial
+
+    def first(iterator: Any) -> Any:
+        if not _may_sum(trainer) or not runtime.starts(trainer):
+            return function(iterator)
+        try:
+            data = iterator.get_next()
+        except tf.errors.OutOfRangeError as end:
+            raise StopIteration from end
+        with runtime.quietly(), runtime.trainer():
+            attempt(trial, trainer, written, data.data, lambda found: runtime.collectives.gather(found, "trial"))
+        single = step if trainer.run_eagerly else tf.function(step)
+        outputs = single(data)
+        for _ in range(trainer.steps_per_execution - 1):
+            outputs = single(iterator.get_next())
+        return outputs
+
+    return first
+
+
+def _may_sum(trainer: Any) -> bool:
+    """Tell whether a model adds to its loss, or makes its steps, in a way of the script's own."""
+    if not is_kerass(type(trainer)):
+        return True
+    layers = trainer._flatten_layers(include_self=False)
+    return any(not is_kerass(type(layer)) or getattr(layer, "activity_regularizer", None) for layer in layers)
+
+
+def _fit(runtime: Runtime, end_trial: Callable[[], None]) -> Callable[..., Any]:
     from harness.transparent.keras_callbacks import Agreement
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,7 +102,8 @@ def _fit(runtime: Runtime) -> Callable[..., Any]:
                 raise UserError(
                     "the script makes a tf.distribute strategy of its own: leave it out, the ranks take its place"
                 )
-            _refuse_sums(trainer)
+            _refuse_states(trainer)
+            end_trial()
             check_model(runtime, trainer)
             if trainer.built:
                 runtime.start_equal(trainer.variables, "initial weights")
@@ -77,20 +120,30 @@ def _fit(runtime: Runtime) -> Callable[..., Any]:
     return make
 
 
-def _refuse_sums(trainer: Any) -> None:
-    import keras
+def _refuse_states(trainer: Any) -> None:
+    """Refuse a model that asks for a number of rows.
 
-    for loss in keras.tree.flatten(trainer.loss):
-        if isinstance(loss, keras.losses.Loss) and loss.reduction in ("sum", "mean_with_sample_weight"):
+    Raises:
+        UserError: a layer keeps states from batch to batch, or an input has a fixed number of rows.
+    """
+    for layer in trainer._flatten_layers():
+        if getattr(layer, "stateful", False):
             raise UserError(
-                f"loss '{loss.name}' with reduction '{loss.reduction}' is no mean over rows, so that the ranks' "
-                "gradients cannot be averaged: use reduction='sum_over_batch_size'"
+                f"layer '{layer.name}' keeps the states of a batch's rows for the next batch (stateful=True), which "
+                "cannot be divided over the ranks: leave stateful out"
+            )
+        shape = getattr(layer, "batch_shape", None)
+        if type(layer).__name__ == "InputLayer" and shape is not None and shape[0] is not None:
+            raise UserError(
+                f"input '{layer.name}' takes exactly {shape[0]} rows, which cannot be divided over the ranks: leave "
+                "its batch size out"
             )
 
 
-def _evaluate(runtime: Runtime) -> Callable[..., Any]:
+def _evaluate(runtime: Runtime, end_trial: Callable[[], None]) -> Callable[..., Any]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def evaluate(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+            end_trial()
             with runtime.trainer():
                 return original(trainer, *args, **kwargs)
 

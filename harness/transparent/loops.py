@@ -1,6 +1,10 @@
-"""Hand-written training loops: batches from `tf.data` are divided, numbers from compiled steps are averaged."""
+"""Hand-written training loops: their batches are divided, what compiled steps return is of all ranks."""
 
+import sys
+import traceback
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -9,21 +13,25 @@ from harness.base.errors import UserError
 from harness.transparent.collectives import Scalars
 from harness.transparent.patch import replace
 from harness.transparent.rows import Part, divide, leading, length
-from harness.transparent.runtime import Runtime
+from harness.transparent.runtime import Feeding, Runtime
+
+_FOREIGN = ("site-packages", "<frozen", str(Path(__file__).parents[1]))
 
 
 class Loops:
     """Divides what a Python loop takes from a data set, once that loop is known to train.
 
     A loop may just as well read a data set into memory or evaluate, and must then see all of it. So its first batch
-    comes whole, and counts once; if the optimizer has made a step when the second is asked for, it is divided, and
-    so are all that follow, and those of later loops over the same data set from their first on.
+    comes whole, and counts once; if a step was made of it when the second is asked for, that one is for the trial and
+    all that follow are divided, and those of the same lines of the script over the same data set from their first on.
     """
 
     def __init__(self, runtime: Runtime, scalars: Scalars) -> None:
         self._runtime = runtime
         self._scalars = scalars
-        self._training: dict[int, Any] = {}
+        self._training: dict[tuple[Any, ...], weakref.ref[Any]] = {}
+        self._tried: set[tuple[Any, ...]] = set()
+        self._eagerly = False
 
     def install(self) -> None:
         """Replace the iterator's `__next__`, and the making and calling of compiled functions."""
@@ -35,11 +43,21 @@ class Loops:
         replace(Function, "_generate_tracing_options", ("self", "fn", "scope_type"), self._make_options)
         replace(Function, "__call__", ("self",), self._make_call)
 
+    def end_trial(self) -> None:
+        """Conclude the step of the trial if one goes on; all ranks together."""
+        trial = self._runtime.collectives.trial
+        if trial.active:
+            tf.config.run_functions_eagerly(self._eagerly)
+            trial.conclude(lambda seen: self._runtime.collectives.gather(seen, "trial of the gradients"))
+
     def _make_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
-            original(iterator, dataset, *args, **kwargs)
-            if dataset is not None and not self._runtime.in_trainer:
-                iterator._harness_loop = (dataset, self._runtime.steps)
+            divided = dataset is not None and not self._runtime.in_trainer and tf.executing_eagerly()
+            original(iterator, _deterministic(dataset) if divided else dataset, *args, **kwargs)
+            if divided:
+                place = _place()
+                known = self._training.get(place, lambda: ())()
+                iterator._harness_loop = Feeding(dataset=dataset, place=place, trains=known is dataset or known is None)
 
         return init
 
@@ -47,38 +65,46 @@ class Loops:
         def next_batch(iterator: Any) -> Any:
             loop = getattr(iterator, "_harness_loop", None)
             runtime = self._runtime
+            if not tf.executing_eagerly() and not runtime.in_trainer:
+                runtime.takes_inside = True
             if loop is None or not tf.executing_eagerly() or runtime.in_trainer or runtime.quiet:
                 return original(iterator)
+            self.end_trial()
+            runtime.rows.whole()  # also behind the last batch
+            runtime.feeding = loop
+            loop.handed += 1
             if runtime.own.present:
-                return self._own(original(iterator))
-            runtime.rows.whole()
-            dataset, before = loop
-            if id(dataset) not in self._training and runtime.steps == before:
+                batch = original(iterator)
+                rows = leading_or_none(batch)
+                runtime.rows.set(1 if rows is None else int(length(rows)))
+                return batch
+            if not loop.trains:
                 return original(iterator)
-            self._training[id(dataset)] = dataset
+            self._training[loop.place] = weakref.ref(loop.dataset)
+            if loop.place not in self._tried and runtime.sync.shares_gradients:
+                return self._try(loop, original(iterator))
             part = divide(self._batch(original, iterator), runtime.world.rank, runtime.world.size)
             runtime.divided += 1
-            if isinstance(part, Part):
-                runtime.rows.set(int(part.rows))
-            else:
-                runtime.rows.set(length(leading(part.data)))
+            runtime.rows.set(int(part.rows) if isinstance(part, Part) else length(leading(part.data)))
             return part.data
 
         return next_batch
 
-    def _own(self, batch: Any) -> Any:
-        """Return a batch of the rank's own rows as it is, counted."""
-        self._runtime.rows.set(1 if leading_rank(batch) == 0 else int(length(leading(batch))))
-        return batch
+    def _try(self, loop: Feeding, batch: Any) -> Any:
+        """Return the batch of the trial's step: the whole one on rank 0, with every row twice on the others."""
+        runtime = self._runtime
+        _check(batch)
+        self._tried.add(loop.place)
+        runtime.divided += 1
+        runtime.collectives.trial.active = True
+        self._eagerly = tf.config.functions_run_eagerly()
+        tf.config.run_functions_eagerly(True)
+        return _together([batch, batch]) if runtime.world.rank else batch
 
     def _batch(self, original: Callable[..., Any], iterator: Any) -> Any:
         """Return the next batch of all ranks: with a batch per rank, as many of the script's as there are ranks."""
         batch = original(iterator)
-        if leading_rank(batch) == 0:
-            raise UserError(
-                "the script trains on single rows of a tf.data.Dataset, which cannot be divided over the ranks: "
-                "add .batch(n) to it"
-            )
+        _check(batch)
         if self._runtime.settings.batch == "global":
             return batch
         batches = [batch]
@@ -87,7 +113,7 @@ class Loops:
                 batches.append(original(iterator))
             except StopIteration:
                 break
-        return tf.nest.map_structure(lambda *leaves: tf.concat(leaves, axis=0), *batches)
+        return _together(batches)
 
     def _make_options(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap what is traced of a compiled function: inside of autograph, outside of nothing else."""
@@ -97,37 +123,122 @@ class Loops:
                 self._runtime.note("jit_compile is left out: XLA has no allreduce on CPUs")
                 function._jit_compile = None
             found = original(function, fn, scope_type)
-            found.python_function = self._reporting(function, found.python_function)
+            found.python_function = self._watched(function, found.python_function)
             return found
 
         return options
 
-    def _reporting(self, function: Any, traced: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `traced`, its floating scalars averaged if it turns out to train."""
+    def _watched(self, function: Any, traced: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `traced`, which takes note of whether the function trains."""
         runtime = self._runtime
 
-        def reporting(*args: Any, **kwargs: Any) -> Any:
+        def watching(*args: Any, **kwargs: Any) -> Any:
             before = runtime.traced
             outcome = traced(*args, **kwargs)
-            if runtime.traced == before or runtime.in_trainer:
-                return outcome
-            function._harness_steps = True
-            return self._scalars.average(outcome)
+            if runtime.traced != before and not runtime.in_trainer:
+                function._harness_steps = True
+            return outcome
 
-        reporting.__name__ = getattr(traced, "__name__", "traced")
-        return reporting
+        watching.__name__ = getattr(traced, "__name__", "traced")
+        return watching
 
     def _make_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        runtime = self._runtime
+
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if not tf.executing_eagerly():
+                outcome = original(function, *args, **kwargs)
+                if getattr(function, "_harness_steps", False):
+                    runtime.traced += 1  # what calls a function that trains does so too
+                return outcome
+            before = (runtime.steps, runtime.taped)
+            _refuse_fixed(runtime, function, args)
             outcome = original(function, *args, **kwargs)
-            if getattr(function, "_harness_steps", False) and tf.executing_eagerly():
-                self._runtime.stepped()
-            return outcome
+            if runtime.in_trainer or runtime.quiet:
+                return outcome
+            if getattr(function, "_harness_steps", False) and not tf.config.functions_run_eagerly():
+                runtime.stepped()
+            elif before == (runtime.steps, runtime.taped):
+                return outcome
+            return self._scalars.combine(outcome, function)
 
         return call
 
 
-def leading_rank(batch: Any) -> int | None:
-    """Return the number of dimensions of the first tensor of a batch."""
-    first = tf.nest.flatten(batch)[0]
-    return None if first.shape.rank is None else int(first.shape.rank)
+def _deterministic(dataset: Any) -> Any:
+    """Return `dataset` with its elements in one order: the ranks divide the same batches only if all see that."""
+    options = tf.data.Options()
+    options.deterministic = True
+    return dataset.with_options(options)
+
+
+def _place() -> tuple[Any, ...]:
+    """Return the lines of the script that are being run, innermost first."""
+    stack = traceback.walk_stack(sys._getframe(2))
+    lines = ((frame.f_code.co_filename, line) for frame, line in stack)
+    return tuple(line for line in lines if not any(part in line[0] for part in _FOREIGN))
+
+
+def leading_or_none(batch: Any) -> Any:
+    """Return the first tensor of a batch that has rows, None when it is a single row."""
+    try:
+        return leading(batch)
+    except ValueError:
+        return None
+
+
+def _check(batch: Any) -> None:
+    """Refuse what has no rows to divide.
+
+    Raises:
+        UserError: the batch is a single row, or its parts have different numbers of rows.
+    """
+    if leading_or_none(batch) is None:
+        raise UserError(
+            "the script trains on single rows of a tf.data.Dataset, which cannot be divided over the ranks: "
+            "add .batch(n) to it"
+        )
+    rows = {int(length(leaf)) for leaf in tf.nest.flatten(batch, expand_composites=False) if _has_rows(leaf)}
+    if len(rows) > 1:
+        raise UserError(
+            f"the parts of a batch have {' and '.join(map(str, sorted(rows)))} rows, so that it cannot be divided over "
+            "the ranks: let the first dimension of each be the batch's rows, not time"
+        )
+
+
+def _has_rows(leaf: Any) -> bool:
+    return isinstance(leaf, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)) and leaf.shape.rank != 0
+
+
+def _together(batches: list[Any]) -> Any:
+    """Return the rows of all `batches`; what has no rows is the first's."""
+
+    def joined(*leaves: Any) -> Any:
+        if not _has_rows(leaves[0]):
+            return leaves[0]
+        if isinstance(leaves[0], tf.SparseTensor):
+            return tf.sparse.concat(0, list(leaves))
+        return tf.concat(leaves, axis=0)
+
+    return tf.nest.map_structure(joined, *batches, expand_composites=False)
+
+
+def _refuse_fixed(runtime: Runtime, function: Any, args: tuple[Any, ...]) -> None:
+    """Refuse a function that takes exactly as many rows as the undivided batch has.
+
+    Raises:
+        UserError: its `input_signature` gives the number of rows.
+    """
+    signature = function.input_signature
+    if signature is None or not runtime.divided:
+        return
+    given = tf.nest.flatten(args)
+    for spec, leaf in zip(tf.nest.flatten(signature), given, strict=False):
+        if not isinstance(spec, tf.TensorSpec) or not isinstance(leaf, tf.Tensor) or not spec.shape.rank:
+            continue
+        wanted = spec.shape.as_list()[0]
+        if wanted is not None and leaf.shape.as_list()[0] != wanted:
+            raise UserError(
+                f"the input_signature of {function.__name__} asks for exactly {wanted} rows, which cannot be "
+                "divided over the ranks: let its first dimension be None"
+            )

@@ -26,8 +26,11 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self._depth = 0
 
     def install(self) -> None:
-        """Come before all other finders."""
-        sys.meta_path.insert(0, self)
+        """Come before all other finders; act at once where both are there already."""
+        if all(name in sys.modules for name in _NAMES):
+            self._action()
+        else:
+            sys.meta_path.insert(0, self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -82,8 +82,12 @@ def variable_facts(variables: Sequence[Any]) -> dict[str, str]:
     facts = {"variables": str(len(variables))}
     for number, variable in enumerate(variables):
         name = getattr(variable, "path", variable.name)
-        facts[f"variable {number}"] = f"{name} {tuple(variable.shape)} {tf.as_dtype(variable.dtype).name}"
+        facts[f"variable {number}"] = f"{name} {_dimensions(variable.shape)} {tf.as_dtype(variable.dtype).name}"
     return facts
+
+
+def _dimensions(shape: Any) -> tuple[int | None, ...]:
+    return tuple(shape.as_list() if isinstance(shape, tf.TensorShape) else shape)
 
 
 def compare(runtime: Runtime, facts: Mapping[str, str]) -> None:

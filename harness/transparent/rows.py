@@ -44,8 +44,9 @@ def leading(structure: Any) -> Any:
 
 def length(tensor: Any) -> Any:
     """Return the number of rows: an int where it is known, else an int64 scalar."""
-    if tensor.shape.rank is not None and tensor.shape[0] is not None:
-        return int(tensor.shape[0])
+    known = tensor.shape.as_list()[0] if tensor.shape.rank is not None else None  # TensorFlow 1 has Dimension objects
+    if known is not None:
+        return int(known)
     if isinstance(tensor, tf.SparseTensor):
         return tensor.dense_shape[0]
     if isinstance(tensor, tf.RaggedTensor):
@@ -125,6 +126,19 @@ class Rows:
     def set(self, rows: int) -> None:
         """Note that this rank has `rows` rows of the batch that a hand-written loop takes next."""
         self._shared().assign(float(rows))
+
+    @contextlib.contextmanager
+    def of(self, rows: int | None) -> Iterator[None]:
+        """Within the block, eagerly, numbers are of arrays of `rows` rows: divided only if the batch at hand is.
+
+        None where it cannot be told.
+        """
+        now = self._variable
+        if rows is None or now is None or self._given.get() is not None or self.even or rows == max(1, int(now)):
+            yield
+            return
+        with self.given(tf.constant(self.default)):
+            yield
 
     def whole(self) -> None:
         """Note that the next batch is not divided."""

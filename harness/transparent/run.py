@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import runpy
 import sys
 import time
@@ -19,31 +18,12 @@ from harness.schema.script import script_command
 from harness.transparent.hang import END, HangWatch
 from harness.transparent.own_rows import OwnRows, offer_old_name
 from harness.transparent.patch import ImportHook
+from harness.transparent.randomness import common_seed, same_randomness
 from harness.transparent.settings import Settings, mpi_enabled
 
 if TYPE_CHECKING:
     from harness.transparent.clock import Measured
     from harness.transparent.runtime import Runtime
-
-
-def common_seed(world: World) -> int:
-    """Return a seed that rank 0 has drawn."""
-    return int(world.comm.bcast(random.SystemRandom().randrange(2**31), root=0))
-
-
-def same_randomness(seed: int) -> None:
-    """Seed Python's and NumPy's generators, and those that NumPy would seed from the operating system."""
-    import numpy as np
-
-    random.seed(seed)
-    np.random.seed(seed)
-    fresh = random.Random(seed)
-    original = np.random.default_rng
-
-    def default_rng(source: object = None) -> "np.random.Generator":
-        return original(fresh.randrange(2**63) if source is None else source)  # type: ignore[arg-type]
-
-    np.random.default_rng = default_rng  # type: ignore[assignment]
 
 
 _ROOT_FIRST_S = 3.0
@@ -73,7 +53,7 @@ class Session:
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
         if self.world.size > 1:
             self._watch.start()
-            same_randomness(self._seed)
+            same_randomness(self.world, self._seed)
         self._own = OwnRows(self.settings)
         if self.world.size > 1:
             self._own.install()
@@ -103,6 +83,16 @@ class Session:
         threads = self.point.layout.threads
         self._found = install(
             self.world, self.settings, self._watch, self._own, script=self.script, threads=threads, seed=self._seed
+        )
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return what to tell the user of an `error` of the script: what divided batches have to do with it, if so."""
+        if self._found is None or not isinstance(error, Exception) or self._found[0].divided not in (1, 2):
+            return error
+        lines = str(error).strip().splitlines()
+        return UserError(
+            f"the script's step fails as soon as its batch has another number of rows ({type(error).__name__}: "
+            f"{lines[0][:200] if lines else ''}): let its shapes, signatures and states follow the batch"
         )
 
     def _finish(self) -> None:
@@ -177,7 +167,9 @@ def run_rank(session: Session) -> int:
         time.sleep(_ROOT_FIRST_S * (world.rank > 0))  # what a script cannot do it does on all ranks: rank 0 tells
         abort(world, error)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
-        abort(world, error)
+        told = session.explained(error)
+        time.sleep(_ROOT_FIRST_S * (world.rank > 0 and isinstance(told, UserError)))
+        abort(world, told)
     return 0
 
 

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,11 +25,22 @@ _REMEMBERED = 4  # the sets of variables whose equality is shown at the end: a s
 
 
 @dataclass(kw_only=True)
+class Feeding:
+    """A Python loop over a data set: whether it trains, `handed` how many batches it has had, `place` where it is."""
+
+    dataset: Any
+    place: "tuple[Any, ...]"
+    trains: bool = False
+    handed: int = 0
+
+
+@dataclass(kw_only=True)
 class Runtime:
     """The world, the switches, and what has been seen of the script so far.
 
-    `steps` counts the optimizer steps of hand-written loops, `divided` the batches divided for them, `traced` the
-    optimizer steps that were built into graphs.
+    `steps` counts the optimizer steps of hand-written loops, `taped` their gradients, `divided` the batches divided for
+    them, `traced` the optimizer steps that were built into graphs. `feeding` is the loop whose batch was taken last,
+    `takes_inside` whether one has been taken inside a compiled function.
     """
 
     world: World
@@ -38,14 +49,19 @@ class Runtime:
     rows: Rows
     collectives: Collectives
     steps: int = 0
+    taped: int = 0
     divided: int = 0
     traced: int = 0
     synchronised: bool = False
+    feeding: "Feeding | None" = None
+    takes_inside: bool = False
+    at_end: Callable[[], None] = lambda: None
     notes: list[str] = field(default_factory=list)
     _started: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     _trained: "deque[list[Any]]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _quiet: ContextVar[bool] = field(default_factory=lambda: ContextVar("quiet", default=False))
     _trainer: ContextVar[bool] = field(default_factory=lambda: ContextVar("trainer", default=False))
+    _own_step: ContextVar[bool] = field(default_factory=lambda: ContextVar("own step", default=False))
 
     @classmethod
     def build(cls, world: World, settings: Settings, watch: Watch, own: OwnRows) -> "Runtime":
@@ -94,14 +110,50 @@ class Runtime:
         finally:
             self._trainer.reset(token)
 
+    @property
+    def in_own_step(self) -> bool:
+        """Whether Keras's own training step is running, not one that the script has written."""
+        return self._own_step.get()
+
+    @contextlib.contextmanager
+    def own_step(self) -> Iterator[None]:
+        """Keras's own training step runs in the block."""
+        token = self._own_step.set(True)
+        try:
+            yield
+        finally:
+            self._own_step.reset(token)
+
     def stepped(self) -> None:
-        """Count a step of a hand-written loop.
+        """Count an optimizer step of a hand-written loop.
 
         Raises:
             UserError: the loop has made some steps and none of its batches came from `tf.data`.
         """
         self.steps += 1
-        if self.steps >= _PATIENCE and not self.divided and not self.own.present:
+        self._seen_to_train(self.steps)
+
+    def stepped_by_hand(self) -> None:
+        """Take note of a gradient that the script has taken of variables, outside of Keras's own step.
+
+        Raises:
+            UserError: as `stepped`, of a script that makes its steps without an optimizer.
+        """
+        self.synchronised = True
+        if not tf.executing_eagerly():
+            self.traced += 1
+        elif not self.in_trainer:
+            self.taped += 1
+            if self.divided:
+                self.note(
+                    "the step is not compiled: but for its loss and Keras's metrics, what it prints is of rank 0's rows"
+                )
+            self._seen_to_train(0 if self.steps else self.taped)
+
+    def _seen_to_train(self, steps: int) -> None:
+        if self.feeding is not None:
+            self.feeding.trains = True
+        if steps >= _PATIENCE and not self.divided and not self.own.present:
             raise UserError(
                 "the script's training loop takes its batches from arrays, which cannot be divided over the ranks: "
                 "let it iterate over tf.data.Dataset.from_tensor_slices((x, y)).batch(n)"
@@ -147,6 +199,7 @@ class Runtime:
         """
         from harness.comm.replicas import hash_weights, verify_replicas
 
+        self.at_end()
         variables = [variable for kept in self._trained for variable in kept]
         self.average(variables)
         hashes = self.collectives.gather((len(variables), hash_weights(variables)), "comparison of weights")

@@ -15,8 +15,10 @@ def install(runtime: Runtime) -> None:
 
     Python's `open` is dealt with in `files`. Reading waits for rank 0, whose write comes earlier in the script.
     """
+    import keras
     from keras.src.models.model import Model
     from tensorflow.python.checkpoint.checkpoint import Checkpoint
+    from tensorflow.python.checkpoint.checkpoint_management import CheckpointManager
     from tensorflow.python.training.saver import Saver
 
     for owner, name, parameters in (
@@ -26,7 +28,16 @@ def install(runtime: Runtime) -> None:
         (Checkpoint, "restore", ("self", "save_path")),
     ):
         replace(owner, name, parameters, _waiting(runtime))
-    tf.keras.models.load_model = _waiting(runtime)(tf.keras.models.load_model)
+    for holder, function in (
+        (tf.keras.models, "load_model"),
+        (keras.models, "load_model"),
+        (keras.saving, "load_model"),
+        (tf.saved_model, "load"),
+        (tf.train, "latest_checkpoint"),
+        (tf.train, "load_checkpoint"),
+    ):
+        setattr(holder, function, _waiting(runtime)(getattr(holder, function)))
+    replace(CheckpointManager, "save", ("self", "checkpoint_number"), _managed(runtime))
     if runtime.world.rank == 0:
         return
     for owner, name, parameters in (
@@ -67,6 +78,29 @@ def _waiting(runtime: Runtime) -> Callable[..., Any]:
             return original(*args, **kwargs)
 
         return read
+
+    return make
+
+
+def _managed(runtime: Runtime) -> Callable[..., Any]:
+    """Let the managers of ranks above 0 know of a checkpoint what rank 0's has written."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def save(manager: Any, *args: Any, **kwargs: Any) -> Any:
+            state = None
+            if runtime.world.rank == 0:
+                path = original(manager, *args, **kwargs)
+                state = path, manager._latest_checkpoint, list(manager._maybe_delete.items())
+            if runtime.in_trainer:
+                return state[0] if state else None
+            path, latest, kept = runtime.collectives.gather(state, "a checkpoint")[0]
+            if runtime.world.rank:
+                manager._latest_checkpoint = latest
+                manager._maybe_delete.clear()
+                manager._maybe_delete.update(kept)
+            return path
+
+        return save
 
     return make
 

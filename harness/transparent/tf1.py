@@ -1,7 +1,7 @@
 """TensorFlow-1 graphs: gradients are averaged in the graph, what is fed is divided at `Session.run`."""
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, optimizer_facts, variable_facts
 from harness.transparent.rows import bounds, placeholder
 from harness.transparent.runtime import Runtime
+from harness.transparent.trial import Seen
 
 _WRITES = ("Assign", "AssignV2", "AssignVariableOp", "RestoreV2")
 
@@ -27,6 +28,8 @@ class Sessions:
         self._synchroniser = synchroniser
         self._averaging: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
         self._kinds: weakref.WeakKeyDictionary[tf.Graph, dict[str, frozenset[str]]] = weakref.WeakKeyDictionary()
+        self._tried: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
+        self._raw: weakref.WeakKeyDictionary[tf.Graph, list[tf.Tensor]] = weakref.WeakKeyDictionary()
         self._equal: weakref.WeakSet[Any] = weakref.WeakSet()
         self._held: weakref.WeakKeyDictionary[Any, list[_Held]] = weakref.WeakKeyDictionary()
 
@@ -35,8 +38,46 @@ class Sessions:
         from tensorflow.python.training.optimizer import Optimizer
 
         replace(Optimizer, "apply_gradients", ("self", "grads_and_vars", "global_step"), self._apply)
+        replace(Optimizer, "compute_gradients", ("self", "loss", "var_list"), self._compute)
+        tf.compat.v1.gradients = self._gradients(tf.compat.v1.gradients)
         replace(BaseSession, "run", ("self", "fetches", "feed_dict", "options", "run_metadata"), self._run)
         replace(BaseSession, "close", ("self",), self._close)
+
+    def _compute(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Average gradients as they are computed: what a script does to them, it does to those of all ranks."""
+
+        def compute_gradients(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            pairs = original(optimizer, *args, **kwargs)
+            if self._runtime.quiet or tf.executing_eagerly():
+                return pairs  # an eager loss is a function, whose gradients a tape has yielded
+            means = self._averaged([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+            return [(mean, variable) for mean, (_, variable) in zip(means, pairs, strict=True)]
+
+        return compute_gradients
+
+    def _gradients(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def gradients(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+            found = original(ys, xs, *args, **kwargs)
+            wanted = tf.nest.flatten(xs)
+            if self._runtime.quiet or not all(hasattr(x, "initializer") for x in wanted):
+                return found
+            return self._averaged(found, wanted)
+
+        return gradients
+
+    def _averaged(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return means over the ranks; the operations of the graph that make them are known from then on."""
+        if not self._runtime.sync.shares_gradients:
+            return list(gradients)
+        graph = tf.compat.v1.get_default_graph()
+        _refuse_statistics([gradient for gradient in gradients if isinstance(gradient, tf.Tensor)])
+        known = {op.name for op in graph.get_operations()}
+        means = self._synchroniser.gradients(gradients, variables)
+        self._synchroniser.averaged(variables)
+        fresh = {op.name for op in graph.get_operations() if op.name not in known}
+        self._averaging.setdefault(graph, set()).update(fresh)
+        self._raw.setdefault(graph, []).extend(g for g in gradients if isinstance(g, tf.Tensor))
+        return means
 
     def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def apply_gradients(optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,18 +91,18 @@ class Sessions:
                 )
             compare(self._runtime, {**optimizer_facts(optimizer), **variable_facts(variables)})
             graph = tf.compat.v1.get_default_graph()
-            known = set() if tf.executing_eagerly() else {op.name for op in graph.get_operations()}
-            means = self._synchroniser.gradients([gradient for gradient, _ in pairs], variables)
+            gradients = [gradient for gradient, _ in pairs]
             if tf.executing_eagerly():
+                means = self._synchroniser.gradients(gradients, variables)
                 if self._runtime.starts(optimizer):
                     self._runtime.start_equal(variables, "initial weights")
                     self._runtime.remember(variables)
                 self._runtime.stepped()
             elif hasattr(graph, "captures"):
+                means = self._synchroniser.gradients(gradients, variables)
                 self._runtime.traced += 1
             else:
-                fresh = {op.name for op in graph.get_operations() if op.name not in known}
-                self._averaging.setdefault(graph, set()).update(fresh)
+                means = self._averaged(gradients, variables)
             return original(optimizer, list(zip(means, variables, strict=True)), *args, **kwargs)
 
         return apply_gradients
@@ -80,10 +121,34 @@ class Sessions:
             if session not in self._equal:
                 self._start_equal(session, original)
             feed, rows = self._divide(graph, feed_dict or {})
+            if graph not in self._tried:
+                self._try(session, original, feed)
             outcome = original(session, fetches, feed, *args, **kwargs)
             return self._average(fetches, outcome, rows)
 
         return run
+
+    def _try(self, session: Any, run: Callable[..., Any], feed: Mapping[Any, Any]) -> None:
+        """Compare the gradients of what is `feed` to the first step with those of the same with every row twice.
+
+        Raises:
+            UserError: they are sums over rows, or neither sums nor means.
+        """
+        graph = session.graph
+        self._tried.add(graph)
+        raw = self._raw.get(graph, [])
+        weights = placeholder(graph, self._runtime.rows.default)
+        rows = {key: value for key, value in feed.items() if key is not weights and np.ndim(value) and _open(key.shape)}
+        if not raw or not rows:
+            return
+        length = len(next(iter(rows.values())))
+        twice = {**feed, **{key: np.concatenate([value] * 2) for key, value in rows.items() if len(value) == length}}
+        seen = Seen.plain("gradients", run(session, raw, twice), run(session, raw, dict(feed)))
+        if self._runtime.collectives.gather(seen, "trial of the gradients")[0].is_sum():
+            raise UserError(
+                "the loss of the TensorFlow-1 graph is a sum over rows, which sessions cannot divide over the ranks: "
+                "make it a mean (tf.reduce_mean)"
+            )
 
     def _kinds_of(self, graph: Any, fetches: Any) -> frozenset[str]:
         """Return what running `fetches` does: ``trains`` and ``writes`` variables otherwise, one, both or neither."""
@@ -186,31 +251,52 @@ class _Held:
 
 
 def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
-    found, waiting, seen = set(), [op], {op.name}
+    found = _upstream([op])
+    trains = {"trains"} if any(each.name in averaging for each in found) else set()
+    return frozenset(trains | ({"writes"} if any(each.type in _WRITES for each in found) else set()))
+
+
+def _refuse_statistics(gradients: Sequence[tf.Tensor]) -> None:
+    """Refuse statistics over rows in a graph: every rank would normalise with those of its own.
+
+    Raises:
+        UserError: batch normalisation, or `tf.nn.moments` over the first dimension, comes before the gradients.
+    """
+    if tf.executing_eagerly():
+        return
+    for op in _upstream([gradient.op for gradient in gradients]):
+        fused = op.type.startswith("FusedBatchNorm") and "Grad" not in op.type and op.get_attr("is_training")
+        axes = tf.get_static_value(op.inputs[1]) if op.type == "Mean" and "moments" in op.name else None
+        if fused or (axes is not None and 0 in np.atleast_1d(axes)):
+            raise UserError(
+                f"batch normalisation '{op.name}' of a TensorFlow-1 graph has other statistics on every rank: leave it "
+                "out, or use Keras's BatchNormalization in fit or in a loop"
+            )
+
+
+def _upstream(ops: Sequence[Any]) -> list[Any]:
+    """Return `ops` and everything that they wait for."""
+    waiting, seen = list(ops), {op.name: op for op in ops}
     while waiting:
         current = waiting.pop()
-        if current.name in averaging:
-            found.add("trains")
-        if current.type in _WRITES:
-            found.add("writes")
         for other in [*(tensor.op for tensor in current.inputs), *current.control_inputs]:
             if other.name not in seen:
-                seen.add(other.name)
+                seen[other.name] = other
                 waiting.append(other)
-    return frozenset(found)
+    return list(seen.values())
 
 
 def _open(shape: tf.TensorShape) -> bool:
     """Tell whether a placeholder of this shape takes batches of any length."""
-    return shape.rank is None or bool(shape.rank and shape[0] is None)
+    return shape.rank is None or bool(shape.rank and shape.as_list()[0] is None)
 
 
 def _nothing_to_divide(arrays: Mapping[Any, Any]) -> UserError:
-    fixed = [key for key, value in arrays.items() if value.ndim and key.shape[0] > 1]
+    fixed = [key for key, value in arrays.items() if value.ndim and key.shape.as_list()[0] > 1]
     if fixed:
         return UserError(
-            f"placeholder '{fixed[0].name}' takes exactly {fixed[0].shape[0]} rows, which cannot be divided over the "
-            "ranks: give it the shape [None, ...]"
+            f"placeholder '{fixed[0].name}' takes exactly {fixed[0].shape.as_list()[0]} rows, which cannot be divided "
+            "over the ranks: give it the shape [None, ...]"
         )
     return UserError(
         "a training run of the session is fed no batch that could be divided over the ranks: feed it to a placeholder "

@@ -1,0 +1,211 @@
+"""One step with which the ranks find out what a script's gradients and numbers are: means over its rows, or sums.
+
+Rank 0 makes the step of the whole batch, which counts; the others the same step of the batch with every row twice,
+which does not. A mean over rows is the same for both, a sum twice as large.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from harness.base.errors import UserError
+from harness.transparent.rows import leading, length, own_variable
+
+_MEANS, _SUMS = (0.5, 1.4), (1.5, 3.0)  # of the doubled batch's to the whole one's, where random layers add noise
+
+
+_PARALLEL = 0.9995  # cosine above which the two differ in length only: no random layer is at work
+_CLOSE = 0.03
+
+
+class Seen(NamedTuple):
+    """Of one owner's numbers on a doubled batch, against those of the batch: inner product and both squared norms.
+
+    `random`: whether layers with random numbers may be at work.
+    """
+
+    label: str
+    product: float
+    square: float
+    own: float
+    random: bool = True
+
+    @classmethod
+    def of(cls, label: str, doubled: Sequence[tf.Tensor], whole: Sequence[tf.Tensor]) -> "Seen":
+        """Compare lists of tensors of equal shapes."""
+        return cls.plain(label, [_numbers(value) for value in doubled], [_numbers(value) for value in whole])
+
+    @classmethod
+    def plain(cls, label: str, doubled: Sequence[Any], whole: Sequence[Any]) -> "Seen":
+        """Compare lists of arrays of equal shapes."""
+        pairs = [(np.float64(a).ravel(), np.float64(b).ravel()) for a, b in zip(doubled, whole, strict=True)]
+        return cls(
+            label,
+            float(sum(a @ b for a, b in pairs)),
+            float(sum(b @ b for _, b in pairs)),
+            float(sum(a @ a for a, _ in pairs)),
+        )
+
+    def is_sum(self) -> bool:
+        """Tell whether the numbers are sums over rows, not means.
+
+        Raises:
+            UserError: a gradient is neither.
+        """
+        if not self.square or not self.own or not math.isfinite(self.product / self.square):
+            return False  # nothing of it is of the rank's own rows
+        ratio = self.product / self.square
+        parallel = self.product**2 > _PARALLEL**2 * self.square * self.own
+        exact = parallel and min(abs(ratio - 1), abs(ratio - 2)) < _CLOSE
+        noisy = self.random and not parallel
+        if (noisy or exact) and _MEANS[0] < ratio < _MEANS[1]:
+            return False
+        if (noisy or exact) and _SUMS[0] < ratio < _SUMS[1]:
+            return True
+        if self.label != "gradients":
+            return False
+        raise UserError(
+            f"the gradient of a batch with every row twice is {ratio:.3g} times that of the batch, or another one: the "
+            "loss is neither a mean nor a sum over the rows, so that it cannot be divided over the ranks"
+        )
+
+
+@dataclass(kw_only=True)
+class Probe:
+    """What a step of Keras's `fit` does that is made to be watched only: its gradients and the numbers it reports.
+
+    `rows` are those of the batch before it is doubled.
+    """
+
+    rows: int
+    gradients: list[Any] = field(default_factory=list)
+    numbers: dict[int, Any] = field(default_factory=dict)
+
+
+class Trial:
+    """What is known of the numbers of every `owner`: a variable, a metric, a place in what a function returns."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.probe: Probe | None = None
+        self._owners: dict[int, object] = {}
+        self._positions: dict[tuple[int, object], object] = {}
+        self._flags: dict[int, tf.Variable] = {}
+        self._sums: set[int] = set()
+        self._seen: dict[int, Seen] = {}
+
+    def flag(self, owner: object) -> tf.Tensor:
+        """Return whether the numbers of `owner` are sums, a boolean scalar, also for graphs built before the trial."""
+        if id(owner) not in self._flags:
+            self._owners[id(owner)] = owner  # held: another may not get its id
+            self._flags[id(owner)] = own_variable(id(owner) in self._sums, "harness_sum")
+        return self._flags[id(owner)].read_value()
+
+    def position(self, function: object, place: object) -> object:
+        """Return what stands for the number at `place` of what `function` returns."""
+        self._owners[id(function)] = function
+        return self._positions.setdefault((id(function), place), (function, place))
+
+    def is_sum(self, owner: object) -> bool:
+        """Tell whether the numbers of `owner` have been found to be sums over rows."""
+        return id(owner) in self._sums
+
+    def observe(self, owner: object, label: str, own: Sequence[tf.Tensor], whole: Sequence[tf.Tensor]) -> None:
+        """Compare this rank's `own` numbers with rank 0's, of the whole batch; only the step of the trial counts."""
+        if self.active:
+            self._owners[id(owner)] = owner
+            self._seen[id(owner)] = Seen.of(label, own, whole)
+
+    def conclude(self, gather: Callable[[object], list[Any]]) -> None:
+        """End the step of the trial; `gather` collects a value from all ranks. All ranks together.
+
+        Raises:
+            UserError: a gradient is neither a mean nor a sum over rows.
+        """
+        owners = list(self._seen)
+        found = gather(list(self._seen.values()))
+        self.active = False
+        self._seen = {}
+        for owner, seen in zip(owners, found[1], strict=True):
+            if seen.is_sum():
+                self.add_sum(self._owners[owner])
+
+    def add_sum(self, owner: object) -> None:
+        """Take note that the numbers of `owner` are sums over rows."""
+        self._owners[id(owner)] = owner
+        self._sums.add(id(owner))
+        if id(owner) in self._flags:
+            self._flags[id(owner)].assign(True)
+
+
+_ROWS = 8  # of a batch are enough to see what doubling them does
+
+
+def attempt(
+    trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Callable[[object], list[Any]]
+) -> None:
+    """Find out what a training step of `fit` makes of the first rows of `data`, once and with every one twice.
+
+    Nothing of it stays. All ranks together; rank 0's findings count.
+
+    Raises:
+        UserError: the gradient is neither a mean nor a sum over rows.
+    """
+    from keras import tree
+
+    rows = min(_ROWS, int(length(leading(data))))
+    few = tree.map_structure(lambda leaf: leaf[:rows] if _has_rows(leaf) else leaf, data)
+    twice = tree.map_structure(lambda leaf: tf.concat([leaf, leaf], 0) if _has_rows(leaf) else leaf, few)
+    probes = []
+    for batch in (few, few, twice):
+        trial.probe = probe = Probe(rows=rows)
+        with _unchanged(trainer):
+            logs = step(batch)
+        trial.probe = None
+        probe.numbers |= {
+            id(trial.position(trainer, name)): (trial.position(trainer, name), value)
+            for name, value in (logs.items() if isinstance(logs, dict) else ())
+            if tf.is_tensor(value) and value.shape.rank == 0
+        }
+        probes.append(probe)
+    again, one, two = probes
+    pairs = [(a, b) for a, b in zip(one.gradients, two.gradients, strict=True) if a is not None]
+    random = any("seed_generator" in variable.path for variable in trainer.variables) or any(
+        not np.array_equal(_numbers(a), _numbers(b))
+        for a, b in zip(again.gradients, one.gradients, strict=True)
+        if a is not None
+    )
+    gradient = Seen.of("gradients", [b for _, b in pairs], [a for a, _ in pairs])
+    found = [gradient._replace(random=random)]
+    owners = [trainer.trainable_variables[0]]
+    for key, (owner, value) in one.numbers.items():
+        owners.append(owner)
+        found.append(Seen.of("reported numbers", [two.numbers[key][1]], [value]))
+    for owner, seen in zip(owners, gather(found)[0], strict=True):
+        if seen.is_sum():
+            trial.add_sum(owner)
+
+
+def _numbers(value: Any) -> Any:
+    return tf.convert_to_tensor(value).numpy()
+
+
+def _has_rows(leaf: Any) -> bool:
+    return isinstance(leaf, (tf.Tensor, tf.RaggedTensor)) and leaf.shape.rank != 0
+
+
+@contextlib.contextmanager
+def _unchanged(trainer: Any) -> Iterator[None]:
+    """Put back the variables of a model, its metrics and its optimizer when the block ends."""
+    variables = {id(v): v for v in (*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables)}
+    before = [(variable, tf.identity(variable.value)) for variable in variables.values()]
+    try:
+        yield
+    finally:
+        for variable, value in before:
+            variable.assign(value)

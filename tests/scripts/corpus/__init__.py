@@ -1,0 +1,49 @@
+"""Small scripts in the style of public tutorials, made of templates: what each prints alone, it prints on ranks."""
+
+from dataclasses import dataclass
+from string import Template
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """One script. `rtol`: how far its numbers may part on ranks (rounding, or random layers that differ by design).
+
+    `refused`: part of the sentence that ends it before anything wrong is trained; empty for a script that runs.
+    """
+
+    name: str
+    source: str
+    rtol: float = 2e-3
+    refused: str = ""
+
+
+def scripts() -> dict[str, Script]:
+    """Return all scripts by name."""
+    from tests.scripts.corpus import fit, loops, sessions, traps
+
+    found = [script for room in (fit, loops, sessions, traps) for script in room.SCRIPTS]
+    assert len({script.name for script in found}) == len(found)
+    return {script.name: script for script in found}
+
+
+def fill(template: str, **parts: str) -> str:
+    """Return `template` with its $names filled in."""
+    return Template(template).substitute(parts)
+
+
+HEAD = """
+import json
+import numpy as np
+import tensorflow as tf
+keras = tf.keras
+keras.utils.set_random_seed(1)
+rng = np.random.RandomState(0)
+x = rng.randn(300, 12).astype('float32')
+w = rng.randn(12, 3)
+c = (x @ w).argmax(1).astype('int32')
+b = (x[:, :1] + 0.3 * rng.randn(300, 1) > 0).astype('float32')
+r = (x @ w[:, :1] * 0.3).astype('float32')
+def report(**numbers):
+    plain = lambda v: v.tolist() if hasattr(v, 'tolist') else float(v) if hasattr(v, 'numpy') else v
+    print('RESULT', json.dumps({k: [plain(i) for i in v] if isinstance(v, (list, tuple)) else plain(v) for k, v in numbers.items()}))
+"""

@@ -1,0 +1,433 @@
+"""Keras's `fit`: data of all kinds, losses, optimizers, metrics, callbacks, layers, models and options."""
+
+from tests.scripts.corpus import HEAD, Script, fill
+
+_FIT = (
+    HEAD
+    + """
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(16, activation='tanh'), keras.layers.Dense($units, activation='$last')])
+$before
+model.compile(optimizer=$optimizer, loss=$loss, metrics=$metrics, $compile)
+history = model.fit($data, epochs=3, verbose=0, $fit)
+report(history=[v for k in sorted(history.history) for v in history.history[k]], evaluate=np.atleast_1d(model.evaluate(x, $y, verbose=0)),
+       weights=[float(np.abs(v).sum()) for v in model.get_weights()])
+"""
+)
+_KINDS = {"c": ("3", "softmax", "'sparse_categorical_crossentropy'"), "b": ("1", "sigmoid", "'binary_crossentropy'"),
+          "r": ("1", "linear", "'mse'"), "o": ("3", "softmax", "'categorical_crossentropy'")}  # fmt: skip
+
+
+def _fit(name: str, y: str = "c", *, rtol: float = 2e-3, refused: str = "", **parts: str) -> Script:
+    units, last, loss = _KINDS[y]
+    target = "np.eye(3, dtype='float32')[c]" if y == "o" else y
+    filled = {"units": units, "last": last, "loss": loss, "optimizer": "keras.optimizers.SGD(0.05)", "metrics": "[]",
+              "compile": "", "fit": "", "before": "", "data": "x, Y, batch_size=32, shuffle=False"} | parts  # fmt: skip
+    filled["data"] = filled["data"].replace("Y", target)
+    return Script(name=f"fit-{name}", source=fill(_FIT, y=target, **filled), rtol=rtol, refused=refused)
+
+
+_GENERATOR = """
+def batches():
+    while True:
+        for i in range(0, 300, 50):
+            yield x[i:i + 50], c[i:i + 50]
+"""
+_SEQUENCE = """
+class Rows(keras.utils.PyDataset):
+    def __len__(self): return 10
+    def __getitem__(self, i): return x[30 * i:30 * i + 30], c[30 * i:30 * i + 30]
+"""
+_CUSTOM = {
+    "mean": "def own(t, p): return tf.reduce_mean(tf.square(p - t))",
+    "sum": "def own(t, p): return 0.05 * tf.reduce_sum(tf.square(p - t))",
+    "rows": "def own(t, p): return tf.reduce_sum(tf.abs(p - t), axis=-1)",
+    "dice": "def own(t, p): return 1 - (2 * tf.reduce_sum(t * p) + 1) / (tf.reduce_sum(t) + tf.reduce_sum(p) + 1)",
+    "rmse": "def own(t, p): return tf.sqrt(tf.reduce_mean(tf.square(p - t)) + 1e-6)",
+    "contrast": "def own(t, p): return tf.reduce_mean(tf.square((t - tf.transpose(t)) - (p - tf.transpose(p))))",
+    "class": "class Own(keras.losses.Loss):\n    def call(self, t, p): return tf.square(p - t)[:, 0]\nown = Own()",
+    "classsum": "class Own(keras.losses.Loss):\n    def call(self, t, p): return 0.02 * tf.square(p - t)[:, 0]\nown = Own(reduction='sum')",
+    "batchvariance": "def own(t, p): return tf.reduce_mean(tf.square(p - t)) + 0.1 * tf.math.reduce_variance(p)",
+}
+_METRIC = {
+    "f1": "def m(t, p):\n    h = tf.round(p)\n    return 2 * tf.reduce_sum(t * h) / (tf.reduce_sum(t) + tf.reduce_sum(h) + 1e-6)",
+    "r2": "def m(t, p): return 1 - tf.reduce_sum(tf.square(t - p)) / (tf.reduce_sum(tf.square(t - tf.reduce_mean(t))) + 1e-6)",
+    "rowwise": "def m(t, p): return tf.abs(t - p)",
+    "max": "def m(t, p): return tf.reduce_max(p)",
+    "class": """
+class M(keras.metrics.Metric):
+    def __init__(self, name='m', **k):
+        super().__init__(name=name, **k)
+        self.top = self.add_weight(name='top', initializer='zeros')
+    def update_state(self, t, p, sample_weight=None): self.top.assign(tf.maximum(self.top, tf.reduce_max(p)))
+    def result(self): return self.top
+m = M()""",
+    "inner": """
+class M(keras.metrics.Metric):
+    def __init__(self, name='m', **k):
+        super().__init__(name=name, **k)
+        self.precision, self.recall = keras.metrics.Precision(), keras.metrics.Recall()
+    def update_state(self, t, p, sample_weight=None):
+        self.precision.update_state(t, p); self.recall.update_state(t, p)
+    def result(self):
+        a, c = self.precision.result(), self.recall.result()
+        return 2 * a * c / (a + c + 1e-6)
+    def reset_state(self):
+        self.precision.reset_state(); self.recall.reset_state()
+m = M()""",
+}  # fmt: skip
+_OPTIMIZERS = (
+    "SGD(0.05, momentum=0.9)", "SGD(0.05, momentum=0.9, nesterov=True)", "Adam(0.01)", "Adam(0.01, amsgrad=True)",
+    "RMSprop(0.01)", "RMSprop(0.01, centered=True)", "Adagrad(0.05)", "Adadelta(1.0)", "Adamax(0.01)", "Nadam(0.01)",
+    "Ftrl(0.1)", "AdamW(0.01, weight_decay=0.01)", "Lion(0.002)", "Adafactor(0.01)", "Lamb(0.01)",
+    "SGD(0.05, clipnorm=0.1)", "SGD(0.05, clipvalue=0.02)", "SGD(0.05, global_clipnorm=0.2)", "SGD(0.05, use_ema=True)",
+    "SGD(0.05, gradient_accumulation_steps=2)", "SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9))",
+    "SGD(keras.optimizers.schedules.CosineDecay(0.1, 30))", "SGD(0.05, weight_decay=0.01)",
+    "LossScaleOptimizer(keras.optimizers.SGD(0.05))",
+)  # fmt: skip
+_CALLBACKS = {
+    "stop": "keras.callbacks.EarlyStopping(monitor='loss', patience=1)",
+    "plateau": "keras.callbacks.ReduceLROnPlateau(monitor='loss', patience=1, factor=0.5, min_delta=1)",
+    "schedule": "keras.callbacks.LearningRateScheduler(lambda e, lr: lr * 0.5)",
+    "checkpoint": "keras.callbacks.ModelCheckpoint('best.weights.h5', save_weights_only=True, save_best_only=True, monitor='loss')",
+    "csv": "keras.callbacks.CSVLogger('log.csv')",
+    "nan": "keras.callbacks.TerminateOnNaN()",
+    "lambda": "keras.callbacks.LambdaCallback(on_epoch_end=lambda e, logs: None)",
+    "board": "keras.callbacks.TensorBoard('logs')",
+    "backup": "keras.callbacks.BackupAndRestore('backup')",
+    "swap": "keras.callbacks.SwapEMAWeights(swap_on_epoch=True)",
+}  # fmt: skip
+_LOSSES = {
+    "r": ("mae", "huber", "log_cosh", "mape", "msle", "cosine_similarity", "poisson"),
+    "b": ("hinge", "squared_hinge", "binary_focal_crossentropy"),
+    "o": ("categorical_hinge", "kl_divergence", "categorical_focal_crossentropy"),
+}
+_MEASURES = {
+    "b": ("AUC()", "Precision()", "Recall()", "TruePositives()", "BinaryAccuracy()", "BinaryIoU()",
+          "PrecisionAtRecall(0.5)", "FalseNegatives()"),
+    "c": ("SparseCategoricalAccuracy()", "SparseTopKCategoricalAccuracy(2)", "SparseCategoricalCrossentropy()"),
+    "o": ("CategoricalAccuracy()", "F1Score()", "TopKCategoricalAccuracy(2)", "OneHotMeanIoU(3)"),
+    "r": ("RootMeanSquaredError()", "R2Score()", "MeanRelativeError([[1.0]])", "CosineSimilarity()"),
+}  # fmt: skip
+
+SCRIPTS = [
+    _fit("arrays", fit="validation_split=0.2"),
+    _fit("arrays-even", data="x[:288], c[:288], batch_size=32, shuffle=False"),
+    _fit("tensors", data="tf.constant(x), tf.constant(c), batch_size=50, shuffle=False"),
+    _fit("validation", fit="validation_data=(x[:77], c[:77])"),
+    _fit("dataset", data="tf.data.Dataset.from_tensor_slices((x, c)).batch(32)"),
+    _fit("dataset-drop", data="tf.data.Dataset.from_tensor_slices((x, c)).batch(32, drop_remainder=True)"),
+    _fit(
+        "dataset-repeat", data="tf.data.Dataset.from_tensor_slices((x, c)).batch(32).repeat()", fit="steps_per_epoch=8"
+    ),
+    _fit(
+        "dataset-parallel",
+        data="tf.data.Dataset.from_tensor_slices((x, c)).map(lambda a, t: (a * 2, t), num_parallel_calls=2, deterministic=False).batch(32).prefetch(2)",
+    ),
+    _fit(
+        "dataset-cache", data="tf.data.Dataset.from_tensor_slices((x, c)).cache().batch(32).prefetch(tf.data.AUTOTUNE)"
+    ),
+    _fit("dataset-shuffled", data="tf.data.Dataset.from_tensor_slices((x, c)).shuffle(300, seed=3).batch(32)"),
+    _fit("generator", before=_GENERATOR, data="batches()", fit="steps_per_epoch=6"),
+    _fit(
+        "generator-dataset",
+        before=_GENERATOR,
+        data="tf.data.Dataset.from_generator(batches, output_signature=(tf.TensorSpec((None, 12)), tf.TensorSpec((None,), tf.int32)))",
+        fit="steps_per_epoch=6",
+    ),
+    _fit("pydataset", before=_SEQUENCE, data="Rows()"),
+    _fit("weights", fit="sample_weight=np.linspace(0.5, 1.5, 300)"),
+    _fit("classes", fit="class_weight={0: 1.0, 1: 2.0, 2: 0.5}"),
+    _fit(
+        "weighted-metric", "b", compile="weighted_metrics=['accuracy']", fit="sample_weight=np.linspace(0.5, 1.5, 300)"
+    ),
+    _fit("eagerly", compile="run_eagerly=True"),
+    _fit("bundled", compile="steps_per_execution=4"),
+    _fit("late", fit="initial_epoch=1"),
+    _fit("jit", compile="jit_compile=True"),
+    _fit("scaled", compile="auto_scale_loss=False"),
+    *(
+        _fit(
+            f"optimizer-{i}",
+            optimizer=f"keras.optimizers.{text}" if not text.startswith("Loss") else f"keras.mixed_precision.{text}",
+        )
+        for i, text in enumerate(_OPTIMIZERS)
+    ),
+    *(_fit(f"loss-{loss}", kind, loss=f"'{loss}'") for kind, names in _LOSSES.items() for loss in names),
+    *(
+        _fit(f"metric-{text.split('(')[0]}", kind, metrics=f"[keras.metrics.{text}]")
+        for kind, names in _MEASURES.items()
+        for text in names
+    ),
+    *(
+        _fit(
+            f"callback-{name}",
+            fit=f"callbacks=[{text}]",
+            optimizer="keras.optimizers.SGD(0.05, use_ema=True)" if name == "swap" else "keras.optimizers.SGD(0.05)",
+        )
+        for name, text in _CALLBACKS.items()
+    ),
+    *(
+        _fit(f"own-loss-{name}", "b" if name == "dice" else "r", before=text, loss="own")
+        for name, text in _CUSTOM.items()
+    ),
+    *(
+        _fit(f"own-metric-{name}", "r" if name == "r2" else "b", before=text, metrics="[m]")
+        for name, text in _METRIC.items()
+    ),
+    _fit(
+        "sum-mse", "r", loss="keras.losses.MeanSquaredError(reduction='sum')", optimizer="keras.optimizers.SGD(0.001)"
+    ),
+    _fit(
+        "sum-bce", "b", loss="keras.losses.BinaryCrossentropy(reduction='sum')", optimizer="keras.optimizers.SGD(0.001)"
+    ),
+    _fit("smooth", "o", loss="keras.losses.CategoricalCrossentropy(label_smoothing=0.1)"),
+    _fit("dice", "b", loss="keras.losses.Dice()"),
+    _fit("tversky", "b", loss="keras.losses.Tversky()"),
+]
+
+_MODEL = (
+    HEAD
+    + """
+$setup
+model.compile(optimizer=keras.optimizers.$optimizer, loss=$loss, $compile)
+history = model.fit($data, epochs=2, batch_size=$batch, shuffle=False, verbose=0)
+report(history=[v for k in sorted(history.history) for v in history.history[k]], weights=[float(np.abs(v).sum()) for v in model.get_weights()])
+"""
+)
+_IMAGES = "i = rng.rand(96, 8, 8, 1).astype('float32'); t = (i[:, :4].sum((1, 2, 3)) > i[:, 4:].sum((1, 2, 3))).astype('int32')\n"
+_WORDS = "s = rng.randint(1, 30, (128, 7)); s[:, 5:] = 0; t = (s[:, 0] > 15).astype('float32')\n"
+_SERIES = "s = rng.randn(128, 6, 3).astype('float32'); t = s[:, -1, :1]\n"
+_END = "keras.layers.Dense(2, activation='softmax')"
+
+
+def _model(name: str, setup: str, data: str, loss: str = "'sparse_categorical_crossentropy'", *, rtol: float = 2e-3,
+           refused: str = "", optimizer: str = "SGD(0.05)", compile: str = "", batch: str = "32") -> Script:  # fmt: skip
+    source = fill(_MODEL, setup=setup, data=data, loss=loss, compile=compile, optimizer=optimizer, batch=batch)
+    return Script(name=f"model-{name}", source=source, rtol=float(rtol), refused=refused)
+
+
+def _sequential(name: str, data: str, layers: str, inputs: str, loss: str, **more: str) -> Script:
+    return _model(name, data + f"model = keras.Sequential([{layers}])", inputs, loss, **more)  # type: ignore[arg-type]
+
+
+def _cnn(name: str, layers: str, **more: str) -> Script:
+    return _sequential(
+        f"cnn-{name}",
+        _IMAGES,
+        layers + ", keras.layers.Flatten(), " + _END,
+        "i, t",
+        "'sparse_categorical_crossentropy'",
+        **more,
+    )
+
+
+def _text(name: str, layers: str, **more: str) -> Script:
+    return _sequential(
+        f"text-{name}",
+        _WORDS,
+        layers + ", keras.layers.Dense(1, activation='sigmoid')",
+        "s, t",
+        "'binary_crossentropy'",
+        **more,
+    )
+
+
+def _series(name: str, layers: str, **more: str) -> Script:
+    return _sequential(f"series-{name}", _SERIES, layers + ", keras.layers.Dense(1)", "s, t", "'mse'", **more)
+
+
+_CNN = "keras.layers.Conv2D(4, 3)"
+SCRIPTS += [
+    _cnn("plain", f"{_CNN}, keras.layers.ReLU()"),
+    _cnn("pool", f"{_CNN}, keras.layers.AveragePooling2D()"),
+    _cnn("norm", f"{_CNN}, keras.layers.BatchNormalization(), keras.layers.ReLU()", rtol="0.01"),
+    _cnn("renorm", "keras.layers.BatchNormalization(momentum=0.5, scale=False), " + _CNN),
+    _cnn("layernorm", f"{_CNN}, keras.layers.LayerNormalization()"),
+    _cnn("groupnorm", f"{_CNN}, keras.layers.GroupNormalization(2)"),
+    _cnn("separable", "keras.layers.SeparableConv2D(4, 3)"),
+    _cnn("depthwise", "keras.layers.DepthwiseConv2D(3)"),
+    _cnn("transpose", "keras.layers.Conv2DTranspose(4, 3, strides=2)"),
+    _cnn("rescale", f"keras.layers.Rescaling(2.0), {_CNN}, keras.layers.GlobalMaxPooling2D()"),
+    _cnn("spectral", "keras.layers.SpectralNormalization(keras.layers.Conv2D(4, 3))"),
+    _text("mean", "keras.layers.Embedding(30, 8), keras.layers.GlobalAveragePooling1D()"),
+    _text("masked", "keras.layers.Embedding(30, 8, mask_zero=True), keras.layers.LSTM(6)"),
+    _text("gru", "keras.layers.Embedding(30, 8), keras.layers.GRU(6)"),
+    _text("both", "keras.layers.Embedding(30, 8), keras.layers.Bidirectional(keras.layers.LSTM(4))"),
+    _text("conv", "keras.layers.Embedding(30, 8), keras.layers.Conv1D(6, 3), keras.layers.GlobalMaxPooling1D()"),
+    *(
+        _text(f"sparse-{o.split('(')[0]}", "keras.layers.Embedding(30, 8), keras.layers.Flatten()", optimizer=o)
+        for o in ("RMSprop(0.01)", "Adam(0.01)", "Adagrad(0.1)", "SGD(0.1, momentum=0.9)", "Ftrl(0.1)", "Nadam(0.01)")
+    ),
+    _series("lstm", "keras.layers.LSTM(5)"),
+    _series("stacked", "keras.layers.LSTM(5, return_sequences=True), keras.layers.SimpleRNN(4)"),
+    _series("conv", "keras.layers.Conv1D(5, 3, padding='causal'), keras.layers.Flatten()"),
+    _series("distributed", "keras.layers.TimeDistributed(keras.layers.Dense(4)), keras.layers.Flatten()"),
+    _series("stateful", "keras.Input(batch_shape=(32, 6, 3)), keras.layers.LSTM(5, stateful=True)", refused="stateful"),
+    _series("fixed", "keras.Input(batch_shape=(32, 6, 3)), keras.layers.LSTM(5)", refused="takes exactly 32 rows"),
+    _model(
+        "functional",
+        "a = keras.Input((12,)); h = keras.layers.Dense(8, activation='relu')(a); g = keras.layers.Add()([h, keras.layers.Dense(8)(a)])\nmodel = keras.Model(a, keras.layers.Dense(3, activation='softmax')(g))",
+        "x, c",
+    ),
+    _model(
+        "two-inputs",
+        "a, d = keras.Input((6,), name='a'), keras.Input((6,), name='d')\nmodel = keras.Model([a, d], keras.layers.Dense(3, activation='softmax')(keras.layers.Concatenate()([a, keras.layers.Dense(4)(d)])))",
+        "[x[:, :6], x[:, 6:]], c",
+    ),
+    _model(
+        "dict-inputs",
+        "a, d = keras.Input((6,), name='a'), keras.Input((6,), name='d')\nmodel = keras.Model({'a': a, 'd': d}, keras.layers.Dense(3, activation='softmax')(keras.layers.Concatenate()([a, keras.layers.Dense(4)(d)])))",
+        "{'a': x[:, :6], 'd': x[:, 6:]}, c",
+    ),
+    _model(
+        "two-outputs",
+        "a = keras.Input((12,)); h = keras.layers.Dense(8, activation='relu')(a)\nmodel = keras.Model(a, [keras.layers.Dense(3, activation='softmax', name='u')(h), keras.layers.Dense(1, name='v')(h)])",
+        "x, [c, r]",
+        "['sparse_categorical_crossentropy', 'mse']",
+    ),
+    _model(
+        "named-outputs",
+        "a = keras.Input((12,)); h = keras.layers.Dense(8, activation='relu')(a)\nmodel = keras.Model(a, {'u': keras.layers.Dense(3, activation='softmax', name='u')(h), 'v': keras.layers.Dense(1, name='v')(h)})",
+        "x, {'u': c, 'v': r}",
+        "{'u': 'sparse_categorical_crossentropy', 'v': 'mse'}",
+        compile="loss_weights={'u': 1.0, 'v': 0.5}, metrics={'u': 'accuracy'}",
+    ),
+    _model(
+        "named-sums",
+        "a = keras.Input((12,)); h = keras.layers.Dense(8, activation='relu')(a)\ndef total(t, p): return 0.05 * tf.reduce_sum(tf.square(t - p))\nmodel = keras.Model(a, {'u': keras.layers.Dense(1, name='u')(h), 'v': keras.layers.Dense(1, name='v')(h)})",
+        "x, {'u': r, 'v': b}",
+        "{'u': total, 'v': 'mse'}",
+    ),
+    _model(
+        "subclass",
+        "class Net(keras.Model):\n    def __init__(self):\n        super().__init__()\n        self.a, self.z = keras.layers.Dense(8, activation='relu'), keras.layers.Dense(3, activation='softmax')\n    def call(self, v): return self.z(self.a(v))\nmodel = Net()",
+        "x, c",
+    ),
+    _model(
+        "regularised",
+        "model = keras.Sequential([keras.layers.Dense(8, kernel_regularizer='l2'), keras.layers.Dense(3, activation='softmax', bias_regularizer=keras.regularizers.L1(0.01))])",
+        "x, c",
+    ),
+    _model(
+        "constrained",
+        "model = keras.Sequential([keras.layers.Dense(8, kernel_constraint='max_norm'), keras.layers.Dense(3, activation='softmax', kernel_constraint='non_neg')])",
+        "x, c",
+    ),
+    _model(
+        "autoencoder",
+        "model = keras.Sequential([keras.layers.Dense(4, activation='relu'), keras.layers.Dense(12)])",
+        "x, x",
+        "'mse'",
+    ),
+    _model(
+        "frozen",
+        "model = keras.Sequential([keras.layers.Dense(8), keras.layers.Dense(3, activation='softmax')])\nmodel.build((None, 12)); model.layers[0].trainable = False",
+        "x, c",
+    ),
+    _model(
+        "normalised",
+        "n = keras.layers.Normalization(); n.adapt(x)\nmodel = keras.Sequential([n, keras.layers.Dense(3, activation='softmax')])",
+        "x, c",
+    ),
+    _model(
+        "wide-deep",
+        "a = keras.Input((12,)); d = keras.layers.Dense(6, activation='relu')(a)\nmodel = keras.Model(a, keras.layers.Dense(3, activation='softmax')(keras.layers.concatenate([a, d])))",
+        "x, c",
+        optimizer="Adam(0.01)",
+    ),
+    _model(
+        "attention",
+        _SERIES
+        + "a = keras.Input((6, 3)); h = keras.layers.MultiHeadAttention(2, 4)(a, a)\nmodel = keras.Model(a, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling1D()(keras.layers.LayerNormalization()(h + a))))",
+        "s, t",
+        "'mse'",
+    ),
+    _model(
+        "seq-labels",
+        _SERIES
+        + "t = s[:, :, :1]\nmodel = keras.Sequential([keras.layers.GRU(5, return_sequences=True), keras.layers.Dense(1)])",
+        "s, t",
+        "'mse'",
+    ),
+    _model(
+        "masked-labels",
+        _WORDS
+        + "t = s % 3\nmodel = keras.Sequential([keras.layers.Embedding(30, 8, mask_zero=True), keras.layers.GRU(5, return_sequences=True), keras.layers.Dense(3, activation='softmax')])",
+        "s, t",
+        compile="metrics=['accuracy']",
+    ),
+    _model(
+        "dropout",
+        "model = keras.Sequential([keras.layers.Dense(32, activation='relu'), keras.layers.Dropout(0.3), keras.layers.Dense(3, activation='softmax')])",
+        "x, c",
+        rtol=0.25,
+    ),
+    _model(
+        "noise",
+        "model = keras.Sequential([keras.layers.GaussianNoise(0.1), keras.layers.Dense(3, activation='softmax')])",
+        "x, c",
+        rtol=0.1,
+    ),
+    _model(
+        "half",
+        "keras.mixed_precision.set_global_policy('mixed_bfloat16')\nmodel = keras.Sequential([keras.layers.Dense(16, activation='relu'), keras.layers.Dense(3, activation='softmax', dtype='float32')])",
+        "x, c",
+        rtol=0.02,
+    ),
+    _model(
+        "float64",
+        "keras.backend.set_floatx('float64')\nmodel = keras.Sequential([keras.layers.Dense(8, activation='relu'), keras.layers.Dense(3, activation='softmax')])",
+        "x, c",
+    ),
+]
+_STEP = HEAD + """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.a, self.z = keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)
+        self.seen = keras.metrics.Mean(name='seen')
+    def call(self, v): return self.z(self.a(v))
+    def train_step(self, data):
+        v, t = data
+        with tf.GradientTape() as tape:
+            p = self(v, training=True)
+            $loss
+        gradients = tape.gradient(loss, self.trainable_variables)
+        $between
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        self.seen.update_state(loss)
+        return {'loss': $out}
+    @property
+    def metrics(self): return [self.seen]
+model = Net()
+model.compile(optimizer=keras.optimizers.SGD(0.02), loss='mse')
+history = model.fit(x, r, batch_size=32, epochs=2, shuffle=False, verbose=0)
+report(loss=history.history['loss'], weights=[float(np.abs(v).sum()) for v in model.get_weights()])
+"""  # fmt: skip
+SCRIPTS += [
+    Script(name=f"step-{name}", source=fill(_STEP, loss=loss, between=between, out=out))
+    for name, loss, between, out in (
+        ("compute", "loss = self.compute_loss(y=t, y_pred=p)", "pass", "self.seen.result()"),
+        ("mean", "loss = tf.reduce_mean(tf.square(t - p))", "pass", "loss"),
+        ("object", "loss = keras.losses.MeanSquaredError()(t, p)", "pass", "self.seen.result()"),
+        (
+            "sum-object",
+            "loss = 0.05 * keras.losses.MeanSquaredError(reduction='sum')(t, p)",
+            "pass",
+            "self.seen.result()",
+        ),
+        (
+            "clipped",
+            "loss = tf.reduce_mean(tf.square(t - p))",
+            "gradients, _ = tf.clip_by_global_norm(gradients, 0.05)",
+            "loss",
+        ),
+        (
+            "clipped-each",
+            "loss = tf.reduce_mean(tf.square(t - p))",
+            "gradients = [tf.clip_by_norm(g, 0.02) for g in gradients]",
+            "loss",
+        ),
+        ("sum", "loss = 0.05 * tf.reduce_sum(tf.square(t - p))", "pass", "loss"),
+    )
+]

@@ -1,0 +1,27 @@
+"""What catches scripts on several ranks: sets, seeds, clocks, files."""
+
+from tests.scripts.corpus import HEAD, Script
+
+_FIT = """
+model = keras.Sequential([keras.Input((VIEW.shape[1],)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
+model.compile(optimizer=keras.optimizers.SGD(0.02), loss='mse', metrics=['mae'])
+history = model.fit(VIEW, r, batch_size=32, epochs=2, shuffle=False, verbose=0)
+report(loss=history.history['loss'])
+"""
+_TRAPS = {
+    "set-vocabulary": ("words = [f'w{i % 23}' for i in range(300)]\nindex = {word: i for i, word in enumerate(set(words))}\nVIEW = np.eye(23, dtype='float32')[[index[word] for word in words]]\nreport(order=[0 * index['w3']])\n" + _FIT, 0.3),
+    "time-seed": ("import time\nnp.random.seed(int(time.time() * 1e6) % 2**31)\nVIEW = (x + 0 * np.random.randn(300, 12)).astype('float32')\n" + _FIT, 2e-3),
+    "unseeded": ("VIEW = (x + 0.01 * np.random.default_rng().standard_normal((300, 12))).astype('float32')\n" + _FIT, 0.1),
+    "pid-seed": ("import os, random\nrandom.seed(os.getpid())\norder = list(range(300)); random.shuffle(order)\nVIEW, r = x[order], r[order]\n" + _FIT, 0.2),
+    "files": ("np.save('x.npy', x)\nVIEW = np.load('x.npy')\n" + _FIT, 2e-3),
+    "folder": ("import os, shutil\nif os.path.exists('out'): shutil.rmtree('out')\nos.makedirs('out')\nopen('out/a.txt', 'w').write('1')\nVIEW = x * float(open('out/a.txt').read())\n" + _FIT, 2e-3),
+    "saved-twice": ("VIEW = x\n" + _FIT + "model.save('a.keras')\nmodel = keras.models.load_model('a.keras')\nhistory = model.fit(x, r, batch_size=32, epochs=1, shuffle=False, verbose=0)\nreport(loss=history.history['loss'])\n", 2e-3),
+    "two-fits": ("VIEW = x\n" + _FIT + "history = model.fit(VIEW, r, batch_size=50, epochs=1, shuffle=False, verbose=0)\nreport(loss=history.history['loss'])\n", 2e-3),
+    "cross-validation": ("losses = []\nfor fold in range(3):\n    keras.utils.set_random_seed(2)\n    keep = np.arange(300) % 3 != fold\n    model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(1)])\n    model.compile(optimizer='sgd', loss='mse')\n    model.fit(x[keep], r[keep], batch_size=32, shuffle=False, verbose=0)\n    losses.append(model.evaluate(x[~keep], r[~keep], verbose=0))\nreport(losses=losses)\n", 2e-3),
+    "predict-by-hand": ("VIEW = x\n" + _FIT + "p = model.predict(x, verbose=0)\nm = keras.metrics.TruePositives()\nm.update_state(r > 0, (p > 0).astype('float32'))\nreport(error=float(np.mean((p - r) ** 2)), hits=float(m.result()))\n", 2e-3),
+    "activity": ("VIEW = x\nmodel = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activity_regularizer='l2'), keras.layers.Dense(1)])\nmodel.compile(optimizer=keras.optimizers.SGD(0.01), loss='mse')\nreport(loss=model.fit(x, r, batch_size=32, epochs=2, shuffle=False, verbose=0).history['loss'])\n", 2e-3),
+    "add-loss-mean": ("class Penalty(keras.layers.Layer):\n    def call(self, v):\n        self.add_loss(0.1 * tf.reduce_mean(tf.square(v)))\n        return v\nmodel = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8), Penalty(), keras.layers.Dense(1)])\nmodel.compile(optimizer=keras.optimizers.SGD(0.01), loss='mse')\nreport(loss=model.fit(x, r, batch_size=32, epochs=2, shuffle=False, verbose=0).history['loss'])\n", 2e-3),
+    "add-loss-sum": ("class Penalty(keras.layers.Layer):\n    def call(self, v):\n        self.add_loss(0.01 * tf.reduce_sum(tf.square(v)))\n        return v\nmodel = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8), Penalty(), keras.layers.Dense(1)])\nmodel.compile(optimizer=keras.optimizers.SGD(0.01), loss='mse')\nreport(loss=model.fit(x, r, batch_size=32, epochs=2, shuffle=False, verbose=0).history['loss'])\n", 2e-3),
+    "variational": ("class Sample(keras.layers.Layer):\n    def call(self, v):\n        m, s = v[:, :3], v[:, 3:]\n        self.add_loss(-0.05 * tf.reduce_mean(1 + s - tf.square(m) - tf.exp(s)))\n        return m + tf.exp(0.5 * s) * tf.random.normal(tf.shape(m))\nmodel = keras.Sequential([keras.Input((12,)), keras.layers.Dense(6), Sample(), keras.layers.Dense(12)])\nmodel.compile(optimizer=keras.optimizers.SGD(0.01), loss='mse')\nreport(loss=model.fit(x, x, batch_size=32, epochs=2, shuffle=False, verbose=0).history['loss'])\n", 0.3),
+}  # fmt: skip
+SCRIPTS = [Script(name=f"trap-{name}", source=HEAD + body, rtol=rtol) for name, (body, rtol) in _TRAPS.items()]
