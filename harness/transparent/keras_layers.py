@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import tensorflow as tf
+
 from harness.models.ranks import batch_moments, rank_seed
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime

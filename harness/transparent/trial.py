@@ -161,6 +161,8 @@ def attempt(
     rows = min(_ROWS, int(length(leading(data))))
     few = tree.map_structure(lambda leaf: leaf[:rows] if _has_rows(leaf) else leaf, data)
     twice = tree.map_structure(lambda leaf: tf.concat([leaf, leaf], 0) if _has_rows(leaf) else leaf, few)
+    if not all(layer.built for layer in trainer._flatten_layers()):
+        trainer._symbolic_build(data_batch=few)  # what is only built by the step could not be put back
     probes = []
     for batch in (few, few, twice):
         trial.probe = probe = Probe(rows=rows)
