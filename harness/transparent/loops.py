@@ -72,7 +72,6 @@ class Loops:
             self.end_trial()
             runtime.rows.whole()  # also behind the last batch
             runtime.feeding = loop
-            loop.handed += 1
             if runtime.own.present:
                 batch = original(iterator)
                 rows = leading_or_none(batch)

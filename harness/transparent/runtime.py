@@ -26,12 +26,11 @@ _REMEMBERED = 4  # the sets of variables whose equality is shown at the end: a s
 
 @dataclass(kw_only=True)
 class Feeding:
-    """A Python loop over a data set: whether it trains, `handed` how many batches it has had, `place` where it is."""
+    """A Python loop over a data set: whether it trains, and `place`, where in the script it is."""
 
     dataset: Any
     place: "tuple[Any, ...]"
     trains: bool = False
-    handed: int = 0
 
 
 @dataclass(kw_only=True)
