@@ -28,11 +28,20 @@ def main() -> int:
     folder = Path(arguments[arguments.index("--record") + 1])
     with (HERE / "launched.txt").open("a") as file:
         print(folder.name, file=file)
-    return act(json.loads((HERE / "behaviour.json").read_text()).get(ranks, "ok"), point, folder)
+    return act(json.loads((HERE / "behaviour.json").read_text()).get(ranks, "ok"), point, folder, int(ranks))
 
 
-def act(behaviour: str, point: object, folder: Path) -> int:
-    record = json.dumps(json.loads((HERE / "run.json").read_text()) | {"point": point})
+def whole(ranks: int) -> dict[str, object]:
+    """Return the record of one rank as that of `ranks` alike."""
+    record = json.loads((HERE / "run.json").read_text())
+    record["ranks"] *= ranks
+    for epoch in record["epochs"]:
+        epoch |= {name: values * ranks for name, values in epoch.items() if isinstance(values, list)}
+    return record
+
+
+def act(behaviour: str, point: object, folder: Path, ranks: int) -> int:
+    record = json.dumps(whole(ranks) | {"point": point})
     if behaviour == "fail":
         sys.stdout.buffer.write(b"epoch 1/3\0\xff\n")
         print("harness: rank 1: loss is not finite: lower the learning rate", file=sys.stderr)

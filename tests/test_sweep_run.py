@@ -139,6 +139,17 @@ def test_a_deleted_or_damaged_record_runs_again(lab: Lab) -> None:
     assert sorted(lab.launched()) == sorted((deleted.name, damaged.name))
 
 
+def test_a_launch_without_its_table_of_steps_is_not_done(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1,), repeats=2)
+    lab.run(sweep)
+    lab.launched()
+    launch = sweep.points()[0].folder
+    (lab.results / sweep.name / launch / "steps.parquet").unlink()
+    lab.run(sweep)
+    assert f"{launch}' has no steps.parquet" in lab.said
+    assert lab.launched() == [launch]
+
+
 def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) -> None:
     lab.behave(r2="fail")
     sweep = lab.sweep()

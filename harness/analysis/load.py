@@ -12,20 +12,17 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from harness.analysis.breakdown import SlowRank, slow_rank
 from harness.analysis.frames import Columns, epoch_columns, epoch_times, join_epochs
 from harness.base.errors import UserError
-from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord, decode, read_run
+from harness.schema.record import RUN_FILE, RunRecord, decode, read_run
 from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Study
 from harness.schema.workload import Workload
 
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
 _MANY = 1000  # launches from which starting processes to read them (1 to 2 s) pays
 _MOST_READERS = 8  # each takes 0.1 GB, and a login node is others' too
-STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +146,6 @@ def _read_launch(child: Path, study: Study | None) -> _Read | str:
     """Return the launch in folder `child`, or one sentence that says why it is left out."""
     try:
         run = read_run(child)
-        _check_steps(child / STEPS_FILE)
         _check_record(child, run, study)
     except UserError as error:
         return str(error)
@@ -172,30 +168,14 @@ def _read_failures(folder: Path, damaged: list[str]) -> Iterator[Failure]:
             damaged.append(str(error))
 
 
-def _check_steps(path: Path) -> None:
-    if not path.exists():
-        raise UserError(f"'{path.parent}' has no {STEPS_FILE}: delete the folder and run the point again")
-    try:
-        columns = set(pq.read_schema(path).names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"'{path}' is cut or damaged: delete its folder and run the point again") from error
-    if missing := STEP_COLUMNS - columns:
-        raise UserError(f"'{path}' lacks the columns {', '.join(sorted(missing))}: run the point again")
-
-
 def _check_record(child: Path, run: RunRecord, study: Study | None) -> None:
-    """Refuse a record whose parts contradict each other, its folder or the study."""
-    point, ranks = run.point, run.point.layout.ranks
+    """Refuse a record that contradicts its folder or the study."""
+    point = run.point
     again = "delete the folder and run the point again"
     if child.name != point.folder:
         raise UserError(f"'{child}' holds the record of '{point.folder}', so it was moved by hand: {again}")
     if study and _unsized(point.workload) != _unsized(study.sweep.workload):
         raise UserError(f"'{child}' trained another workload than {STUDY_FILE} names: move it to a folder of its own")
-    if not run.epochs or len(run.ranks) != ranks:
-        raise UserError(f"'{child}' has {len(run.epochs)} epochs and {len(run.ranks)} of {ranks} ranks: {again}")
-    for epoch in run.epochs:
-        if not len(epoch.seconds) == len(epoch.sync_seconds) == ranks or not max(epoch.seconds) > 0:
-            raise UserError(f"'{child}' has no times of every rank in epoch {epoch.epoch}: {again}")
 
 
 def _unsized(workload: Workload) -> Workload:

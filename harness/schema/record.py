@@ -164,6 +164,7 @@ class RunRecord:
 
 RUN_FILE = "run.json"
 STEPS_FILE = "steps.parquet"
+STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 T = TypeVar("T")
 
@@ -199,16 +200,45 @@ def read_point(path: Path) -> Point:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read and validate the record of the launch in `folder`.
+    """Read the record of the launch in `folder`, if it is whole: this is what "done" means, everywhere.
+
+    A whole record has times of every rank in every epoch, and a table of steps beside it.
 
     Raises:
-        UserError: the record is missing, damaged or of another schema version.
+        UserError: the record or its table is missing, damaged or of another schema version.
     """
     path = folder / RUN_FILE
     record = decode(_content(path), RunRecord, path)
     if record.schema != SCHEMA:
         raise UserError(f"'{path}' has schema {record.schema}, this harness reads {SCHEMA}: run the point again")
+    _check_steps(folder / STEPS_FILE)
+    ranks = record.point.layout.ranks
+    if not record.epochs or len(record.ranks) != ranks:
+        raise UserError(
+            f"'{folder}' has {len(record.epochs)} epochs and {len(record.ranks)} of {ranks} ranks: "
+            "delete the folder and run the point again"
+        )
+    for epoch in record.epochs:
+        if not len(epoch.seconds) == len(epoch.sync_seconds) == ranks or not max(epoch.seconds) > 0:
+            raise UserError(
+                f"'{folder}' has no times of every rank in epoch {epoch.epoch}: "
+                "delete the folder and run the point again"
+            )
     return record
+
+
+def _check_steps(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        raise UserError(f"'{path.parent}' has no {STEPS_FILE}: delete the folder and run the point again")
+    try:
+        columns = set(pq.read_schema(path).names)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"'{path}' is cut or damaged: delete its folder and run the point again") from error
+    if missing := STEP_COLUMNS - columns:
+        raise UserError(f"'{path}' lacks the columns {', '.join(sorted(missing))}: run the point again")
 
 
 def _content(path: Path) -> bytes:
