@@ -1,6 +1,7 @@
 """`harness data`: what each command prints, and exit code 2 with one sentence for bad input."""
 
 import bz2
+import dataclasses
 import gzip
 import sys
 from functools import partial
@@ -11,7 +12,10 @@ from threading import Thread
 import numpy as np
 import pytest
 
+from harness import datasets
 from harness.__main__ import main
+from harness.datasets.verify import verify
+from harness.schema.workload import Workload
 
 
 @pytest.fixture
@@ -66,10 +70,20 @@ def test_verify_refuses_a_set_that_is_not_whole(run, cache, tmp_path):
 
 def test_verify_and_info_of_a_file_of_the_users_own(run, cache, tmp_path):
     path = tmp_path / "my data.csv"
-    path.write_text("\n".join(f"{row / 7},{row % 2}" for row in range(20)))
+    path.write_text("\n".join(f"{row % 2},{row / 7}" for row in range(20)))
     out = run("verify", path)
     assert "rows: 20" in out and "train rows per class: 10 10" in out and "held out for test" in out
     assert str(path) in run("info", path)
+
+
+@pytest.mark.parametrize(("rows", "agrees"), [(9, None), (10, True), (11, False)])
+def test_verify_counts_the_rows_of_a_set_without_test_files(cache, tmp_path, monkeypatch, rows, agrees):
+    facts = dataclasses.replace(datasets.info("higgs"), train_rows=8, test_rows=2)
+    monkeypatch.setattr("harness.datasets.verify.info", lambda name: facts)
+    (tmp_path / "HIGGS.csv").write_text("".join(",".join([f"{row % 2}", *["0.5"] * 28]) + "\n" for row in range(rows)))
+    source = datasets.locate(Workload(dataset="higgs", model="dnn", global_batch=1), tmp_path)
+    checks = {check.what: check for check in verify(source, datasets.prepare(source))}
+    assert checks["rows"].agrees is agrees
 
 
 def test_info_tells_addresses_files_and_the_twin(run, cache, tmp_path):

@@ -307,3 +307,15 @@ def test_no_message_has_two_sentences_glued(tmp_path):
     with pytest.raises(UserError) as caught:
         list(higgs.read((path,), "train"))
     assert re.fullmatch(r"'.*' is not 29 columns of numbers: line \d+: .*", str(caught.value))
+
+
+class _Huge:
+    def __reduce__(self):
+        return np.ndarray, ((9 * 2**40,), np.dtype("u1"))
+
+
+def test_cifar_refuses_a_pickle_that_asks_for_more_than_the_memory(tmp_path):
+    path = tmp_path / "data_batch_1"
+    path.write_bytes(pickle.dumps({b"data": _Huge(), b"labels": [0]}, protocol=2))
+    with pytest.raises(UserError, match="no CIFAR Python batch"):
+        list(cifar10.read((path,), "train"))

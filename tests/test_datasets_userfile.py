@@ -20,21 +20,23 @@ def own(path: Path) -> datasets.Prepared:
 
 @pytest.mark.parametrize("header", ["", "a,target,b\n", "0,label,1\n"])
 def test_own_csv(cache, tmp_path, header):
+    """The label is the column that a header names, else the first: as `DataSet` reads the same file."""
     path = tmp_path / "own.csv"
     lines = [f"{row}.5,{row % 2},{2 * row}" for row in range(20)]
     if not header:
-        lines = [f"{row}.5,{2 * row},{row % 2}" for row in range(20)]
+        lines = [f"{row % 2},{row}.5,{2 * row}" for row in range(20)]
     path.write_text(header + "\n".join(lines))
     prepared = own(path)
     assert prepared.train_x.shape == (18, 2) and prepared.record.classes == 2 and prepared.record.held_out
     assert list(prepared.train_x[3]) == [3.5, 6] and list(prepared.train_y[:4]) == [0, 1, 0, 1]
-    assert prepared.record.note == "own.csv has no test part: its last 2 rows are held out for test"
+    assert "own.csv has no test part: its last 2 rows are held out for test" in prepared.record.note
+    assert ("the first is the label" in prepared.record.note) == (not header)
     np.testing.assert_allclose(((prepared.train_x - prepared.shift) * prepared.factor).std(axis=0), 1, rtol=1e-5)
 
 
 def test_own_labels_are_mapped_and_it_is_said(cache, tmp_path):
     path = tmp_path / "own.csv"
-    path.write_text("\n".join(f"{row},{[7, -3, 100][row % 3]}" for row in range(30)))
+    path.write_text("\n".join(f"{[7, -3, 100][row % 3]},{row}" for row in range(30)))
     prepared = own(path)
     assert list(prepared.train_y[:3]) == [1, 0, 2] and prepared.record.classes == 3
     assert "labels -3, 7, 100 of own.csv are classes 0 to 2" in prepared.record.note
@@ -74,6 +76,8 @@ def test_own_arrays(cache, tmp_path, suffix, parts):
         ("1,2,0\n", "one row only"),
         ("1,2,0\n1,2,0\n", "one class only"),
         ("a,b,label\n", "no rows"),
+        ("1,,3\n0,1,2\n1,1,2\n", "line 1 column 2 is missing"),
+        ("0,NA,3\n0,1,2\n1,1,2\n", "line 1 column 2 is missing"),
     ],
 )
 def test_own_csv_refuses(cache, tmp_path, content, part):
@@ -93,6 +97,12 @@ def test_own_csv_refuses(cache, tmp_path, content, part):
         ({"x": np.array([[0], [np.nan], [0]]), "y": np.arange(3)}, "x row 1 has NaN"),
         ({"x": np.zeros((3, 2)), "y": np.array([0, 1.5, 1])}, "y row 1 has label 1.5"),
         ({"x": np.array([{}, {}, {}]), "y": np.arange(3)}, "no readable .npz"),
+        ({"x": np.zeros((3, 0)), "y": np.arange(3)}, "x has shape (3, 0)"),
+        ({"x": np.zeros((0, 2)), "y": np.arange(0)}, "has no rows"),
+        (
+            {"x_train": np.zeros((3, 2)), "y_train": np.arange(3), "x_test": np.zeros((3, 4)), "y_test": np.arange(3)},
+            "give training and test rows the same features",
+        ),
     ],
 )
 def test_own_arrays_refuse(cache, tmp_path, arrays, part):
@@ -108,4 +118,52 @@ def test_own_file_of_another_kind(cache, tmp_path, suffix):
     path = tmp_path / f"own{suffix}"
     path.write_text("this is text")
     with pytest.raises(UserError, match="no readable"):
+        own(path)
+
+
+def test_bytes_and_fractions_do_not_mix(cache, tmp_path):
+    """Pixels to train on, the same divided by 255 to test on: 0.7 is not 0."""
+    path = tmp_path / "own.npz"
+    x = np.full((4, 2), 0.7, np.float32)
+    np.savez(path, x_train=(x * 255).astype(np.uint8), y_train=np.arange(4) % 2, x_test=x, y_test=np.arange(4) % 2)
+    prepared = own(path)
+    np.testing.assert_array_equal(prepared.test_x, x)
+    np.testing.assert_array_equal(prepared.train_x, np.float32(178))
+
+
+def test_an_npy_file_under_another_name(cache, tmp_path):
+    path = tmp_path / "own.npz"
+    with path.open("wb") as file:
+        np.save(file, np.zeros((3, 2)))
+    with pytest.raises(UserError, match=r"no readable \.npz"):
+        own(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "part"),
+    [
+        (lambda file: file.create_group("x"), "has arrays y: name them"),
+        (lambda file: file.__setitem__("x", h5py.SoftLink("/nowhere")), "x is a link to another file or to nothing"),
+        (lambda file: file.__setitem__("x", h5py.ExternalLink("b.h5", "/x")), "x is a link to another file"),
+        (lambda file: file.__setitem__("x", h5py.Empty("f")), "has arrays y: name them"),
+        (lambda file: file.__setitem__("x", np.zeros((3, 0))), "x has shape (3, 0)"),
+        (lambda file: file.create_dataset("x", (2**50, 2), "f", chunks=(1, 2)), "give 3 rows"),
+    ],
+)
+def test_own_hdf5_refuses(cache, tmp_path, make, part):
+    path = tmp_path / "own.h5"
+    with h5py.File(path, "w") as file:
+        file["y"] = np.arange(3)
+        make(file)
+    with pytest.raises(UserError) as caught:
+        own(path)
+    assert part in str(caught.value)
+
+
+def test_an_array_too_large_for_memory_is_told(cache, tmp_path):
+    path = tmp_path / "own.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("x", "y"):
+            file.create_dataset(name, (2**50, 1), "f8", chunks=(1, 1))
+    with pytest.raises(UserError, match="no readable HDF5"):
         own(path)

@@ -216,3 +216,11 @@ def test_files_that_do_not_fit_are_told(tmp_path):
 def test_alone_without_a_launcher_or_when_switched_off():
     assert find_peers({}).size == 1
     assert find_peers({"OMPI_COMM_WORLD_SIZE": "2", "TF_MPI_ENABLE": "0"}).size == 1
+
+
+def test_a_first_row_with_an_empty_cell_is_no_header(tmp_path):
+    (tmp_path / "data.csv").write_text("1,,3\n0,1,2\n")
+    source = CsvRows(tmp_path / "data.csv", None, Peers())
+    assert source.blocks == (2,)
+    with pytest.raises(UserError, match="line 1 column 2 is missing"):
+        source.read([range(0, 2)])

@@ -41,6 +41,11 @@ class Labels:
     classes: int = 10
 
 
+# All that damaged pickles raise; the first array that one asks for may be of any size.
+_DAMAGE = (
+    pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError, IndexError, ImportError,
+    OverflowError, MemoryError,
+)  # fmt: skip
 _TEN = Labels()
 
 
@@ -60,7 +65,7 @@ def read_python(path: Path, batches: tuple[str, ...], where: Labels = _TEN) -> I
         try:
             batch: dict[bytes, Any] = _Unpickler(io.BytesIO(content), encoding="bytes").load()
             pixels, labels = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[where.key])
-        except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except _DAMAGE as error:
             raise UserError(f"{name} is no CIFAR Python batch ({error}): fetch it again") from error
         if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(pixels) != len(labels):
             raise UserError(f"{name} has images {pixels.shape} and {len(labels):,} labels: fetch it again")

@@ -1,7 +1,9 @@
 """Numbers from CSV text of any size: block by block through pyarrow, never the whole file in memory."""
 
+import csv
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,57 @@ import numpy as np
 from harness.base.errors import UserError
 from harness.datasets.dataset import Array, Block
 
+LABEL_NAMES = ("label", "target", "class")
 _BLOCK_BYTES = 1 << 20  # larger blocks leave the processor's cache and are slower
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """The first line of CSV text: its cells, and its bytes if it is a header, 0 if it is the first row."""
+
+    cells: tuple[str, ...]
+    header: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names in lower case, none without a header."""
+        return tuple(cell.strip().lower() for cell in self.cells) if self.header else ()
+
+    @property
+    def label(self) -> int:
+        """The place of the label: the column that a header calls label, target or class, else the first."""
+        return next((place for place, name in enumerate(self.names) if name in LABEL_NAMES), 0)
+
+
+def read_head(path: Path) -> Head:
+    """Read the first line of a CSV file. It is a header if a cell is neither a number nor a missing value.
+
+    Raises:
+        UserError: the file cannot be read, is no text or empty, or has one column only.
+    """
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+        cells = next(csv.reader([line.decode("utf-8-sig")]), [])
+    except OSError as error:
+        raise UserError(f"CSV file '{path}' cannot be read: {error.strerror}; check the path") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"'{path}' is no CSV text ({error}): save it as UTF-8 with commas") from error
+    if not cells:
+        raise UserError(f"'{path}' is empty: give at least two rows")
+    if len(cells) < 2:
+        raise UserError(f"'{path}' has one column only: give a label and features, separated by commas")
+    return Head(cells=tuple(cells), header=0 if all(map(_is_value, cells)) else len(line))
+
+
+def _is_value(cell: str) -> bool:
+    from pyarrow.csv import ConvertOptions
+
+    try:
+        float(cell)
+    except ValueError:
+        return cell.strip() in ConvertOptions().null_values
+    return True
 
 
 def read_numbers(path: Path, features: int, classes: int) -> Iterator[Block]:

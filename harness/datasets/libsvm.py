@@ -29,8 +29,8 @@ def read_libsvm(path: Path, features: int, labels: tuple[int, ...]) -> Block:
     except (ValueError, OverflowError) as error:
         _blame(path, features, labels)
         raise UserError(f"'{path}' is no LIBSVM file ({error}): fetch it again") from error
-    except EOFError as error:
-        raise UserError(f"'{path}' is a cut compressed file ({error}): fetch it again") from error
+    except (EOFError, OSError) as error:
+        raise UserError(f"'{path}' is a cut or damaged compressed file ({error}): fetch it again") from error
     known = np.isin(raw, labels)
     if not len(raw):
         raise UserError(f"'{path}' has no rows: fetch it again")

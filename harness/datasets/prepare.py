@@ -12,7 +12,7 @@ import numpy.typing as npt
 from harness.base.cache import cache_folder, locked, publish
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.datasets import synthetic
+from harness.datasets import synthetic, userfile
 from harness.datasets.arrays import NpyWriter, Vector, read_blocks, shift_and_factor
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, sized
 from harness.datasets.images.index import open_index
@@ -93,7 +93,7 @@ def _write(source: Source, folder: Path) -> None:
     classes = entry.info.classes
     if source.name == FILE:
         classes, note = _relabel(folder / _LABELS, source.files[0])
-        notes.append(note)
+        notes += [userfile.label_note(source.files[0]), note]
     held_out = False
     if test_rows == 0:
         test_rows = entry.hold_out(train_rows)
@@ -130,14 +130,22 @@ def _write_rows(entry: Dataset, source: Source, folder: Path) -> tuple[int, int]
         NpyWriter(folder / _FEATURES, str(head[0].dtype), head[0].shape[1:]) as features,
         NpyWriter(folder / _LABELS, label_type, ()) as labels,
     ):
-        for x, y in chain([head], train):
-            features.append(x)
-            labels.append(y)
-        train_rows = features.rows
-        for x, y in test:
-            features.append(x)
-            labels.append(y)
-        return train_rows, features.rows - train_rows
+        train_rows = _append(source, chain([head], train), features, labels)
+        return train_rows, _append(source, test, features, labels)
+
+
+def _append(source: Source, blocks: Iterator[Block], features: NpyWriter, labels: NpyWriter) -> int:
+    """Write the blocks of one part and return its rows; all have the first one's features."""
+    before = features.rows
+    for x, y in blocks:
+        if x.shape[1:] != features.features:
+            raise UserError(
+                f"'{source.files[0]}' has rows of shape {x.shape[1:]} after rows of shape {features.features}: "
+                "give training and test rows the same features"
+            )
+        features.append(x)
+        labels.append(np.asarray(y).astype(labels.dtype))
+    return features.rows - before
 
 
 def _blocks(entry: Dataset, source: Source, part: str) -> Iterator[Block]:

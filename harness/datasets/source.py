@@ -190,11 +190,15 @@ def _images(entry: Dataset, workload: Workload, found: Found, note: str) -> Sour
     )
 
 
+_MANY = 1_000_000  # rows, of which the part that is held out is told
+
+
 def _held_out_note(entry: Dataset, found: Found, folder: Path) -> str:
     info = entry.info
     if found.test or not info.separate_test:
         return ""
-    return f"no {info.title} test files in {folder}: the last tenth of the training rows is held out for test"
+    part = round(_MANY / entry.hold_out(_MANY))
+    return f"no {info.title} test files in {folder}: one in {part} training rows, the last, is held out for test"
 
 
 def _twin(entry: Dataset, workload: Workload, reason: str) -> Source:

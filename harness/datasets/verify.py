@@ -61,10 +61,10 @@ def _rows(facts: DatasetInfo, held_out: bool, train: int, test: int) -> list[Che
     if not facts.train_rows:
         return [Check(what="rows", found=f"{train + test:,}")]
     if not facts.separate_test:
-        whole = facts.train_rows + facts.test_rows
-        piece = train + test < whole
-        expected = f"{whole:,}" + (": this is a piece" if piece else "")
-        return [Check(what="rows", found=f"{train + test:,}", expected=expected, agrees=None if piece else True)]
+        found, whole = train + test, facts.train_rows + facts.test_rows
+        expected = f"{whole:,}" + (": this is a piece" if found < whole else "")
+        agrees = None if found < whole else found == whole
+        return [Check(what="rows", found=f"{found:,}", expected=expected, agrees=agrees)]
     checks = [_compare("train rows", (train,), (facts.train_rows,))]
     if held_out:
         return [*checks, Check(what="test rows", found="no test files", expected=f"{facts.test_rows:,}")]

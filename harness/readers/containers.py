@@ -1,7 +1,6 @@
 """Rows in .npz, HDF5 and NetCDF files: arrays by name, read slice by slice."""
 
 import contextlib
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.base.errors import UserError
+from harness.datasets.containers import Arrays, is_rows, open_hdf5, open_npz, readable
 from harness.datasets.dataset import Array
 from harness.readers.sources import TEST, TRAIN, VALIDATION, Pair, Source
 
@@ -22,65 +22,41 @@ _SEED = 0
 
 
 @contextlib.contextmanager
-def open_npz(path: Path) -> Iterator[dict[str, Source]]:
-    """Yield the parts of an .npz file; members written without compression are not read as a whole.
+def open_parts(path: Path, kind: str) -> Iterator[dict[str, Source]]:
+    """Yield the parts of a file of `kind` ``npz``, ``hdf5`` or ``netcdf``.
+
+    They are named arrays, or in HDF5 (MaTEx's form) one data set of rows for every class.
 
     Raises:
         UserError: the file is damaged or names no features and labels.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = {name.removesuffix(".npy"): name for name in archive.namelist()}
-            yield _parts(path, {name: _Member(archive, member) for name, member in names.items()})
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        raise _damaged(path, ".npz", error) from error
+    openers = {"npz": open_npz, "hdf5": open_hdf5}
+    with openers.get(kind, _open_netcdf)(path) as arrays:
+        yield _parts(path, arrays, classes=kind == "hdf5")
 
 
 @contextlib.contextmanager
-def open_hdf5(path: Path) -> Iterator[dict[str, Source]]:
-    """Yield the parts of an HDF5 file: named arrays, or (MaTEx's form) one data set of rows for every class.
+def _open_netcdf(path: Path) -> Iterator[Arrays]:
+    """Yield the arrays of a NetCDF file (classic, 64-bit, CDF-5 and NetCDF-4).
 
-    Raises:
-        UserError: as `open_npz`.
-    """
-    import h5py
-
-    try:
-        with h5py.File(path, "r") as file:
-            arrays = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
-            yield _parts(path, arrays, classes=True)
-    except OSError as error:
-        raise _damaged(path, "HDF5", error) from error
-
-
-@contextlib.contextmanager
-def open_netcdf(path: Path) -> Iterator[dict[str, Source]]:
-    """Yield the parts of a NetCDF file (classic, 64-bit, CDF-5 and NetCDF-4).
-
-    Arrays are named as in the other formats, or are two variables over the same first dimension, the labels one
-    integer a row; bytes are unsigned, as in the field's PNetCDF files.
-
-    Raises:
-        UserError: as `open_npz`.
+    Two variables over the same first dimension, the labels one integer a row, are called x and y; bytes are
+    unsigned, as in the field's PNetCDF files.
     """
     import netCDF4
 
-    try:
-        with netCDF4.Dataset(path) as file:
-            file.set_auto_maskandscale(False)
-            arrays = {name: _Variable(variable) for name, variable in file.variables.items() if variable.ndim}
-            yield _parts(path, _two(arrays) or arrays)
-    except (OSError, RuntimeError) as error:
-        raise _damaged(path, "NetCDF", error) from error
+    with readable(path, "NetCDF"), netCDF4.Dataset(path) as file:
+        file.set_auto_maskandscale(False)
+        arrays = {name: _Variable(variable) for name, variable in file.variables.items() if variable.ndim}
+        yield _two(arrays) or arrays
 
 
-def _parts(path: Path, arrays: Mapping[str, Any], *, classes: bool = False) -> dict[str, Source]:
+def _parts(path: Path, arrays: Arrays, *, classes: bool) -> dict[str, Source]:
     parts: dict[str, Source] = {}
     for part, pairs in _NAMES.items():
         found = [(arrays[x], arrays[y]) for x, y in pairs if x in arrays and y in arrays]
         if found:
             x, y = found[0]
-            if len(x.shape) < 2 or x.dtype.kind not in "buif" or not y.shape or len(x) != len(y):
+            if not is_rows(x) or len(x) != len(y):
                 raise UserError(
                     f"'{path}' has {part} arrays of shapes {tuple(x.shape)} and {tuple(y.shape)}: "
                     "give as many rows of numbers as labels"
@@ -96,8 +72,7 @@ def _parts(path: Path, arrays: Mapping[str, Any], *, classes: bool = False) -> d
 
 def _alike(arrays: Sequence[Any]) -> bool:
     """Tell whether all hold rows of numbers of one shape."""
-    shapes = {tuple(array.shape[1:]) for array in arrays}
-    return len(arrays) > 1 and len(shapes) == 1 and shapes != {()} and all(a.dtype.kind in "buif" for a in arrays)
+    return len(arrays) > 1 and len({tuple(array.shape[1:]) for array in arrays}) == 1 and all(map(is_rows, arrays))
 
 
 class PerClass:
@@ -119,31 +94,6 @@ class PerClass:
         y = np.repeat(np.arange(len(ranges)), [len(rows) for rows in ranges])
         order = np.random.Generator(np.random.PCG64(_SEED)).permutation(len(y))
         return x[order], y[order]
-
-
-class _Member:
-    """One array of an .npz file."""
-
-    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
-        self._archive, self._name = archive, name
-        with archive.open(name) as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            self.shape, fortran, self.dtype = read(file)
-            self._data = file.tell()
-        if fortran or self.dtype.hasobject:
-            raise ValueError(f"array {name} is in column order or of objects")
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, rows: slice) -> Array:
-        size = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
-        begin, end, _ = rows.indices(len(self))
-        with self._archive.open(self._name) as file:
-            file.seek(self._data + begin * size)
-            content = file.read((end - begin) * size)
-        return np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
 
 
 class _Variable:
@@ -170,7 +120,3 @@ def _two(arrays: Mapping[str, _Variable]) -> dict[str, _Variable] | None:
     if len(flat) != 1:
         return None
     return {"y" if name == flat[0] else "x": array for name, array in arrays.items()}
-
-
-def _damaged(path: Path, kind: str, error: BaseException) -> UserError:
-    return UserError(f"'{path}' is no readable {kind} file ({error}): write it again")

@@ -1,6 +1,5 @@
 """Rows of CSV text, one file or a folder of them: each rank counts a part of the bytes and parses its own rows."""
 
-import csv
 import itertools
 import mmap
 from collections.abc import Sequence
@@ -10,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.datasets.csv_text import stream, to_array
+from harness.datasets.csv_text import Head, read_head, stream, to_array
 from harness.datasets.dataset import Array
 from harness.readers.sources import Peers
 
 _PIECE = 16 << 20  # bytes
-_LABELS = ("label", "target", "class")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +26,7 @@ class Piece:
 
 
 class CsvRows:
-    """The rows of CSV files, one after the other. The label's column comes first where no header names it."""
+    """The rows of CSV files, one after the other. The label's column is as in `Head`."""
 
     def __init__(self, path: Path, label: str | int | None, peers: Peers) -> None:
         """Find out how many rows there are; all ranks together.
@@ -39,9 +37,10 @@ class CsvRows:
         files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
         if not files:
             raise UserError(f"train_file '{path}' is a folder without .csv files: give another")
-        self._files = [(file, *_head(file)) for file in files]
-        self._width, self._label = _layout(*self._files[0], label)
-        pieces = [piece for file, _, header in self._files for piece in _pieces(file, header)]
+        self._files = [(file, read_head(file)) for file in files]
+        self._width = len(self._files[0][1].cells)
+        self._label = _label(*self._files[0], label)
+        pieces = [piece for file, head in self._files for piece in _pieces(file, head.header)]
         counts = peers.gather([_lines(piece) for piece in pieces[peers.rank :: peers.size]])
         self._pieces = [
             (piece, counts[number % peers.size][number // peers.size]) for number, piece in enumerate(pieces)
@@ -59,13 +58,13 @@ class CsvRows:
         x, y = [np.empty((0, len(features)), np.float32)], [np.empty(0)]
         columns = [f"c{place}" for place in range(self._width)]
         first = 0
-        for path, _, header in self._files:
+        for path, head in self._files:
             last = first + sum(lines for piece, lines in self._pieces if piece.path == path)
             begin, end = max(rows.start, first) - first, min(rows.stop, last) - first
             first = last
             if begin >= end:
                 continue
-            line = 1 + begin + (header > 0)
+            line = 1 + begin + (head.header > 0)
             text = self._text(path, begin, end)
             for batch in stream(path, columns, exact=columns[self._label], text=text, first_line=line):
                 x.append(to_array(path, batch, features, line))
@@ -81,44 +80,19 @@ class CsvRows:
         return memoryview(content)[_offset(content, own, begin) : _offset(content, own, end)]
 
 
-def _head(path: Path) -> tuple[list[str], int]:
-    """Return the cells of the first line and its bytes if it is a header: some cell is no number."""
-    try:
-        with path.open("rb") as file:
-            line = file.readline()
-        cells = next(csv.reader([line.decode("utf-8-sig")]), [])
-    except OSError as error:
-        raise UserError(f"CSV file '{path}' cannot be read: {error.strerror}; check the path") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"'{path}' is no CSV text ({error}): save it as UTF-8 with commas") from error
-    if not cells:
-        raise UserError(f"'{path}' is empty: give at least one row")
-    return cells, 0 if all(map(_is_number, cells)) else len(line)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _layout(path: Path, cells: Sequence[str], header: int, label: str | int | None) -> tuple[int, int]:
-    """Return the number of columns and the label's place; `header` is 0 where the cells are the first row's."""
-    width = len(cells)
-    if width < 2:
-        raise UserError(f"'{path}' has one column only: give a label and features, separated by commas")
-    names = [cell.strip().lower() for cell in cells] if header else []
+def _label(path: Path, head: Head, label: str | int | None) -> int:
+    """Return the place of the label's column: the one asked for, else as `Head` has it."""
     if label is None:
-        return width, next((place for place, name in enumerate(names) if name in _LABELS), 0)
+        return head.label
     if isinstance(label, str):
-        if label.lower() not in names:
-            raise UserError(f"label '{label}' is no column of '{path}': name one of {', '.join(names) or 'a header'}")
-        return width, names.index(label.lower())
+        if label.lower() not in head.names:
+            shown = ", ".join(head.names) or "a header"
+            raise UserError(f"label '{label}' is no column of '{path}': name one of {shown}")
+        return head.names.index(label.lower())
+    width = len(head.cells)
     if not -width <= label < width:
         raise UserError(f"label {label} is no column of '{path}': use 0 to {width - 1}")
-    return width, label % width
+    return label % width
 
 
 def _pieces(path: Path, header: int) -> list[Piece]:

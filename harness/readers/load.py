@@ -111,14 +111,13 @@ def _wanted(
 def _open(request: Request, path: str | Path | None, peers: Peers, stack: contextlib.ExitStack) -> dict[str, Source]:
     if request.name in KNOWN:
         return _known(request, peers)
-    from harness.readers import containers
+    from harness.readers.containers import open_parts
     from harness.readers.csv_rows import CsvRows
 
     assert path is not None
     if request.name == "csv":
         return {TRAIN: CsvRows(Path(path), request.label, peers)}
-    openers = {"npz": containers.open_npz, "hdf5": containers.open_hdf5}
-    return stack.enter_context(openers.get(request.name, containers.open_netcdf)(Path(path)))
+    return stack.enter_context(open_parts(Path(path), request.name))
 
 
 def _known(request: Request, peers: Peers) -> dict[str, Source]:
