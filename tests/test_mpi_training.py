@@ -60,6 +60,9 @@ def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
         assert "/dev/shm" in found["no room"]["note"] and "MPI_Allreduce" in found["no room"]["name"]
     assert "node-aware sums need several hosts" in found["node-aware"]["note"]
     assert "MPI_Allreduce" in found["node-aware"]["name"]
+    assert found["native"]["alone"] == found["bridge"]["alone"]
+    assert [found[choice]["fused alone"] for choice in ("native", "bridge")] == [True, False]
+    assert [found[choice]["calls alone"] for choice in ("native", "bridge")] == [0, 0]
     for optimizer in ("sgd", "adam"):
         assert {found[choice][f"{optimizer} steps"] for choice in CHOICES} == {100}
         if ranks < 3:

@@ -17,6 +17,7 @@ from harness.comm.reduction import FusedSgd, Reduction
 from harness.comm.world import needs_sync
 
 if TYPE_CHECKING:
+    from harness.comm.native.operation import NativeReduction
     from harness.comm.world import World
 
 
@@ -74,6 +75,26 @@ def _select(world: "World", tensors: Sequence[int], guard: bool) -> Reduction:
         note = "node-aware sums need several hosts, one of them with several ranks: MPI_Allreduce is in use"
     reduction.note = note
     return reduction
+
+
+def open_alone(world: "World", reduction: Reduction) -> "NativeReduction | None":
+    """Return what updates this rank's weights by its own gradients in one operation, as `reduction` would by sums.
+
+    None where HARNESS_REDUCTION is ``bridge``, and where some rank cannot build the operation, which the note of
+    `reduction` says.
+    """
+    if os.environ.get("HARNESS_REDUCTION") == "bridge":
+        return None
+    library, failure = build_native()
+    failures = [reason for reason in world.comm.allgather(failure) if reason]
+    if library is None or failures:
+        reduction.note = reduction.note or f"weights are updated by TensorFlow's slower operations: {failures[0]}"
+        return None
+    from mpi4py import MPI
+
+    from harness.comm.native.operation import NativeReduction
+
+    return NativeReduction(MPI.COMM_SELF, library, largest=0, way="messages")
 
 
 def build_native() -> tuple[Path | None, str]:

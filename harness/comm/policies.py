@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.comm.autotune import open_alone
 from harness.comm.world import needs_sync
 from harness.schema.sync import Gradients, NoSync, SyncPolicy
 
@@ -11,22 +12,30 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+    from harness.comm.native.operation import NativeReduction
     from harness.comm.reduction import FusedSgd, Reduction
+    from harness.comm.world import World
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Synchroniser:
-    """What keeps a rank in step; `weight` is its part of all training rows."""
+    """What keeps a rank in step; `weight` is its part of all training rows.
+
+    `alone` updates weights by this rank's own gradients, for policies that do not share them.
+    """
 
     policy: SyncPolicy
     reduction: "Reduction"
     weight: float
+    alone: "NativeReduction | None" = None
 
     @property
     def fused(self) -> "FusedSgd | None":
         """What does in one operation what `gradients` and plain gradient descent do in two, None without it."""
         from harness.comm.reduction import FusedSgd
 
+        if not self.policy.shares_gradients:
+            return self.alone
         plain = isinstance(self.policy, Gradients) and isinstance(self.reduction, FusedSgd)
         return self.reduction if plain else None  # type: ignore[return-value]
 
@@ -53,7 +62,11 @@ class Synchroniser:
             variable.assign(value)
 
 
-def synchroniser(policy: SyncPolicy, *, ranks: int, weight: float, reduction: "Reduction") -> Synchroniser:
-    """Return what keeps one of `ranks` ranks in step; one rank alone needs nothing."""
-    kept = policy if needs_sync(ranks) else NoSync()
-    return Synchroniser(policy=kept, reduction=reduction, weight=weight)
+def synchroniser(world: "World", policy: SyncPolicy, *, weight: float, reduction: "Reduction") -> Synchroniser:
+    """Return what keeps this rank in step; one rank alone needs nothing.
+
+    Its weights are updated in the same way all the same: a speedup must not have a faster update in it.
+    """
+    kept = policy if needs_sync(world.size) else NoSync()
+    alone = None if kept.shares_gradients else open_alone(world, reduction)
+    return Synchroniser(policy=kept, reduction=reduction, weight=weight, alone=alone)

@@ -79,7 +79,7 @@ def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None 
         model=model,
         optimizer=optimizer,
         loss=workload.loss,
-        synchroniser=synchroniser(policy, ranks=world.size, weight=weight, reduction=reduction),
+        synchroniser=synchroniser(world, policy, weight=weight, reduction=reduction),
         part=part,
         statistics=() if statistics else own_statistics(model),
         mirror=workload.augment != "none",

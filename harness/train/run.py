@@ -139,6 +139,8 @@ def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32],
         calls=replica.reduction.take_calls() - begin,
         period=replica.state.synchroniser.policy.period,
     )
+    if replica.state.synchroniser.alone:
+        replica.state.synchroniser.alone.take_calls()  # no synchronisation
     columns |= extra
     return losses, columns, seconds, input_s + float(extra["input_s"].sum() if "input_s" in extra else 0.0)
 

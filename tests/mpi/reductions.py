@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.comm.autotune import CHOICES, select
-from harness.comm.replicas import verify_replicas
+from harness.comm.replicas import hash_weights, verify_replicas
 from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -60,5 +60,17 @@ for optimizer in ("sgd", "adam"):  # plain gradient descent has an operation of 
         losses, *_ = train_epoch(replica, 0)
         found[choice][optimizer] = verify_replicas(world, replica.state.model.weights)
         found[choice][f"{optimizer} steps"] = int(replica.state.optimizer.iterations.numpy())
+del os.environ["HARNESS_SYNC_ALONE"]
+alone = resolve(
+    dataset="adult", model="dnn", batch_per_rank=16, samples=160 * world.size, data="synthetic", sync="none"
+)
+for choice in ("native", "bridge"):  # ranks that sum nothing update their weights as those that do
+    os.environ["HARNESS_REDUCTION"] = choice
+    point = Point(workload=alone, layout=Layout(nodes=1, ranks_per_node=world.size))
+    replica = prepare_replica(world, point, load(world, point, None))
+    _, columns, *_ = train_epoch(replica, 0)
+    found[choice]["alone"] = hash_weights(replica.state.model.weights)
+    found[choice]["fused alone"] = replica.state.synchroniser.fused is not None
+    found[choice]["calls alone"] = int(np.isfinite(columns["entry_s"]).sum())
 if world.rank == 0:
     print("RESULT " + json.dumps(found))
