@@ -40,15 +40,15 @@ class Meeting:
 
 
 class Taken:
-    """A policy that takes the gradients down and applies none."""
+    """A synchroniser that takes the gradients down and applies none."""
 
-    period, fused = 0, None
+    fused = None
 
     def divisor(self, local_rows, global_rows):
         return global_rows
 
     def gradients(self, gradients):
-        self.taken = [gradient.numpy() for gradient in gradients]
+        self.gradients_taken = [gradient.numpy() for gradient in gradients]
         return [tf.zeros_like(gradient) for gradient in gradients]
 
 
@@ -70,7 +70,7 @@ def step(rows, ranks, *, normalised, dropped=0.0, synchronised=False):
     meeting = Meeting(ranks)
 
     def run(rank, model):
-        part, policy = BatchPart(), Taken()
+        part, taken = BatchPart(), Taken()
         divide_randomness(model, part, rank)
         if synchronised:
             synchronise(model, row_means(meeting.total(rank), part))
@@ -78,7 +78,7 @@ def step(rows, ranks, *, normalised, dropped=0.0, synchronised=False):
             model=model,
             optimizer=keras.optimizers.SGD(0.1),
             loss="cross-entropy",
-            policy=policy,
+            synchroniser=taken,
             part=part,
             statistics=() if synchronised else own_statistics(model),
         )
@@ -87,7 +87,7 @@ def step(rows, ranks, *, normalised, dropped=0.0, synchronised=False):
         own = slice(local.start, local.stop)
         loss = train_step(state, tf.constant(inputs[own]), tf.constant(labels[own], tf.int32), local, rows)
         after = [variable.numpy() for variable in own_statistics(model)]
-        return float(loss), policy.taken, before, after
+        return float(loss), taken.gradients_taken, before, after
 
     replicas = [network(normalised, dropped) for _ in range(ranks)]
     with ThreadPoolExecutor(ranks) as pool:
@@ -132,14 +132,14 @@ def test_a_rank_without_rows_has_finite_zeros_and_its_statistics_stay(rows, rank
 def test_networks_of_images_do_with_no_rows(name):
     """TensorFlow's own convolutions abort the process on no rows."""
     model = models.build(name, dataset="imagenet", features=(32, 32, 3), classes=2, init="glorot")
-    policy = Taken()
+    taken = Taken()
     state = TrainState(
-        model=model, optimizer=keras.optimizers.SGD(0.1), loss="cross-entropy", policy=policy, part=BatchPart(),
+        model=model, optimizer=keras.optimizers.SGD(0.1), loss="cross-entropy", synchroniser=taken, part=BatchPart(),
         statistics=own_statistics(model),
     )  # fmt: skip
     loss = train_step(state, tf.zeros([0, 32, 32, 3]), tf.zeros([0], tf.int32), range(0), 1)
     assert float(loss) == 0.0
-    assert not any(gradient.any() for gradient in policy.taken)
+    assert not any(gradient.any() for gradient in taken.gradients_taken)
 
 
 def test_synchronised_normalisation_keeps_the_networks_weights():
