@@ -101,7 +101,11 @@ class NativeReduction:
             )
 
     def fused_sgd(
-        self, variables: "list[keras.Variable]", gradients: list[tf.Tensor], rate: tf.Tensor, label: str
+        self,
+        variables: "list[keras.Variable]",
+        gradients: list[tf.Tensor],
+        rate: tf.Tensor,
+        label: str = "gradients",
     ) -> None:
         """Subtract rate times the sums over all ranks of the gradients from the variables; all of one dtype."""
         with in_sequence() as sequence:
