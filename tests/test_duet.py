@@ -70,6 +70,11 @@ class Played:
         self._done += self._done < self._most
         return self._done < self._most
 
+    @property
+    def launched(self) -> int:
+        """The blocks that were launched."""
+        return self._done
+
     def pairs(self) -> int:
         return self._done
 
@@ -92,6 +97,23 @@ def test_a_duet_that_its_budget_ends_early_is_inconclusive_and_asks_for_more() -
     found = decide_duet(Played(0.2, blocks=5), say=print)  # type: ignore[arg-type]
     assert found.verdict == "inconclusive"
     assert found.more is not None and found.more >= 5
+
+
+class Disturbed(Played):
+    """A machine on which no launch is valid: other load from the first to the last."""
+
+    def pairs(self) -> int:
+        return 0
+
+    def measured(self) -> tuple[Measurement, Measurement]:
+        raise UserError("no launch counts: other load")
+
+
+def test_a_duet_on_a_machine_where_no_launch_counts_is_given_up_at_once() -> None:
+    disturbed = Disturbed(0.0)
+    with pytest.raises(UserError, match="other load"):
+        decide_duet(disturbed, say=print)  # type: ignore[arg-type]
+    assert disturbed.launched <= 3
 
 
 def test_pairs_that_lack_a_half_do_not_count() -> None:

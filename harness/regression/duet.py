@@ -30,6 +30,7 @@ from harness.schema.sweep import Sweep, sweep_folders
 
 PAIRS = 12  # launches of each layout and version before the first look, and as many more before the second
 LOOKS = 2
+_FIRST = 3  # blocks after which a duet without a valid pair is given up
 _HERE = Path(__file__).parent.parent.parent
 _LONGEST_S = 7 * 86400.0  # of a launch: its own time limit is the user's business
 
@@ -142,7 +143,8 @@ def decide_duet(duet: Duet, *, limits: Limits = DEFAULT_LIMITS, say: Callable[[s
         for look in range(1, LOOKS + 1):
             say(f"duet: {PAIRS * look - duet.pairs()} pairs of launches of each layout")
             in_time, tries = True, 0
-            while in_time and duet.pairs() < PAIRS * look and tries < 2 * PAIRS:  # half of them may be invalid
+            # Half of the launches may be invalid; where all of the first are, more would be too.
+            while in_time and duet.pairs() < PAIRS * look and tries < (2 * PAIRS if duet.pairs() else _FIRST):
                 in_time, tries = duet.add_block(), tries + 1
             old, new = duet.measured()
             _check_rows(old, new)
