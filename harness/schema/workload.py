@@ -8,7 +8,13 @@ from harness.schema.images import INPUTS, check_images
 from harness.schema.option import check_options, option
 from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
 
-OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")
+# Name: the class, which takes the learning rate. This line is all that another optimizer needs.
+OPTIMIZERS = {
+    "sgd": "harness.train.optimizer:FusedSGD",
+    "momentum": "harness.train.optimizer:FusedMomentum",
+    "adagrad": "keras.optimizers:Adagrad",
+    "adam": "harness.train.optimizer:FusedAdam",
+}
 LOSSES = ("cross-entropy", "squared-error")
 SCHEDULES = ("constant", "cosine", "exponential")
 RATE_SCALINGS = ("none", "linear")
@@ -52,7 +58,7 @@ class Workload:
     )
     preset: str = option("Training settings by name.", "default", told=False)
     loss: str = option("What is minimised.", "cross-entropy", choices=LOSSES)
-    optimizer: str = option("What makes a step of a gradient.", "sgd", choices=OPTIMIZERS)
+    optimizer: str = option("What makes a step of a gradient.", "sgd", choices=tuple(OPTIMIZERS))
     learning_rate: float = option("Learning rate.", 0.1, above=0)
     schedule: str = option("Learning rate over the run.", "constant", choices=SCHEDULES)
     decay: float = option(

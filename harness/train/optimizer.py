@@ -1,12 +1,13 @@
 """Keras's optimizers, by the names users write; SGD, momentum and Adam update with TensorFlow's fused kernels."""
 
+import importlib
 from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
 from harness.comm.policies import Synchroniser
-from harness.schema.workload import Workload
+from harness.schema.workload import OPTIMIZERS, Workload
 
 Rate: TypeAlias = "float | keras.optimizers.schedules.LearningRateSchedule"
 
@@ -52,23 +53,12 @@ _MOMENTUM = 0.9
 
 def build_optimizer(workload: Workload, *, steps_per_epoch: int, ranks: int) -> keras.optimizers.Optimizer:
     """Return the workload's optimizer; under mixed_float16 its loss is scaled so that small gradients survive."""
-    optimizer = _plain(workload, learning_rate(workload, steps_per_epoch=steps_per_epoch, ranks=ranks))
+    module, _, name = OPTIMIZERS[workload.optimizer].partition(":")
+    rate = learning_rate(workload, steps_per_epoch=steps_per_epoch, ranks=ranks)
+    optimizer: keras.optimizers.Optimizer = getattr(importlib.import_module(module), name)(rate)
     if workload.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
-
-
-def _plain(workload: Workload, rate: Rate) -> keras.optimizers.Optimizer:
-    match workload.optimizer:
-        case "sgd":
-            return FusedSGD(rate)
-        case "momentum":
-            return FusedMomentum(rate, momentum=_MOMENTUM)
-        case "adagrad":
-            return keras.optimizers.Adagrad(rate)
-        case "adam":
-            return FusedAdam(rate)
-    raise AssertionError(workload.optimizer)
 
 
 def update(
@@ -98,6 +88,9 @@ class FusedSGD(keras.optimizers.SGD):
 
 class FusedMomentum(keras.optimizers.SGD):
     """Keras's SGD with momentum, each variable updated by one operation instead of about six; the same formula."""
+
+    def __init__(self, learning_rate: Rate) -> None:
+        super().__init__(learning_rate, momentum=_MOMENTUM)
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Set the velocity to momentum * velocity - learning_rate * gradient and add it to the variable."""

@@ -1,0 +1,138 @@
+"""What an addition takes (`python -m tests.test_additions` prints it); data sets and optimizers are shown here."""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Addition:
+    """What is added, the files that it touches, and the test (module:function) that adds one."""
+
+    what: str
+    files: str
+    test: str
+
+
+TABLE = (
+    Addition(
+        what="data set",
+        files="its module in harness/datasets, a line of registry.py",
+        test="test_additions:test_a_data_set_is_one_module_and_its_line",
+    ),
+    Addition(
+        what="network",
+        files="a module of one's own, MODEL=package.module:function",
+        test="test_mpi_imagenet:test_a_step_does_not_depend_on_the_ranks",
+    ),
+    Addition(
+        what="sync policy",
+        files="a module of one's own, SYNC=package.module:Class",
+        test="test_mpi_training:test_a_sync_policy_is_one_class_in_a_package_of_ones_own",
+    ),
+    Addition(
+        what="scheduler",
+        files="its module in harness/sweep/schedulers and its template",
+        test="test_scheduler_additions:test_a_scheduler_is_one_module_and_a_template",
+    ),
+    Addition(
+        what="site",
+        files="a TOML file in jobs/sites",
+        test="test_scheduler_additions:test_a_scheduler_is_one_module_and_a_template",
+    ),
+    Addition(
+        what="optimizer",
+        files="a line of harness/schema/workload.py",
+        test="test_additions:test_an_optimizer_is_one_line",
+    ),
+    Addition(
+        what="training option",
+        files="a field of harness/schema/workload.py",
+        test="test_option_addition:test_it_is_checked_and_reaches_the_record",
+    ),
+    Addition(
+        what="figure",
+        files="its module in harness/report/figures",
+        test="test_report_additions:test_a_figure_is_one_file",
+    ),
+)
+
+RINGS = '''"""Two rings in the plane."""
+
+from harness.datasets.dataset import Dataset, DatasetInfo, Found, Twin, last_tenth
+from harness.datasets.synthetic import render_plain
+
+DATASET = Dataset(
+    info=DatasetInfo(
+        name="rings", title="Two rings", features=(7,), classes=2, dtype="float32", default_model="dnn",
+        train_rows=900, test_rows=100, source="this test", shares=(0.5, 0.5), twin_rows=900,
+    ),
+    find=lambda folder: Found(missing=("rings.csv",)),
+    read=lambda paths, part: iter(()),
+    hold_out=last_tenth,
+    twin=Twin(render=render_plain, latent=3, separation=3.0),
+)
+'''
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a harness that has one data set and one optimizer more."""
+    folder = tmp_path_factory.mktemp("added")
+    shutil.copytree(ROOT / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "jobs", folder / "jobs")
+    (folder / "harness/datasets/rings.py").write_text(RINGS)
+    registry = folder / "harness/datasets/registry.py"
+    text = registry.read_text().replace("        mnist.DATASET,\n", "        mnist.DATASET,\n        rings.DATASET,\n")
+    registry.write_text(text.replace("mnist, userfile", "mnist, rings, userfile"))
+    workload = folder / "harness/schema/workload.py"
+    line = '    "rmsprop": "keras.optimizers:RMSprop",\n}'
+    before, _, behind = workload.read_text().partition("OPTIMIZERS = {")
+    workload.write_text(before + "OPTIMIZERS = {" + behind.replace("}", line, 1))
+    return folder
+
+
+def harness(package: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command of the harness in `package`."""
+    environment = os.environ | {"PYTHONPATH": str(package), "HARNESS_CACHE_DIR": str(package / "cache")}
+    command = [sys.executable, "-m", "harness", *words]
+    return subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_data_set_is_one_module_and_its_line(package: Path) -> None:
+    """It is listed, its name is proposed, and a network trains on it."""
+    assert "rings" in harness(package, "data", "list").stdout
+    assert "did you mean 'rings'" in harness(package, "sweep", "--dataset", "ring").stderr
+    finished = harness(package, "train", "--dataset", "rings", "--data-kind", "synthetic", "--epochs", "2")
+    assert finished.returncode == 0, finished.stderr
+    assert "epoch 2/2" in finished.stdout
+
+
+@pytest.mark.slow
+def test_an_optimizer_is_one_line(package: Path) -> None:
+    """Its name is proposed, and a network trains with it."""
+    assert "did you mean 'rmsprop'" in harness(package, "sweep", "--dataset", "mnist", "--optimizer", "rmsprp").stderr
+    words = ("--dataset", "adult", "--data-kind", "synthetic", "--samples", "640", "--epochs", "2")
+    finished = harness(package, "train", *words, "--optimizer", "rmsprop")
+    assert finished.returncode == 0, finished.stderr
+    assert "epoch 2/2" in finished.stdout
+
+
+@pytest.mark.parametrize("addition", TABLE, ids=lambda addition: addition.what)
+def test_every_addition_is_shown_by_a_test(addition: Addition) -> None:
+    module, _, name = addition.test.partition(":")
+    assert callable(getattr(importlib.import_module(f"tests.{module}"), name))
+
+
+if __name__ == "__main__":
+    for addition in TABLE:
+        print(f"{addition.what:16} {addition.files:58} tests/{addition.test.replace(':', '.py::')}")
