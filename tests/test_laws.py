@@ -1,5 +1,8 @@
 """Laws: known coefficients are found again, and nothing is extended that the points cannot carry."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -107,6 +110,17 @@ def test_a_law_that_the_points_refute_has_no_band_and_ends_with_them() -> None:
     assert usl_fit.low[-1] < bending(1) / bending(64) < usl_fit.high[-1]
 
 
+def test_a_point_of_another_sitting_is_no_part_of_a_law() -> None:
+    week = timedelta(days=7)
+    late = [make_launch(32, k, 7.0 + k / 10) for k in range(8)]
+    runs = sweep(amdahl, (1, 2, 4, 8)) + [
+        replace(run, started=run.started + week, ended=run.ended + week) for run in late
+    ]
+    scaling, fits = fitted(runs)
+    assert scaling.points[-1].apart and not fits[0].doubt
+    assert fits[0].estimates[0].value == pytest.approx(0.05, abs=0.005)
+
+
 @pytest.mark.parametrize(("counts", "reach"), [((1, 2, 4), 2), ((1, 2, 4, 8), 4)])
 def test_a_law_reaches_as_far_as_counts_test_it(counts: tuple[int, ...], reach: int) -> None:
     _, fits = fitted(sweep(amdahl, counts))
@@ -134,6 +148,13 @@ def coverage(law: Law, true: tuple[float, ...], trials: int) -> tuple[float, lis
     return refuted / trials, list(held / trials)
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Speedups' own intervals, which laws do not need, take few draws."""
+    monkeypatch.setattr("harness.analysis.stats._RESAMPLES", 99)
+
+
+@pytest.mark.usefixtures("quick")
 def test_intervals_at_a_bound_cover() -> None:
     """With no serial part at all a bootstrap's percentiles covered 52 of 60."""
     refuted, held = coverage(AMDAHL, (0.0,), 40)
@@ -141,6 +162,7 @@ def test_intervals_at_a_bound_cover() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("law", "true"),
     [

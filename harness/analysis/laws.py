@@ -122,10 +122,10 @@ def fit_laws(scaling: Scaling, launches: pd.DataFrame) -> tuple[Fit, ...]:
     """Return Amdahl (strong scaling) or Gustafson (weak scaling), and USL, fitted to the points.
 
     `launches` are the rows that `scaling` was made of. Relative errors are minimised: of geometric means over the
-    whole blocks of the launch order, of medians where there are fewer than 6. Empty with fewer than two rank counts
-    that compare.
+    whole blocks of the launch order, of medians where there are fewer than 6. Points of another sitting than the base's
+    are left out. Empty with fewer than two rank counts that compare.
     """
-    points = [point for point in scaling.points if point.speedup is not None]
+    points = [point for point in scaling.points if point.speedup is not None and not point.apart]
     counts = np.array([point.ranks for point in points], dtype=float)
     if len(set(counts)) < 2 or len(set(counts)) < len(counts):
         return ()  # one count, or two layouts of one count, say nothing about a law in the ranks

@@ -13,7 +13,7 @@ from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_inte
 from harness.base.errors import UserError
 from harness.schema.claim import Claim
 
-_APART = "launched in another sitting than the base: no interval, what lies between sittings is not known"
+_APART = "another sitting than the base's: no interval"  # what lies between sittings is in no launch's scatter
 SAME_WORK = 0.01  # relative difference of rows (strong) or rows per rank (weak) that is still the same work
 
 

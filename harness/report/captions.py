@@ -84,7 +84,8 @@ def repeats(scaling: Scaling) -> str:
         return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
     if needed_launches(scaling):
         return f"{times}; 95 % interval of the median only where there are {NEEDED} or more."
-    return f"{times}; bars: 95 % interval."
+    apart = any(point.apart for point in scaling.points)
+    return f"{times}; bars: 95 % interval" + (", no ratio's at points of another sitting." if apart else ".")
 
 
 def drawn(layouts: int, most: int) -> str:
