@@ -19,7 +19,7 @@ from harness.sweep.layouts import Axes, combine
 from harness.sweep.plan import build_sweep
 from harness.sweep.scheduler import State
 from harness.sweep.schedulers import choose, open_scheduler, pbs
-from harness.sweep.schedulers.pbs.answers import explain, read_jobs, read_nodes
+from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table
 from harness.sweep.site import Site
 from harness.sweep.status import read_status
 from harness.sweep.submission import Submission, read_submission
@@ -30,6 +30,11 @@ RECORDED = Path(__file__).parent / "data/pbs"
 
 def recorded(name: str) -> str:
     return (RECORDED / name).read_text()
+
+
+def read_jobs(answer: str) -> dict[str, State]:
+    """Return states by identifier."""
+    return {name: read_state(job) for name, job in read_table(answer, "Jobs").items()}
 
 
 @pytest.mark.parametrize(

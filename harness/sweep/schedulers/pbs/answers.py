@@ -32,12 +32,8 @@ _DELETED = 91  # substate
 _SIGNALLED = 256  # Exit_status of a job that a signal ended is 256 and its number
 
 
-def read_jobs(answer: str) -> dict[str, State]:
-    """Return states by identifier from ``qstat -x -f -F json``."""
-    return {name: read_state(job) for name, job in read_table(answer, "Jobs").items()}
-
-
 def read_state(job: Mapping[str, Any]) -> State:
+    """Return the state of one job of ``qstat -x -f -F json``."""
     letter = str(job.get("job_state", ""))
     comment = str(job.get("comment", ""))
     nodes = ",".join(dict.fromkeys(re.findall(r"(?:^|\+)([^/+]+)/", str(job.get("exec_host", "")))))
