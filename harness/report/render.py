@@ -85,7 +85,7 @@ def check_replaceable(target: Path) -> None:
     """Refuse to replace a folder that holds something else than a report.
 
     Raises:
-        UserError: it does.
+        UserError: the folder holds something else.
     """
     if target.is_dir() and any(target.iterdir()) and not (target / PAGE).exists():
         raise UserError(f"'{target}' is there and is no report: choose another folder for reports")
