@@ -117,7 +117,8 @@ class Sessions:
                 if "writes" in kinds:
                     self._equal.discard(session)  # initialised or restored: every rank its own way
                 outcome = original(session, fetches, feed_dict, *args, **kwargs)
-                return self._evaluated(graph, fetches, feed_dict or {}, outcome)
+                rows = self._fed(graph, feed_dict or {})[1]  # every rank's own count, all of what is fed otherwise
+                return self._average(fetches, outcome, rows) if self._runtime.own.present and rows else outcome
             if session not in self._equal:
                 self._start_equal(session, original)
             feed, rows = self._divide(graph, feed_dict or {})
@@ -162,11 +163,6 @@ class Sessions:
                 known[op.name] = _kinds(op, self._averaging[graph])
             kinds |= known[op.name]
         return kinds
-
-    def _evaluated(self, graph: Any, fetches: Any, feed: Mapping[Any, Any], outcome: Any) -> Any:
-        """Return the numbers of a run that does not train: of all ranks' rows where each has fed its own."""
-        rows = self._fed(graph, feed)[1]
-        return self._average(fetches, outcome, rows) if self._runtime.own.present and rows else outcome
 
     def _start_equal(self, session: Any, run: Callable[..., Any]) -> None:
         """Give all variables of the graph rank 0's values."""

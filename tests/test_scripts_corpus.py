@@ -1,0 +1,64 @@
+"""Scripts of the corpus print on ranks what they print alone; README names whatever is refused."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.mpi.launch import run_ranks
+from tests.scripts.corpus import scripts
+from tests.scripts.corpus.__main__ import compare
+
+ROOM = Path(__file__).parents[1] / "harness" / "transparent"
+README = (Path(__file__).parents[1] / "README.md").read_text()
+SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-text-sparse-RMSprop", "step-clipped",
+        "loop-sum-object-compiled", "loop-global-clip-eager", "take-stop", "free-second-order", "session-old",
+        "session-clipped-tight", "trap-set-vocabulary")  # fmt: skip
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_scripts_print_on_two_ranks_what_they_print_alone(tmp_path):
+    verdicts = compare(SOME, tmp_path, 2)
+    assert set(verdicts.values()) == {"right"}, verdicts
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_random_programs_of_nested_functions_report_on_two_ranks_what_they_report_alone(tmp_path):
+    script = Path(__file__).parent / "scripts" / "nested_programs.py"
+    alone = subprocess.run([sys.executable, script, "0", "6"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    ranks = run_ranks(2, "-m", "harness.transparent", "--batch", "global", "--threads", "2", script, 0, 6, cwd=tmp_path)
+    assert ranks.returncode == 0, ranks.stderr[-3000:]
+    one, two = programs(alone.stdout), programs(ranks.stdout)
+    assert len(one) == 6
+    for seed, numbers in one.items():
+        assert two[seed] == pytest.approx(numbers, rel=1e-3, abs=1e-4), f"program {seed}"
+
+
+def programs(text):
+    """Return what each program reported, by its seed."""
+    lines = [line.split(" ", 2) for line in text.splitlines() if line.startswith("PROGRAM ")]
+    return {int(seed): np.array(json.loads(rest)) for _, seed, rest in lines}
+
+
+def test_the_corpus_is_large_and_most_of_it_runs():
+    known = scripts()
+    refused = [script for script in known.values() if script.refused]
+    assert len(known) >= 200
+    assert len(refused) <= 0.1 * len(known)
+
+
+def test_readme_names_every_refusal_of_the_room():
+    """Each sentence in code, its longest part without names and numbers, stands in README."""
+    for path in sorted(set(ROOM.glob("*.py")) - {ROOM / "settings.py"}):  # whose sentences are of switches
+        for found in re.findall(r"UserError\(\s*((?:f?\"[^\"]*\"\s*)+)\)", path.read_text()):
+            sentence = "".join(re.findall(r"\"([^\"]*)\"", found))
+            part = max(re.split(r"\{[^}]*\}", sentence), key=len).strip()
+            assert part in README, f"{path.name}: {sentence}"
