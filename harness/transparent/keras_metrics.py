@@ -103,7 +103,10 @@ class Metrics:
                     return self._within(lambda: original(metric, *args, **kwargs))
                 if runtime.rows.even and not runtime.collectives.trial.is_sum(metric):
                     return self._within(lambda: original(metric, *args, **kwargs))
-                return self._counted(metric, lambda: original(metric, *self._numbers(metric, args), **kwargs))
+                numbers = self._numbers(metric, args)
+                # A lone number is that of all ranks' rows: it counts once, on rank 0.
+                counts = runtime.rows.now() > 0 if numbers is None else tf.constant(runtime.world.rank == 0)
+                return self._counted(metric, counts, lambda: original(metric, *(numbers or args), **kwargs))
 
         return update_state
 
@@ -121,15 +124,15 @@ class Metrics:
             leaves[i] = mean
         return tree.pack_sequence_as((args, kwargs), leaves)
 
-    def _numbers(self, metric: Any, args: Any) -> Any:
-        """Return the arguments of a mean with a lone number, a batch's loss say, as that of all ranks' rows."""
+    def _numbers(self, metric: Any, args: Any) -> list[tf.Tensor] | None:
+        """Return the lone number that a mean is given, a batch's loss say, of all ranks' rows; None otherwise."""
         import keras
 
         if type(metric) is not keras.metrics.Mean or len(args) != 1:
-            return args
+            return None
         value = tf.convert_to_tensor(args[0])
         if value.shape.rank != 0 or not value.dtype.is_floating:
-            return args
+            return None
         return self._runtime.collectives.mean([value], "reported numbers", owner=metric)
 
     def _noted(self, metric: Any, args: Any) -> None:
@@ -138,12 +141,11 @@ class Metrics:
         if probe is not None and len(args) == 1 and tf.is_tensor(args[0]) and args[0].shape.rank == 0:
             probe.numbers[id(metric)] = metric, args[0]
 
-    def _counted(self, metric: Any, update: Callable[[], Any]) -> Any:
-        """Update a metric, but leave it as it was where the rank's rows count for nothing."""
+    def _counted(self, metric: Any, counts: tf.Tensor, update: Callable[[], Any]) -> Any:
+        """Update a metric, but leave it as it was on ranks where what it is given does not count."""
         own = metric._variables
         before = [tf.identity(variable.value) for variable in own]
         outcome = self._within(update)
-        counts = self._runtime.rows.now() > 0
         for variable, value in zip(own, before, strict=False):
             variable.assign(tf.where(counts, variable.value, value))
         return outcome

@@ -24,6 +24,7 @@ def learner(rng, metric, turn):
     model = keras.Sequential([*layers, keras.layers.Dense(1)])
     optimizer = [keras.optimizers.SGD(0.01), keras.optimizers.SGD(0.01, momentum=0.5)][rng.randint(2)]
     optimizer.build(model.trainable_variables)
+    rounds = int(rng.randint(1, 3))  # drawn here: a function may be traced any number of times
     clips, counts, kind = rng.rand() < 0.3, rng.rand() < 0.5, rng.choice(["once", "cond", "loop"])
     forward = maybe(lambda v: model(v, training=True))
     loss_of = maybe(lambda v, t: tf.reduce_mean(tf.square(forward(v) - t)))
@@ -50,7 +51,6 @@ def learner(rng, metric, turn):
         if kind == "cond":
             return tf.cond(tf.equal(turn % 2, 0), lambda: once(v, t), lambda: once(v, 0.5 * t))
         if kind == "loop":
-            rounds = int(rng.randint(1, 3))
             return tf.while_loop(lambda i, _: i < rounds, lambda i, total: (i + 1, total + once(v, t)), (0, 0.0))[1]
         return once(v, t)
 
