@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.datasets import adult, cifar10, higgs, mnist
 from harness.datasets.cifar import BATCHES
+from harness.datasets.known import adult, cifar10, higgs, mnist
+from harness.datasets.known.mnist import read_idx
 from harness.datasets.libsvm import read_libsvm
-from harness.datasets.mnist import read_idx
 
 
 def idx(values: np.ndarray) -> bytes:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness import datasets
-from harness.datasets.adult import read as read_adult
+from harness.datasets.known.adult import read as read_adult
 from harness.datasets.verify import verify
 from harness.schema.workload import Workload
 

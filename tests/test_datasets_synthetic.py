@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from harness import datasets
 from harness.datasets import synthetic
-from harness.datasets.adult import GROUPS
 from harness.datasets.arrays import shift_and_factor
+from harness.datasets.known.adult import GROUPS
 from harness.datasets.registry import dataset
 
 

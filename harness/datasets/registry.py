@@ -1,31 +1,20 @@
-"""The registry of data sets: adding one is one file and one line here."""
+"""The registry of data sets: adding one is one file in `harness.datasets.known`."""
 
+import importlib
+import pkgutil
 from pathlib import Path
 
 from harness.base.errors import UserError, unknown
-from harness.datasets import acoustic, adult, cifar10, cifar100, higgs, imagenet, mnist, userfile
+from harness.datasets import known, userfile
 from harness.datasets.dataset import Dataset, DatasetInfo
 
 FILE = "file"
 """The name of a user's own file among the data sets."""
 
-_DATASETS = {
-    entry.info.name: entry
-    for entry in (
-        acoustic.DATASET,
-        adult.DATASET,
-        cifar10.DATASET,
-        cifar100.DATASET,
-        higgs.DATASET,
-        imagenet.DATASET,
-        mnist.DATASET,
-    )
-}
-
 
 def names() -> tuple[str, ...]:
     """Return the names of the data sets that the harness knows, in alphabetical order."""
-    return tuple(sorted(_DATASETS))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(known.__path__)))
 
 
 def dataset(name: str) -> Dataset:
@@ -36,9 +25,11 @@ def dataset(name: str) -> Dataset:
     """
     if name == FILE:
         return userfile.DATASET
-    if name not in _DATASETS:
-        raise unknown("DATASET", name, _DATASETS)
-    return _DATASETS[name]
+    if name not in names():
+        raise unknown("DATASET", name, names())
+    entry: Dataset = importlib.import_module(f"{known.__name__}.{name}").DATASET
+    assert entry.info.name == name, f"harness/datasets/known/{name}.py has the data set {entry.info.name}"
+    return entry
 
 
 def info(name: str) -> DatasetInfo:

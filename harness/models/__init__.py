@@ -1,12 +1,9 @@
 """The papers' networks, and users' own."""
 
-import importlib
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError, unknown
+from harness.base.own_code import import_own, is_own
 from harness.schema.images import IMAGE_NETWORKS
 
 if TYPE_CHECKING:
@@ -50,7 +47,7 @@ def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, ini
     from harness.models.imagenet import imagenet_network
 
     check_network(name, features)
-    if ":" in name:
+    if is_own(name):
         return _user_model(name, features, classes)
     if name in IMAGE_NETWORKS:
         return imagenet_network(name, features, classes)
@@ -65,7 +62,7 @@ def check_network(name: str, features: tuple[int, ...]) -> None:
     Raises:
         UserError: naming what is there, or what the network needs.
     """
-    if ":" in name:
+    if is_own(name):
         return
     if name not in (*_NETWORKS, *IMAGE_NETWORKS):
         raise unknown("MODEL", name, (*_NETWORKS, *IMAGE_NETWORKS))
@@ -82,7 +79,7 @@ def check_network(name: str, features: tuple[int, ...]) -> None:
 def _user_model(name: str, features: tuple[int, ...], classes: int) -> "keras.Model":
     import keras
 
-    model = _load_function(name)(features, classes)
+    model = import_own("MODEL", name)(features, classes)
     if not isinstance(model, keras.Model):
         raise UserError(f"MODEL={name} returned {type(model).__name__}: it must return a keras.Model")
     if not model.built or tuple(model.output_shape) != (None, classes):
@@ -92,16 +89,3 @@ def _user_model(name: str, features: tuple[int, ...], classes: int) -> "keras.Mo
             else f"MODEL={name} returned a model that is not built: start it with keras.Input({features})"
         )
     return model
-
-
-def _load_function(name: str) -> Callable[..., Any]:
-    module_name, _, function_name = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))  # where `python -m` would look; a console script does not
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UserError(f"MODEL={name} cannot be imported: {error}; write package.module:function") from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise UserError(f"MODEL={name} names no function: '{module_name}' has no callable '{function_name}'")
-    return function  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ import platform
 from collections.abc import Iterator
 from importlib.machinery import PathFinder, all_suffixes
 from importlib.util import find_spec
+from itertools import chain, starmap
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -38,7 +39,7 @@ def code_identity(workload: Workload, mpi: str) -> str:
 
 
 def source_identity(workload: Workload) -> str:
-    """Return twelve digits of the harness's source and of the user's script or MODEL, and of what that imports.
+    """Return twelve digits of the harness's source and of the user's: script or MODEL, SYNC, OPTIMIZER, and imports.
 
     Followed are import statements that lead to files in the script's own folder, in the working directory, or
     in the package of a MODEL that is installed. What code imports or reads in another way is not seen.
@@ -46,7 +47,7 @@ def source_identity(workload: Workload) -> str:
     Raises:
         UserError: a file of the user's code cannot be read.
     """
-    return _digest([harness_identity(), *_hashes(*_user_files(workload))])
+    return _digest([harness_identity(), *chain.from_iterable(starmap(_hashes, _user_files(workload)))])
 
 
 def check_source(workload: Workload, code: str) -> None:
@@ -71,17 +72,17 @@ def harness_identity() -> str:
     return _digest([*_hashes(package, counted), *_hashes(templates, templates.iterdir())])
 
 
-def _user_files(workload: Workload) -> tuple[Path, list[Path]]:
-    """Return the user's own files that would run, and the folder they are found in."""
+def _user_files(workload: Workload) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield the user's own files that would run, with the folder they are found in."""
     if is_script(workload):
         script = script_command(workload)[0]
-        return script.parent, _follow([script], script.parent, "")
-    name = workload.model.partition(":")[0]
-    root = _root(name) if ":" in workload.model else None
-    if root is None:
-        return Path(), []  # not the user's, or not to be found: that is told where it is imported
-    own = "" if root == Path.cwd() else name.partition(".")[0]
-    return root, _follow(list(_resolve(name, root)), root, own)
+        yield script.parent, _follow([script], script.parent, "")
+        return
+    for name in workload.own_modules:
+        root = _root(name)
+        if root is not None:  # else it is not to be found, which is told where it is imported
+            own = "" if root == Path.cwd() else name.partition(".")[0]
+            yield root, _follow(list(_resolve(name, root)), root, own)
 
 
 def _root(name: str) -> Path | None:

@@ -84,7 +84,7 @@ class Measurement:
         from it, or a script or MODEL of the user's own ran.
         """
         code, commit = self.software.code[:6], self.software.commit[:12] or "no commit"
-        own = is_script(self.workload) or ":" in self.workload.model
+        own = is_script(self.workload) or self.workload.own_modules
         return f"{commit}+{code}" if self.software.dirty or (own and code) else commit
 
     @property

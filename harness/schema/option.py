@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from harness.base.errors import UserError, unknown
+from harness.base.own_code import is_own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -13,15 +14,16 @@ class Option:
     """How users set a field.
 
     `help` is one sentence. `name` is the option's where it is not the field's. `choices` are all values that there
-    are, `least` is the smallest and `above` what a number must be more than, `most` is the largest. `values` tells in
-    help what to write where `choices` do not. `title` stands before the value in a report; an empty one is the
-    field's name. `told` is False where a report tells the field in another way; `when` names a field and the value of
-    it with which alone this one counts.
+    are, besides ``package.module:name`` where it may be the user's `own`; `least` is the smallest and `above` what a
+    number must be more than, `most` is the largest. `values` tells in help what to write where `choices` do not.
+    `title` stands before the value in a report; an empty one is the field's name. `told` is False where a report tells
+    the field in another way; `when` names a field and the value of it with which alone this one counts.
     """
 
     help: str
     name: str = ""
     choices: tuple[str, ...] = ()
+    own: bool = False
     values: str = ""
     least: float = -math.inf
     above: float = -math.inf
@@ -33,7 +35,7 @@ class Option:
     @property
     def metavar(self) -> str:
         """The values in one word, None of them known: empty."""
-        return self.values or "|".join(self.choices)
+        return self.values or "|".join((*self.choices, *(["package.module:function"] if self.own else [])))
 
     def check(self, name: str, value: object) -> None:
         """Check the value of the field `name`; None is a value that was left open.
@@ -41,7 +43,7 @@ class Option:
         Raises:
             UserError: it is none of the choices, out of its range, or not finite.
         """
-        if self.choices and value not in self.choices:
+        if self.choices and value not in self.choices and not (self.own and is_own(str(value))):
             raise unknown(name, str(value), self.choices)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return

@@ -4,15 +4,12 @@ Used in graphs, eagerly and by predictions alike: values are handed to the mean 
 """
 
 import functools
-import importlib
-import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from harness.base.errors import UserError
+from harness.base.own_code import import_own, is_own
 
 Mean = Callable[[Sequence[Any], str], list[Any]]
 """Takes values (tensors in a graph) and what they are called; returns their means over the ranks, weighted by rows."""
@@ -96,7 +93,6 @@ class Weights(SyncPolicy):
 POLICIES: tuple[type[SyncPolicy], ...] = (Gradients, NoSync, Weights)
 FORMS = ", ".join(policy.form for policy in POLICIES)
 """All forms, for help and messages."""
-_USERS = re.compile(r"(?!weights:)[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 
 
 def check_sync(text: str) -> None:
@@ -105,7 +101,7 @@ def check_sync(text: str) -> None:
     Raises:
         UserError: it is of none.
     """
-    if not _USERS.fullmatch(text) and not any(policy.parse(text) for policy in POLICIES):
+    if not is_own(text) and not any(policy.parse(text) for policy in POLICIES):
         raise UserError(f"SYNC={text} is no sync policy: write {FORMS}, or {SyncPolicy.form} for one of your own")
 
 
@@ -121,12 +117,7 @@ def find_policy(text: str) -> SyncPolicy:
 
 
 def _import(text: str) -> SyncPolicy:
-    module, _, name = text.partition(":")
-    sys.path.insert(0, str(Path.cwd()))  # where `python -m` would look; a console script does not
-    try:
-        policy = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        raise UserError(f"SYNC={text} cannot be imported: {error}; write {SyncPolicy.form}") from error
+    policy = import_own("SYNC", text)
     if not isinstance(policy, type) or not issubclass(policy, SyncPolicy):
-        raise UserError(f"SYNC={text} names no sync policy: '{name}' must be a subclass of {__name__}.SyncPolicy")
+        raise UserError(f"SYNC={text} names no sync policy: it must be a subclass of {__name__}.SyncPolicy")
     return policy()

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
+from harness.base.own_code import is_own
 from harness.schema.images import INPUTS, check_images
 from harness.schema.option import check_options, option
 from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
@@ -35,8 +36,10 @@ class Workload:
     `global_batch` (rows per step over all ranks) is set. `samples` is the number of training rows over all
     ranks, None for all there are. `init`: ``glorot`` is Keras's default, ``fan-in`` is N(0, 1/fan_in) as in
     the paper groups' March 2016 script. `distribution`: ``parallel`` (each rank reads its own rows) or
-    ``scatter`` (rank 0 reads and sends point to point, paper A section 4). `augment`: ``flip`` mirrors every
-    second training image at random; ``crop``, for images in files, also takes a random part of each.
+    ``scatter`` (rank 0 reads and sends point to point, paper A section 4). `optimizer` is one of OPTIMIZERS or
+    ``package.module:function``, a user's function of the learning rate that returns a Keras optimizer. `augment`:
+    ``flip`` mirrors every second training image at random; ``crop``, for images in files, also takes a random part
+    of each.
 
     The learning rate: `schedule` ``exponential`` multiplies it by `decay` every step; `rate_scaling` ``linear``
     multiplies it by the number of ranks and `warmup_epochs` raises it evenly from the unscaled rate (Goyal et al.
@@ -58,7 +61,7 @@ class Workload:
     )
     preset: str = option("Training settings by name.", "default", told=False)
     loss: str = option("What is minimised.", "cross-entropy", choices=LOSSES)
-    optimizer: str = option("What makes a step of a gradient.", "sgd", choices=tuple(OPTIMIZERS))
+    optimizer: str = option("What makes a step of a gradient.", "sgd", choices=tuple(OPTIMIZERS), own=True)
     learning_rate: float = option("Learning rate.", 0.1, above=0)
     schedule: str = option("Learning rate over the run.", "constant", choices=SCHEDULES)
     decay: float = option(
@@ -125,6 +128,12 @@ class Workload:
             raise UserError(f"label smoothing {self.label_smoothing} needs loss cross-entropy, not {self.loss}")
         if self.rate_scaling == "linear" and self.global_batch is not None:
             raise UserError("rate scaling linear needs a batch per rank: with a global batch the batch does not grow")
+
+    @property
+    def own_modules(self) -> tuple[str, ...]:
+        """The modules of the user's own that the settings name: a MODEL, a SYNC, an OPTIMIZER."""
+        settings = (self.model, self.sync, self.optimizer)
+        return tuple(text.partition(":")[0] for text in settings if is_own(text))
 
     @property
     def name(self) -> str:

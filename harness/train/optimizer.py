@@ -1,11 +1,12 @@
 """Keras's optimizers, by the names users write; SGD, momentum and Adam update with TensorFlow's fused kernels."""
 
-import importlib
 from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
+from harness.base.errors import UserError
+from harness.base.own_code import import_own
 from harness.comm.policies import Synchroniser
 from harness.schema.workload import OPTIMIZERS, Workload
 
@@ -52,10 +53,16 @@ _MOMENTUM = 0.9
 
 
 def build_optimizer(workload: Workload, *, steps_per_epoch: int, ranks: int) -> keras.optimizers.Optimizer:
-    """Return the workload's optimizer; under mixed_float16 its loss is scaled so that small gradients survive."""
-    module, _, name = OPTIMIZERS[workload.optimizer].partition(":")
+    """Return the workload's optimizer; under mixed_float16 its loss is scaled so that small gradients survive.
+
+    Raises:
+        UserError: it is the user's own, and cannot be imported or is no Keras optimizer.
+    """
+    name = workload.optimizer
     rate = learning_rate(workload, steps_per_epoch=steps_per_epoch, ranks=ranks)
-    optimizer: keras.optimizers.Optimizer = getattr(importlib.import_module(module), name)(rate)
+    optimizer = import_own("OPTIMIZER", OPTIMIZERS.get(name, name))(rate)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise UserError(f"OPTIMIZER={name} returned {type(optimizer).__name__}: it must return a Keras optimizer")
     if workload.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
@@ -87,7 +94,7 @@ class FusedSGD(keras.optimizers.SGD):
 
 
 class FusedMomentum(keras.optimizers.SGD):
-    """Keras's SGD with momentum, each variable updated by one operation instead of about six; the same formula."""
+    """Keras's SGD with momentum 0.9, each variable updated by one operation instead of about six; the same formula."""
 
     def __init__(self, learning_rate: Rate) -> None:
         super().__init__(learning_rate, momentum=_MOMENTUM)
