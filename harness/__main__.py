@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -9,28 +10,51 @@ from harness.base.errors import RunError, UserError
 from harness.cli import main as group
 
 
-def main() -> None:
-    """Run the command line: exit code 0, 1 (a run failed), 2 (bad input) or 130 (interrupted)."""
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line: exit code 0, 1 (a run failed), 2 (bad input) or 130 (interrupted); `check` has its own.
+
+    An OSError that names a file got here because a path of the user's cannot be used as it was: one sentence too.
+    """
     try:
-        result = group.main(prog_name="harness", standalone_mode=False)
+        _check_text(arguments)
+        result = group.main(args=list(arguments), prog_name="harness", standalone_mode=False)
     except UserError as error:
-        _end(2, str(error))
+        return _tell(2, str(error))
     except RunError as error:
-        _end(1, str(error))
+        return _tell(1, str(error))
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        return 2
     except (KeyboardInterrupt, click.Abort):
-        _end(130, "interrupted; finished work is kept")
+        return _tell(130, "interrupted; finished work is kept")
     except BrokenPipeError:  # the reader (head, less) has gone: nothing to tell, and nobody to tell it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    sys.exit(result if isinstance(result, int) else 0)
+        return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _tell(2, f"'{error.filename}' cannot be used ({error.strerror}): name another path or mend this one")
+    return result if isinstance(result, int) else 0
 
 
-def _end(code: int, message: str) -> None:
+def main() -> None:
+    """Run the command line of this process and end it."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Refuse bytes that are no text: they would end up in records, which are UTF-8."""
+    for word in arguments:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            shown = word.encode(errors="surrogateescape").decode(errors="replace")
+            raise UserError(f"'{shown}' is not UTF-8: rename the file, or give it another name by a link") from None
+
+
+def _tell(code: int, message: str) -> int:
     print(f"harness: {message}", file=sys.stderr, flush=True)
-    sys.exit(code)
+    return code
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from harness.__main__ import run
 from harness.cli import COMMANDS
 
 HEAVY = ("tensorflow", "keras", "mpi4py", "pandas", "matplotlib", "pyarrow", "scipy", "sklearn")
@@ -44,6 +45,12 @@ def test_every_command_has_help(command):
         (("train", "--dataset", "mnist", "--data-dir", "no-such-folder"), "no-such-folder"),
         (("report", "no-such-sweep"), "no-such-sweep"),
         (("train", "--point", "no-such-file"), "cannot be read"),
+        (("sweep", "--dataset", "adult", "--nodes", "1..1000000"), "NODES=1..1000000 is 1,000,000 counts"),
+        (("sweep", "--dataset", "adult", "--nodes", "1..99", "--threads", "1..99"), "9,801 combinations"),
+        (("sweep", "--dataset", "adult", "--nodes", "1", "--repeats", "99999999"), "99,999,999 launches"),
+        (("sweep", "--script", __file__, "--script-arguments", "'x"), "SCRIPT_ARGUMENTS='x cannot be split"),
+        (("status", "--results", "\udcff"), "is not UTF-8"),
+        (("paper", "--nodes", "1..99999"), "NODES=1..99999 is 99,999 counts"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_two(arguments, message):
@@ -57,3 +64,12 @@ def test_bad_input_is_one_sentence_and_exit_code_two(arguments, message):
 def test_unknown_options_and_commands_exit_with_two():
     assert harness("sweep", "--no-such-option").returncode == 2
     assert harness("no-such-command").returncode == 2
+
+
+def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results/study/sweep.json").mkdir(parents=True)
+    for command in ("status", "report", "claims", "retry", "history", "check", "noise"):
+        assert run([command]) == 2
+        said = capsys.readouterr().err
+        assert (said.count("\n"), "results/study/sweep.json" in said) == (1, True), said

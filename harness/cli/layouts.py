@@ -1,9 +1,12 @@
 """The options that say on how many nodes, cores, ranks and GPUs the points of a sweep run."""
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from harness.base.errors import UserError
 
 if TYPE_CHECKING:
     from harness.schema.layout import Layout
@@ -37,7 +40,7 @@ def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[t
     Raises:
         UserError: a count is wrong, or no combination can be.
     """
-    from harness.schema.layout import parse_counts
+    from harness.schema.layout import MOST_COUNTS, parse_counts
     from harness.sweep.layouts import Axes, combine
     from harness.sweep.plan import parse_shares
 
@@ -45,6 +48,11 @@ def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[t
         name: parse_counts(name.upper(), options[name]) if options[name] else ()
         for name in ("nodes", "cores", "gpus", "ranks_per_node", "threads")
     }
+    combinations = 1 if options["zipped"] else math.prod(len(each) or 1 for each in counts.values())
+    if combinations > MOST_COUNTS:
+        raise UserError(
+            f"these lists have {combinations:,} combinations: ask for at most {MOST_COUNTS:,}, or say ZIP=1"
+        )
     limit = None
     if not counts["nodes"]:
         limit = submission.open(oversubscribe=options["oversubscribe"]).limit()
@@ -58,8 +66,6 @@ def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[t
 def _default_nodes(cores_per_node: int, scheduler: str, limit: Any) -> str:
     """Return the doublings of nodes that there are; on one machine its cores stand for them."""
     if limit is None:
-        from harness.base.errors import UserError
-
         raise UserError("NODES= is needed: how many nodes there are is not known here")
     nodes = limit.nodes or 1
     return f"1..{max(1, nodes // max(1, cores_per_node)) if scheduler == 'local' else nodes}*2"

@@ -7,6 +7,8 @@ from harness.base.errors import UserError
 
 _FORMS = "write 1..8 (every count), 1..64*2 (doublings) or 1,2,4 (a list)"
 _LIMIT = 1_000_000
+MOST_COUNTS = 1_000
+"""Counts in one list: many more than anyone plots, and few enough that every combination can be tried."""
 
 
 def parse_counts(field: str, text: str) -> tuple[int, ...]:
@@ -37,6 +39,8 @@ def _parse_part(field: str, text: str, part: str) -> list[int]:
     if last < first:
         raise UserError(f"{field}={text} runs backwards: write {last}..{first}")
     if factor is None:
+        if last - first >= MOST_COUNTS:
+            raise UserError(f"{field}={text} is {last - first + 1:,} counts: {first}..{last}*2 is the doublings")
         return list(range(first, last + 1))
     if factor < 2:
         raise UserError(f"{field}={text} never grows: the factor after * must be at least 2")

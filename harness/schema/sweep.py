@@ -9,6 +9,7 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point, digest
 from harness.schema.workload import Workload
 
+_MOST_LAUNCHES = 100_000
 SCALINGS = ("strong", "weak")
 
 
@@ -37,6 +38,9 @@ class Sweep:
             raise unknown("SCALING", self.scaling, SCALINGS)
         if self.repeats < 1:
             raise UserError(f"REPEATS={self.repeats} is too small: use at least 1")
+        launches = self.repeats * len(self.layouts)
+        if launches > _MOST_LAUNCHES:
+            raise UserError(f"REPEATS={self.repeats} makes {launches:,} launches: ask for at most {_MOST_LAUNCHES:,}")
         if self.scaling == "weak" and self.workload.samples is None:
             raise UserError("SCALING=weak needs SAMPLES=, the rows per rank, so that work per rank stays equal")
 
