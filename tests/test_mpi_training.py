@@ -69,6 +69,11 @@ def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
             assert len({found[choice][optimizer] for choice in CHOICES}) == 1
 
 
+def test_counts_beyond_what_mpi_can_count_go_in_parts():
+    found = result(2, "chunks.py")
+    assert found["error"] < 1e-5 and found["calls"] == 2
+
+
 def test_without_a_compiler_the_bridge_is_used_and_said(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.comm.native.build._FLAGS", ("-no-such-flag",))
     with pytest.raises(RunError, match="native operation does not compile"):

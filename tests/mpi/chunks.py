@@ -1,0 +1,22 @@
+"""Rank program: sums by messages of at most 1000 elements, as those of more than 2^30 are made."""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+
+from harness.comm.native import build
+from harness.comm.native.operation import NativeReduction
+from harness.comm.world import start
+
+build._FLAGS = (*build._FLAGS, "-DHARNESS_MESSAGE=size_t{1000}")
+world = start()
+reduction = NativeReduction(world.comm, build.build(), largest=2**20, way="messages", guard=True)
+errors = []
+for dtype in (np.float32, np.float64):
+    values = [np.random.default_rng(world.rank).normal(size=size).astype(dtype) for size in (7001, 10, 40_000)]
+    totals = reduction.sum([tf.constant(value) for value in values], label="chunks")
+    for value, total in zip(values, totals, strict=True):
+        errors.append(float(np.abs(total.numpy() - sum(world.comm.allgather(value))).max()))
+if world.rank == 0:
+    print("RESULT " + json.dumps({"error": max(errors), "calls": len(reduction.take_calls())}))
