@@ -19,7 +19,7 @@ from tests.mpi.launch import PROGRAMS, result
 
 pytestmark = [
     pytest.mark.mpi,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(3000),
     pytest.mark.skipif(bool(missing()), reason=f"emulated hosts: {missing()}"),
 ]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.mpi.launch import result
 
-pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(3000)]
 
 ALEXNET = {"model": "alexnet", "learning_rate": 0.02}
 GOOGLENET = {"model": "googlenet", "learning_rate": 0.001, "weight_decay": 0.0}

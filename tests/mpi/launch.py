@@ -14,7 +14,7 @@ _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
 def run_ranks(
-    ranks: int, *arguments: object, timeout: float = 480, cwd: Path | None = None, **environment: str
+    ranks: int, *arguments: object, timeout: float = 1200, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `python arguments` on `ranks` ranks; fail the test when it takes longer than `timeout` seconds.
 
