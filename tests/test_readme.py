@@ -11,9 +11,13 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from harness import datasets
 from harness.cli import main
-from harness.cli.make import command_line, read_overrides
+from harness.cli.make import command_line, read_overrides, settings_of
+from harness.schema.presets import PRESETS
+from harness.schema.sync import POLICIES
 
 ROOT = Path(__file__).parents[1]
 # `-o`: .venv is not set up again from here.
@@ -131,3 +135,13 @@ def test_cheap_targets_run(target: str, tmp_path: Path) -> None:
     finished = subprocess.run([*MAKE, target, *settings], capture_output=True, text=True, env=environment, check=False)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout
+
+
+def test_the_lists_of_readme_and_help_are_the_registries() -> None:
+    table = README[README.index("## Settings") : README.index("## Did it get worse?")]
+    shown = CliRunner().invoke(main, ["sweep", "--help"], terminal_width=400).output
+    settings = settings_of(main.get_command(click.Context(main), "sweep"))
+    for name in (*datasets.names(), *PRESETS, *(policy.form.split(" ")[0] for policy in POLICIES)):
+        assert f"`{name}`" in README and name in shown, name
+    for name in re.findall(r"\b([A-Z_]{2,})=", table):
+        assert name in (*settings, "MPI"), name
