@@ -16,7 +16,7 @@ from harness.sweep import launch_command
 from harness.sweep.job_groups import Group
 from harness.sweep.job_options import Request
 from harness.sweep.jobs import write_group
-from harness.sweep.layouts import Axes, combine
+from harness.sweep.plan import Axes, combine
 from harness.sweep.scheduler import check_directives
 from harness.sweep.schedulers import open_scheduler, slurm
 from harness.sweep.site import Partition, Site

@@ -29,7 +29,7 @@ from harness.bench.plan import (
     guess_epochs,
     shuffled,
 )
-from harness.schema.experiments import EXPERIMENTS
+from harness.schema.claim import EXPERIMENTS
 from harness.schema.record import decode
 
 MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")

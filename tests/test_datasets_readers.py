@@ -17,7 +17,7 @@ from harness.base.errors import UserError
 from harness.datasets.cifar import BATCHES
 from harness.datasets.known import adult, cifar10, higgs, mnist
 from harness.datasets.known.mnist import read_idx
-from harness.datasets.libsvm import read_libsvm
+from harness.datasets.text import read_libsvm
 
 
 def idx(values: np.ndarray) -> bytes:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from harness import datasets
+from harness.datasets.fetch import verify
 from harness.datasets.known.adult import read as read_adult
-from harness.datasets.verify import verify
 from harness.schema.workload import Workload
 
 

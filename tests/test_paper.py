@@ -15,8 +15,7 @@ from harness.claims.verdict import judge
 from harness.claims.wording import published as published_words
 from harness.claims.wording import verdict as verdict_words
 from harness.report.claims_page import Repeated, write_paper
-from harness.schema.claim import CLAIMS_FILE, Claim, Published, read_published
-from harness.schema.experiments import EXPERIMENTS
+from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Claim, Published, read_published
 from harness.schema.sweep import Sweep
 from tests.factories import make_launch, make_point, make_run, write_run
 from tests.test_report import Text
@@ -198,7 +197,7 @@ def test_command_goes_on_after_a_failed_experiment(
 
     monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
     two = {name: EXPERIMENTS[name] for name in ("adult-dnn", "acoustic-dnn")}
-    monkeypatch.setattr("harness.schema.experiments.EXPERIMENTS", two)
+    monkeypatch.setattr("harness.schema.claim.EXPERIMENTS", two)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     result = CliRunner().invoke(command, ["--repeats", "1", "--nodes", "1", "--samples", "300", *where])
     assert isinstance(result.exception, RunError) and "adult-dnn" in str(result.exception)

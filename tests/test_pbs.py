@@ -15,14 +15,13 @@ from harness.sweep import store
 from harness.sweep.collect import cancel, collect
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.job_options import Request
-from harness.sweep.layouts import Axes, combine
-from harness.sweep.plan import build_sweep
+from harness.sweep.plan import Axes, build_sweep, combine
+from harness.sweep.resume import Submission, read_submission
 from harness.sweep.scheduler import State
 from harness.sweep.schedulers import choose, open_scheduler, pbs
 from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table
 from harness.sweep.site import Site
 from harness.sweep.status import read_status
-from harness.sweep.submission import Submission, read_submission
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 RECORDED = Path(__file__).parent / "data/pbs"

@@ -16,15 +16,14 @@ from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError
 from harness.cli.measure import probe as command
 from harness.probe import execute
-from harness.probe import settings as probe_settings
+from harness.probe import store as probe_settings
 from harness.probe.execute import Found, fit, write_probe
 from harness.probe.fit import fit_cost
 from harness.probe.measure import Answer, Series
 from harness.probe.plan import algorithm_settings, message_sizes, parse_settings
-from harness.probe.settings import choose
-from harness.probe.store import newest_probe, read_probe
+from harness.probe.store import choose, newest_probe, read_probe
 from harness.report.probe_page import cost_line, write_probe_page
-from harness.schema.experiments import EXPERIMENTS
+from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import ALLREDUCE, NODE, Cost, Estimate, MessageCosts, Probe, Setting, Size
 from harness.schema.sweep import Sweep

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from harness.base.errors import UserError
 from harness.datasets import registry
 from harness.datasets.dataset import TEST, TRAIN
-from harness.readers.load import Request, load
+from harness.readers.dataset import Request, load
 from harness.readers.sources import Peers
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from harness import DataSet, datasets
 from harness.base.errors import UserError
 from harness.readers import csv_rows
 from harness.readers.csv_rows import CsvRows
-from harness.readers.load import Request, load
+from harness.readers.dataset import Request, load
 from harness.readers.sources import TEST, TRAIN, VALIDATION, Peers, find_peers
 
 

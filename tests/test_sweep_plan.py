@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
-from harness.sweep.layouts import Axes, combine
-from harness.sweep.plan import divide, format_seconds, launch_order, parse_shares, time_left
+from harness.sweep.plan import Axes, combine, divide, format_seconds, launch_order, parse_shares, time_left
 from tests.factories import make_workload
 
 NODES = st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True)

@@ -15,9 +15,8 @@ from harness import __version__
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
-from harness.sweep.jobs import write_job
+from harness.sweep.jobs import Launch, Script, render, write_job
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.render import Launch, Script, render
 from harness.sweep.scheduler import Job
 from harness.sweep.schedulers import local
 from tests.factories import make_point

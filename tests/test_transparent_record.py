@@ -11,7 +11,7 @@ from harness.cli import main
 from harness.cli.options import build_workload
 from harness.report.sweep_page import write_report
 from harness.schema.record import read_run
-from harness.schema.script import batch_mode, is_script, script_command, script_workload
+from harness.schema.workload import batch_mode, is_script, script_command, script_workload
 from tests.mpi.launch import PROGRAMS, run_ranks
 
 SCRIPT = Path(__file__).parent / "scripts" / "fit_arrays.py"

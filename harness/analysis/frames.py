@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.stats import sittings
 from harness.schema.record import RankRecord, RunRecord
-from harness.schema.script import is_script
+from harness.schema.workload import is_script
 
 _FENCE = 1.5  # Tukey, "Exploratory Data Analysis" (1977): this many interquartile ranges beyond the quartiles
 _FEWEST = 5  # launches: quartiles of fewer say nothing about a single one

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.base.errors import UserError, unknown
 from harness.base.provenance import Machine
-from harness.schema.experiments import EXPERIMENTS
+from harness.schema.claim import EXPERIMENTS
 from harness.schema.workload import Workload
 
 BATCH_PER_RANK = 64

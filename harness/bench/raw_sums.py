@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.bench.plan import WARM_UP_EPOCHS, Answer, Task
 from harness.comm.world import start
-from harness.schema.experiments import EXPERIMENTS
+from harness.schema.claim import EXPERIMENTS
 
 
 def main() -> None:

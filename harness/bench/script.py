@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from harness import datasets, models
 from harness.bench.plan import WARM_UP_EPOCHS, Answer, Place, Task
-from harness.comm.replicas import hash_weights
+from harness.comm.policies import hash_weights
 from harness.datasets.shards import split_evenly
 
 if TYPE_CHECKING:

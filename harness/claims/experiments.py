@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import datasets
-from harness.schema.claim import Claim
-from harness.schema.experiments import Experiment
+from harness.schema.claim import Claim, Experiment
 from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload

@@ -20,7 +20,7 @@ COMMANDS = {
     "baseline": ("harness.cli.baseline", "Save, list and show baselines."),
     "noise": ("harness.cli.noise", "Learn the noise floor from launches of one commit."),
     "compare": ("harness.cli.compare", "Compare runs, sweeps, commits, machines, presets or sync policies."),
-    "history": ("harness.cli.history", "Draw a series over commits and find where it changed."),
+    "history": ("harness.cli.compare", "Draw a series over commits and find where it changed."),
     "predict": ("harness.cli.predict", "Predict the curve beyond this machine from what was measured on it."),
     "claims": ("harness.cli.claims", "Judge the papers' published numbers by the runs that are here."),
     "paper": ("harness.cli.claims", "Repeat the papers' experiments at the core counts this machine has."),

@@ -46,8 +46,7 @@ def paper(
     from harness.claims.experiments import plan, rank_counts
     from harness.report.claims_figures import OTHER_PAPER, imagenet_charts
     from harness.report.claims_page import PAPER, write_paper
-    from harness.schema.claim import CLAIMS_FILE, read_published
-    from harness.schema.experiments import EXPERIMENTS
+    from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, read_published
     from harness.schema.layout import parse_counts
 
     published = read_published(resource(CLAIMS_FILE))
@@ -108,7 +107,7 @@ def claims(network: str | None, results: Path, reports: Path) -> None:
 def find_repeated(results: Path) -> "list[Repeated]":
     """Return the newest sweep in `results` of each of the paper's experiments, in the paper's order."""
     from harness.report.claims_page import Repeated
-    from harness.schema.experiments import EXPERIMENTS
+    from harness.schema.claim import EXPERIMENTS
     from harness.schema.record import decode
     from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 

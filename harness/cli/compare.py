@@ -1,4 +1,4 @@
-"""``harness compare``: two or more measurements side by side, or two versions of a user's own launched in turn."""
+"""``harness compare`` and ``harness history``: measurements side by side, and over time."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.common import baselines_option, budget_option, results_option
-from harness.cli.layouts import layout_options
-from harness.cli.options import workload_options
+from harness.cli.common import baselines_option, budget_option, reports_option, results_option, sweep_argument
+from harness.cli.options import layout_options, workload_options
 
 if TYPE_CHECKING:
     from harness.regression.duet import Version
@@ -90,11 +89,10 @@ def _duet(sides: tuple[str, ...], practical: float, budget_s: float, results: Pa
 
 def _version(name: str, options: dict[str, Any]) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
-    from harness.cli.layouts import build_layouts
-    from harness.cli.options import build_workload
+    from harness.cli.options import build_layouts, build_workload
     from harness.regression.duet import Version
     from harness.sweep.plan import build_sweep
-    from harness.sweep.submission import Submission
+    from harness.sweep.resume import Submission
 
     if not name.endswith(".py") and ":" not in name:
         raise UserError(f"a duet is of two scripts (.py) or models (package.module:function), '{name}' is neither")
@@ -103,3 +101,32 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
     layouts, _ = build_layouts(options | {"oversubscribe": False}, Submission())
     sweep = build_sweep(workload, layouts=layouts, repeats=1, data_dir=options["data_dir"])
     return Version(name=name, sweep=sweep)
+
+
+@click.command(name="history")
+@sweep_argument
+@results_option
+@baselines_option
+@reports_option
+def history(sweep: str | None, results: Path, baselines: Path, reports: Path) -> None:
+    """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
+
+    The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
+    all sweeps in --results and from the baselines. The last line is the page's path.
+    """
+    from harness.cli.select import find_measurement
+    from harness.regression.formats import console, print_table
+    from harness.regression.history import history
+    from harness.regression.resolve import all_of
+    from harness.report.history_page import headline, sentence, series_name, state_rows, write_history
+
+    study = find_measurement(sweep, results=results, baselines=baselines)
+    found = history(all_of(study, results=results, baselines=baselines))
+    names = [f"{series_name(series)}".capitalize() for series in found.series]
+    rows = [(row.since, str(row.launches), *row.medians, row.commit) for row in state_rows(found)]
+    to = console()
+    print_table(to, ("First launch (UTC)", "Launches", *names, "Commit"), rows)
+    for change in found.changes:
+        to.print(sentence(found, change), markup=False)
+    to.print(headline(found), style="bold", markup=False)
+    click.echo(write_history(found, reports))

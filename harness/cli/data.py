@@ -13,7 +13,7 @@ from harness.schema.workload import DATA_KINDS, Workload
 
 if TYPE_CHECKING:
     from harness.datasets.dataset import Download, Found
-    from harness.datasets.verify import Check
+    from harness.datasets.fetch import Check
 
 
 @click.group()
@@ -79,7 +79,7 @@ def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
 def verify(dataset: str, data_dir: Path | None) -> None:
     """Read the real data of NAME and compare rows, classes and ranges with what is published."""
     from harness import datasets
-    from harness.datasets.verify import verify as checks_of
+    from harness.datasets.fetch import verify as checks_of
 
     source = datasets.locate(_workload(dataset, "real"), data_dir)
     prepared = datasets.prepare(source)
@@ -130,7 +130,7 @@ def prepare(
 def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: Path | None) -> None:
     from harness import datasets
     from harness.datasets.images.write import write_shards
-    from harness.schema.images import IMAGENET
+    from harness.schema.workload import IMAGENET
 
     if name != IMAGENET or shards is None or output is None:
         raise UserError("--shards N and --output FOLDER go together, and with imagenet only")

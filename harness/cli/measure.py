@@ -39,7 +39,7 @@ def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, repor
     from harness.bench.execute import run_bench
     from harness.bench.page import PAGE, write_bench
     from harness.bench.plan import Settings
-    from harness.schema.experiments import EXPERIMENTS
+    from harness.schema.claim import EXPERIMENTS
 
     names = tuple(dict.fromkeys(name.strip() for name in workloads.split(","))) if workloads else tuple(EXPERIMENTS)
     settings = Settings(workloads=names, rounds=1 if quick else rounds, quick=quick, **options)
@@ -97,7 +97,7 @@ def probe(
     from harness.probe.execute import Settings, run_probe, write_probe
     from harness.probe.plan import algorithm_settings, parse_settings
     from harness.report.probe_page import write_probe_page
-    from harness.schema.experiments import EXPERIMENTS
+    from harness.schema.claim import EXPERIMENTS
 
     for name in workloads:
         if name not in EXPERIMENTS:
@@ -111,9 +111,9 @@ def probe(
 
 
 def _print(probe: "Probe", workloads: tuple[str, ...]) -> None:
-    from harness.probe.settings import choose
+    from harness.probe.store import choose
     from harness.report.probe_page import cost_line
-    from harness.schema.experiments import EXPERIMENTS
+    from harness.schema.claim import EXPERIMENTS
 
     for reason in probe.invalid:
         click.echo(f"times are not valid: {reason}")

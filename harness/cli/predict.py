@@ -7,7 +7,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.common import results_option
-from harness.schema.experiments import EXPERIMENTS
+from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,7 +27,7 @@ def run(ranks: int | None, threads: int, script: Path, arguments: tuple[str, ...
     from harness.base.cores import usable_cores
     from harness.schema.layout import Layout
     from harness.sweep.schedulers import open_scheduler
-    from harness.transparent.launch import run_ranks
+    from harness.transparent.settings import run_ranks
 
     count = ranks if ranks is not None else max(1, usable_cores() // max(1, threads))
     layout = Layout(nodes=count if mpi_enabled() else 1, threads=threads)

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import RunError, UserError
-from harness.cli.batch import approval, batch_options, build_submission
 from harness.cli.common import reports_option, results_option
-from harness.cli.layouts import build_layouts, layout_options
-from harness.cli.options import build_workload, workload_options
+from harness.cli.options import (
+    approval,
+    batch_options,
+    build_layouts,
+    build_submission,
+    build_workload,
+    layout_options,
+    workload_options,
+)
 
 if TYPE_CHECKING:
     from harness.schema.sweep import Sweep
@@ -83,7 +89,7 @@ def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
 
 
 def _tuned(workload: "Workload", results: Path) -> tuple[tuple[str, str], ...]:
-    from harness.probe.settings import tuned_settings
+    from harness.probe.store import tuned_settings
 
     settings, sentence = tuned_settings(workload, results)
     click.echo(sentence)

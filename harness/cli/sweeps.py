@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import RunError, UserError
-from harness.cli.batch import approval, cost_options
 from harness.cli.common import reports_option, results_option, sweep_argument
+from harness.cli.options import approval, cost_options
 from harness.cli.select import find_sweep, find_sweeps
 
 if TYPE_CHECKING:

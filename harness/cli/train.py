@@ -13,7 +13,7 @@ from harness.cli.options import build_workload, workload_options
 from harness.schema.identity import check_source, code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.script import batch_mode, is_script
+from harness.schema.workload import batch_mode, is_script
 
 if TYPE_CHECKING:
     from harness.comm.world import World

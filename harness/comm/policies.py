@@ -1,9 +1,13 @@
-"""A sync policy on one launch's reduction. All methods are for use inside a graph."""
+"""Sync policies: what keeps the replicas in step, and the proof that it did."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from harness.base.errors import RunError, SharedError
 from harness.comm.autotune import open_alone
 from harness.comm.world import needs_sync
 from harness.schema.sync import Gradients, NoSync, SyncPolicy
@@ -70,3 +74,41 @@ def synchroniser(world: "World", policy: SyncPolicy, *, weight: float, reduction
     kept = policy if needs_sync(world.size) else NoSync()
     alone = None if kept.shares_gradients else open_alone(world, reduction)
     return Synchroniser(policy=kept, reduction=reduction, weight=weight, alone=alone)
+
+
+def broadcast_weights(world: "World", variables: "list[keras.Variable]") -> None:
+    """Set every variable on every rank to rank 0's value."""
+    for variable in variables:
+        value = np.array(variable.numpy(), order="C")  # of the same shape, also for a scalar
+        world.comm.Bcast(value, root=0)
+        if world.rank:
+            variable.assign(value)
+
+
+def hash_weights(variables: "list[keras.Variable]") -> str:
+    """Return the SHA-256 of all values in order, as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for variable in variables:
+        digest.update(np.ascontiguousarray(variable.numpy()).tobytes())
+    return digest.hexdigest()
+
+
+def verify_replicas(world: "World", variables: "list[keras.Variable]") -> str:
+    """Return the weight hash that all ranks share.
+
+    Raises:
+        SharedError: a RunError on every rank, naming the first variable that differs and the ranks.
+    """
+    own = hash_weights(variables)
+    hashes = world.comm.allgather(own)
+    if len(set(hashes)) == 1:
+        return own
+    parts = world.comm.allgather([hash_weights([variable]) for variable in variables])
+    for index, variable in enumerate(variables):
+        odd = [rank for rank in range(world.size) if parts[rank][index] != parts[0][index]]
+        if odd:
+            ranks = ", ".join(map(str, odd))
+            raise SharedError(
+                RunError(f"replicas differ: variable '{variable.path}' of rank {ranks} is not that of rank 0")
+            )
+    raise AssertionError("the hashes of all weights differ, but no variable's does")

@@ -15,9 +15,7 @@ from harness.datasets.dataset import Dataset, Found
 from harness.datasets.images import write
 from harness.datasets.images.index import open_index
 from harness.datasets.registry import FILE, dataset
-from harness.schema.images import IMAGENET, image_size
-from harness.schema.script import DATASET, is_script, script_command, script_id
-from harness.schema.workload import Workload
+from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command, script_id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,8 @@ import numpy as np
 
 from harness.base.errors import UserError
 from harness.datasets.containers import Arrays, is_rows, open_hdf5, open_npz
-from harness.datasets.csv_text import LABEL_NAMES, read_head, stream, to_array
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, DatasetInfo, Found, last_tenth
+from harness.datasets.text import LABEL_NAMES, read_head, stream, to_array
 
 SUFFIXES = (".csv", ".npz", ".h5")
 _BLOCK_VALUES = 8 << 20

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError, unknown
 from harness.base.own_code import import_own, is_own
-from harness.schema.images import IMAGE_NETWORKS
+from harness.schema.workload import IMAGE_NETWORKS
 
 if TYPE_CHECKING:
     import keras
@@ -22,7 +22,7 @@ def build(
     A network with auxiliary classifiers has a list of logits as output, its own first. `precision` is the Keras
     dtype policy it computes in.
 
-    `name` is ``dnn``, ``cnn``, one of paper B's (`harness.schema.images`) or ``package.module:function``, a
+    `name` is ``dnn``, ``cnn``, one of paper B's (`harness.schema.workload`) or ``package.module:function``, a
     user's function of (features, classes) that returns a built Keras model with logits as output. `init` is
     ``glorot`` or ``fan-in``, N(0, 1/fan_in) (truncated, as Keras has it); paper B's networks and a user's bring
     their own.

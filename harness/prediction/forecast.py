@@ -15,7 +15,7 @@ from harness.base.files import write_atomic
 from harness.prediction.allreduce import BEST
 from harness.prediction.measured_base import find_base
 from harness.prediction.model import Base, Uncertain, assumptions, predict
-from harness.schema.prediction import PREDICTION_FILE, PredictedPoint, Prediction
+from harness.schema.measurement import PREDICTION_FILE, PredictedPoint, Prediction
 from harness.schema.record import SCHEMA, decode, encode
 from harness.schema.sweep import Sweep
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.base.errors import UserError
-from harness.schema.experiments import EXPERIMENTS
+from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import Setting
 
 SMALLEST, LARGEST = 8, 64 * 2**20

@@ -1,10 +1,31 @@
-"""Where probes are kept, and which one speaks for a machine."""
+"""Where probes are kept, which one speaks for a machine, and the settings that a sweep takes from it."""
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from scipy.stats import t as student_t
+
+from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError
-from harness.schema.message_cost import PROBE_FILE, PROBE_SCHEMA, PROBES, Probe
+from harness.base.provenance import describe_machine
+from harness.schema.claim import EXPERIMENTS
+from harness.schema.message_cost import (
+    ALL,
+    ALLREDUCE,
+    NETWORK,
+    NODE,
+    PROBE_FILE,
+    PROBE_SCHEMA,
+    PROBES,
+    Cost,
+    MessageCosts,
+    Probe,
+    Setting,
+)
 from harness.schema.record import decode
+from harness.schema.workload import Workload
 
 
 def read_probe(path: Path) -> Probe:
@@ -32,3 +53,106 @@ def newest_probe(results: Path, fingerprint: str) -> Probe | None:
     probes = [read_probe(path) for path in sorted((results / PROBES).glob(f"*/{PROBE_FILE}"))]
     usable = [probe for probe in probes if probe.machine.fingerprint == fingerprint and not probe.invalid]
     return max(usable, key=lambda probe: probe.measured, default=None)
+
+
+_OWN = "reduction:"
+_FALSE = 0.05  # of probes in which all ways are equal, and another than the default is chosen all the same
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A setting of the MPI library and a way to reduce (a value of HARNESS_REDUCTION, empty for the default).
+
+    `seconds` is what one allreduce takes with it, `usual_s` with the defaults.
+    """
+
+    setting: Setting
+    reduction: str
+    seconds: float
+    usual_s: float
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that make the ranks run so; empty where the defaults are best."""
+        variables = {f"OMPI_MCA_{name}": value for name, value in self.setting.mca.items()}
+        return variables | ({"HARNESS_REDUCTION": self.reduction} if self.reduction else {})
+
+    def __str__(self) -> str:
+        way = f"HARNESS_REDUCTION={self.reduction}" if self.reduction else ""
+        mca = " ".join(f"{name}={value}" for name, value in self.setting.mca.items())
+        return ", ".join(part for part in (way, mca) if part) or "the defaults"
+
+
+def choose(probe: Probe, count: int) -> Choice:
+    """Return the fastest way to sum `count` bytes over the probed ranks.
+
+    The defaults stay unless another way is faster in a paired t-test of the launches' log times (each round launched
+    every setting once), one-sided at 5 % divided by the number of other ways (Bonferroni): so where all are equal
+    another is chosen in at most 5 % of all probes.
+
+    Raises:
+        UserError: the probe holds no allreduce, or none of that size.
+    """
+    usual, *others = _candidates(probe)
+    measured = usual[2].sizes[-1].bytes
+    if count > measured:
+        raise UserError(
+            f"{count:,} bytes are more than the probe's {measured:,}: run `harness probe --largest {count}`"
+        )
+    faster = [other for other in others if _is_faster(other[2], usual[2], count, level=_FALSE / len(others))]
+    setting, reduction, cost = min((usual, *faster), key=lambda way: way[2].seconds(count))
+    return Choice(setting=setting, reduction=reduction, seconds=cost.seconds(count), usual_s=usual[2].seconds(count))
+
+
+def _candidates(probe: Probe) -> list[tuple[Setting, str, Cost]]:
+    """Return every way that was measured on all ranks; the harness's default first."""
+    found: list[tuple[Setting, str, Cost]] = []
+    for network in probe.by_setting:
+        level = next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
+        own = [cost for cost in network.costs if cost.operation.startswith(_OWN) and cost.level == level]
+        found += [(network.setting, cost.operation.removeprefix(_OWN), cost) for cost in own] or _plain(network, level)
+    if not found:
+        raise UserError("the probe measured no allreduce: run `harness probe` again")
+    usual = found[0]
+    return [(usual[0], "", usual[2]), *found[1:]]
+
+
+def _plain(network: MessageCosts, level: str) -> list[tuple[Setting, str, Cost]]:
+    cost = network.find(ALLREDUCE, level)
+    return [(network.setting, "", cost)] if cost else []
+
+
+def _is_faster(cost: Cost, usual: Cost, count: int, *, level: float) -> bool:
+    """Tell whether the launches show, at this level, that `count` bytes take less than usual; at the nearest size."""
+    ours, theirs = (np.log(min(one.sizes, key=lambda size: abs(size.bytes - count)).launches) for one in (cost, usual))
+    if len(ours) != len(theirs) or len(ours) < NEEDED:
+        return False
+    gains = theirs - ours
+    spread = float(np.std(gains, ddof=1)) / math.sqrt(len(gains))
+    return float(np.mean(gains)) > spread * float(student_t.ppf(1 - level, len(gains) - 1))
+
+
+Settings = tuple[tuple[str, str], ...]
+
+
+def tuned_settings(workload: Workload, results: Path) -> tuple[Settings, str]:
+    """Return the environment variables for `workload`, none where the defaults are best, and one sentence on them.
+
+    Raises:
+        UserError: there is no probe of this machine, or the workload's network is none of the papers'.
+    """
+    if workload.name not in EXPERIMENTS:
+        raise UserError(
+            f"TUNED=1 knows how many bytes {', '.join(EXPERIMENTS)} exchange, not {workload.name}: leave TUNED out"
+        )
+    probe = newest_probe(results, describe_machine(gpus=()).fingerprint)
+    if probe is None:
+        raise UserError(f"no valid probe of this machine in '{results / PROBES}': run `harness probe` first")
+    choice = choose(probe, EXPERIMENTS[workload.name].weights_bytes)
+    sentence = (
+        f"tuned by the probe of {probe.measured:%Y-%m-%d %H:%M} UTC on {probe.ranks} ranks: {choice}, "
+        f"{choice.seconds * 1e6:,.0f} us a sum"
+    )
+    if choice.environment:
+        sentence += f" against {choice.usual_s * 1e6:,.0f} us by default"
+    return tuple(sorted(choice.environment.items())), sentence

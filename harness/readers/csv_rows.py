@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.datasets.csv_text import Head, read_head, stream, to_array
 from harness.datasets.dataset import Array
+from harness.datasets.text import Head, read_head, stream, to_array
 from harness.readers.sources import Peers
 
 _PIECE = 16 << 20  # bytes

@@ -1,12 +1,164 @@
-"""`DataSet`: what a user's script reads its part of the rows with, by paper B's interface (arXiv 1704.04560)."""
+"""`DataSet`: what a user's script reads its part of the rows with, by paper B's interface."""
 
+import contextlib
 import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
-from harness.readers.load import Part, Request, load
-from harness.readers.sources import TEST, TRAIN, VALIDATION, find_peers
+from harness.readers.sources import TEST, TRAIN, VALIDATION, Pair, Peers, Source, cut, find_peers, own_ranges
+
+KNOWN = ("mnist", "cifar10", "cifar100")
+FORMATS = ("csv", "hdf5", "netcdf", "pnetcdf", "npz")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """The arguments of `DataSet`, checked. `valid_pct` and `test_pct` are parts of the rows, 0 to 1.
+
+    Raises:
+        UserError: one of them is out of its range, or a file is missing or not wanted.
+    """
+
+    name: str
+    normalize: float = 1.0
+    train_file: str | Path | None = None
+    validation_file: str | Path | None = None
+    test_file: str | Path | None = None
+    valid_pct: float | None = None
+    test_pct: float = 0.0
+    one_hot: bool = True
+    label: str | int | None = None
+    data_dir: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in (*KNOWN, *FORMATS):
+            raise unknown("data set", self.name, (*KNOWN, *FORMATS))
+        if not self.normalize > 0:
+            raise UserError(f"normalize {self.normalize} is no divisor: give a number above 0, such as 255.0")
+        held = (self.valid_pct or 0.0, self.test_pct)
+        if min(held) < 0 or sum(held) >= 1:
+            raise UserError(f"valid_pct {held[0]} and test_pct {held[1]} leave no training rows: use parts of 1")
+        if self.name in KNOWN and self.train_file is not None:
+            raise UserError(f"train_file does not go with {self.name.upper()}: leave it out, or name another data set")
+        if self.name not in KNOWN and self.train_file is None:
+            raise UserError(f"{self.name.upper()} has no train_file: give one")
+        for field in ("train_file", "validation_file", "test_file"):
+            path = getattr(self, field)
+            if path is not None and not Path(path).exists():
+                raise UserError(f"{field} '{path}' is not there: check the path")
+        if self.label is not None and self.name != "csv":
+            raise UserError(f"label {self.label!r} is for CSV files: leave it out for {self.name.upper()}")
+
+
+_log = logging.getLogger(__name__)
+
+_MNIST_VALIDATION = 1 / 6  # the last 10,000 of 60,000, as in the original
+_CLASSES = 10_000  # more different labels are no classes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """This rank's rows of one part: float32 [rows, *features] and labels, float32 [rows, classes] if one-hot."""
+
+    data: Array
+    labels: Array
+
+
+def load(request: Request, peers: Peers) -> dict[str, Part]:
+    """Read this rank's rows of every part that there is; all ranks together.
+
+    Raises:
+        UserError: a file is damaged, has no features and labels, or has fewer rows than there are ranks.
+    """
+    with contextlib.ExitStack() as stack:
+        raw = {}
+        for part, source, ranges in _wanted(request, peers, stack):
+            rows = sum(map(len, ranges))
+            if rows and rows < peers.size:
+                raise UserError(f"{request.name} has {rows} {part} rows for {peers.size} ranks: use fewer ranks")
+            if rows:
+                raw[part] = source.read(own_ranges(ranges, peers))
+    if TRAIN not in raw:
+        raise UserError(f"{request.name} has no training rows: check {request.train_file}")
+    labels = _labels(request, {part: y for part, (_, y) in raw.items()}, peers)
+    return {part: Part(data=_scaled(x, request.normalize), labels=labels[part]) for part, (x, _) in raw.items()}
+
+
+def _wanted(
+    request: Request, peers: Peers, stack: contextlib.ExitStack
+) -> Iterator[tuple[str, Source, Sequence[range]]]:
+    """Yield every part with its source and the rows of the source's blocks that it is made of."""
+    parts = _open(request, request.train_file, peers, stack)
+    for part, path in ((VALIDATION, request.validation_file), (TEST, request.test_file)):
+        if path is not None:
+            parts[part] = _open(request, path, peers, stack)[TRAIN]
+    default = _MNIST_VALIDATION if request.name == "mnist" else 0.0
+    valid = request.valid_pct if request.valid_pct is not None else default
+    # A file of its own for a part leaves nothing to hold out for it.
+    held = cut(parts[TRAIN].blocks, 0 if VALIDATION in parts else valid, 0 if TEST in parts else request.test_pct)
+    yield TRAIN, parts[TRAIN], held[TRAIN]
+    for part in (VALIDATION, TEST):
+        whole = part in parts
+        source = parts[part] if whole else parts[TRAIN]
+        yield part, source, [range(rows) for rows in source.blocks] if whole else held[part]
+
+
+def _open(request: Request, path: str | Path | None, peers: Peers, stack: contextlib.ExitStack) -> dict[str, Source]:
+    if request.name in KNOWN:
+        return _known(request, peers)
+    from harness.readers.containers import open_parts
+    from harness.readers.csv_rows import CsvRows
+
+    assert path is not None
+    if request.name == "csv":
+        return {TRAIN: CsvRows(Path(path), request.label, peers)}
+    return stack.enter_context(open_parts(Path(path), request.name))
+
+
+def _known(request: Request, peers: Peers) -> dict[str, Source]:
+    """Return the parts of one of the harness's own data sets: memory maps, of which a rank reads its rows."""
+    from harness import datasets
+    from harness.schema.workload import Workload
+
+    workload = Workload(dataset=request.name, model=datasets.info(request.name).default_model, global_batch=1)
+    prepared = datasets.prepare(datasets.locate(workload, Path(request.data_dir) if request.data_dir else None))
+    if prepared.record.note and peers.rank == 0:
+        _log.warning("%s: %s", request.name, prepared.record.note)
+    return {TRAIN: Pair(prepared.train_x, prepared.train_y), TEST: Pair(prepared.test_x, prepared.test_y)}
+
+
+def _scaled(x: Array, divisor: float) -> Array:
+    values = x.astype(np.float32)
+    if divisor != 1:
+        values /= np.float32(divisor)
+    return values
+
+
+def _labels(request: Request, labels: dict[str, Array], peers: Peers) -> dict[str, Array]:
+    """Return the labels as the script wants them; classes are the different values over all ranks and parts."""
+    labels = {part: y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for part, y in labels.items()}
+    if not request.one_hot or any(y.ndim > 1 for y in labels.values()):
+        return {part: y.astype(np.float32 if y.dtype.kind == "f" else np.int32) for part, y in labels.items()}
+    if request.name in KNOWN:
+        from harness import datasets
+
+        values = np.arange(datasets.info(request.name).classes)
+    else:
+        own = np.unique(np.concatenate(list(labels.values())))
+        values = np.unique(np.concatenate(peers.gather(own[: _CLASSES + 1])))
+        if len(values) > _CLASSES or np.any(values != np.round(values)):
+            raise UserError(
+                f"the labels of '{request.train_file}' are no whole numbers, one per class: pass one_hot=False"
+            )
+    identity = np.eye(len(values), dtype=np.float32)
+    return {part: identity[np.searchsorted(values, y)] for part, y in labels.items()}
 
 
 class DataSet:

@@ -16,9 +16,9 @@ from harness.report.axes import rank_axis
 from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, PAPER, VERMILLION, Picture, draw, mark
 from harness.schema.claim import Claim
-from harness.schema.images import IMAGE_NETWORKS, IMAGENET
 from harness.schema.record import RunRecord
 from harness.schema.sweep import STUDY_FILE
+from harness.schema.workload import IMAGE_NETWORKS, IMAGENET
 
 
 def published_picture(claims: Sequence[Claim], name: str, subject: str) -> Picture | None:

@@ -11,11 +11,9 @@ from harness.analysis.breakdown import SlowRank
 from harness.analysis.load import Loaded
 from harness.analysis.warnings import doubts, mixtures, notes
 from harness.report.render import Banner, Fact, distinct, facts
-from harness.schema.images import IMAGENET
 from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
-from harness.schema.script import batch_mode, is_script, script_command
-from harness.schema.workload import Workload
+from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
 
 
 def banners(runs: Sequence[RunRecord], launches: pd.DataFrame, slow: Sequence[SlowRank]) -> tuple[Banner, ...]:

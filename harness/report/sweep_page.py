@@ -22,7 +22,7 @@ from harness.analysis.scaling import Scaling, ratios_frame, reference_points, sc
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource
 from harness.prediction.forecast import read_prediction, score
-from harness.prediction.network_reference import network_reference
+from harness.prediction.links import network_reference
 from harness.report import captions, render
 from harness.report.captions import part_name, tiles
 from harness.report.figures import SECTIONS, SweepView, draw_figures

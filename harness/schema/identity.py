@@ -17,8 +17,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.base.provenance import package_version
-from harness.schema.script import is_script, script_command
-from harness.schema.workload import Workload
+from harness.schema.workload import Workload, is_script, script_command
 
 _READERS = frozenset({"analysis", "bench", "claims", "doctor", "prediction", "probe", "regression", "report"})
 """Rooms that a launch never enters: they read what it wrote, or launch it in another way. A new room counts."""

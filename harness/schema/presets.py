@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.base.errors import unknown
-from harness.schema.images import IMAGENET
-from harness.schema.workload import Workload
+from harness.schema.workload import IMAGENET, Workload
 
 # Which of the groups' public scripts made the papers' figures is not stated (FIELD notes in the README):
 # March 2016: weights averaged once per epoch, Adagrad, squared error, N(0, 1/fan_in), partial batch dropped.

@@ -12,10 +12,9 @@ from harness.sweep.execute import Approve, run_sweep
 from harness.sweep.loop import Launches
 from harness.sweep.plan import launch_order
 from harness.sweep.progress import display
-from harness.sweep.resume import identify
+from harness.sweep.resume import Submission, identify, read_submission
 from harness.sweep.scheduler import Scheduler
 from harness.sweep.store import is_locked, locked
-from harness.sweep.submission import Submission, read_submission
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,10 +20,9 @@ from harness.sweep.loop import Launches
 from harness.sweep.model_check import check_model
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import display, say
-from harness.sweep.resume import carry_over
+from harness.sweep.resume import Submission, carry_over, write_submission
 from harness.sweep.scheduler import Scheduler
 from harness.sweep.store import locked
-from harness.sweep.submission import Submission, write_submission
 
 _LOCAL = Submission()
 

@@ -15,8 +15,8 @@ from harness.sweep.jobs import queue_name, write_group
 from harness.sweep.outcome import Outcome, settle
 from harness.sweep.plan import format_seconds, time_left
 from harness.sweep.progress import Display
+from harness.sweep.resume import Submission
 from harness.sweep.scheduler import Job, Scheduler, State
-from harness.sweep.submission import Submission
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up

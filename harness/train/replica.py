@@ -4,27 +4,65 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import tensorflow as tf
 
 from harness.base.errors import SharedError, UserError
 from harness.comm.autotune import select
 from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
-from harness.comm.policies import synchroniser
+from harness.comm.policies import broadcast_weights, synchroniser
 from harness.comm.reduction import Reduction
-from harness.comm.replicas import broadcast_weights
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.sync import find_policy
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
-from harness.train.image_stream import StreamedEpoch
+from harness.train.image_stream import ImageFiles, StreamedEpoch, image_dataset
 from harness.train.load import RankData
 from harness.train.loop import Epoch, compile_epoch, flip_salt
 from harness.train.network import build_network, own_statistics, place_layers
 from harness.train.optimizer import build_optimizer
-from harness.train.step import TrainState
-from harness.train.wire_check import check_wire
+from harness.train.step import TrainState, first_output, prepare_input, row_losses
+
+
+def check_wire(
+    rank: int, data: RankData, state: TrainState, reduction: WireReduction, *, seed: int, epoch: int
+) -> None:
+    """Have `reduction` compare the sums of the gradients of the first batch of `epoch`, under the weights as they are.
+
+    Raises:
+        SharedError: the 16-bit sums are too far off, on every rank.
+    """
+    inputs, labels = _first_batch(rank, data, seed, epoch)
+    variables = state.model.trainable_variables
+    values = [variable.value for variable in variables]
+    if len(labels):
+        with tf.GradientTape() as tape:
+            # Not in training mode: batch normalisation must keep its statistics.
+            logits = first_output(state.model(inputs, training=False))
+            loss = tf.reduce_sum(row_losses(state.loss, labels, logits))
+            loss = state.optimizer.scale_loss(loss / state.synchroniser.divisor(len(labels), data.shards.batch))
+        gradients = tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    else:
+        gradients = [tf.zeros_like(value) for value in values]
+    reduction.check([tf.convert_to_tensor(gradient) for gradient in gradients], f"epoch {epoch + 1}'s first batch")
+    reduction.take_calls()
+
+
+def _first_batch(rank: int, data: RankData, seed: int, epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the network's input and the labels of the rank's rows of the epoch's first batch."""
+    order, partial = data.shards.order(rank, seed=seed, epoch=epoch)
+    rows = order[0] if len(order) else partial
+    if data.files is None or not len(rows):
+        return prepare_input(tf.gather(data.train_x, rows), data.shift, data.factor), tf.gather(data.train_y, rows)
+    images = image_dataset(
+        ImageFiles(data.files), data.train_x, data.train_y, rows.astype(np.int64), batch=len(rows),
+        size=data.record.features[0], threads=1, salt=None,
+    )  # fmt: skip
+    decoded, labels = next(iter(images))
+    return prepare_input(decoded, data.shift, data.factor), labels
+
 
 _WARM_UP_STEPS = 3
 

@@ -17,7 +17,7 @@ from harness.comm.clocks import Clock, read_offset
 from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
 from harness.comm.placement import Place, observe
-from harness.comm.replicas import hash_weights, verify_replicas
+from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord
@@ -25,8 +25,7 @@ from harness.train.evaluate import Scores
 from harness.train.load import load
 from harness.train.network import average_statistics
 from harness.train.record import Columns, per_step, step_columns
-from harness.train.replica import Replica, epoch_order, prepare_replica
-from harness.train.wire_check import check_wire
+from harness.train.replica import Replica, check_wire, epoch_order, prepare_replica
 
 Progress = Callable[[EpochRecord], None]
 

@@ -11,8 +11,8 @@ from harness.base.errors import SharedError, UserError
 from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.script import DATASET, script_workload
-from harness.transparent.randomness import same_hashes
+from harness.schema.workload import DATASET, script_workload
+from harness.transparent.install import same_hashes
 from harness.transparent.settings import Settings, run_options
 
 if TYPE_CHECKING:

@@ -18,13 +18,14 @@ import msgspec
 from harness.base.files import write_atomic
 from harness.comm.world import World
 
+if TYPE_CHECKING:
+    from harness.comm.reduction import Reduction
+
+
 END = "end of the script"
 """What the last exchange of a run is called."""
 _SHOWN = 6  # calls of a rank's ring on the page
 _FRAMES = 4  # of its Python stack
-
-if TYPE_CHECKING:
-    from harness.comm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

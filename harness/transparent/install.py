@@ -1,8 +1,12 @@
-"""Put all replacements in place, once, when TensorFlow has been imported."""
+"""Before the script runs: one seed for all ranks, and all replacements, once TensorFlow has been imported."""
 
+import os
 import random
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.comm.world import World
@@ -13,6 +17,44 @@ if TYPE_CHECKING:
     from harness.transparent.collectives import Watch
     from harness.transparent.own_rows import OwnRows
     from harness.transparent.runtime import Runtime
+
+
+def same_hashes() -> None:
+    """Start this process anew where Python's hashes, and so the order of sets, would be others on every rank."""
+    if not os.environ.get("PYTHONHASHSEED"):
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
+
+
+def common_seed(world: World) -> int:
+    """Return a seed that rank 0 has drawn."""
+    return int(world.comm.bcast(random.SystemRandom().randrange(2**31), root=0))
+
+
+def same_randomness(world: World, seed: int) -> None:
+    """Seed Python's and NumPy's generators on all ranks alike, and whenever the script seeds them anew."""
+    import numpy as np
+
+    random.seed(seed)
+    np.random.seed(seed)
+    for owner, name in ((random, "seed"), (np.random, "seed"), (np.random, "default_rng")):
+        setattr(owner, name, agreed(world, random.Random(seed), getattr(owner, name)))
+
+
+def agreed(world: World, fresh: random.Random, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `original`, which takes a seed, with rank 0's in the place of every rank's own (of the time, say).
+
+    In the place of None, which asks the operating system for one, comes one of `fresh`.
+    """
+
+    def seeding(*args: Any, **kwargs: Any) -> Any:
+        given = [*args, *kwargs.values()]
+        if not given or given[0] is None:
+            return original(fresh.randrange(2**32))
+        if isinstance(given[0], (int, float, str, bytes)) and threading.current_thread() is threading.main_thread():
+            return original(world.comm.bcast(given[0], root=0), *given[1:])
+        return original(*args, **kwargs)
+
+    return seeding
 
 
 def install(
@@ -36,7 +78,6 @@ def install(
     from harness.transparent.clock import Measured
     from harness.transparent.own_rows import offer_old_name
     from harness.transparent.preflight import check_start
-    from harness.transparent.randomness import agreed
     from harness.transparent.runtime import Runtime
 
     tf.random.set_seed = agreed(world, random.Random(seed), tf.random.set_seed)
@@ -52,7 +93,7 @@ def install(
 
 
 def _replace_all(runtime: "Runtime") -> None:
-    from harness.transparent import keras_data, keras_layers, keras_losses, keras_trainer, saving
+    from harness.transparent import keras_data, keras_layers, keras_trainer, saving
     from harness.transparent.collectives import Scalars
     from harness.transparent.gradients import Synchroniser
     from harness.transparent.keras_metrics import Metrics
@@ -65,8 +106,8 @@ def _replace_all(runtime: "Runtime") -> None:
     synchroniser.install()
     keras_data.install(runtime)
     keras_trainer.install(runtime, scalars, loops.end_trial)
-    keras_layers.install(runtime)
-    keras_losses.install(runtime)
+    keras_layers.install_layers(runtime)
+    keras_layers.install_losses(runtime)
     Metrics(runtime, scalars).install()
     loops.install()
     Sessions(runtime, synchroniser).install()

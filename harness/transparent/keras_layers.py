@@ -1,6 +1,7 @@
-"""Keras layers that look beyond one row: batch normalisation over all ranks, dropout different on each."""
+"""Keras layers and losses that look beyond a rank's own rows."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
 
 
-def install(runtime: Runtime) -> None:
+def install_layers(runtime: Runtime) -> None:
     """Replace batch normalisation's moments, and the draw of a seed for a random layer."""
     from keras.src.layers.normalization.batch_normalization import BatchNormalization
     from keras.src.random.seed_generator import SeedGenerator
@@ -36,3 +37,87 @@ def install(runtime: Runtime) -> None:
 
     replace(SeedGenerator, "next", ("self", "ordered"), make_next)
     replace(BatchNormalization, "_moments", ("self", "inputs", "mask"), make_moments)
+
+
+_inside: ContextVar[bool] = ContextVar("inside a loss", default=False)
+_MIXING = ("Dice", "Tversky")  # Keras's own whose value is no mean over rows
+
+
+def install_losses(runtime: Runtime) -> None:
+    """Wrap `__call__` of every Keras loss."""
+    from keras import tree
+    from keras.src.losses.loss import Loss
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            if _inside.get() or not runtime.sync.shares_gradients or of_rows(loss, y_pred):
+                return original(loss, y_true, y_pred, sample_weight)
+            probe = runtime.collectives.trial.probe
+            if probe is not None:  # a loss of all ranks' rows is the same however many of them are here
+                few = tree.map_structure(lambda leaf: None if leaf is None else leaf[: probe.rows],
+                                         (y_true, y_pred, sample_weight))  # fmt: skip
+                return original(loss, *few)
+            if runtime.quiet:
+                return original(loss, y_true, y_pred, sample_weight)
+            runtime.note(f"loss '{loss.name}' is computed of the rows of all ranks")
+            token = _inside.set(True)
+            try:
+                return original(loss, *together(runtime, (y_true, y_pred, sample_weight), "loss"))
+            finally:
+                _inside.reset(token)
+
+        return call
+
+    replace(Loss, "__call__", ("self", "y_true", "y_pred", "sample_weight"), make)
+
+
+def of_rows(loss: Any, y_pred: Any) -> bool:
+    """Tell whether the rank's own rows are enough: the loss of all rows is the mean of the ranks' weighted by rows."""
+    from keras import tree
+    from keras.src.backend import get_keras_mask
+    from keras.src.losses.losses import LossFunctionWrapper
+    from keras.src.trainers.compile_utils import CompileLoss
+
+    if isinstance(loss, CompileLoss):
+        return True  # each of its losses is asked
+    if loss.reduction in (None, "none"):
+        return True  # what the script makes of the values, the trial finds out
+    if loss.reduction not in ("sum_over_batch_size", "mean") or type(loss).__name__ in _MIXING:
+        return False
+    if any(get_keras_mask(leaf) is not None for leaf in tree.flatten(y_pred) if leaf is not None):
+        return False
+    function = loss.fn if isinstance(loss, LossFunctionWrapper) else None
+    return is_kerass(type(loss)) and (function is None or is_kerass(function))
+
+
+def is_kerass(thing: Any) -> bool:
+    """Tell whether a class or function is one of Keras's own."""
+    return (getattr(thing, "__module__", None) or "").partition(".")[0] == "keras"
+
+
+def together(runtime: Runtime, structure: Any, label: str) -> Any:
+    """Return `structure` with the rows of all ranks in the place of the own; masks go with their tensors.
+
+    Scalars, and tensors of another length than the first (the predictions, say), are left alone.
+    """
+    from keras import tree
+    from keras.src.backend import get_keras_mask, set_keras_mask
+
+    leaves = tree.flatten(structure)
+    given = [None if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
+    known = next((leaf.shape[0] for leaf in given if leaf is not None and leaf.shape.rank), None)
+    chosen = [
+        i
+        for i, leaf in enumerate(given)
+        if leaf is not None and leaf.shape.rank and (known is None or leaf.shape[0] in (None, known))
+    ]
+    if not chosen:
+        return structure
+    masks = {i: get_keras_mask(leaves[i]) for i in chosen}
+    masked = [i for i in chosen if masks[i] is not None]
+    rows = runtime.collectives.whole([*(given[i] for i in chosen), *(masks[i] for i in masked)], label)
+    for i, tensor in zip(chosen, rows, strict=False):
+        leaves[i] = tensor
+    for i, mask in zip(masked, rows[len(chosen) :], strict=True):
+        set_keras_mask(leaves[i], mask)
+    return tree.pack_sequence_as(structure, leaves)

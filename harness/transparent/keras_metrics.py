@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from harness.transparent.collectives import Scalars
-from harness.transparent.keras_losses import is_kerass, together
+from harness.transparent.keras_layers import is_kerass, together
 from harness.transparent.patch import replace
 from harness.transparent.rows import length
 from harness.transparent.runtime import Runtime

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.transparent.collectives import Scalars
-from harness.transparent.keras_losses import is_kerass
+from harness.transparent.keras_layers import is_kerass
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_model
 from harness.transparent.rows import EvenPart, Part, divide, leading, length

@@ -20,7 +20,7 @@ from harness.comm.placement import Place, misplacements, observe
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.record import SCHEMA, DataRecord, EpochRecord, RankRecord, RunRecord, WeightsRecord
-from harness.schema.script import script_command, script_id
+from harness.schema.workload import script_command, script_id
 from harness.train.collect import on_one_clock, provenance
 from harness.train.record import Columns, step_columns, write_run
 from harness.transparent.clock import EpochTimes

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World, abort
 from harness.schema.point import Point
-from harness.schema.script import script_command
+from harness.schema.workload import script_command
 from harness.transparent.hang import END, HangWatch
+from harness.transparent.install import common_seed, same_randomness
 from harness.transparent.own_rows import OwnRows, offer_old_name
 from harness.transparent.patch import ImportHook
-from harness.transparent.randomness import common_seed, same_randomness
 from harness.transparent.settings import Settings, mpi_enabled
 
 if TYPE_CHECKING:

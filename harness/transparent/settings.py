@@ -1,7 +1,9 @@
-"""How a user's script is run: the switches of `harness run`, of one rank, and of the environment."""
+"""How a user's script is run: its settings, and the start of its ranks."""
 
 import os
-from collections.abc import Callable, Mapping
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from harness.base.errors import UserError, unknown
+from harness.base.processes import interruptible
 from harness.schema.sync import FORMS, find_policy
 
 BATCHES = ("per-rank", "global")
@@ -99,3 +102,35 @@ def run_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+_GRACE_S = 10.0
+
+
+def run_ranks(command: Sequence[str], environment: Mapping[str, str | None]) -> int:
+    """Run `command` (mpirun and all) and return its exit code; a variable of None is unset.
+
+    The ranks inherit standard output and error. Ctrl-C, SIGTERM and a closed terminal end all of them.
+    """
+    variables = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
+    for name, value in environment.items():
+        if value is None:
+            variables.pop(name, None)
+    with interruptible():
+        child = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL)
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            _end(child)
+            raise
+    return code if code >= 0 else 128 - code
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    """End mpirun, which ends its ranks; kill it when it does not."""
+    child.send_signal(signal.SIGTERM)
+    try:
+        child.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

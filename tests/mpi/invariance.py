@@ -3,7 +3,7 @@
 import json
 import sys
 
-from harness.comm.replicas import verify_replicas
+from harness.comm.policies import verify_replicas
 from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.point import Point

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.comm.autotune import CHOICES, select
-from harness.comm.replicas import hash_weights, verify_replicas
+from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.point import Point

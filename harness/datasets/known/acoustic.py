@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth, packed
-from harness.datasets.libsvm import read_libsvm
 from harness.datasets.synthetic import render_plain
+from harness.datasets.text import read_libsvm
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/vehicle"
 _FEATURES = 50

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from harness.base.errors import UserError
 from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth, packed
-from harness.datasets.libsvm import read_libsvm
 from harness.datasets.synthetic import render_groups
+from harness.datasets.text import read_libsvm
 
 _UNKNOWN = "?"  # leaves its group without a 1
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.datasets.csv_text import read_numbers
 from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first
 from harness.datasets.synthetic import render_collisions
+from harness.datasets.text import read_numbers
 
 _FEATURES = 28
 _ROWS = 11_000_000

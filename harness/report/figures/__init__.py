@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.analysis.laws import Fit
 from harness.analysis.scaling import Scaling
-from harness.prediction.network_reference import NetworkReference
+from harness.prediction.links import NetworkReference
 from harness.report.render import FigureBlock
 from harness.schema.record import RunRecord
 

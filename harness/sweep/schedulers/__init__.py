@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from harness.base.errors import unknown
 
-if TYPE_CHECKING:  # options name the schedulers for their help: that loads none of them
+if TYPE_CHECKING:
     from harness.sweep.job_options import Request
     from harness.sweep.scheduler import Finding, Scheduler
     from harness.sweep.site import Site
+
 
 FALLBACK = "local"
 

@@ -76,7 +76,7 @@ def _on_rank(script: Path) -> int:
     from harness.comm.world import start
     from harness.schema.layout import Layout
     from harness.schema.point import Point
-    from harness.schema.script import DATASET, script_workload
+    from harness.schema.workload import DATASET, script_workload
     from harness.transparent.run import run_point
     from harness.transparent.settings import Settings
 
