@@ -52,8 +52,8 @@ unset SLURM_EXPORT_ENV
 export TMPDIR=/scratch
 export UCX_TLS=rc,sm
 
-ended=
-trap 'ended=1; echo "harness: ended 60 s before the time limit: ask for a longer WALLTIME" >>"$log"; kill "$ranks"' USR1
+ended='' ranks=''
+trap 'ended=1; [ -z "$ranks" ] || kill "$ranks" || true' USR1
 failed=0
 # launch NAME RECORD COMMAND...: run one point unless it is done; its log and exit code are kept beside the script.
 launch() {
@@ -65,10 +65,14 @@ launch() {
   # The ranks cannot see how they were started: the record quotes this.
   HARNESS_LAUNCHER="${*%% -m harness *}" "$@" --record "$record" >"$logs/$name.log" 2>&1 &
   ranks=$!
-  log="$logs/$name.log"
+  if [ -n "$ended" ]; then kill "$ranks" || true; fi
   # The trap interrupts the first wait; the second one gets the exit code.
   wait "$ranks" || true
   wait "$ranks" || code=$?
+  ranks=''
+  if [ -n "$ended" ]; then
+    echo "harness: ended 60 s before the time limit: ask for a longer WALLTIME" >>"$logs/$name.log"
+  fi
   printf '%s\n' "$code" >"$jobs/$name.exit"
   if [ "$code" -ne 0 ]; then failed=$code; fi
 }
