@@ -59,7 +59,8 @@ def test_every_way_sums_exactly_over_two_hosts(lab: Lab) -> None:
     found = told(lab, 2, PROGRAMS / "reductions.py")
     assert "node-aware" in found["node-aware"]["name"] and found["node-aware"]["note"] == ""
     assert "MPI_Allreduce" in found["messages"]["name"]
-    assert "a sum of 4,194,304 bytes over these hosts takes messages" in found["native"]["note"]
+    assert "4,194,304 bytes, over these hosts takes messages" in found["native"]["note"]
+    assert "/dev/shm" in found["no room"]["note"] and "MPI_Allreduce" in found["no room"]["name"]
     for choice, outcome in found.items():
         assert outcome["error"] < 1e-5, choice
         assert (outcome["calls"], outcome["ordered"]) == (9, True), choice
