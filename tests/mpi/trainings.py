@@ -3,7 +3,7 @@
 import json
 import sys
 
-from harness.cli.train import command
+from harness.cli.train import train
 
 for arguments in json.loads(sys.argv[1]):
-    command.main(arguments, prog_name="harness train", standalone_mode=False)
+    train.main(arguments, prog_name="harness train", standalone_mode=False)
