@@ -5,11 +5,11 @@ Processes that have imported TensorFlow fork one child for each script: alone as
 """
 
 import argparse
-import contextlib
 import json
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +22,7 @@ import numpy as np
 from tests.mpi.launch import run_ranks
 from tests.scripts.corpus import Script, scripts
 
+ROOT = Path(__file__).parents[3]
 _LIMIT_S = 120
 
 
@@ -144,12 +145,8 @@ def _numbers(file: Path) -> list[float]:
 
 def compare(names: Sequence[str], folder: Path, ranks: int) -> dict[str, str]:
     """Run the scripts `names` alone and on `ranks` ranks below `folder`; return each one's verdict."""
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(KeyboardInterrupt):
-            serve(folder / "alone", names, ranks=False)
-        os._exit(0)
-    os.waitpid(child, 0)
+    command = [sys.executable, "-m", "tests.scripts.corpus", "--alone", "--serve", folder / "alone", *names]
+    subprocess.run(command, check=True, cwd=ROOT)
     place = folder / f"ranks-{ranks}"
     while left := [name for name in names if not (place / name / "outcome-0").exists()]:
         # A refusal ends all ranks, and with them those that serve: the next ones start behind it.
@@ -176,10 +173,11 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where to run them; what has run there already is not run again")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", help="scripts, or beginnings of their names; all by default")
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.names, ranks=True)
+        serve(options.serve, options.names, ranks=not options.alone)
         return
     chosen = [name for name in scripts() if not options.names or name.startswith(tuple(options.names))]
     began = time.monotonic()
