@@ -103,7 +103,7 @@ class Metrics:
                     return self._within(lambda: original(metric, *args, **kwargs))
                 if runtime.rows.even and not runtime.collectives.trial.is_sum(metric):
                     return self._within(lambda: original(metric, *args, **kwargs))
-                numbers = self._numbers(metric, args)
+                numbers = None if kwargs.get("sample_weight") is not None else self._numbers(metric, args)
                 # A lone number is that of all ranks' rows: it counts once, on rank 0.
                 counts = runtime.rows.now() > 0 if numbers is None else tf.constant(runtime.world.rank == 0)
                 return self._counted(metric, counts, lambda: original(metric, *(numbers or args), **kwargs))
@@ -125,7 +125,11 @@ class Metrics:
         return tree.pack_sequence_as((args, kwargs), leaves)
 
     def _numbers(self, metric: Any, args: Any) -> list[tf.Tensor] | None:
-        """Return the lone number that a mean is given, a batch's loss say, of all ranks' rows; None otherwise."""
+        """Return the lone number that a mean is given, a batch's loss say, of all ranks' rows; None otherwise.
+
+        One that comes with a weight, as Keras's trainer gives it the loss of the rank's rows with their number, is
+        summed like any other.
+        """
         import keras
 
         if type(metric) is not keras.metrics.Mean or len(args) != 1:
