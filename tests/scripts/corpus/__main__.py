@@ -1,7 +1,7 @@
 """Run scripts of the corpus alone and on ranks, and say which print the same: ``python -m tests.scripts.corpus``.
 
-Processes that have imported TensorFlow fork one child for each script: alone as Python runs it, on ranks as
-``harness run --batch global`` does, each with an MPI world of its own.
+Alone, a process that has imported TensorFlow forks one child for each script; on ranks, each is a launch of its own, as
+``harness run --batch global`` makes it.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,34 +26,33 @@ ROOT = Path(__file__).parents[3]
 _LIMIT_S = 120
 
 
-def serve(folder: Path, names: Sequence[str], *, ranks: bool) -> None:
-    """Run each script in a child of its own, below `folder`, where its output stays; skip those with an outcome."""
+def serve(folder: Path, names: Sequence[str]) -> None:
+    """Run each script alone in a child of its own, below `folder`, where its output stays; skip those with an outcome."""
     import tensorflow as tf
 
     tf.constant  # noqa: B018 - it loads lazily
     known = scripts()
-    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)) if ranks else 0
     for name in names:
         place = folder / name
-        outcome = place / f"outcome-{rank}"
-        if outcome.exists():
+        if (place / "outcome-0").exists():
             continue
         place.mkdir(parents=True, exist_ok=True)
         (place / "script.py").write_text(known[name].source)
         child = os.fork()
         if child == 0:
             signal.alarm(_LIMIT_S)
-            os._exit(_run(place, rank, _on_rank if ranks else _alone))
+            os._exit(_run(place))
         status = os.waitpid(child, 0)[1]
-        outcome.write_text(str(os.waitstatus_to_exitcode(status)))
+        (place / "outcome-0").write_text(str(os.waitstatus_to_exitcode(status)))
 
 
-def _run(place: Path, rank: int, action: "Callable[[Path], int]") -> int:
+def _run(place: Path) -> int:
     os.chdir(place)
     for stream, kind in ((1, "out"), (2, "err")):
-        os.dup2(os.open(f"{kind}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)
+        os.dup2(os.open(f"{kind}-0", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)
     try:
-        return action(place / "script.py")
+        runpy.run_path(str(place / "script.py"), run_name="__main__")
+        return 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except BaseException:  # noqa: BLE001 - the child ends here, whatever it was
@@ -66,29 +65,21 @@ def _run(place: Path, rank: int, action: "Callable[[Path], int]") -> int:
         sys.stderr.flush()
 
 
-def _alone(script: Path) -> int:
-    runpy.run_path(str(script), run_name="__main__")
-    return 0
-
-
-def _on_rank(script: Path) -> int:
-    from mpi4py import MPI
-
-    from harness.comm.world import start
-    from harness.schema.layout import Layout
-    from harness.schema.point import Point
-    from harness.schema.workload import DATASET, script_workload
-    from harness.transparent.run import run_point
-    from harness.transparent.settings import Settings
-
-    world = start()
-    workload = script_workload(script, (), sync="gradients", batch="global")
-    layout = Layout(nodes=1, ranks_per_node=world.size, threads=1)
-    settings = Settings(batch="global", hang_timeout=60.0)
-    code = run_point(world, settings, Point(workload=workload, layout=layout, data_id=DATASET))
-    if code == 0:
-        MPI.Finalize()
-    return code
+def launch(place: Path, script: Script, ranks: int) -> None:
+    """Run `script` on `ranks` ranks in folder `place`, where its output stays, unless it has an outcome there."""
+    if (place / "outcome-0").exists():
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "script.py").write_text(script.source)
+    words = ("-m", "harness.transparent", "--batch", "global", "--threads", 1, "--hang-timeout", 60, "script.py")
+    try:
+        finished = run_ranks(ranks, *words, timeout=3 * _LIMIT_S, cwd=place, PYTHONHASHSEED="0")
+        said, complaints, outcome = finished.stdout, finished.stderr, finished.returncode
+    except subprocess.TimeoutExpired:
+        said, complaints, outcome = "", f"it has not ended after {3 * _LIMIT_S} s", 124
+    (place / "out-0").write_text(said)
+    (place / "err-0").write_text(complaints)
+    (place / "outcome-0").write_text(str(outcome))
 
 
 def judge(script: Script, alone: Path, ranks: Path) -> str:
@@ -145,26 +136,12 @@ def _numbers(file: Path) -> list[float]:
 
 def compare(names: Sequence[str], folder: Path, ranks: int) -> dict[str, str]:
     """Run the scripts `names` alone and on `ranks` ranks below `folder`; return each one's verdict."""
-    command = [sys.executable, "-m", "tests.scripts.corpus", "--alone", "--serve", folder / "alone", *names]
+    command = [sys.executable, "-m", "tests.scripts.corpus", "--serve", folder / "alone", *names]
     subprocess.run(command, check=True, cwd=ROOT)
-    place = folder / f"ranks-{ranks}"
-    while left := [name for name in names if not (place / name / "outcome-0").exists()]:
-        # A refusal ends all ranks, and with them those that serve: the next ones start behind it.
-        run_ranks(ranks, "-m", "tests.scripts.corpus", "--serve", place, *left, timeout=3000, PYTHONHASHSEED="0")
-        _note_ends(place, left, ranks)
     known = scripts()
-    return {name: judge(known[name], folder / "alone" / name, place / name) for name in names}
-
-
-def _note_ends(place: Path, left: Sequence[str], ranks: int) -> None:
-    """Write down that the script which ended its launch has failed, on whichever rank that is not known yet."""
-    for name in left:
-        known = [(place / name / f"outcome-{rank}").exists() for rank in range(ranks)]
-        if not all(known):
-            (place / name).mkdir(parents=True, exist_ok=True)
-            for rank in range(ranks):
-                (place / name / f"outcome-{rank}").write_text("2")
-            return
+    for name in names:
+        launch(folder / f"ranks-{ranks}" / name, known[name], ranks)
+    return {name: judge(known[name], folder / "alone" / name, folder / f"ranks-{ranks}" / name) for name in names}
 
 
 def main() -> None:
@@ -173,11 +150,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where to run them; what has run there already is not run again")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", help="scripts, or beginnings of their names; all by default")
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.names, ranks=not options.alone)
+        serve(options.serve, options.names)
         return
     chosen = [name for name in scripts() if not options.names or name.startswith(tuple(options.names))]
     began = time.monotonic()
