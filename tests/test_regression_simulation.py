@@ -22,6 +22,7 @@ from tests.histories import Weather, simulate, simulate_duet, weathers
 
 QUICK, SLOW = 150, 1000
 PROMISE = 0.01
+HISTORIES = 0.05  # each commit is measured on a day of its own: what drifts from day to day is not told from a commit
 LAUNCHES = 12  # of each layout, on each side
 RANKS = (1, 2)
 
@@ -145,4 +146,4 @@ def test_the_table_of_the_promise(weather: str) -> None:
     histories = SLOW // 5
     wrong = blamed(found, histories)
     print(f"{weather}; history of 10 commits: {100 * wrong / histories:.1f} % blame one")
-    assert keeps(wrong, histories)
+    assert keeps(wrong, histories, HISTORIES)

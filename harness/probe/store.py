@@ -56,7 +56,7 @@ def newest_probe(results: Path, fingerprint: str) -> Probe | None:
 
 
 _OWN = "reduction:"
-_FALSE = 0.05  # of probes in which all ways are equal, and another than the default is chosen all the same
+_FALSE = 0.03  # of probes in which all ways are equal, and another than the default is chosen all the same
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
