@@ -100,24 +100,6 @@ def speedup_picture(scaling: Scaling, launches: pd.DataFrame, subject: str, name
     return draw(name, title, lambda axes: _speedup(axes, scaling, launches))
 
 
-def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the valid rows of `launches` with speedup and efficiency of each: base median over its time.
-
-    Points whose work differs from the base's get NaN.
-    """
-    points = {point.layout: point for point in scaling.points}
-    valid = launches[launches["valid"]]
-    valid = valid.sort_values(["ranks", "nodes", "threads", "repeat"], kind="stable")
-    ideal = valid["layout"].map(lambda layout: points[layout].ideal)
-    known = valid["layout"].map(lambda layout: points[layout].speedup is not None)
-    ratio = (scaling.base.seconds / valid["seconds"]).where(known)
-    strong = scaling.scaling == "strong"
-    return valid.assign(
-        speedup=ratio if strong else ratio * ideal,
-        efficiency=ratio / ideal if strong else ratio,
-    )
-
-
 def _speedup(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
     ranks = [point.ranks for point in scaling.points]
     logarithmic = rank_axis(axes, ranks)
