@@ -132,8 +132,9 @@ def test_two_busy_ranks_on_one_core_see_that_they_waited_for_it() -> None:
     core = str(min(os.sched_getaffinity(0)))
     both = [subprocess.Popen([sys.executable, "-c", BUSY, core], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     queued = [float(process.communicate(timeout=60)[0]) for process in both]
-    (sentence,) = delayed(["node1", "node1"], queued)
+    (sentence,) = delayed(["node1", "node1"], queued, {"node1": 1.0})
     assert "rank 0" in sentence or "rank 1" in sentence
-    assert "for a core on node1, more than 10%" in sentence
+    assert "for a core on node1" in sentence
+    assert delayed(["node1", "node1"], queued, {"node1": 0.02}) == (), "its own threads wait for each other"
     assert all(0.2 < share < 1 for share in queued), queued
-    assert delayed(["node1", "node1"], [0.01, 0.09]) == ()
+    assert delayed(["node1", "node1"], [0.01, 0.09], {"node1": 1.0}) == ()

@@ -108,7 +108,9 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
             sha256=outcome.weights_sha256,
             identical=outcome.identical,
         ),
-        invalid=misplaced or loaded or delayed([rank.host for rank in ranks], [rank.queued_share for rank in ranks]),
+        invalid=misplaced
+        or loaded
+        or delayed([rank.host for rank in ranks], [rank.queued_share for rank in ranks], loads),
         notes=_notes(outcome),
     )
     return record, [columns for part in steps for columns in part]

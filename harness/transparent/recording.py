@@ -83,7 +83,7 @@ def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
             ranks=tuple(ranks),
             epochs=tuple(epochs),
             weights=WeightsRecord(parameters=seen.sizes[0], bytes=seen.sizes[1], sha256=seen.sha256, identical=True),
-            invalid=invalid or delayed(hosts, [rank.queued_share for rank in ranks]),
+            invalid=invalid or delayed(hosts, [rank.queued_share for rank in ranks], loads),
             notes=seen.notes,
         )
         write_run(folder, record, [epoch for part in columns for epoch in part])
