@@ -65,8 +65,8 @@ def _queued_s() -> float:
 class Delays:
     """What a rank lost to others between two moments, as shares of the time.
 
-    `queued`: of its threads' time, ready to run but without a core, be it for each other; `stolen`: of the host's cores, by the hypervisor.
-    `preempted` is a count.
+    `queued`: of its threads' time, ready to run but without a core, be it for each other; `stolen`: of the host's
+    cores, by the hypervisor. `preempted` is a count.
     """
 
     queued: float
