@@ -99,5 +99,5 @@ def test_a_sweeps_report_of_images_is_written(tmp_path):
 def test_the_claims_page_has_the_charts_too(tmp_path):
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path)]
     CliRunner().invoke(claims.claims, where, catch_exceptions=False)
-    page = (tmp_path / "paper" / "index.html").read_text()
+    page = (tmp_path / "claims" / "index.html").read_text()
     assert 'id="imagenet"' in page and "Published, GPUs" in page

@@ -185,7 +185,7 @@ def test_samples_never_exceed_the_real_rows(shared_data: Path, cache: Path) -> N
 def test_command_goes_on_after_a_failed_experiment(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.cli.claims import paper as command
+    from harness.cli.paper import paper as command
 
     def run_sweep(sweep: Sweep, *, data_dir: Path | None, results: Path) -> Path:
         folder = results / sweep.name
@@ -201,13 +201,13 @@ def test_command_goes_on_after_a_failed_experiment(
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     result = CliRunner().invoke(command, ["--repeats", "1", "--nodes", "1", "--samples", "300", *where])
     assert isinstance(result.exception, RunError) and "adult-dnn" in str(result.exception)
-    assert (tmp_path / "reports" / "paper" / "index.html").is_file()
+    assert (tmp_path / "reports" / "claims" / "index.html").is_file()
     assert len(list((tmp_path / "reports").glob("*/index.html"))) == 3
-    assert "1 of 2 launches failed" in (tmp_path / "reports" / "paper" / "index.html").read_text()
+    assert "1 of 2 launches failed" in (tmp_path / "reports" / "claims" / "index.html").read_text()
 
 
 def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Path) -> None:
-    from harness.cli.claims import paper as command
+    from harness.cli.paper import paper as command
 
     arguments = ["--preset", "paper-2016", "--results", str(tmp_path / "results")]
     with pytest.raises(UserError, match="did you mean 'paper-2016-0"):

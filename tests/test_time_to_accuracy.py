@@ -101,7 +101,7 @@ def test_claims_are_judged_by_what_is_there_and_predicted_where_it_is_not(
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     plain = CliRunner().invoke(command, where, catch_exceptions=False)
     assert "1 of 7 experiments have a sweep" in plain.output
-    page = tmp_path / "reports" / "paper" / "index.html"
+    page = tmp_path / "reports" / "claims" / "index.html"
     text = str(Text(page.read_text()))
     assert "Nothing is predicted: no network was given" in text and "not measurable here: needs 32 cores" in text
     CliRunner().invoke(command, [*where, "--network", "2e-6,1e-10"], catch_exceptions=False)

@@ -23,7 +23,7 @@ COMMANDS = {
     "history": ("harness.cli.compare", "Draw a series over commits and find where it changed."),
     "predict": ("harness.cli.predict", "Predict the curve beyond this machine from what was measured on it."),
     "claims": ("harness.cli.claims", "Judge the papers' published numbers by the runs that are here."),
-    "paper": ("harness.cli.claims", "Repeat the papers' experiments at the core counts this machine has."),
+    "paper": ("harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
     "train": ("harness.cli.train", "Train one workload on the ranks of this MPI world."),
     "data": ("harness.cli.data", "List, fetch, verify, prepare and describe the data sets."),
     "doctor": ("harness.cli.machine", "Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use."),

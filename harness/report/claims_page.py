@@ -1,4 +1,4 @@
-"""The paper's seven experiments: its figures redrawn beside ours, and what became of its claims."""
+"""What became of the published claims, and the figures they stand in beside ours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import Claim, Published
 from harness.schema.record import RunRecord
 
-FOLDER = "paper"
+FOLDER = "claims"
 PAPER = "A"
 
 
@@ -88,7 +88,7 @@ def write_paper(
     model: Model | None = None,
     imagenet: Sequence[Chart] = (),
 ) -> Path:
-    """Write ``REPORTS/paper/index.html`` with its figures, whole or not at all; return its path.
+    """Write ``REPORTS/claims/index.html`` with its figures, whole or not at all; return its path.
 
     Experiments without a valid launch keep their published part and say why ours is missing. Without a `model`
     nothing is predicted.
