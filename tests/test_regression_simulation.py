@@ -1,7 +1,7 @@
 """The promise, by simulation: false alarms at most 1 % under every weather, and the losses that are found.
 
 The quick tests are of 150 histories and see a broken promise; those marked `slow` are of 1,000 and make the table of
-the README.
+docs/regression.md.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Scripts of the corpus print on ranks what they print alone; README names whatever is refused."""
+"""Scripts of the corpus print on ranks what they print alone; the documentation names whatever is refused."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.scripts.corpus import scripts
 from tests.scripts.corpus.__main__ import compare
 
 ROOM = Path(__file__).parents[1] / "harness" / "transparent"
-README = (Path(__file__).parents[1] / "README.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs/own-script.md").read_text()
 SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-text-sparse-RMSprop", "step-clipped",
         "loop-sum-object-compiled", "loop-global-clip-eager", "take-stop", "free-second-order", "session-old",
         "session-clipped-tight", "trap-set-vocabulary")  # fmt: skip
@@ -55,10 +55,10 @@ def test_the_corpus_is_large_and_most_of_it_runs():
     assert len(refused) <= 0.1 * len(known)
 
 
-def test_readme_names_every_refusal_of_the_room():
-    """Each sentence in code, its longest part without names and numbers, stands in README."""
+def test_the_documentation_names_every_refusal_of_the_room():
+    """Each sentence in code, its longest part without names and numbers, stands in its table."""
     for path in sorted(set(ROOM.glob("*.py")) - {ROOM / "settings.py"}):  # whose sentences are of switches
         for found in re.findall(r"UserError\(\s*((?:f?\"[^\"]*\"\s*)+)\)", path.read_text()):
             sentence = "".join(re.findall(r"\"([^\"]*)\"", found))
             part = max(re.split(r"\{[^}]*\}", sentence), key=len).strip()
-            assert part in README, f"{path.name}: {sentence}"
+            assert part in PAGE, f"{path.name}: {sentence}"

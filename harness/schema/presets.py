@@ -6,7 +6,7 @@ from typing import Any
 from harness.base.errors import unknown
 from harness.schema.workload import IMAGENET, Workload
 
-# Which of the groups' public scripts made the papers' figures is not stated (FIELD notes in the README):
+# Which of the groups' public scripts made the papers' figures is not stated (docs/settings.md):
 # March 2016: weights averaged once per epoch, Adagrad, squared error, N(0, 1/fan_in), partial batch dropped.
 # April 2016: cross-entropy and plain SGD. December 2016 (MaTEx): gradients averaged every step.
 _MARCH: Mapping[str, Any] = {

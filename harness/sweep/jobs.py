@@ -35,7 +35,7 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script:
-    """Everything a template may use; the README lists it for users' own templates.
+    """Everything a template may use, users' own ones too.
 
     `name` is the job's name in the queue. `layout` is that of the largest launch. `request` and `site` hold the
     directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is exported, a value of

@@ -1,4 +1,4 @@
-"""Every command that README shows resolves to a target, a subcommand and options that there are; the cheap ones run."""
+"""README and docs: every command resolves to a target, a subcommand and options that there are, every link leads on."""
 
 import importlib.util
 import os
@@ -75,7 +75,7 @@ def planned(target_and_settings: Sequence[str]) -> list[list[str]]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder that is current: it has the files that README's commands name."""
+    """Return the folder that is current: it has the files that the pages' commands name."""
     for name in ("train.py", "results/probes/NAME/probe.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -83,14 +83,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-README = (ROOT / "README.md").read_text()
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+EVERYTHING = "\n".join(PAGES.values())
 
 
-def test_commands_are_found_where_readme_has_them() -> None:
+def test_commands_are_found_where_pages_have_them() -> None:
     text = "| `make a B=1` | `make` |\n```sh\nmake b && harness c --d  # e\n- make f\n# make g\n```\n`harness\nh`"
     assert examples(text) == ["make b", "harness c --d", "make f"]
     assert mentions(text) == ["make a B=1", "harness h"]
-    assert len(examples(README)) > 20 and len(mentions(README)) > 20
+    assert len(examples(EVERYTHING)) > 40 and len(mentions(EVERYTHING)) > 30
 
 
 def hold(command: str) -> None:
@@ -110,13 +111,13 @@ def hold(command: str) -> None:
         resolve(arguments)
 
 
-@pytest.mark.parametrize("command", examples(README))
-def test_every_example_of_readme_resolves(command: str, place: Path) -> None:
+@pytest.mark.parametrize("command", examples(EVERYTHING))
+def test_every_example_resolves(command: str, place: Path) -> None:
     hold(command)
 
 
-@pytest.mark.parametrize("command", mentions(README))
-def test_every_command_that_readme_mentions_is_there(command: str, place: Path) -> None:
+@pytest.mark.parametrize("command", mentions(EVERYTHING))
+def test_every_command_that_is_mentioned_is_there(command: str, place: Path) -> None:
     with suppress(click.MissingParameter):
         hold(command)
 
@@ -137,11 +138,42 @@ def test_cheap_targets_run(target: str, tmp_path: Path) -> None:
     assert finished.stdout
 
 
-def test_the_lists_of_readme_and_help_are_the_registries() -> None:
-    table = README[README.index("## Settings") : README.index("## Did it get worse?")]
+def test_the_lists_of_settings_are_the_registries() -> None:
+    page = PAGES["settings.md"]
     shown = CliRunner().invoke(main, ["sweep", "--help"], terminal_width=400).output
     settings = settings_of(main.get_command(click.Context(main), "sweep"))
     for name in (*datasets.names(), *PRESETS, *(policy.form.split(" ")[0] for policy in POLICIES)):
-        assert f"`{name}`" in README and name in shown, name
-    for name in re.findall(r"\b([A-Z_]{2,})=", table):
-        assert name in (*settings, "MPI"), name
+        assert f"`{name}`" in page and name in shown, name
+    for name in re.findall(r"^\| `([A-Z_]{2,})=", page, re.MULTILINE):
+        assert name in settings, name
+
+
+def anchors(page: str) -> set[str]:
+    """Return the anchors of a page's headings, as forges and Sphinx make them."""
+    headings = re.findall(r"^#+ (.*)$", "".join(FENCE.split(page)[::2]), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_somewhere(name: str) -> None:
+    here = ROOT / ("README.md" if name == "README.md" else f"docs/{name}")
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", PAGES[name]):
+        path, _, anchor = target.partition("#")
+        there = here.parent / path if path else here
+        assert there.is_file(), target
+        assert not anchor or anchor in anchors(there.read_text()), target
+
+
+def test_every_page_is_in_the_index() -> None:
+    listed = re.findall(r"^([\w-]+)$", "".join(FENCE.split(PAGES["index.md"])[1::2]), re.MULTILINE)
+    assert sorted(listed) == sorted(name.removesuffix(".md") for name in PAGES.keys() - {"README.md", "index.md"})
+
+
+def test_every_message_of_troubleshooting_is_one_of_the_harness() -> None:
+    """Each is a part of a sentence in code, where what varies is left out."""
+    code = "".join(path.read_text() for path in (ROOT / "harness").rglob("*.py"))
+    code = re.sub(r"\{[^{}]*\}", "...", re.sub(r"\"\s+f?\"", "", code))
+    found = re.findall(r"^\| `([^`]+)` \|", PAGES["troubleshooting.md"], re.MULTILINE)
+    assert len(found) > 10
+    for message in found:
+        assert message in code, message
