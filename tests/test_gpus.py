@@ -59,7 +59,7 @@ def test_a_rank_that_sees_no_gpu_says_so():
 
 def test_no_driver_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="no nvidia-smi, so no driver"):
+    with pytest.raises(UserError, match="nvidia-smi does not start"):
         visible_gpus()
 
 

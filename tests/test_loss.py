@@ -1,9 +1,15 @@
 """The network's input from stored rows."""
 
-import numpy as np
-import pytest
+from types import SimpleNamespace
 
-from harness.train.step import prepare_input
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from harness.comm.autotune import native_operations
+from harness.train.batch import flip_salt, prepare_input, resident_batch
+from harness.train.evaluate import auc
 
 tf = pytest.importorskip("tensorflow")
 
@@ -20,3 +26,48 @@ def test_images_are_standardised_in_one_pass_or_three(channels):
 def test_rows_already_standardised_stay() -> None:
     rows = tf.constant([[1.0, -2.0]])
     assert prepare_input(rows, None, None) is rows
+
+
+@pytest.mark.parametrize("kind", ["one value", "channels", "features", "floats"])
+@pytest.mark.parametrize("mirror", [False, True])
+def test_the_native_batch_is_the_plain_one(kind: str, mirror: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if mirror and kind == "floats":
+        pytest.skip("only images are mirrored")
+    random = np.random.default_rng(3)
+    rows = random.integers(0, 256, (40, 5, 6, 3)).astype(np.uint8)
+    shape: tuple[int, ...] = {"one value": (1,), "channels": (3,), "features": (5, 6, 3), "floats": (1,)}[kind]
+    shift, factor = (None, None) if kind == "floats" else (random.random((2, *shape), np.float32) + 0.5)
+    data = SimpleNamespace(
+        train_x=random.random((40, 7), np.float32) if kind == "floats" else rows,
+        train_y=np.arange(40, dtype=np.int32),
+        shift=shift,
+        factor=factor,
+    )
+    order = np.stack([random.permutation(40)[:9] for _ in range(4)]).astype(np.int32)
+    assert native_operations() is not None, "there is a compiler where tests run"
+
+    def batches() -> list[npt.NDArray[np.float32]]:
+        make = tf.function(resident_batch(data, first=1000, mirror=mirror))
+        return [
+            part.numpy()
+            for step in range(4)
+            for part in make(tf.constant(order), tf.constant(step), tf.constant(flip_salt(1, 2), tf.uint32))
+        ]
+
+    native = batches()
+    monkeypatch.setenv("HARNESS_REDUCTION", "bridge")
+    for one, other in zip(native, batches(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert native[0].shape == (9, *data.train_x.shape[1:])
+    monkeypatch.delenv("HARNESS_REDUCTION")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="there is no row 40"):
+        resident_batch(data, first=0, mirror=mirror)(tf.constant([[40]]), tf.constant(0), tf.constant(0, tf.uint32))
+
+
+def test_the_auc_is_scikit_learns() -> None:
+    random = np.random.default_rng(5)
+    labels = random.integers(0, 2, 5000)
+    scores = np.round(random.normal(labels * 0.7), 1)  # with ties
+    assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores), rel=1e-12)
+    assert auc(scores, np.ones_like(labels)) is None
+    assert auc(np.where(labels == 1, np.nan, scores), labels) is None

@@ -63,7 +63,7 @@ def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
     assert found["native"]["alone"] == found["bridge"]["alone"]
     assert [found[choice]["fused alone"] for choice in ("native", "bridge")] == [True, False]
     assert [found[choice]["calls alone"] for choice in ("native", "bridge")] == [0, 0]
-    for optimizer in ("sgd", "adam"):
+    for optimizer in ("sgd", "momentum", "adam"):
         assert {found[choice][f"{optimizer} steps"] for choice in CHOICES} == {100}
         if ranks < 3:
             assert len({found[choice][optimizer] for choice in CHOICES}) == 1

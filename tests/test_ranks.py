@@ -42,7 +42,7 @@ class Meeting:
 class Taken:
     """A synchroniser that takes the gradients down and applies none."""
 
-    fused = None
+    updater = None
 
     def divisor(self, local_rows, global_rows):
         return global_rows

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -37,8 +38,14 @@ class Reply:
         return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
 
 
-def ask(command: Sequence[str], *, limit_s: float, changes: Mapping[str, str | None] | None = None) -> Reply:
-    """Run `command` and return its reply; `changes` to the environment may unset a variable with None."""
+def ask(
+    command: Sequence[str],
+    *,
+    limit_s: float = 120.0,
+    changes: Mapping[str, str | None] | None = None,
+    folder: Path | None = None,
+) -> Reply:
+    """Run `command` in `folder` and return its reply; `changes` to the environment may unset a variable with None."""
     environment = dict(os.environ)
     for name, value in (changes or {}).items():
         environment.pop(name, None)
@@ -53,6 +60,7 @@ def ask(command: Sequence[str], *, limit_s: float, changes: Mapping[str, str | N
             text=True,
             errors="replace",
             env=environment,
+            cwd=folder,
             start_new_session=True,
         )
     except OSError as error:

@@ -3,12 +3,13 @@
 import hashlib
 import os
 import platform
-import subprocess
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
+
+from harness.base.processes import Reply, ask
 
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
 _PREFIXES = (
@@ -57,16 +58,16 @@ def git_commit() -> tuple[str, bool]:
     folder = Path(__file__).parent.parent.parent
     if not (folder / ".git").exists():
         return "", False
-    try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        return commit, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.CalledProcessError):  # no git here, or a checkout without commits
+    head = git(folder, "rev-parse", "HEAD")
+    changed = git(folder, "status", "--porcelain", "--untracked-files=no")
+    if head.code != 0 or changed.code != 0:  # no git here, or a checkout without commits
         return "", False
+    return head.out.strip(), bool(changed.out.strip())
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def git(folder: Path, *arguments: str) -> Reply:
+    """Run git in `folder`, whoever owns it."""
+    return ask(["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments])
 
 
 def describe_machine(gpus: tuple[str, ...]) -> Machine:

@@ -64,7 +64,7 @@ def _run_script(world: "World", point: Point, record: Path | None) -> int:
 def _train(
     world: "World", point: Point, data_dir: Path | None, record: Path | None, begin: float, load_before: float
 ) -> None:
-    from harness.base.logs import quiet_stderr
+    from harness.base.logs import quiet_stderr, without_optional_packages
 
     gpu = None
     if point.layout.gpus_per_rank:
@@ -73,7 +73,7 @@ def _train(
         gpu = own_gpu(world, shared=point.oversubscribe)
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # TensorFlow then does not look for a driver, nor takes a GPU
-    with quiet_stderr():
+    with quiet_stderr(), without_optional_packages():
         from harness.train.devices import start_gpu
         from harness.train.run import configure_tensorflow, train
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.base.errors import RunError, SharedError, UserError, unknown
 from harness.comm.native.operation import direct_sum
 from harness.comm.placement import observe
-from harness.comm.reduction import FusedSgd, Reduction
+from harness.comm.reduction import Reduction, Updater
 from harness.comm.world import needs_sync
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def select(world: "World", tensors: Sequence[int], wire: str = "float32", *, gua
         return reduction
     from harness.comm.compression import WireReduction
 
-    if not isinstance(reduction, FusedSgd):
+    if not isinstance(reduction, Updater):
         why = reduction.note or "HARNESS_REDUCTION=bridge is set"
         raise SharedError(UserError(f"WIRE={wire} needs the native operation ({why}): leave WIRE out"))
     return WireReduction(reduction, wire)
@@ -95,6 +95,16 @@ def open_alone(world: "World", reduction: Reduction) -> "NativeReduction | None"
     from harness.comm.native.operation import NativeReduction
 
     return NativeReduction(MPI.COMM_SELF, library, largest=0, way="messages")
+
+
+def native_operations() -> Any:
+    """Return the module of the native TensorFlow operations; None under HARNESS_REDUCTION=bridge or without them."""
+    library = None if os.environ.get("HARNESS_REDUCTION") == "bridge" else build_native()[0]
+    if library is None:
+        return None
+    import tensorflow as tf
+
+    return tf.load_op_library(str(library))
 
 
 def build_native() -> tuple[Path | None, str]:

@@ -1,12 +1,12 @@
 """Which GPU each rank trains on, and what the GPUs are."""
 
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError
+from harness.base.processes import ask
 
 if TYPE_CHECKING:
     from harness.comm.world import World
@@ -47,15 +47,12 @@ def visible_gpus() -> tuple[Gpu, ...]:
     Raises:
         UserError: there is no driver, or CUDA_VISIBLE_DEVICES names a GPU that is not there.
     """
-    try:
-        answer = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_LIMIT_S, check=True).stdout
-    except FileNotFoundError as error:
+    answer = ask(_QUERY, limit_s=_LIMIT_S)
+    if answer.code != 0:
         raise UserError(
-            "GPUs are asked for, but this host has no nvidia-smi, so no driver: use a host with GPUs, or none"
-        ) from error
-    except (subprocess.SubprocessError, OSError) as error:
-        raise UserError(f"GPUs are asked for, but nvidia-smi fails ({error}): mend the driver, or use none") from error
-    return select_visible(parse_gpus(answer), os.environ.get("CUDA_VISIBLE_DEVICES"))
+            f"GPUs are asked for, but the driver does not answer ({answer.last_error}): use a host with GPUs, or none"
+        )
+    return select_visible(parse_gpus(answer.out), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def select_visible(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:

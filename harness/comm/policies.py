@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from harness.comm.native.operation import NativeReduction
-    from harness.comm.reduction import FusedSgd, Reduction
+    from harness.comm.reduction import Reduction, Updater
     from harness.comm.world import World
 
 
@@ -34,13 +34,13 @@ class Synchroniser:
     alone: "NativeReduction | None" = None
 
     @property
-    def fused(self) -> "FusedSgd | None":
-        """What does in one operation what `gradients` and plain gradient descent do in two, None without it."""
-        from harness.comm.reduction import FusedSgd
+    def updater(self) -> "Updater | None":
+        """What does in one operation what `gradients` and the optimizer do in two, None without it."""
+        from harness.comm.reduction import Updater
 
         if not self.policy.shares_gradients:
             return self.alone
-        plain = isinstance(self.policy, Gradients) and isinstance(self.reduction, FusedSgd)
+        plain = isinstance(self.policy, Gradients) and isinstance(self.reduction, Updater)
         return self.reduction if plain else None  # type: ignore[return-value]
 
     def divisor(self, local_rows: int, global_rows: int) -> int:

@@ -5,8 +5,9 @@ import sys
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -44,18 +45,32 @@ class Reduction(Protocol):
         """
 
 
-@runtime_checkable
-class FusedSgd(Protocol):
-    """What a reduction has besides when it can update weights in the same pass, for plain gradient descent."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Descent:
+    """One step of an optimizer, after `steps` (int64) steps: `rule` is sgd, momentum or adam.
 
-    def fused_sgd(
-        self,
-        variables: "list[keras.Variable]",
-        gradients: "list[tf.Tensor]",
-        rate: "tf.Tensor",
-        label: str = "gradients",
+    `first` and `second` are its own values for every variable: velocities, or the two moments. `decay1` is momentum or
+    Adam's beta_1, `decay2` its beta_2; `rate` a scalar.
+    """
+
+    rule: str
+    rate: "tf.Tensor"
+    steps: "tf.Tensor"
+    first: "Sequence[keras.Variable]" = ()
+    second: "Sequence[keras.Variable]" = ()
+    decay1: float = 0.0
+    decay2: float = 0.0
+    epsilon: float = 0.0
+
+
+@runtime_checkable
+class Updater(Protocol):
+    """What a reduction has besides when it can update weights in the same pass."""
+
+    def update(
+        self, step: Descent, variables: "list[keras.Variable]", gradients: "list[tf.Tensor]", label: str
     ) -> None:
-        """Subtract rate times the sums over all ranks of the gradients from the variables, in one operation."""
+        """Make `step` on the variables by the sums over all ranks of the gradients, in one operation."""
 
 
 _HANDLE = "harness_sequence"

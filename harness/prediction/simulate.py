@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.base.errors import RunError, UserError
+from harness.base.processes import ask
 from harness.prediction.allreduce import BEST, Levels, Link, allreduce_seconds
 from harness.prediction.model import Base
 from harness.schema.sync import Gradients
@@ -18,7 +18,7 @@ LIMIT = 1024  # ranks: beyond, a simulation takes minutes
 ALGORITHMS = {"ring": "lr", "rabenseifner": "rab_rdb", "recursive-doubling": "rdb"}
 _FLOPS = 1e9  # of a simulated host: only the ratio to the trace's numbers matters
 _SLOWER = 1000.0  # SimGrid prints whole microseconds, so all costs are simulated this many times larger
-_TIMEOUT_S = 300
+_TIMEOUT_S = 300.0
 _MESSAGES = 400_000  # a simulation of this many takes some seconds
 
 
@@ -99,17 +99,10 @@ def _run(launcher: str, folder: Path, ranks: int, algorithm: str) -> float:
         f"--cfg=smpi/allreduce:{algorithm}",
         "--log=root.thres:info",
     ]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RunError(f"SimGrid took more than {_TIMEOUT_S} s for {ranks} ranks: ask for fewer") from error
-    output = done.stdout + done.stderr
-    found = re.findall(r"Simulation time ([0-9.eE+-]+)", output)
-    if done.returncode or not found:
-        last = next((line for line in reversed(output.splitlines()) if line.strip()), "no output")
-        raise RunError(f"SimGrid failed on {ranks} ranks with exit code {done.returncode}: {last}")
+    done = ask(command, limit_s=_TIMEOUT_S, folder=folder)
+    found = re.findall(r"Simulation time ([0-9.eE+-]+)", done.out + done.err)
+    if done.code != 0 or not found:
+        raise RunError(f"SimGrid failed on {ranks} ranks: {done.last_error}")
     return float(found[-1]) / _SLOWER
 
 

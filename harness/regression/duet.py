@@ -19,7 +19,8 @@ from pathlib import Path
 from harness.analysis.load import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.base.processes import Reply, ask, interruptible
+from harness.base.processes import ask, interruptible
+from harness.base.provenance import git
 from harness.regression.judging import DEFAULT_LIMITS, INCONCLUSIVE, Limits
 from harness.regression.states import measurements
 from harness.regression.verdict import Check, check_duet
@@ -175,7 +176,7 @@ def not_at_hand(software: Software) -> str:
         return "no commit names its code"
     if software.dirty:
         return "it was measured with uncommitted changes, which no commit names"
-    if _git("cat-file", "-e", f"{software.commit}^{{commit}}").code != 0:
+    if git(_HERE, "cat-file", "-e", f"{software.commit}^{{commit}}").code != 0:
         return f"commit {software.commit[:12]} is not in this checkout: fetch it (git fetch --unshallow)"
     return ""
 
@@ -189,7 +190,7 @@ def checkout(commit: str) -> Iterator[Path]:
     """
     with interruptible(), tempfile.TemporaryDirectory(prefix="harness-duet-") as name:
         tree = Path(name) / commit[:12]
-        added = _git("worktree", "add", "--detach", "--force", str(tree), commit)
+        added = git(_HERE, "worktree", "add", "--detach", "--force", str(tree), commit)
         if added.code != 0:
             raise UserError(f"cannot compare: commit {commit[:12]} cannot be checked out: {added.last_error}")
         try:
@@ -200,8 +201,4 @@ def checkout(commit: str) -> Iterator[Path]:
                 raise UserError(f"cannot compare: commit {commit[:12]} does not build: {built.last_error}")
             yield tree
         finally:
-            _git("worktree", "remove", "--force", str(tree))
-
-
-def _git(*arguments: str) -> Reply:
-    return ask(["git", "-c", f"safe.directory={_HERE}", "-C", str(_HERE), *arguments], limit_s=120)
+            git(_HERE, "worktree", "remove", "--force", str(tree))

@@ -1,10 +1,10 @@
 """Calls of a scheduler's own commands, and what its partitions refuse."""
 
 import os
-import subprocess
 from collections.abc import Sequence
 
 from harness.base.errors import UserError
+from harness.base.processes import Reply, ask
 from harness.schema.layout import Layout
 from harness.sweep.job_options import Request, seconds
 from harness.sweep.site import Partition
@@ -19,9 +19,9 @@ _KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"} | {
 }
 
 
-def clean_environment() -> dict[str, str]:
-    """Return this process's environment without settings for batch jobs."""
-    return {name: text for name, text in os.environ.items() if name in _KEPT or not name.startswith(_PREFIXES)}
+def _not_ours() -> dict[str, None]:
+    """Return the variables of this process's environment that are settings for the user's own batch jobs."""
+    return {name: None for name in os.environ if name.startswith(_PREFIXES) and name not in _KEPT}
 
 
 def environment_of_no_job() -> dict[str, str]:
@@ -35,28 +35,17 @@ class Commands:
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
 
-    def ask(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def ask(self, words: Sequence[str]) -> Reply:
         """Run a command and return what it answered, whatever its exit code.
 
         Raises:
             UserError: the command is not there or does not answer.
         """
         self.calls[words[0]] = self.calls.get(words[0], 0) + 1
-        try:
-            return subprocess.run(
-                words,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_LIMIT_S,
-                env=clean_environment(),
-                check=False,
-            )
-        except FileNotFoundError as error:
-            raise UserError(f"{words[0]} is not on PATH: run this on a login node, or use SCHEDULER=local") from error
-        except subprocess.TimeoutExpired as error:
-            raise UserError(f"{words[0]} gave no answer in {_LIMIT_S:.0f} s: try again later") from error
+        reply = ask(words, limit_s=_LIMIT_S, changes=_not_ours())
+        if reply.code is None:
+            raise UserError(f"{reply.err}: run this on a login node, try again later, or use SCHEDULER=local")
+        return reply
 
     def run(self, words: Sequence[str]) -> str:
         """Run a command and return its standard output.
@@ -65,15 +54,15 @@ class Commands:
             UserError: it is not there, gives no answer or ends with an error; the sentence holds its own.
         """
         answer = self.ask(words)
-        if answer.returncode:
+        if answer.code:
             raise UserError(f"{words[0]} refused: {message(answer)}")
-        return answer.stdout
+        return answer.out
 
 
-def message(answer: subprocess.CompletedProcess[str]) -> str:
+def message(answer: Reply) -> str:
     """Return the error of a command in one line."""
-    lines = [line.strip() for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
-    return "; ".join(lines[:3]) or f"exit code {answer.returncode}"
+    lines = [line.strip() for line in (answer.err or answer.out).splitlines() if line.strip()]
+    return "; ".join(lines[:3]) or f"exit code {answer.code}"
 
 
 def beyond(layout: Layout, request: Request, limit: Partition | None) -> str | None:

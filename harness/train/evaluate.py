@@ -9,9 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from harness.train.batch import prepare_input
 from harness.train.image_stream import ImageFiles, image_dataset
 from harness.train.load import RankData
-from harness.train.step import first_output, prepare_input, row_losses
+from harness.train.step import first_output, row_losses
 
 if TYPE_CHECKING:
     from harness.comm.world import World
@@ -40,7 +41,7 @@ def compile_evaluation(
     two_classes = data.record.classes == 2
     size = max(1, min(_ROWS, _VALUES // math.prod(data.record.features)))
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def chunk(rows: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         logits = first_output(model(prepare_input(rows, data.shift, data.factor), training=False))
         correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.int64))
@@ -56,9 +57,9 @@ def compile_evaluation(
             scores.append(score.numpy())
         total = np.empty_like(sums)
         world.comm.Allreduce(sums, total)
-        auc = _auc(world, np.concatenate(scores), data.test_y) if two_classes else None
+        area = _auc(world, np.concatenate(scores), data.test_y) if two_classes else None
         rows = data.record.test_rows
-        return Scores(loss=float(total[0]) / rows, accuracy=float(total[1]) / rows, auc=auc)
+        return Scores(loss=float(total[0]) / rows, accuracy=float(total[1]) / rows, auc=area)
 
     return evaluate
 
@@ -86,12 +87,20 @@ def _chunks(data: RankData, size: int, threads: int) -> Iterator[tuple[tf.Tensor
 def _auc(world: "World", scores: np.ndarray, labels: np.ndarray) -> float | None:
     """Return the area under the ROC curve over the rows of all ranks; None when a class is missing."""
     gathered = world.comm.gather((scores, labels), root=0)
-    area = None
-    if gathered is not None:
-        from sklearn.metrics import roc_auc_score
-
-        all_scores = np.concatenate([part[0] for part in gathered])
-        all_labels = np.concatenate([part[1] for part in gathered])
-        if np.unique(all_labels).size == 2 and np.isfinite(all_scores).all():
-            area = float(roc_auc_score(all_labels, all_scores))
+    area = None if gathered is None else auc(*map(np.concatenate, zip(*gathered, strict=True)))
     return world.comm.bcast(area, root=0)  # type: ignore[no-any-return]
+
+
+def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
+    """Return the area under the ROC curve; None when a class is missing or a score is not finite.
+
+    It is the chance that a row of class 1 scores higher than one of class 0, ties counting half (Hanley and McNeil
+    1982), by the sum of its ranks. scikit-learn's takes two seconds to import.
+    """
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    ones = int(labels.sum())
+    pairs = ones * (len(labels) - ones)
+    if not pairs or not np.isfinite(scores).all():
+        return None
+    return float((ranks[labels == 1].sum() - ones * (ones + 1) / 2) / pairs)

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from harness.train.batch import prepare_input
 from harness.train.load import Array, RankData
 from harness.train.loop import run_steps
-from harness.train.step import TrainState, prepare_input, train_step
+from harness.train.step import TrainState, train_step
 
 _READ_AHEAD = 2  # batches decoded while a step runs
 _KEEP_OPEN = 512  # containers that stay open; single image files are opened for every read
@@ -61,6 +62,7 @@ def image_dataset(
     a function of row and salt alone; without, its middle is taken. The last batch may be smaller.
     """
 
+    @tf.autograph.experimental.do_not_convert
     def load(place: tf.Tensor, label: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         content = tf.ensure_shape(tf.numpy_function(files.read, [place], tf.string, stateful=False), [])
         seed = None if salt is None else tf.stack([row, tf.constant(salt, tf.int64)])
@@ -179,12 +181,12 @@ def _specs(data: RankData) -> tuple[tf.TensorSpec, tf.TensorSpec]:
 def _compile(state: TrainState, data: RankData, *, rank: int, partial_rows: int) -> Any:
     """Return the compiled loop over an iterator of batches; `partial_rows` are those of all ranks' last batch."""
 
-    @tf.function(input_signature=[tf.data.IteratorSpec(_specs(data)), tf.TensorSpec([], tf.int32)])
+    @tf.function(input_signature=[tf.data.IteratorSpec(_specs(data)), tf.TensorSpec([], tf.int32)], autograph=False)
     def loop(batches: tf.data.Iterator, steps: tf.Tensor) -> tf.Tensor:
         def step(local: range, global_rows: int) -> tf.Tensor:
             begin = tf.timestamp()
             with tf.control_dependencies([begin]):
-                images, labels = next(batches) if local else _no_rows(data)
+                images, labels = batches.get_next() if local else _no_rows(data)
             with tf.control_dependencies([images]):
                 waited = tf.timestamp() - begin
             images = tf.ensure_shape(images, [len(local), *data.record.features])

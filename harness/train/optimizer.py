@@ -8,6 +8,7 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.base.own_code import import_own
 from harness.comm.policies import Synchroniser
+from harness.comm.reduction import Descent
 from harness.schema.workload import OPTIMIZERS, Workload
 
 Rate: TypeAlias = "float | keras.optimizers.schedules.LearningRateSchedule"
@@ -74,10 +75,14 @@ def update(
     gradients: list[tf.Tensor],
     variables: list[keras.Variable],
 ) -> None:
-    """Apply what the policy makes of this rank's gradients; plain SGD is left to the reduction where it can do it."""
+    """Apply what the policy makes of this rank's gradients, in the reduction itself where it can make the step."""
     in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own update needs them
-    if synchroniser.fused is not None and in_host_memory and isinstance(optimizer, FusedSGD):
-        synchroniser.fused.fused_sgd(variables, gradients, optimizer.learning_rate, "gradients")
+    if (
+        synchroniser.updater is not None
+        and in_host_memory
+        and isinstance(optimizer, FusedSGD | FusedMomentum | FusedAdam)
+    ):
+        synchroniser.updater.update(optimizer.descent(), variables, gradients, "gradients")
         optimizer.iterations.assign_add(1)
     else:
         optimizer.apply(synchroniser.gradients(gradients), variables)
@@ -85,6 +90,10 @@ def update(
 
 class FusedSGD(keras.optimizers.SGD):
     """Keras's SGD without momentum, each variable updated by one operation instead of two."""
+
+    def descent(self) -> Descent:
+        """Return the step that comes next."""
+        return Descent(rule="sgd", rate=self.learning_rate, steps=self.iterations.value)
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Subtract learning_rate * gradient."""
@@ -98,6 +107,16 @@ class FusedMomentum(keras.optimizers.SGD):
 
     def __init__(self, learning_rate: Rate) -> None:
         super().__init__(learning_rate, momentum=_MOMENTUM)
+
+    def descent(self) -> Descent:
+        """Return the step that comes next."""
+        return Descent(
+            rule="momentum",
+            rate=self.learning_rate,
+            steps=self.iterations.value,
+            first=self.momentums,
+            decay1=self.momentum,
+        )
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Set the velocity to momentum * velocity - learning_rate * gradient and add it to the variable."""
@@ -113,6 +132,19 @@ class FusedMomentum(keras.optimizers.SGD):
 
 class FusedAdam(keras.optimizers.Adam):
     """Keras's Adam, each variable updated by one operation instead of about a dozen; the same formula."""
+
+    def descent(self) -> Descent:
+        """Return the step that comes next."""
+        return Descent(
+            rule="adam",
+            rate=self.learning_rate,
+            steps=self.iterations.value,
+            first=self._momentums,
+            second=self._velocities,
+            decay1=self.beta_1,
+            decay2=self.beta_2,
+            epsilon=self.epsilon,
+        )
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Update the moments and the variable (Kingma and Ba 2015, the efficient form at the end of section 2)."""

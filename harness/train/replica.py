@@ -16,14 +16,15 @@ from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.sync import find_policy
+from harness.train.batch import flip_salt, prepare_input
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
 from harness.train.image_stream import ImageFiles, StreamedEpoch, image_dataset
 from harness.train.load import RankData
-from harness.train.loop import Epoch, compile_epoch, flip_salt
+from harness.train.loop import Epoch, compile_epoch
 from harness.train.network import build_network, own_statistics, place_layers
 from harness.train.optimizer import build_optimizer
-from harness.train.step import TrainState, first_output, prepare_input, row_losses
+from harness.train.step import TrainState, first_output, row_losses
 
 
 def check_wire(

@@ -4,15 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from harness.comm.policies import Synchroniser
 from harness.models.ranks import BatchPart
 from harness.train.optimizer import update
-
-Floats = npt.NDArray[np.float32]
 
 
 def row_losses(loss: str, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -33,16 +29,6 @@ def smooth(rows: tf.Tensor, logits: tf.Tensor, part: float) -> tf.Tensor:
     """
     spread = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
     return (1 - part) * rows + part * spread
-
-
-def prepare_input(rows: tf.Tensor, shift: Floats | None, factor: Floats | None) -> tf.Tensor:
-    """Return the network's input float32: `rows` as they are, or (rows - shift) * factor for uint8 images."""
-    if shift is None or factor is None:
-        return rows
-    if shift.size == 1:  # one pass over the batch instead of three, which a small network feels
-        low, high = (float((value - shift.item()) * factor.item()) for value in (0, 255))
-        return tf.quantization.dequantize(tf.bitcast(rows, tf.quint8), low, high, mode="MIN_COMBINED")
-    return (tf.cast(rows, tf.float32) - shift) * factor
 
 
 _AUXILIARY_WEIGHT = 0.3  # of the auxiliary classifiers' losses (Szegedy et al. 2014, section 5)

@@ -44,7 +44,7 @@ for choice in (*CHOICES, "too large", "no room"):
         "calls": len(calls),
         "ordered": bool((np.diff(calls.ravel()) > 0).all()),
     }
-for optimizer in ("sgd", "adam"):  # plain gradient descent has an operation of its own
+for optimizer in ("sgd", "momentum", "adam"):  # made inside the sums, or by operations of their own
     workload = resolve(
         dataset="adult",
         model="dnn",
@@ -70,7 +70,7 @@ for choice in ("native", "bridge"):  # ranks that sum nothing update their weigh
     replica = prepare_replica(world, point, load(world, point, None))
     _, columns, *_ = train_epoch(replica, 0)
     found[choice]["alone"] = hash_weights(replica.state.model.weights)
-    found[choice]["fused alone"] = replica.state.synchroniser.fused is not None
+    found[choice]["fused alone"] = replica.state.synchroniser.updater is not None
     found[choice]["calls alone"] = int(np.isfinite(columns["entry_s"]).sum())
 if world.rank == 0:
     print("RESULT " + json.dumps(found))

@@ -1,8 +1,9 @@
-// Sums and updates of arrays, and how to walk over the parts of a call's tensors.
+// Sums of arrays, updates of weights, and how to walk over the parts of a call's tensors.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -14,8 +15,11 @@ constexpr size_t kBlock = 16 * 1024;  // bytes of sums that stay in the first ca
 
 void Add(const float* a, const float* b, float* sum, size_t count);
 void Add(const double* a, const double* b, double* sum, size_t count);
-void SubtractScaled(const float* sum, float rate, float* out, size_t count);
-void SubtractScaled(const double* sum, double rate, double* out, size_t count);
+void ShiftAndScale(const uint8_t* in, const float* shift, const float* factor, float* out, size_t count);
+
+// Makes a step of the rule on the piece's weights (`out`) and the optimizer's own values, by the sums of gradients.
+void Descend(const Rule<float>& rule, const float* sums, const Segment<float>& piece);
+void Descend(const Rule<double>& rule, const double* sums, const Segment<double>& piece);
 
 // In float32, rounded once.
 template <typename T>
@@ -47,13 +51,20 @@ size_t Elements(const std::vector<Segment<T>>& segments) {
   return elements;
 }
 
+// The `count` elements of a segment from `begin` on.
+template <typename T>
+Segment<T> Part(const Segment<T>& segment, size_t begin, size_t count) {
+  return {segment.in + begin, segment.out + begin, count, segment.first ? segment.first + begin : nullptr,
+          segment.second ? segment.second + begin : nullptr};
+}
+
 // Calls work(piece, offset) for the parts of the segments that lie in `range`; offset counts from the first segment.
 template <typename T, typename Work>
 void ForEachPiece(const std::vector<Segment<T>>& segments, Range range, Work work) {
   size_t offset = 0;
   for (const auto& segment : segments) {
     const size_t begin = std::max(offset, range.begin), end = std::min(offset + segment.count, range.end);
-    if (begin < end) work(Segment<T>{segment.in + (begin - offset), segment.out + (begin - offset), end - begin}, begin);
+    if (begin < end) work(Part(segment, begin - offset, end - begin), begin);
     offset += segment.count;
   }
 }

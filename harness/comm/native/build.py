@@ -1,18 +1,22 @@
 """Build the operation once for every combination of TensorFlow, MPI library and compiler."""
 
+import functools
 import hashlib
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from harness.base.errors import RunError
+from harness.base.processes import ask
 from harness.comm.launcher import find_launcher
 
-_SOURCES = ("allreduce.cc", "arithmetic.cc", "group.cc", "guard.cc", "interface.cc", "memory.cc", "sgd.cc")
+_SOURCES = tuple(
+    f"{name}.cc" for name in ("allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "update")
+)
 _HEADERS = ("arithmetic.h", "group.h", "wire.h")
+_LIMIT_S = 600.0  # of the compiler; a minute on a slow machine
 # -w: TensorFlow's headers warn about themselves. No fused multiply-add: updates round as TensorFlow's kernels do.
-_FLAGS = ("-O3", "-ffp-contract=off", "-w", "-shared", "-fPIC")
+_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-w", "-shared", "-fPIC")
 
 
 def build() -> Path:
@@ -54,12 +58,10 @@ def _compile(compiler: str, flags: list[str], folder: Path, library: Path) -> No
         left.unlink()
     partial = library.with_suffix(f".{os.getpid()}")
     sources = [str(folder / name) for name in _SOURCES]
-    finished = subprocess.run(
-        [compiler, *_FLAGS, *sources, "-o", str(partial), *flags], capture_output=True, text=True, check=False
-    )
-    if finished.returncode:
-        errors = [line for line in finished.stderr.splitlines() if "error" in line]
-        raise RunError(f"the native operation does not compile: {errors[0] if errors else finished.stderr[-300:]}")
+    finished = ask([compiler, *_FLAGS, *sources, "-o", str(partial), *flags], limit_s=_LIMIT_S)
+    if finished.code != 0:
+        errors = [line for line in finished.err.splitlines() if "error" in line]
+        raise RunError(f"the native operation does not compile: {errors[0] if errors else finished.err[-300:]}")
     partial.replace(library)
 
 
@@ -71,11 +73,12 @@ def _find_compiler() -> str:
     return compiler
 
 
+@functools.cache
 def _version(compiler: str) -> str:
-    answer = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    if answer.returncode:
-        raise RunError(f"the compiler behind {compiler} does not start: install g++ ({answer.stderr.strip()[:200]})")
-    return answer.stdout
+    answer = ask([compiler, "--version"])
+    if answer.code != 0:
+        raise RunError(f"the compiler behind {compiler} does not start: install g++ ({answer.err.strip()[:200]})")
+    return answer.out
 
 
 def _tensorflow_flags() -> list[str]:

@@ -22,7 +22,7 @@ template <typename T>
 constexpr uint64_t kSum = sizeof(T) | (kSixteen<T> ? 16 : 0) | (std::is_same_v<T, BFloat16> ? 32 : 0);
 
 template <typename T>
-constexpr uint64_t kSgd = kSum<T> | 64;
+constexpr uint64_t kUpdate = kSum<T> | 64;
 
 }  // namespace
 
@@ -144,21 +144,21 @@ std::string Group::SumOverHosts(const std::vector<Segment<T>>& segments) {
 
 // Two ranks read each other's values directly: one wait. More ranks read the sums of slices: two waits, less reading.
 template <typename T>
-std::string Group::FusedSgd(const std::vector<Segment<T>>& segments, T rate, const Label& label) {
+std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label) {
   const size_t elements = Elements(segments);
   if (size_ == 1) {
     const double begin = Now();
-    for (const auto& segment : segments) SubtractScaled(segment.in, rate, segment.out, segment.count);
+    for (const auto& segment : segments) Descend(rule, segment.in, segment);
     update_s_ += Now() - begin;
     return "";
   }
-  if (way_ != Way::kShared || elements * sizeof(T) > bytes_) return SgdBySums(segments, rate, label);
+  if (way_ != Way::kShared || elements * sizeof(T) > bytes_) return UpdateBySums(segments, rule, label);
   ++call_;
-  Publish({elements, label.hash, kSgd<T>}, label);
+  Publish({elements, label.hash, kUpdate<T>}, label);
   if (here_ > 2) {
     SumSlices(segments, T(1));
     for (int rank = 0; rank < here_; ++rank) {
-      SgdInBlocks(segments, Slice<T>(rank, elements), rate, [&](const Segment<T>& piece, size_t offset, T* sums) {
+      UpdateInBlocks(segments, Slice<T>(rank, elements), rule, [&](const Segment<T>& piece, size_t offset, T* sums) {
         std::memcpy(sums, Values<T>(rank) + offset, piece.count * sizeof(T));
       });
     }
@@ -169,7 +169,7 @@ std::string Group::FusedSgd(const std::vector<Segment<T>>& segments, T rate, con
   });
   Meet();
   const T* other = Values<T>(1 - place_);
-  SgdInBlocks(segments, {0, elements}, rate, [&](const Segment<T>& piece, size_t offset, T* sums) {
+  UpdateInBlocks(segments, {0, elements}, rule, [&](const Segment<T>& piece, size_t offset, T* sums) {
     Add(piece.in, other + offset, sums, piece.count);
   });
   return "";
@@ -178,21 +178,21 @@ std::string Group::FusedSgd(const std::vector<Segment<T>>& segments, T rate, con
 // Calls gather(piece, offset, sums) for the sums of a block and applies them while they are in the first cache. The
 // seconds of the updates are kept apart: they are none of the exchange.
 template <typename T, typename Gather>
-void Group::SgdInBlocks(const std::vector<Segment<T>>& segments, Range range, T rate, Gather gather) {
+void Group::UpdateInBlocks(const std::vector<Segment<T>>& segments, Range range, const Rule<T>& rule, Gather gather) {
   alignas(kLine) T sums[kBlock / sizeof(T)];
   ForEachPiece(segments, range, [&](const Segment<T>& piece, size_t offset) {
     for (size_t begin = 0; begin < piece.count; begin += kBlock / sizeof(T)) {
-      const size_t count = std::min(kBlock / sizeof(T), piece.count - begin);
-      gather(Segment<T>{piece.in + begin, piece.out + begin, count}, offset + begin, sums);
+      const Segment<T> block = Part(piece, begin, std::min(kBlock / sizeof(T), piece.count - begin));
+      gather(block, offset + begin, sums);
       const double gathered = Now();
-      SubtractScaled(sums, rate, piece.out + begin, count);
+      Descend(rule, sums, block);
       update_s_ += Now() - gathered;
     }
   });
 }
 
 template <typename T>
-std::string Group::SgdBySums(const std::vector<Segment<T>>& segments, T rate, const Label& label) {
+std::string Group::UpdateBySums(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label) {
   sums_.resize(Elements(segments) * sizeof(T));
   T* next = reinterpret_cast<T*>(sums_.data());
   std::vector<Segment<T>> sums;
@@ -200,10 +200,10 @@ std::string Group::SgdBySums(const std::vector<Segment<T>>& segments, T rate, co
     sums.push_back({segment.in, next, segment.count});
     next += segment.count;
   }
-  const std::string failure = Total(sums, T(1), label, kSgd<T>);
+  const std::string failure = Total(sums, T(1), label, kUpdate<T>);
   if (!failure.empty()) return failure;
   const double begin = Now();
-  for (size_t i = 0; i < segments.size(); ++i) SubtractScaled(sums[i].out, rate, segments[i].out, segments[i].count);
+  for (size_t i = 0; i < segments.size(); ++i) Descend(rule, sums[i].out, segments[i]);
   update_s_ += Now() - begin;
   return "";
 }
@@ -299,7 +299,7 @@ template std::string Group::Sum<float>(const std::vector<Segment<float>>&, float
 template std::string Group::Sum<double>(const std::vector<Segment<double>>&, double, const Label&);
 template std::string Group::Sum<Float16>(const std::vector<Segment<Float16>>&, Float16, const Label&);
 template std::string Group::Sum<BFloat16>(const std::vector<Segment<BFloat16>>&, BFloat16, const Label&);
-template std::string Group::FusedSgd<float>(const std::vector<Segment<float>>&, float, const Label&);
-template std::string Group::FusedSgd<double>(const std::vector<Segment<double>>&, double, const Label&);
+template std::string Group::Update<float>(const std::vector<Segment<float>>&, const Rule<float>&, const Label&);
+template std::string Group::Update<double>(const std::vector<Segment<double>>&, const Rule<double>&, const Label&);
 
 }  // namespace harness

@@ -25,12 +25,22 @@ inline size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / u
 // memory of each host first and over one rank of each host then.
 enum class Way { kMessages = 0, kShared = 1, kNodeAware = 2 };
 
-// One tensor of a grouped call; `in` and `out` may be the same memory.
+// One tensor of a grouped call; `in` and `out` may be the same memory. Where `out` are weights, `first` and `second`
+// are the optimizer's own values of them: the velocity of momentum, the moments of Adam.
 template <typename T>
 struct Segment {
   const T* in;
   T* out;
   size_t count;
+  T* first = nullptr;
+  T* second = nullptr;
+};
+
+// How weights follow the sums of their gradients. Momentum's decay is `decay1`; Adam's `rate` has its corrections in it.
+template <typename T>
+struct Rule {
+  enum Kind { kSgd, kMomentum, kAdam } kind;
+  T rate, decay1, decay2, epsilon;
 };
 
 // What an exchange is called; equal on all ranks.
@@ -84,10 +94,10 @@ class Group {
   template <typename T>
   std::string Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label);
 
-  // Subtracts rate times the sums over all ranks of in from out: plain gradient descent without a pass of its own
-  // over sums and weights where the ranks share memory; as Sum.
+  // Makes a step of `rule` on the weights by the sums over all ranks of in, without a pass of its own over sums and
+  // weights where the ranks share memory; as Sum.
   template <typename T>
-  std::string FusedSgd(const std::vector<Segment<T>>& segments, T rate, const Label& label);
+  std::string Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
 
   // Begin and end a call, which began at `entry`. One at a time in a process: a second one ends all ranks. What is
   // logged is without the seconds in which weights were updated.
@@ -109,9 +119,9 @@ class Group {
   template <typename T>
   std::string SumOverHosts(const std::vector<Segment<T>>& segments);
   template <typename T>
-  std::string SgdBySums(const std::vector<Segment<T>>& segments, T rate, const Label& label);
+  std::string UpdateBySums(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
   template <typename T, typename Gather>
-  void SgdInBlocks(const std::vector<Segment<T>>& segments, Range range, T rate, Gather gather);
+  void UpdateInBlocks(const std::vector<Segment<T>>& segments, Range range, const Rule<T>& rule, Gather gather);
   template <typename T>
   void SumSlices(const std::vector<Segment<T>>& segments, T scale);
   template <typename T>

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import RunError
-from harness.comm.reduction import in_sequence
+from harness.comm.reduction import Descent, in_sequence
 
 if TYPE_CHECKING:
     import keras
@@ -100,20 +100,22 @@ class NativeReduction:
                 )
             )
 
-    def fused_sgd(
-        self,
-        variables: "list[keras.Variable]",
-        gradients: list[tf.Tensor],
-        rate: tf.Tensor,
-        label: str = "gradients",
-    ) -> None:
-        """Subtract rate times the sums over all ranks of the gradients from the variables; all of one dtype."""
+    def update(self, step: Descent, variables: "list[keras.Variable]", gradients: list[tf.Tensor], label: str) -> None:
+        """Make the optimizer's `step` on the variables by the sums over all ranks of the gradients; one dtype."""
+        handles = [[part.value.handle for part in parts] for parts in (variables, step.first, step.second)]
         with in_sequence() as sequence:
-            self._operation.harness_fused_sgd(
-                variables=[variable.value.handle for variable in variables],
+            self._operation.harness_update(
+                variables=handles[0],
+                first=handles[1],
+                second=handles[2],
                 gradients=gradients,
-                rate=tf.cast(rate, gradients[0].dtype),
+                rate=tf.cast(step.rate, gradients[0].dtype),
+                steps=step.steps,
                 sequence=sequence,
+                rule=step.rule,
+                decay1=step.decay1,
+                decay2=step.decay2,
+                epsilon=step.epsilon,
                 group=self._group,
                 label=label,
             )

@@ -54,7 +54,7 @@ class Scheduler(scheduler.Scheduler):
         if not found or not shutil.which("qstat"):
             return None
         answer = Commands().ask(("qstat", "--version"))
-        return found if not answer.returncode and "pbs_version" in answer.stdout + answer.stderr else None
+        return found if not answer.code and "pbs_version" in answer.out + answer.err else None
 
     def check(self) -> str | None:
         """Return nothing; raise a UserError if PBS does not answer here."""
@@ -149,7 +149,7 @@ class Scheduler(scheduler.Scheduler):
             yield Finding(good=True, text=f"pbsnodes: {text}")
         for stated in self.site.partition:
             there = self.commands.ask(("qstat", "-Q", "-f", stated.name))
-            yield Finding(good=not there.returncode, text=f"queue {stated.name} exists")
+            yield Finding(good=not there.code, text=f"queue {stated.name} exists")
             if limit is not None:
                 yield from compare_partition(replace(stated, walltime=None), limit)
         tmrsh = shutil.which("pbs_tmrsh") or "pbs_tmrsh where the job finds it, or ssh"
@@ -178,15 +178,15 @@ class Scheduler(scheduler.Scheduler):
         """Return what one qstat tells of `jobs`, and whether it claims to have told all."""
         words = ("qstat", *(("-x",) if self._history else ()), "-f", "-F", "json", *jobs)
         answer = self.commands.ask(words)
-        if self._history and _NO_HISTORY in answer.stderr:
+        if self._history and _NO_HISTORY in answer.err:
             self._history = False
             return self._ask(jobs)
-        if answer.returncode not in (0, _UNKNOWN_JOB, _HAS_FINISHED):
+        if answer.code not in (0, _UNKNOWN_JOB, _HAS_FINISHED):
             raise UserError(f"qstat refused: {message(answer)}")
-        return read_table(answer.stdout, "Jobs"), answer.returncode == 0
+        return read_table(answer.out, "Jobs"), answer.code == 0
 
     def _nodes(self) -> tuple[Partition | None, dict[str, str]]:
-        return read_nodes(self.commands.ask(("pbsnodes", "-a", "-F", "json")).stdout)
+        return read_nodes(self.commands.ask(("pbsnodes", "-a", "-F", "json")).out)
 
     @functools.cached_property
     def _live(self) -> Partition | None:

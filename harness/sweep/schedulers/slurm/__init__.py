@@ -54,9 +54,9 @@ class Scheduler(scheduler.Scheduler):
         if not found:
             return None
         answer = Commands().ask(("sinfo", "--noheader", "--format=%P"))
-        if not answer.returncode:
+        if not answer.code:
             return found
-        if any(phrase in answer.stdout + answer.stderr for phrase in _NO_CLUSTER):
+        if any(phrase in answer.out + answer.err for phrase in _NO_CLUSTER):
             return None
         raise UserError(f"Slurm is installed and does not answer ({message(answer)}): try later, or SCHEDULER=local")
 
@@ -107,7 +107,7 @@ class Scheduler(scheduler.Scheduler):
             answer = self.commands.ask(("srun", "--mpi=list"))
         except UserError:
             return "mpirun"  # no Slurm on this machine: the script is only written
-        kinds = (answer.stdout + answer.stderr).split()
+        kinds = (answer.out + answer.err).split()
         wanted = "pmix" if mpi_family(find_launcher()) == "openmpi" else "pmi2"
         return f"srun --mpi={wanted}" if wanted in kinds else "mpirun"
 
@@ -179,7 +179,7 @@ class Scheduler(scheduler.Scheduler):
         yield Finding(good=True, text=f"accounting: {'sacct' if accounting else 'none, exit files stand in for it'}")
         if self.request.launcher.startswith("srun"):
             kinds, kind = self.commands.ask(("srun", "--mpi=list")), self.request.launcher.partition("=")[2]
-            good = kind in (kinds.stdout + kinds.stderr).split()
+            good = kind in (kinds.out + kinds.err).split()
             yield Finding(good=good, text=f"launcher {self.request.launcher}: srun has {kind}")
 
     def _queue(self) -> dict[str, tuple[State, str]]:
@@ -192,10 +192,10 @@ class Scheduler(scheduler.Scheduler):
         for begin in range(0, len(jobs) if self._accounting else 0, _AT_ONCE):
             part = ",".join(jobs[begin : begin + _AT_ONCE])
             answer = self.commands.ask(("sacct", "-X", "--noheader", "--parsable2", "-o", ACCOUNT_FIELDS, "-j", part))
-            if answer.returncode:
+            if answer.code:
                 self._accounting = False  # "Slurm accounting storage is disabled": the launches' exit files must do
                 break
-            found |= read_accounts(answer.stdout)
+            found |= read_accounts(answer.out)
         return found
 
     def _with_node_reasons(self, states: dict[str, State]) -> dict[str, State]:
@@ -224,6 +224,6 @@ class Scheduler(scheduler.Scheduler):
 
     def _live_partitions(self) -> tuple[Partition, ...]:
         try:
-            return read_partitions(self.commands.ask(("sinfo", "--noheader", "-o", PARTITION_FIELDS)).stdout)
+            return read_partitions(self.commands.ask(("sinfo", "--noheader", "-o", PARTITION_FIELDS)).out)
         except UserError:
             return ()  # no Slurm on this machine: the script is only written, `check` refuses to submit it
