@@ -32,8 +32,9 @@ def select(world: "World", tensors: Sequence[int], wire: str = "float32", *, gua
 
     HARNESS_REDUCTION chooses: ``native`` (default: the C++ operation, in shared memory where all ranks are on one
     host, else in the faster of the next two ways, by a short trial), ``messages`` (the operation, by MPI_Allreduce),
-    ``node-aware`` (the operation: shared memory on each host, then MPI_Allreduce over one rank of each) or ``bridge``
-    (through Python). Where the operation cannot be built on some rank, all take the bridge; the note says why.
+    ``node-aware`` (the operation: shared memory on each host, where each rank adds up a slice, then MPI_Allreduce of
+    every slice over the hosts) or ``bridge`` (through Python). Where the operation cannot be built on some rank, all
+    take the bridge; the note says why.
 
     Raises:
         UserError: HARNESS_REDUCTION is something else.
@@ -72,7 +73,7 @@ def _select(world: "World", tensors: Sequence[int], guard: bool) -> Reduction:
             "use; enlarge it, in a container with --shm-size"
         )
     elif choice == "node-aware" and reduction.way != choice:
-        note = "node-aware sums need several hosts, one of them with several ranks: MPI_Allreduce is in use"
+        note = "node-aware sums need several hosts with equally many ranks, at least two: MPI_Allreduce is in use"
     reduction.note = note
     return reduction
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "group.h"
+#include "wire.h"
 
 namespace harness {
 
@@ -21,17 +22,21 @@ void ShiftAndScale(const uint8_t* in, const float* shift, const float* factor, f
 void Descend(const Rule<float>& rule, const float* sums, const Segment<float>& piece);
 void Descend(const Rule<double>& rule, const double* sums, const Segment<double>& piece);
 
+// Adds 16-bit floats to float32 ones, and rounds these to the nearest 16-bit float, ties to even.
+void AddWide(const Float16* in, float* total, size_t count);
+void AddWide(const BFloat16* in, float* total, size_t count);
+void Narrow(const float* in, Float16* out, size_t count);
+void Narrow(const float* in, BFloat16* out, size_t count);
+
 // In float32, rounded once.
 template <typename T>
 void AddSixteen(const std::vector<const T*>& values, T* sum, size_t count) {
   float total[kBlock / sizeof(float)];
   for (size_t begin = 0; begin < count; begin += kBlock / sizeof(float)) {
     const size_t part = std::min(kBlock / sizeof(float), count - begin);
-    for (size_t i = 0; i < part; ++i) total[i] = static_cast<float>(values[0][begin + i]);
-    for (size_t rank = 1; rank < values.size(); ++rank) {
-      for (size_t i = 0; i < part; ++i) total[i] += static_cast<float>(values[rank][begin + i]);
-    }
-    for (size_t i = 0; i < part; ++i) sum[begin + i] = static_cast<T>(total[i]);
+    std::fill(total, total + part, -0.0f);  // what any number, -0 too, stays itself with
+    for (const T* one : values) AddWide(one + begin, total, part);
+    Narrow(total, sum + begin, part);
   }
 }
 

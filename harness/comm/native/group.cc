@@ -45,7 +45,7 @@ Group::~Group() {
   int ended = 0;
   MPI_Finalized(&ended);  // groups still open when the process ends are closed after MPI itself
   if (ended) return;
-  if (leaders_ != MPI_COMM_NULL) MPI_Comm_free(&leaders_);
+  if (peers_ != MPI_COMM_NULL) MPI_Comm_free(&peers_);
   if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
 }
 
@@ -69,11 +69,8 @@ std::string Group::Total(const std::vector<Segment<T>>& segments, T scale, const
     const std::string failure = guard_ ? Compare(signature, label, comm_) : "";
     return failure.empty() ? SumByMessages(segments, scale) : failure;
   }
-  SumSlices(segments, scale);
-  if (way_ == Way::kNodeAware) {
-    const std::string failure = guard_ && place_ == 0 ? Compare(signature, label, leaders_) : "";
-    return failure.empty() ? SumOverHosts(segments) : failure;
-  }
+  const std::string failure = SumSlices(segments, scale, signature, label);
+  if (!failure.empty()) return failure;
   for (int rank = 0; rank < here_; ++rank) {
     ForEachPiece(segments, Slice<T>(rank, elements), [&](const Segment<T>& piece, size_t offset) {
       std::memcpy(piece.out, Values<T>(rank) + offset, piece.count * sizeof(T));
@@ -116,32 +113,6 @@ int Group::AllreduceSixteen(T* values, int count, MPI_Comm comm) const {
   return code;
 }
 
-// The first rank of every host collects the sums of its host's slices and adds up those of all hosts; the others wait
-// for it, on every host and also when MPI failed, and copy.
-template <typename T>
-std::string Group::SumOverHosts(const std::vector<Segment<T>>& segments) {
-  const size_t elements = Elements(segments);
-  T* total = Values<T>(0);
-  int code = MPI_SUCCESS;
-  if (place_ == 0) {
-    for (int rank = 1; rank < here_; ++rank) {
-      const Range slice = Slice<T>(rank, elements);
-      std::memcpy(total + slice.begin, Values<T>(rank) + slice.begin, (slice.end - slice.begin) * sizeof(T));
-    }
-    code = Allreduce(total, elements, leaders_);
-    Failure() = code;
-    Arrive(2);
-  } else {
-    Await(0, 2);
-    code = Failure();
-  }
-  if (code != MPI_SUCCESS) return Describe(code);
-  ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
-    std::memcpy(piece.out, total + offset, piece.count * sizeof(T));
-  });
-  return "";
-}
-
 // Two ranks read each other's values directly: one wait. More ranks read the sums of slices: two waits, less reading.
 template <typename T>
 std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label) {
@@ -154,9 +125,10 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
   }
   if (way_ != Way::kShared || elements * sizeof(T) > bytes_) return UpdateBySums(segments, rule, label);
   ++call_;
-  Publish({elements, label.hash, kUpdate<T>}, label);
+  const Signature signature{elements, label.hash, kUpdate<T>};
+  Publish(signature, label);
   if (here_ > 2) {
-    SumSlices(segments, T(1));
+    SumSlices(segments, T(1), signature, label);  // on one host, where no message can fail
     for (int rank = 0; rank < here_; ++rank) {
       UpdateInBlocks(segments, Slice<T>(rank, elements), rule, [&](const Segment<T>& piece, size_t offset, T* sums) {
         std::memcpy(sums, Values<T>(rank) + offset, piece.count * sizeof(T));
@@ -215,18 +187,15 @@ Range Group::Slice(int rank, size_t elements) const {
   return {begin, std::min(elements, begin + slice)};
 }
 
-// Leaves the sums of slice r, one slice per rank, in rank r's buffer, for all ranks to read: every rank writes its
-// values of the others' slices where they can read them, waits, adds up its own slice, and waits again. One rank
-// adds for all, so that all get the same bits.
+// Leaves the sums of slice r, one slice per rank of the host, in rank r's buffer, for all ranks to read: every rank
+// writes its values of the others' slices where they can read them, waits, adds up its own slice, then over all hosts
+// with the ranks of the same place there, and waits again. One rank adds for all of a host, so that all get the same
+// bits. Returns an empty string, or what went wrong with MPI on any rank of the host.
 template <typename T>
-void Group::SumSlices(const std::vector<Segment<T>>& segments, T scale) {
+std::string Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, const Signature& signature,
+                             const Label& label) {
   const size_t elements = Elements(segments);
   T* own = Values<T>(place_);
-  if (here_ == 1) {
-    ForEachPiece(segments, {0, elements},
-                 [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
-    return;
-  }
   const Range mine = Slice<T>(place_, elements);
   for (const Range part : {Range{0, mine.begin}, Range{mine.end, elements}}) {
     ForEachPiece(segments, part,
@@ -242,8 +211,20 @@ void Group::SumSlices(const std::vector<Segment<T>>& segments, T scale) {
   } else {
     AddSlices(segments, mine, scale);
   }
+  int& code = Failure(place_) = MPI_SUCCESS;
+  if (way_ == Way::kNodeAware) {
+    if (guard_ && place_ == 0) {
+      const std::string failure = Compare(signature, label, peers_);
+      if (!failure.empty()) code = MPI_ERR_OTHER;
+    }
+    if (code == MPI_SUCCESS) code = Allreduce(own + mine.begin, mine.end - mine.begin, peers_);
+  }
   Arrive(1);
   AwaitAll(1);
+  for (int rank = 0; rank < here_; ++rank) {
+    if (Failure(rank) != MPI_SUCCESS) return Describe(Failure(rank));
+  }
+  return "";
 }
 
 template <typename T>

@@ -15,14 +15,14 @@ namespace harness {
 double Now();
 
 constexpr size_t kLine = 64;  // bytes of a cache line
-constexpr int kPhases = 3;    // arrivals are counted apart for "written", "reduced" and "from all hosts"
+constexpr int kPhases = 2;    // arrivals are counted apart for "written" and "summed"
 constexpr size_t kText = kLine;  // bytes of a label as other ranks can read it, the last one 0
 constexpr size_t kHeader = kPhases * kLine + 2 * kText;
 
 inline size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 // How the ranks of a group add up: by MPI_Allreduce; in memory that all of them share, being on one host; or in the
-// memory of each host first and over one rank of each host then.
+// memory of each host first, a slice a rank, and every rank its slice over all hosts then.
 enum class Way { kMessages = 0, kShared = 1, kNodeAware = 2 };
 
 // One tensor of a grouped call; `in` and `out` may be the same memory. Where `out` are weights, `first` and `second`
@@ -117,13 +117,12 @@ class Group {
   template <typename T>
   int AllreduceSixteen(T* values, int count, MPI_Comm comm) const;
   template <typename T>
-  std::string SumOverHosts(const std::vector<Segment<T>>& segments);
-  template <typename T>
   std::string UpdateBySums(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
   template <typename T, typename Gather>
   void UpdateInBlocks(const std::vector<Segment<T>>& segments, Range range, const Rule<T>& rule, Gather gather);
   template <typename T>
-  void SumSlices(const std::vector<Segment<T>>& segments, T scale);
+  std::string SumSlices(const std::vector<Segment<T>>& segments, T scale, const Signature& signature,
+                        const Label& label);
   template <typename T>
   void AddSlices(const std::vector<Segment<T>>& segments, Range mine, T scale);
   template <typename T>
@@ -143,7 +142,7 @@ class Group {
   void Arrive(int phase) const;
   void Await(int rank, int phase) const;
   void AwaitAll(int phase) const;
-  int& Failure() const;
+  int& Failure(int rank) const;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -155,7 +154,7 @@ class Group {
   int place_ = 0;                        // this rank among those of its host
   int here_ = 1;                         // ranks of its host
   std::vector<int> ranks_;               // their numbers in the group
-  MPI_Comm leaders_ = MPI_COMM_NULL;     // the first rank of every host, when node-aware
+  MPI_Comm peers_ = MPI_COMM_NULL;       // the ranks of this one's place on every host, when node-aware
   size_t bytes_ = 0;
   uint64_t call_ = 0;
   size_t region_ = 0;        // bytes of one rank's part of the shared memory

@@ -30,15 +30,16 @@ void Group::OpenSharedMemory(Way way) {
   Require(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host));
   Require(MPI_Comm_size(host, &here_));
   Require(MPI_Comm_rank(host, &place_));
-  int most = 0;
+  int most = 0, least = 0;
   Require(MPI_Allreduce(&here_, &most, 1, MPI_INT, MPI_MAX, comm_));
-  if (way == Way::kNodeAware ? most > 1 && most < size_ : most == size_) MapMemory(host);
+  Require(MPI_Allreduce(&here_, &least, 1, MPI_INT, MPI_MIN, comm_));
+  if (way == Way::kNodeAware ? most > 1 && most < size_ && most == least : most == size_) MapMemory(host);
   ranks_.resize(here_);
   Require(MPI_Allgather(&rank_, 1, MPI_INT, ranks_.data(), 1, MPI_INT, host));
   Require(MPI_Comm_free(&host));
   if (memory_ != nullptr && way == Way::kNodeAware) {
-    Require(MPI_Comm_split(comm_, place_ == 0 ? 0 : MPI_UNDEFINED, rank_, &leaders_));
-    if (place_ == 0) Require(MPI_Comm_set_errhandler(leaders_, MPI_ERRORS_RETURN));
+    Require(MPI_Comm_split(comm_, place_, rank_, &peers_));
+    Require(MPI_Comm_set_errhandler(peers_, MPI_ERRORS_RETURN));
     way_ = Way::kNodeAware;
   } else if (memory_ != nullptr) {
     way_ = Way::kShared;
@@ -101,7 +102,9 @@ void Group::AwaitAll(int phase) const {
   for (int rank = 0; rank < here_; ++rank) Await(rank, phase);
 }
 
-// Lies behind the first rank's counter of phase 2, which is raised after it is written.
-int& Group::Failure() const { return *reinterpret_cast<int*>(memory_ + 2 * kLine + sizeof(uint64_t)); }
+// Lies behind the rank's counter of phase 1, which is raised after it is written.
+int& Group::Failure(int rank) const {
+  return *reinterpret_cast<int*>(memory_ + rank * region_ + kLine + sizeof(uint64_t));
+}
 
 }  // namespace harness
