@@ -123,6 +123,15 @@ def test_points_have_keys_of_their_own_that_do_not_change():
     assert [point.key for point in sweep().points()] == [point.key for point in points]
 
 
+def test_each_repeat_has_a_seed_of_its_own_at_every_rank_count():
+    """All launches had one seed, so that accuracy had no spread."""
+    assert {(point.repeat, point.seed) for point in sweep().points()} == {(0, 0), (1, 1), (2, 2)}
+    assert {len({p.seed for p in sweep().points() if p.layout == layout}) for layout in sweep().layouts} == {3}
+    fixed = sweep(workload=resolve(dataset="mnist", model="dnn", seed=7))
+    assert {point.seed for point in fixed.points()} == {7}
+    assert fixed.name != sweep().name and len({point.key for point in fixed.points()}) == 6
+
+
 def test_weak_scaling_gives_rows_in_proportion_to_the_ranks():
     weak = sweep(scaling="weak", workload=resolve(dataset="mnist", model="dnn", samples=1000), repeats=1)
     assert [point.workload.samples for point in weak.points()] == [1000, 2000]

@@ -110,8 +110,15 @@ def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact,
             ("Workload", f"{workload.name}, preset {workload.preset}"),
             ("Parameters", distinct(f"{numbers.count(n)} ({size / 1e6:.2f} MB)" for n, size in parameters.items())),
             *conditions(workload),
+            ("Seeds", _seeds(runs)),
         ]
     )
+
+
+def _seeds(runs: Sequence[RunRecord]) -> str:
+    """Return the seeds of initial weights and order where each repeat had its own."""
+    seeds = {run.seed for run in runs if run.seed is not None and run.point.workload.seed is None}
+    return f"{numbers.span(min(seeds), max(seeds))}, each repeat its own on every rank count" if seeds else ""
 
 
 def _script_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:

@@ -31,6 +31,11 @@ class Point:
     code: str = ""
 
     @property
+    def seed(self) -> int:
+        """The seed of initial weights and order: the workload's, else the repeat's number, whatever the layout."""
+        return self.repeat if self.workload.seed is None else self.workload.seed
+
+    @property
     def key(self) -> str:
         """Twelve hexadecimal digits that change with everything that determines the launch."""
         return _key(self)

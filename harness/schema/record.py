@@ -144,7 +144,8 @@ class RunRecord:
     """One finished launch. A record is written only by a run that reached its end with all ranks.
 
     `invalid` lists why the times must not be used (too few cores, other load, ranks not where they should
-    be); an empty tuple is a valid run. `started` and `ended` are aware datetimes.
+    be); an empty tuple is a valid run. `started` and `ended` are aware datetimes. `seed` is what the initial weights
+    and the order of rows came from, None in a script's record and in older ones.
     """
 
     schema: int
@@ -160,6 +161,12 @@ class RunRecord:
     weights: WeightsRecord
     invalid: tuple[str, ...] = field(default=())
     notes: tuple[str, ...] = field(default=())
+    seed: int | None = None
+
+    @property
+    def wall_seconds(self) -> float:
+        """The seconds that a user waits for such a launch: `started` is after TensorFlow's import."""
+        return (self.ended - self.started).total_seconds() + max(rank.import_s for rank in self.ranks)
 
 
 RUN_FILE = "run.json"

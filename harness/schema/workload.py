@@ -139,7 +139,12 @@ class Workload:
     drop_remainder: bool = option("Leave out each epoch's partial last batch.", False, title="Partial batch dropped")
     epochs: int = option("Passes over the training rows.", 1, least=1)
     samples: int | None = option("Training rows; under weak scaling, rows per rank.", None, least=1)
-    seed: int = option("Seed of the initial weights and of the order of rows.", 0, least=0, most=2**31 - 1)
+    seed: int | None = option(
+        "Seed of the initial weights and of the order of rows [default: each repeat's own].",
+        None,
+        least=0,
+        most=2**31 - 1,
+    )
     sync: str = option("What is averaged over the ranks, and when.", "gradients", values=FORMS, title="Synchronisation")
     wire: str = option("Type in which the ranks exchange gradients.", "float32", choices=WIRES, title="Wire type")
     distribution: str = option(

@@ -112,6 +112,7 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
         or loaded
         or delayed([rank.host for rank in ranks], [rank.queued_share for rank in ranks], loads),
         notes=_notes(outcome),
+        seed=replica.point.seed,
     )
     return record, [columns for part in steps for columns in part]
 

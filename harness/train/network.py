@@ -18,14 +18,14 @@ from harness.train.load import RankData
 
 
 def build_network(point: Point, data: RankData) -> keras.Model:
-    """Return the workload's network, from the workload's seed.
+    """Return the workload's network, from the launch's seed.
 
     Raises:
         SharedError: the network does not have what the workload asks for; on every rank.
         UserError: it is unknown or does not suit the data.
     """
     workload = point.workload
-    tf.keras.utils.set_random_seed(workload.seed)
+    tf.keras.utils.set_random_seed(point.seed)
     model = models.build(
         workload.model,
         dataset=workload.dataset,

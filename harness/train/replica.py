@@ -139,7 +139,7 @@ def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None 
         gpu=gpu,
     )
     if isinstance(reduction, WireReduction):
-        check_wire(world.rank, data, state, reduction, seed=workload.seed, epoch=0)
+        check_wire(world.rank, data, state, reduction, seed=point.seed, epoch=0)
     return replace(replica, step_without_input_s=_warm_up(replica))
 
 
@@ -187,6 +187,6 @@ def _warm_up(replica: Replica) -> float:
 
 def epoch_order(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the order of the rank's rows in `epoch` and its salt, as `Replica.epoch` takes them."""
-    seed = replica.point.workload.seed
+    seed = replica.point.seed
     order, partial = replica.data.shards.order(replica.world.rank, seed=seed, epoch=epoch)
     return tf.constant(order), tf.constant(partial), tf.constant(flip_salt(seed, epoch), tf.uint32)

@@ -90,8 +90,7 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress,
         epochs.append(_epoch_record(replica, number, losses, columns, (seconds, input_s), scores))
         steps.append(columns)
         if isinstance(replica.reduction, WireReduction):  # small gradients, which 16 bits may lose, come late
-            seed = point.workload.seed
-            check_wire(world.rank, data, replica.state, replica.reduction, seed=seed, epoch=number)
+            check_wire(world.rank, data, replica.state, replica.reduction, seed=point.seed, epoch=number)
         progress(epochs[-1])
     usage = (before, Usage.now())
     drifting = world.size > 1 and not replica.state.synchroniser.policy.synchronises
