@@ -29,7 +29,7 @@ def harness(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (["--dataset", "mnist", "--scaling", "wek"], "unknown SCALING 'wek': did you mean 'weak'?"),
         (["--dataset", "mnist", "--scaling", "weak"], "SCALING=weak needs SAMPLES="),
         (["--dataset", "mnist", "--shares", "2:0"], "SHARES=2:0 is no list of parts"),
-        (["--dataset", "mnist", "--nodes", "100000"], "no layout can run: 100000 x 1 ranks"),
+        (["--dataset", "mnist", "--nodes", "100000"], "no layout can run: 100000 ranks: needs"),
         (["--dataset", "mnist", "--nodes", "1", "--results", "file"], "RESULTS 'file' cannot be used: not a directory"),
         (["--dataset", "mnist", "--nodes", "1", "--results", "/proc/x"], "RESULTS '/proc/x' cannot be used"),
     ],
@@ -51,7 +51,7 @@ def test_status_has_one_line_for_launches_that_are_alike_and_for_a_finished_swee
     assert harness("status", folder=tmp_path).stdout == "finished: 6 done (nothing runs now)\n"
     first, *lines = harness("status", "finished", folder=tmp_path).stdout.splitlines()
     assert first == "finished: 6 done (nothing runs now)"
-    assert sorted(lines) == [f"  done     {ranks} x 1 ranks x 1 threads, repeats 0 to 2" for ranks in (1, 2)]
+    assert sorted(lines) == [f"  done     {ranks}, launches 1 to 3" for ranks in ("1 rank", "2 ranks")]
 
 
 def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
     assert (none.returncode, none.stderr.startswith("harness: no sweep in 'results'")) == (2, True)
     shown = harness("sweep", "--dataset", "adult", "--nodes", "1,9999", "--repeats", "1", "--dry-run", folder=tmp_path)
     assert shown.returncode == 0, shown.stderr
-    assert "not run: 9999 x 1 ranks x 1 threads: needs 9999 cores" in shown.stdout
+    assert "not run: 9999 ranks: needs 9999 cores" in shown.stdout
     (folder,) = (tmp_path / "results").iterdir()
     assert shown.stdout.splitlines()[-1] == f"scripts, in launch order: results/{folder.name}/jobs"
     status = harness("status", folder.name, folder=tmp_path)

@@ -25,6 +25,7 @@ from harness.schema.workload import Workload
 from harness.sweep import store
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.outcome import first_error
+from harness.sweep.pace import Pace
 from harness.sweep.plan import build_sweep, current
 from harness.sweep.schedulers import local
 from harness.sweep.status import read_status
@@ -164,6 +165,29 @@ def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) 
     assert "epoch 1/3\ufffd" in failure.tail
 
 
+def test_a_launch_that_fails_alike_twice_is_not_tried_six_times(lab: Lab) -> None:
+    lab.behave(r2="fail")
+    with pytest.raises(RunError, match=r"^2 of 12 launches failed, 4 were not tried, whatever finished is kept"):
+        lab.run(lab.sweep(repeats=6))
+    assert "2 ranks: failed twice alike, so that 4 more launches are not tried" in lab.said
+    assert [name[:5] for name in sorted(lab.launched())] == ["n1x1x"] * 6 + ["n2x1x"] * 2
+    assert "[8/8]" in lab.said
+
+
+def test_progress_names_the_launch_how_fast_it_was_and_what_is_left(lab: Lab) -> None:
+    said = lab.run(lab.sweep())
+    assert re.search(r"\] 1 rank, launch 2 of 2: 1 s an epoch; took \d+ s", said)
+    assert re.search(r"\] 2 ranks, launch 2 of 2: 1 s an epoch, 1\.00x; took \d+ s", said)
+
+
+def test_time_left_counts_the_start_of_tensorflow_too() -> None:
+    record = make_run()  # 30 s, and 2 s before it
+    pace = Pace([record.point], [record])
+    assert pace.left([record.point]) == 32
+    pace.take(record, 48)
+    assert pace.left([record.point, record.point]) == 80
+
+
 def test_a_later_success_removes_the_failure(lab: Lab) -> None:
     lab.behave(r2="fail")
     sweep = lab.sweep()
@@ -192,7 +216,7 @@ def test_exit_code_0_proves_nothing(lab: Lab, behaviour: str, reason: str) -> No
 
 def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
     sweep = lab.sweep(nodes=(1, 4), repeats=1)
-    assert "not run: 4 x 1 ranks x 1 threads: needs 4 cores, this machine has 2" in lab.run(sweep)
+    assert "not run: 4 ranks: needs 4 cores, this machine has 2" in lab.run(sweep)
     assert [entry.reason for entry in read_status(lab.results / sweep.name).skipped] == [
         "needs 4 cores, this machine has 2"
     ]
@@ -210,6 +234,16 @@ def test_a_dry_run_writes_scripts_in_order_and_launches_nothing(lab: Lab) -> Non
     assert {path.stem for path in (plan.folder / "jobs").glob("*.sh")} == {point.folder for point in sweep.points()}
     lab.run(sweep)
     assert lab.launched() == [point.folder for point in plan.missing]
+
+
+def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an edit, its plan made all launches of before those of other code: no command found any."""
+    sweep = lab.sweep()
+    lab.run(sweep)
+    monkeypatch.setattr("harness.sweep.execute.current", lambda asked: replace(asked, code="an-edit"))
+    write_scripts(sweep, data_dir=None, results=lab.results, console=Console(file=io.StringIO()))
+    assert store.read_study(lab.results / sweep.name).sweep.code == sweep.code
+    assert read_status(lab.results / sweep.name).count("done") == 4
 
 
 def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None:

@@ -10,6 +10,7 @@ from harness.base.processes import interruptible
 from harness.sweep import store
 from harness.sweep.execute import Approve, run_sweep
 from harness.sweep.loop import Launches
+from harness.sweep.pace import Pace
 from harness.sweep.plan import launch_order
 from harness.sweep.progress import display
 from harness.sweep.resume import Submission, identify, read_submission
@@ -97,7 +98,7 @@ def _collect(folder: Path, wait: bool, console: Console) -> Collected:
             folder=folder,
             groups=(),
             carried=carried,
-            seconds=store.survey(folder, points).durations(),
+            pace=Pace(points, store.survey(folder, points).records.values()),
             shown=shown,
         )
         failed = launches.run() if wait else launches.collect()

@@ -12,12 +12,14 @@ from harness.base.processes import interruptible
 from harness.datasets import locate, prepare
 from harness.schema.layout import Layout
 from harness.schema.point import Point
+from harness.schema.record import RUN_FILE
 from harness.schema.sweep import Skipped, Sweep
 from harness.sweep import store
 from harness.sweep.job_groups import Cost, Group, estimate, group_points
 from harness.sweep.jobs import write_group
 from harness.sweep.loop import Launches
 from harness.sweep.model_check import check_model
+from harness.sweep.pace import Pace, layout_words
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import display, say
 from harness.sweep.resume import Submission, carry_over, write_submission
@@ -65,7 +67,9 @@ def write_scripts(
     layouts = _runnable(sweep, scheduler)
     with locked(results / sweep.name):
         queued = store.read_running(results / sweep.name)
-        plan = _plan(sweep, layouts, results, scheduler, submission, queued, write=not queued)
+        # What was launched stays what is asked for: a plan alone must not make it launches of other code.
+        new = not queued and not any((results / sweep.name).glob(f"*/{RUN_FILE}"))
+        plan = _plan(sweep, layouts, results, scheduler, submission, queued, write=new)
         _tell(plan, console)
         if scheduler.survives_client:
             say(console, str(_cost(plan, scheduler, submission)))
@@ -120,21 +124,22 @@ def run_sweep(
             if approve is not None:
                 approve(cost)
         _prepare(plan, data_dir, console)
-        failed = _launch(plan, scheduler, submission, console)
+        failed, dropped = _launch(plan, scheduler, submission, console)
     if failed:
+        lost = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
         where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
         raise RunError(
-            f"{failed} of {len(plan.missing)} launches failed, whatever finished is kept: "
+            f"{lost}, whatever finished is kept: "
             f"see `harness status {sweep.name}{where}`; the same command again runs only what failed"
         )
     return folder
 
 
-def _launch(plan: Plan, scheduler: Scheduler, submission: Submission, console: Console) -> int:
-    """Run the plan's jobs and return how many launches failed."""
+def _launch(plan: Plan, scheduler: Scheduler, submission: Submission, console: Console) -> tuple[int, int]:
+    """Run the plan's jobs and return how many launches failed, and how many were not tried for that."""
     total = sum(len(group.points) for group in plan.groups) + len(plan.carried)
     if not total:
-        return 0
+        return 0, 0
     with display(total, console) as shown:
         launches = Launches(
             scheduler,
@@ -142,11 +147,11 @@ def _launch(plan: Plan, scheduler: Scheduler, submission: Submission, console: C
             folder=plan.folder,
             groups=plan.groups,
             carried=plan.carried,
-            seconds=plan.known.durations(),
+            pace=Pace(plan.points, plan.known.records.values()),
             shown=shown,
         )
         try:
-            return launches.run()
+            return launches.run(), launches.dropped
         except KeyboardInterrupt:
             if scheduler.survives_client and launches.left:
                 shown.say(
@@ -168,7 +173,7 @@ def _runnable(sweep: Sweep, scheduler: Scheduler) -> tuple[tuple[Layout, ...], t
             if scheduler.survives_client
             else "ask for fewer NODES, RANKS_PER_NODE or THREADS, or set OVERSUBSCRIBE=1 to run for function only"
         )
-        raise UserError(f"no layout can run: {skipped[0].layout} {skipped[0].reason}; {fix}")
+        raise UserError(f"no layout can run: {layout_words(skipped[0].layout)}: {skipped[0].reason}; {fix}")
     return runnable, skipped
 
 
@@ -184,7 +189,7 @@ def _plan(
 ) -> Plan:
     """Write down what `sweep` asks for and compare it with what `results` holds and the queue has.
 
-    Without `write` what the launches in the queue were asked for with stays as it is.
+    Without `write` what the launches that are there were asked for with stays as it is.
     """
     runnable, skipped = layouts
     folder = results / sweep.name
@@ -220,7 +225,7 @@ def _tell(plan: Plan, console: Console) -> None:
     if plan.carried:
         say(console, f"{len(plan.carried)} of them are in the queue already")
     for skipped in plan.skipped:
-        say(console, f"not run: {skipped.layout}: {skipped.reason}")
+        say(console, f"not run: {layout_words(skipped.layout)}: {skipped.reason}")
     wanted = {point.folder for point in plan.missing}
     doubtful = [name for name, record in plan.known.records.items() if record.invalid and name not in wanted]
     counted = [name for name in doubtful if not plan.known.records[name].point.oversubscribe]

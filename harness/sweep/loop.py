@@ -13,7 +13,8 @@ from harness.sweep import store
 from harness.sweep.job_groups import Group
 from harness.sweep.jobs import queue_name, write_group
 from harness.sweep.outcome import Outcome, settle
-from harness.sweep.plan import format_seconds, time_left
+from harness.sweep.pace import Pace, layout_words
+from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display
 from harness.sweep.resume import Submission
 from harness.sweep.scheduler import Job, Scheduler, State
@@ -35,7 +36,7 @@ class Launches:
         folder: Path,
         groups: Sequence[Group],
         carried: Iterable[store.Running],
-        seconds: dict[Layout, list[float]],
+        pace: Pace,
         shown: Display,
     ) -> None:
         self._scheduler = scheduler
@@ -44,12 +45,13 @@ class Launches:
         self._waiting = list(groups)
         self._running = {running.point.folder: running for running in carried}
         self._states: dict[str, State] = {running.job: State(phase="queued") for running in self._running.values()}
-        self._seconds = seconds
+        self._pace = pace
         self._shown = shown
+        self._last_reasons: dict[Layout, str] = {}
         self._since: dict[str, float] = {}
         self._said: set[str] = set()
         self._noted = 0.0
-        self.failed = 0
+        self.failed = self.dropped = 0
 
     def run(self) -> int:
         """Launch all, in order, and return how many failed. An interruption ends jobs only if they are children."""
@@ -146,7 +148,7 @@ class Launches:
     def _submit_one(self, group: Group, job: Job, *, others: bool) -> bool:
         """Submit one job; return False when the queue takes no more for now."""
         if not self._scheduler.survives_client:
-            self._shown.started(group.points[0])
+            self._shown.started(self._pace.name(group.points[0]))
         try:
             identifiers = self._scheduler.submit(job)
         except UserError as error:
@@ -193,7 +195,7 @@ class Launches:
         if not self._scheduler.survives_client:
             return
         if state.phase == "running" and (old is None or old.phase != "running"):
-            self._shown.started(running.point)
+            self._shown.started(self._pace.name(running.point))
         if state.phase != "ended" and state.reason not in _USUAL:
             self._say(f"job {running.job} {'waits' if state.phase == 'queued' else 'runs'}: {state.reason}")
 
@@ -201,19 +203,32 @@ class Launches:
         del self._running[running.point.folder]
         if not any(other.job == running.job for other in self._running.values()):
             self._states.pop(running.job, None)
-        point = running.point
+        point, local = running.point, not self._scheduler.survives_client
         text = outcome.text
         if outcome.record is None:
             self.failed += 1
+            self._give_up(point.layout, outcome)
         else:
-            seconds = (outcome.record.ended - outcome.record.started).total_seconds()
-            if not self._scheduler.survives_client:
-                seconds = (datetime.now(UTC) - running.started).total_seconds()
-            self._seconds.setdefault(point.layout, []).append(seconds)
-            text = f"done in {format_seconds(seconds)}{text}"
+            self._last_reasons.pop(point.layout, None)
+            wall_s = (datetime.now(UTC) - running.started).total_seconds() if local else outcome.record.wall_seconds
+            self._pace.take(outcome.record, wall_s)
+            text = f"{self._pace.speed(outcome.record)}{text}; took {format_seconds(wall_s)}"
         waiting = [other for group in self._waiting for other in group.points]
-        left = time_left([*waiting, *(other.point for other in self._running.values())], self._seconds)
-        self._shown.ended(point, text, None if self._scheduler.survives_client else left)
+        left = self._pace.left([*waiting, *(other.point for other in self._running.values())])
+        self._shown.ended(self._pace.name(point), text, left if local else None)
+
+    def _give_up(self, layout: Layout, outcome: Outcome) -> None:
+        """Drop what waits of a layout whose last two launches failed alike: the others would fail so too."""
+        if self._last_reasons.get(layout) != outcome.text:
+            self._last_reasons[layout] = outcome.text
+            return
+        dropped = [group for group in self._waiting if {point.layout for point in group.points} == {layout}]
+        launches = sum(len(group.points) for group in dropped)
+        if launches:
+            self._waiting = [group for group in self._waiting if group not in dropped]
+            self.dropped += launches
+            self._shown.dropped(launches)
+            self._say(f"{layout_words(layout)}: failed twice alike, so that {launches} more launches are not tried")
 
     def _say(self, text: str) -> None:
         if text not in self._said:

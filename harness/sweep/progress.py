@@ -7,18 +7,20 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from harness.schema.point import Point
 from harness.sweep.plan import format_seconds
 
 
 class Display(Protocol):
-    """What the launch loop tells the user."""
+    """What the launch loop tells the user of launches, by their names (`Pace.name`)."""
 
-    def started(self, point: Point) -> None:
+    def started(self, name: str) -> None:
         """A launch begins."""
 
-    def ended(self, point: Point, outcome: str, left: float | None) -> None:
+    def ended(self, name: str, outcome: str, left: float | None) -> None:
         """A launch has ended; `left` is the estimate in seconds of all that is left."""
+
+    def dropped(self, launches: int) -> None:
+        """So many launches will not be made."""
 
     def say(self, text: str) -> None:
         """Something the user should know of."""
@@ -39,17 +41,12 @@ def display(total: int, console: Console) -> Iterator[Display]:
     )
     # Drawn once a second: the bar shares the cores with the ranks that are being timed.
     with Progress(*columns, console=console, refresh_per_second=1) as bar:
-        yield _Bar(bar, bar.add_task("starting", total=total, left=""))
+        yield _Bar(bar, bar.add_task("starting", total=total, left=""), total)
 
 
 def say(console: Console, text: str) -> None:
     """Print one plain line, whatever its width and brackets."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def describe(point: Point) -> str:
-    """Return a point as users read it."""
-    return f"{point.layout}, repeat {point.repeat}"
 
 
 class _Lines:
@@ -58,28 +55,36 @@ class _Lines:
         self._ended = 0
         self._console = console
 
-    def started(self, point: Point) -> None:
-        say(self._console, f"[{self._ended + 1}/{self._total}] {describe(point)}: started")
+    def started(self, name: str) -> None:
+        say(self._console, f"[{self._ended + 1}/{self._total}] {name}: started")
 
-    def ended(self, point: Point, outcome: str, left: float | None) -> None:
+    def ended(self, name: str, outcome: str, left: float | None) -> None:
         self._ended += 1
-        say(self._console, f"[{self._ended}/{self._total}] {describe(point)}: {outcome}{_left(left, '; ')}")
+        say(self._console, f"[{self._ended}/{self._total}] {name}: {outcome}{_left(left, '; ')}")
+
+    def dropped(self, launches: int) -> None:
+        self._total -= launches
 
     def say(self, text: str) -> None:
         say(self._console, text)
 
 
 class _Bar:
-    def __init__(self, bar: Progress, task: TaskID) -> None:
+    def __init__(self, bar: Progress, task: TaskID, total: int) -> None:
         self._bar = bar
         self._task = task
+        self._total = total
 
-    def started(self, point: Point) -> None:
-        self._bar.update(self._task, description=describe(point))
+    def started(self, name: str) -> None:
+        self._bar.update(self._task, description=name)
 
-    def ended(self, point: Point, outcome: str, left: float | None) -> None:
-        say(self._bar.console, f"{describe(point)}: {outcome}")
+    def ended(self, name: str, outcome: str, left: float | None) -> None:
+        say(self._bar.console, f"{name}: {outcome}")
         self._bar.update(self._task, advance=1, left=_left(left, ""))
+
+    def dropped(self, launches: int) -> None:
+        self._total -= launches
+        self._bar.update(self._task, total=self._total)
 
     def say(self, text: str) -> None:
         say(self._bar.console, text)

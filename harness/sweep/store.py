@@ -140,10 +140,10 @@ class Survey:
         return record is not None and (not record.invalid or point.oversubscribe or not invalid_too)
 
     def durations(self) -> dict[Layout, list[float]]:
-        """Return the seconds that finished launches took, by layout."""
+        """Return the seconds that finished launches took, with the start of TensorFlow, by layout."""
         found: dict[Layout, list[float]] = {}
         for record in self.records.values():
-            found.setdefault(record.point.layout, []).append((record.ended - record.started).total_seconds())
+            found.setdefault(record.point.layout, []).append(record.wall_seconds)
         return found
 
 

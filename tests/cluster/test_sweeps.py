@@ -40,7 +40,7 @@ def test_a_sweep_over_nodes_from_submit_to_report_and_only_what_is_missing_again
     assert nodes_of(found[1]) == ["n1"]
     assert nodes_of(found[2]) == ["n1", "n2"]
     assert found[2].provenance.launcher.startswith("srun --mpi=pmix --nodes=2 --ntasks=2")
-    assert " 1 x 1 ranks x 1 threads, repeat 0" in terminal.harness("status", terminal.sweep_folder.name)
+    assert " 1 rank, launch 1" in terminal.harness("status", terminal.sweep_folder.name)
 
     said = terminal.harness(*command)
     assert "2 launches, 2 done, 0 to run" in said
