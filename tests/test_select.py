@@ -18,8 +18,8 @@ COMMANDS = (
 
 
 def age(folder: Path, seconds: int) -> None:
-    """Let `folder` and its study be written to so many seconds before now."""
-    for path in (folder / "sweep.json", folder):
+    """Let `folder`, its study and its launches be written to so many seconds before now."""
+    for path in (*folder.glob("*/run.json"), folder / "sweep.json", folder):
         os.utime(path, (path.stat().st_atime, path.stat().st_mtime - seconds))
 
 
@@ -86,6 +86,8 @@ def test_the_newest_that_was_launched_is_meant_and_told(
     assert newest_sweep(results).name == "mnist-dnn-a"
     assert "mnist-dnn-a" in capsys.readouterr().err
     age(results / "mnist-dnn-a", 1000)
+    assert newest_sweep(results).name == "mnist-dnn-b"
+    write_study(results / "mnist-dnn-a")  # planned again
     assert newest_sweep(results).name == "mnist-dnn-b"
     write_study(tmp_path / "planned/alone")
     assert newest_sweep(tmp_path / "planned").name == "alone"

@@ -15,6 +15,8 @@ def seconds(value: float) -> str:
         return NONE
     if value == 0:
         return f"0{_S}s"
+    if 0 < value < 1e-9:
+        return f"<{_S}1{_S}ns"
     if value < 1e-3:
         return f"{significant(value * 1e6)}{_S}µs"
     if value < 1:

@@ -2,10 +2,12 @@
 
 A name is a folder, what lies in the results under that name, or the beginning of the name of one sweep there;
 ``FOLDER/NAME`` looks into FOLDER instead. Where measurements are asked for, a baseline's name comes first, a launch's
-folder will do too, and ``SWEEP@COMMIT`` chooses a state of the code by its first digits. Without a name the newest
-sweep that was launched is meant, not one that was only planned, and which it is is told.
+folder will do too, and ``SWEEP@COMMIT`` chooses a state of the code by its first digits. Without a name the sweep that
+was launched last is meant, not one that was planned since, and which it is is told. Where launches are to answer a
+question, `harness.analysis.choice` has the rule.
 """
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,15 +44,15 @@ def find_sweep(name: str | None, results: Path) -> Path:
 
 
 def newest_sweep(results: Path) -> Path:
-    """Return the sweep that was written to last among those that were launched, else among all; say which it is.
+    """Return the sweep that was launched last, else the one that was planned last; say which it is.
 
     Raises:
         UserError: there is none.
     """
     known = _known(results)
-    newest = next((folder for folder in known if _was_launched(folder)), known[0])
+    newest = max(known, key=_launched_at)  # the first of equals: planned last
     if len(known) > 1:
-        click.echo(f"harness: no SWEEP is named: the newest of {len(known)} is {newest.name}", err=True)
+        click.echo(f"harness: no SWEEP is named: of {len(known)}, {newest.name} was launched last", err=True)
     return newest
 
 
@@ -105,8 +107,13 @@ def _only(name: str, found: tuple[Path, ...]) -> Path:
     return found[0]
 
 
-def _was_launched(folder: Path) -> bool:
-    """Tell whether a launch of the sweep in `folder` has ended or is under way."""
+def _launched_at(folder: Path) -> float:
+    """Return when a launch of the sweep in `folder` last began or ended, in seconds since 1970; 0 for none."""
     from harness.sweep.store import RUNNING_FILE
 
-    return any(True for end in (f"*/{RUN_FILE}", f"{FAILURES}/*.json", RUNNING_FILE) for _ in folder.glob(end))
+    times = [0.0]
+    for end in (f"*/{RUN_FILE}", f"{FAILURES}/*.json", RUNNING_FILE):
+        for path in folder.glob(end):
+            with contextlib.suppress(FileNotFoundError):  # a sweep that runs now has just removed it
+                times.append(path.stat().st_mtime)
+    return max(times)

@@ -65,7 +65,7 @@ def _score(entry: PredictedPoint, point: PointScaling | None) -> Score:
 def predict_first(sweep: Sweep, results: Path, network: Uncertain, said: str) -> Path:
     """Write the prediction of every layout of `sweep` into its folder and return the file's path.
 
-    The base is the newest sweep in `results` of the same workload and scaling that has valid launches, this one
+    The base is the sweep in `results` of the same workload and scaling that `analysis.choice` takes, this one
     included. A prediction that is there already and has every rank count is kept: it is the earlier one.
 
     Raises:

@@ -7,13 +7,14 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from harness.analysis.choice import choose
 from harness.analysis.frames import launch_frame
-from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.load import Loaded
 from harness.analysis.stats import median_interval
 from harness.base.errors import UserError
 from harness.prediction.model import Base
-from harness.schema.record import STEPS_FILE, RunRecord, decode
-from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
+from harness.schema.record import STEPS_FILE, RunRecord
+from harness.schema.sweep import Study
 
 Array = NDArray[np.float64]
 _MOST_JITTER = 20_000
@@ -21,19 +22,16 @@ _MOST_RUNS = 24  # whose steps are read
 
 
 def find_base(results: Path, wanted: Callable[[Study], bool], what: str) -> Base:
-    """Return the base in the newest sweep of `results` that is `wanted` and has valid launches.
+    """Return the base in the sweep of `results` that answers among those `wanted` (`analysis.choice`).
 
     `what` names the workload in the error.
 
     Raises:
         UserError: no such sweep has a valid launch.
     """
-    for folder in sweep_folders(results):
-        study = decode((folder / STUDY_FILE).read_bytes(), Study, folder / STUDY_FILE)
-        if wanted(study):
-            loaded = load_sweep(folder)
-            if loaded.valid:
-                return measured_base(loaded)
+    found = choose(results, wanted)
+    if found is not None:
+        return measured_base(found.loaded)
     raise UserError(
         f"no valid launch of {what} in '{results}' to predict from: run `harness sweep` with --nodes 1 first, "
         "or name another folder with --results"

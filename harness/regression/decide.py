@@ -11,12 +11,13 @@ from harness.base.errors import RunError, UserError
 from harness.base.provenance import Machine
 from harness.regression.judging import DEFAULT_LIMITS, INCONCLUSIVE, Limits
 from harness.regression.match import check_machine
-from harness.regression.states import measurements, without
+from harness.regression.states import join, measurements, without
 from harness.regression.verdict import Check, check
 from harness.schema.measurement import Measurement
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import current
 
+CHECKS = "checks"  # results/checks/<sweep>: what checks have launched, which no page of the sweep shows
 LOOKS = 3  # how often launches are added and judged again; each look has its part of the error allowed
 
 
@@ -32,12 +33,15 @@ def study_of(measurement: Measurement) -> Sweep:
 
 
 class Measuring:
-    """Launches of one study, added block by block until the budget is spent."""
+    """Launches of one study, added block by block until the budget is spent, in a folder of their own.
+
+    Those of the study itself count too where they ran the code as it is now.
+    """
 
     def __init__(self, sweep: Sweep, *, results: Path, data_dir: Path | None, budget_s: float) -> None:
-        self.folder = results / sweep.name
+        self._folders = (results / sweep.name, results / CHECKS / sweep.name)
         self._sweep = sweep
-        self._results = results
+        self._results = results / CHECKS
         self._data_dir = data_dir
         self._deadline = time.monotonic() + budget_s
         self._longest = 0.0
@@ -64,18 +68,21 @@ class Measuring:
 
     def measured(self) -> Measurement | None:
         """Return the valid launches of the code as it is now, None if there are none."""
-        found = measurements(self._runs(), self.folder.name) if self.folder.is_dir() else ()
-        return next(iter(found), None)
+        found = [one for loaded in self._loaded() for one in measurements(loaded, self._sweep.name)[:1]]
+        if len(found) < 2 or found[0].machine.fingerprint != found[1].machine.fingerprint:
+            return found[-1] if found else None
+        return join(found[0], without(found[1], found[0]))
 
     def _repeats(self) -> int:
         """Return the repeats that were launched so far of the code as it is now."""
-        runs = self._runs().runs if self.folder.is_dir() else ()
-        return 1 + max((run.point.repeat for run in runs), default=-1)
+        own = [one for one in self._loaded() if one.folder == self._folders[1]]
+        return 1 + max((run.point.repeat for one in own for run in one.runs), default=-1)
 
-    def _runs(self) -> Loaded:
+    def _loaded(self) -> list[Loaded]:
+        """Return what there is, with the launches of the code as it is now."""
         code = current(self._sweep).code
-        loaded = load_sweep(self.folder, every_code=True)
-        return replace(loaded, runs=tuple(run for run in loaded.runs if run.point.code == code))
+        found = [load_sweep(folder, every_code=True) for folder in self._folders if folder.is_dir()]
+        return [replace(one, runs=tuple(run for run in one.runs if run.point.code == code)) for one in found]
 
 
 def decide(

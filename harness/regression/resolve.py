@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.analysis.load import load_sweep
 from harness.base.errors import UserError
+from harness.regression.decide import CHECKS
 from harness.regression.states import measurements
 from harness.regression.store import read_baselines, read_noises, same_study
 from harness.schema.measurement import Measurement
@@ -39,11 +40,11 @@ def measure(folder: Path, label: str, commit: str | None) -> Measurement:
 
 
 def all_of(study: Measurement, *, results: Path, baselines: Path) -> tuple[Measurement, ...]:
-    """Return every measurement of the study's workload on its machine, from sweeps and baselines."""
+    """Return every measurement of the study's workload on its machine, from sweeps, checks and baselines."""
     kept = [one.measurement for one in (*read_baselines(baselines), *read_noises(baselines))]
     measured = [
         one
-        for folder in sweep_folders(results)
+        for folder in (*sweep_folders(results), *sweep_folders(results / CHECKS))
         for one in measurements(load_sweep(folder, every_code=True), folder.name)
     ]
     return tuple(
