@@ -119,7 +119,7 @@ def test_three_launches_are_inconclusive_with_3_and_say_how_many_more(kept: Path
     result = harness("check", "--junit", junit, folder=kept)
     assert code(result) == 3
     assert "INCONCLUSIVE: " in result.output
-    assert "3 more launches of each layout can decide it" in result.output
+    assert "3 more launches of each layout can decide it" in " ".join(result.output.split())
     suite = ElementTree.fromstring(junit.read_text())
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "3")
 
@@ -219,7 +219,7 @@ def test_noise_is_kept_with_its_age_and_used(kept: Path) -> None:
     assert "24\u00a0launches added" in result.output
     assert len(list((kept / "baselines/noise").iterdir())) == 1
     days = (datetime.now(UTC) - START - timedelta(minutes=10 * 2011 + 1)).days
-    assert f"{days:,}\u00a0days old" in harness("noise", "--list", folder=kept).output
+    assert f"{days:,} days old" in harness("noise", "--list", folder=kept).output
     write_launches(kept / "results", 6, commit=NEW, first=4000)
     checked = harness("check", folder=kept)
     assert f"24\u00a0launches of commit aaaaaaaaaaaa too, {days:,}\u00a0days old" in checked.output
@@ -260,13 +260,42 @@ def test_compare_tells_what_differs_and_by_how_much(kept: Path) -> None:
     assert (code(alone), "two or more" in str(alone.exception)) == (2, True)
 
 
+def test_the_same_launches_are_not_compared_with_themselves(tmp_path: Path) -> None:
+    write_launches(tmp_path / "results", 12)
+    assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
+    same = harness("compare", "main", "study", folder=tmp_path)
+    assert (code(same), "'study' and 'main' are the same launches" in str(same.exception)) == (2, True)
+    write_launches(tmp_path / "results", 6, first=12)
+    more = harness("compare", "main", "study", folder=tmp_path)
+    assert (code(more), "study: 24 launches that are in main too are left out" in more.output) == (0, True)
+
+
+def test_a_check_is_one_json_document(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.15, commit=NEW, first=20)
+    found = json.loads(harness("check", "--json", folder=kept).stdout)
+    assert (found["verdict"], found["against"]) == ("regression", "main")
+    assert found["answer"].startswith("REGRESSION: ") and found["rows"][0]["interval"].keys() == {"low", "high"}
+    quiet = harness("check", "--quiet", folder=kept)
+    assert (code(quiet), quiet.stdout) == (1, found["answer"] + "\n")
+
+
+def test_a_plain_check_takes_the_sweep_of_the_baselines_study_and_says_so(kept: Path) -> None:
+    """The newest sweep was another study's, or one that was only planned: the check could not compare."""
+    write_launches(kept / "results", 6, commit=NEW, first=20)
+    write_launches(kept / "results", 2, commit=NEW, first=900, name="other", sync="weights:epoch")
+    write_study(kept / "results/planned")
+    result = harness("check", folder=kept)
+    assert (code(result), "PASS: " in result.output) == (0, True), result.output
+    assert "held against 'main': study, 12\u00a0valid launches, the only sweep" in result.output
+
+
 def test_one_launch_can_be_compared(kept: Path) -> None:
     sweep = write_launches(kept / "results", 6, first=20)
     launch = next(sweep.glob("n2x1x1-r20-*"))
     result = harness("compare", "main", launch, folder=kept)
     assert code(result) == 0
     assert "1 against 12" in result.output
-    assert "6 launches of each are needed to judge" in result.output
+    assert "6 launches of each are needed to judge" in " ".join(result.output.split())
 
 
 def test_history_draws_every_commit_of_the_study(kept: Path) -> None:
@@ -338,6 +367,25 @@ def test_launches_of_an_earlier_edit_are_not_those_of_the_code_as_it_is_now(tmp_
     write_launches(tmp_path, 2, name=sweep.name, dirty=True, code=current(sweep).code, first=10)
     found = measuring.measured()
     assert found is not None and [one.repeat for one in found.launches] == [10, 10, 11, 11]
+
+
+def test_launches_of_checks_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were added to the study, whose page moved from 6 to 10 launches."""
+    sweep = Sweep(workload=make_workload(), layouts=(Layout(nodes=1), Layout(nodes=2)))
+    now = current(sweep).code
+
+    def launch(asked: Sweep, *, results: Path, **_: object) -> None:
+        write_launches(results, 1, name=asked.name, code=now, first=500 + asked.repeats - 1)
+
+    monkeypatch.setattr("harness.sweep.execute.run_sweep", launch)
+    study = write_launches(tmp_path, 3, name=sweep.name, code=now)
+    before = sorted(study.rglob("*"))
+    measuring = Measuring(sweep, results=tmp_path, data_dir=None, budget_s=60)
+    assert measuring.add(1) == 1
+    assert sorted(study.rglob("*")) == before
+    assert len(list((tmp_path / "checks" / sweep.name).glob("n*"))) == 2
+    found = measuring.measured()
+    assert found is not None and [len(found.of(layout)) for layout in found.layouts] == [4, 4]
 
 
 def test_two_edits_of_one_commit_are_two_states_for_check_and_history(kept: Path) -> None:

@@ -248,7 +248,8 @@ def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> N
     write_base(tmp_path)
     where = ["--results", str(tmp_path), "--network", "2e-6,1e-10", "--csv", str(tmp_path / "table.csv")]
     result = CliRunner().invoke(command, ["--nodes", "1..64*2", *where], catch_exceptions=False)
-    assert "mnist-dnn: predicted, not measured. Base: 6 launches on 1 rank" in result.output
+    assert "mnist-dnn: base is 6 launches on 1 rank" in result.output
+    assert "Predicted, not measured: mnist-dnn on 64 ranks is " in result.output
     assert "alpha 2 µs and 10 GB/s, as given" in result.output
     table = pd.read_csv(tmp_path / "table.csv")
     assert list(table["ranks"]) == [1, 2, 4, 8, 16, 32, 64] and set(table["workload"]) == {"mnist-dnn"}

@@ -22,7 +22,7 @@ from harness.probe.fit import fit_cost
 from harness.probe.measure import Answer, Series
 from harness.probe.plan import algorithm_settings, message_sizes, parse_settings
 from harness.probe.store import choose, newest_probe, read_probe
-from harness.report.probe_page import cost_line, write_probe_page
+from harness.report.probe_page import doubt, write_probe_page
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import ALLREDUCE, NODE, Cost, Estimate, MessageCosts, Probe, Setting, Size
@@ -103,7 +103,7 @@ def test_a_bad_fit_is_said() -> None:
     bent = {size: [1e-6 if size < 2**16 else 1e-4 + 1e-10 * size] * 6 for size in SIZES}
     cost = fit_cost(ALLREDUCE, NODE, 2, bent)
     assert not cost.good
-    assert "bad fit: off by" in cost_line(cost)
+    assert "bad fit: off by" in doubt(cost)
     assert cost.seconds(2**15) == pytest.approx(1e-6)  # the measured times still stand
 
 

@@ -1,5 +1,6 @@
 """Whole jobs as a user starts them, from the command to the page; then the same with each file damaged."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -46,7 +47,7 @@ def test_a_sweep_ends_in_equal_replicas_a_falling_loss_and_a_page(study: Path, r
     runs = sorted((read_run(path.parent) for path in sweep.glob("*/run.json")), key=lambda run: len(run.ranks))
     assert [len(run.ranks) for run in runs] == [1, 2]
     for run in runs:
-        assert run.weights.identical
+        assert run.weights.identical and run.seed == run.point.repeat == 0
         assert run.epochs[-1].train_loss < run.epochs[0].train_loss
         assert sum(rank.rows for rank in run.ranks) == 3200
         assert (run.data.kind == "real") == (real_data is not None)
@@ -63,9 +64,11 @@ def test_the_same_command_has_nothing_left_to_do(study: Path) -> None:
 
 
 def test_a_users_script_trains_on_two_ranks(tmp_path: Path) -> None:
-    finished = harness(tmp_path, "run", "-n", 2, SCRIPT)
+    finished = harness(tmp_path, "run", "--json", "-n", 2, SCRIPT)
     assert finished.returncode == 0, finished.stderr
-    assert "replicas identical: yes" in finished.stdout
+    assert "replicas identical: yes" in finished.stderr
+    told = json.loads(finished.stdout)
+    assert (told["ranks"], told["exit_code"]) == (2, 0) and told["answer"].startswith("fit_arrays.py on 2 ranks ended")
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "folder", "gone", "noise"])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.answer import print_table
 from harness.cli.common import baselines_option, results_option, sweep_argument
 
 
@@ -36,7 +37,6 @@ def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, 
 def list_all(baselines: Path) -> None:
     """List every baseline: workload, layouts, launches, commit, machine."""
     from harness.analysis.numbers import moment
-    from harness.regression.formats import console, print_table
     from harness.regression.match import describe
     from harness.regression.store import read_baselines
 
@@ -52,7 +52,7 @@ def list_all(baselines: Path) -> None:
         click.echo(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
         return
     headings = ("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine")
-    print_table(console(), headings, rows, left=3)
+    print_table(headings, rows, left=3)
 
 
 @baseline.command(name="show")
@@ -62,20 +62,18 @@ def show(name: str, baselines: Path) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.numbers import moment
     from harness.regression.check_wording import value
-    from harness.regression.formats import console, print_table
     from harness.regression.match import describe
     from harness.regression.quantities import samples
     from harness.regression.store import find_baseline
 
     kept = find_baseline(name, baselines)
     one = kept.measurement
-    to = console()
     rows = [
         (sample.quantity, str(sample.layout.ranks) if sample.layout else "all", value(sample.quantity, sample.value),
          str(len(sample.costs)))
         for sample in samples(one, one, one.layouts)
     ]  # fmt: skip
-    print_table(to, ("Quantity", "Ranks", "Median", "Launches"), rows)
+    print_table(("Quantity", "Ranks", "Median", "Launches"), rows)
     facts = {
         "Saved": f"{moment(kept.saved)} UTC" + (f": {kept.note}" if kept.note else ""),
         "Commit": one.state,
@@ -84,4 +82,4 @@ def show(name: str, baselines: Path) -> None:
         "Versions": f"TensorFlow {one.software.tensorflow}, {one.software.mpi_library}, Python {one.software.python}",
     }
     for title, fact in facts.items():
-        to.print(f"{title}: {fact}", markup=False)
+        click.echo(f"{title}: {fact}")

@@ -1,17 +1,21 @@
 """``harness check``: did it get worse? The exit code says it to a CI job."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from harness.base.errors import UserError
+from harness.cli.answer import Answer, answering
 from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
 
 if TYPE_CHECKING:
     from harness.regression.judging import Limits
     from harness.regression.verdict import Check
     from harness.schema.measurement import Baseline, Measurement
+    from harness.schema.sweep import Study
 
 
 CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
@@ -30,6 +34,7 @@ CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 @data_dir_option
 @results_option
 @baselines_option
+@answering
 def check(
     sweep: str | None,
     against: str | None,
@@ -43,18 +48,18 @@ def check(
     data_dir: Path | None,
     results: Path,
     baselines: Path,
-) -> int:
+) -> Answer:
     """Hold the newest launches of SWEEP against a baseline, point by point and over the curve.
 
-    SWEEP is by default the one that the baseline is of. Exit code 0: nothing got worse; 1: a regression; 3:
-    inconclusive, it says how many launches are missing; 2: cannot compare (another machine, another
-    workload, no baseline).
+    SWEEP is by default the one of the baseline's study, and is told. Exit code 0: nothing got worse; 1: a regression;
+    3: inconclusive, it says how many launches are missing; 2: cannot compare (another machine, another workload, no
+    baseline). What --decide launches lies in results/checks and is on no page of the study.
     """
     from datetime import UTC, datetime
 
     from harness.base.files import write_atomic
     from harness.regression.check_wording import notes
-    from harness.regression.formats import junit, markdown, print_check
+    from harness.regression.formats import junit, markdown
     from harness.regression.judging import Limits
 
     if duet is not None and not decide:
@@ -68,12 +73,27 @@ def check(
     else:
         result, kept = _compare(sweep, against, limits, **folders)
     said = notes(result, kept, datetime.now(UTC))
-    print_check(result, said)
     if summary:
         write_atomic(summary, markdown(result, said))
     if junit_file:
         write_atomic(junit_file, junit(result, said))
-    return CODES[result.verdict]
+    return check_answer(result, said)
+
+
+def check_answer(result: "Check", notes: Sequence[str]) -> Answer:
+    """Say the `notes` and return what a check has found; its exit code tells a CI job the verdict."""
+    from harness.regression.check_wording import HEADINGS, cells, headline
+
+    for note in notes:
+        click.echo(note)
+    shown = [number for number, heading in enumerate(HEADINGS) if heading not in ("Noise floor", "Launches")]
+    return Answer(
+        sentence=headline(result),
+        headings=[HEADINGS[number] for number in shown],
+        rows=[[cells(row)[number] for number in shown] for row in result.rows],
+        data={"verdict": result.verdict, "against": result.reference.label, "rows": result.rows, "notes": notes},
+        code=CODES[result.verdict],
+    )
 
 
 def _compare(
@@ -87,7 +107,8 @@ def _compare(
     from harness.regression.verdict import check
 
     reference = find_measurement(against, results=results, baselines=baselines) if against else None
-    current = find_measurement(sweep or _default_sweep(reference, results), results=results, baselines=baselines)
+    name = sweep or _comparable_sweep([reference] if reference else _baselines(baselines), results)
+    current = find_measurement(name, results=results, baselines=baselines)
     reference = reference or default_reference(current, baselines)
     check_comparable(reference, current)
     fresh = without(current, reference)
@@ -162,21 +183,34 @@ def _duet(reference: "Measurement", limits: "Limits", budget_s: float, data_dir:
         return decide_duet(duet, limits=limits, say=click.echo)
 
 
-def _default_sweep(reference: "Measurement | None", results: Path) -> str | None:
-    """Return the sweep of the reference's study where it has been run, None (the newest one) else."""
-    from harness.regression.decide import study_of
+def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:
+    """Return the sweep that answers for the first of `references` that any can be compared with; None without one."""
+    from harness.analysis.choice import choose
 
-    if reference is not None:
-        folder = results / study_of(reference).name
-        if folder.is_dir():
-            return str(folder)
+    for reference in references:
+        found = choose(results, partial(_is_of, reference), every_code=True)
+        if found is not None:
+            click.echo(found.sentence(f"held against '{reference.label}'"))
+            return str(found.loaded.folder)
     return None
 
 
-def _last_baseline(baselines: Path) -> "Measurement":
+def _is_of(reference: "Measurement", study: "Study") -> bool:
+    """Tell whether `study` asks for what `reference` measured."""
+    sweep = study.sweep
+    asked = (sweep.workload, sweep.scaling, sweep.data_id)
+    return asked == (reference.workload, reference.scaling, reference.data_id)
+
+
+def _baselines(folder: Path) -> "tuple[Measurement, ...]":
+    """Return the baselines in `folder`, the one that was saved last first."""
     from harness.regression.store import read_baselines
 
-    kept = read_baselines(baselines)
+    return tuple(kept.measurement for kept in read_baselines(folder))
+
+
+def _last_baseline(baselines: Path) -> "Measurement":
+    kept = _baselines(baselines)
     if not kept:
         raise UserError(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
-    return kept[0].measurement
+    return kept[0]

@@ -1,11 +1,13 @@
 """``harness compare`` and ``harness history``: measurements side by side, and over time."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.base.errors import UserError
+from harness.cli.answer import Answer, answering
 from harness.cli.common import baselines_option, budget_option, reports_option, results_option, sweep_argument
 from harness.cli.options import layout_options, workload_options
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 @baselines_option
 @workload_options
 @layout_options
+@answering
 def compare(
     sweep: tuple[str, ...],
     practical: float,
@@ -30,7 +33,7 @@ def compare(
     results: Path,
     baselines: Path,
     **options: Any,
-) -> None:
+) -> Answer:
     """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
 
     They may differ in commit, machine, preset, sync policy or anything else that leaves the rows of an epoch
@@ -43,48 +46,56 @@ def compare(
         what = "two scripts or models" if duet else "two or more of sweep, baseline, SWEEP@COMMIT or launch"
         raise UserError(f"compare needs {what}, not {len(sweep)}")
     if duet:
-        _duet(sweep, practical / 100, 60 * budget, results, options)
-    else:
-        _side_by_side(sweep, practical / 100, results, baselines)
+        return _duet(sweep, practical / 100, 60 * budget, results, options)
+    return _side_by_side(sweep, practical / 100, results, baselines)
 
 
-def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path) -> None:
+def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path) -> Answer:
     from harness.analysis.numbers import percent
     from harness.cli.select import find_measurement
     from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences
     from harness.regression.compare import compare, sentence
-    from harness.regression.formats import console, print_table
     from harness.regression.noise import SITTING
-    from harness.regression.states import group_by_code
+    from harness.regression.states import group_by_code, without
     from harness.regression.store import find_noises
 
     first, *others = (find_measurement(name, results=results, baselines=baselines) for name in sides)
-    to = console()
-    for name, other in zip(sides[1:], others, strict=True):
+    sentences, rows, data = [], [], []
+    for name, given in zip(sides[1:], others, strict=True):
+        other = without(given, first)
+        shared = len(given.launches) - len(other.launches)
+        if not other.launches:
+            raise UserError(f"'{name}' and '{sides[0]}' are the same launches: name another sweep, or measure again")
+        if shared:
+            click.echo(f"{name}: {shared} launches that are in {sides[0]} too are left out")
         kept = [noise.measurement for one in (first, other) for noise in find_noises(one, baselines)]
         found = compare(first, other, group_by_code(kept), practical=practical)
-        to.print(f"{name} against {sides[0]}", style="bold", markup=False)
-        for line in differences(first, other):
-            to.print(f"  {line}", markup=False)
-        print_table(to, COMPARE_HEADINGS, [comparison_cells(one) for one in found])
+        said = differences(first, other)
+        click.echo("\n".join([f"{name} against {sides[0]}:", *(f"  {line}" for line in said)]))
         if any(one.assumed for one in found):
-            to.print(f"Between sittings a deviation of {percent(SITTING)} is assumed; --duet needs none.", markup=False)
-        to.print(sentence(name, sides[0], found), markup=False)
-        to.print()
+            click.echo(f"  between sittings a deviation of {percent(SITTING)} is assumed; --duet needs none")
+        own = [name] if len(others) > 1 else []
+        rows += [[*own, *comparison_cells(one)] for one in found]
+        sentences.append(sentence(name, sides[0], found))
+        columns = ("quantity", "layout", "values", "launches", "ratio", "interval", "assumed", "meaning")
+        told = [{column: getattr(one, column) for column in columns} for one in found]
+        data.append({"other": name, "first": sides[0], "differences": said, "rows": told})
+    headings = (*(["Sweep"] if len(others) > 1 else []), *COMPARE_HEADINGS)
+    return Answer(sentence=" ".join(sentences), headings=headings, rows=rows, data={"comparisons": data})
 
 
-def _duet(sides: tuple[str, ...], practical: float, budget_s: float, results: Path, options: dict[str, Any]) -> None:
+def _duet(sides: tuple[str, ...], practical: float, budget_s: float, results: Path, options: dict[str, Any]) -> Answer:
     from datetime import UTC, datetime
 
+    from harness.cli.check import check_answer
     from harness.regression.check_wording import notes
     from harness.regression.duet import Duet, decide_duet, duet_folder
-    from harness.regression.formats import print_check
     from harness.regression.judging import Limits
 
     old, new = (_version(name, options) for name in sides)
     duet = Duet(old, new, folder=duet_folder(results), data_dir=options["data_dir"], budget_s=budget_s)
     result = decide_duet(duet, limits=Limits(practical=practical), say=click.echo)
-    print_check(result, notes(result, (), datetime.now(UTC)))
+    return replace(check_answer(result, notes(result, (), datetime.now(UTC))), code=0)
 
 
 def _version(name: str, options: dict[str, Any]) -> "Version":
@@ -108,14 +119,14 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
 @results_option
 @baselines_option
 @reports_option
-def history(sweep: str | None, results: Path, baselines: Path, reports: Path) -> None:
+@answering
+def history(sweep: str | None, results: Path, baselines: Path, reports: Path) -> Answer:
     """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
 
     The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
     all sweeps in --results and from the baselines. The last line is the page's path.
     """
     from harness.cli.select import find_measurement
-    from harness.regression.formats import console, print_table
     from harness.regression.history import history
     from harness.regression.resolve import all_of
     from harness.report.history_page import headline, sentence, series_name, state_rows, write_history
@@ -124,9 +135,12 @@ def history(sweep: str | None, results: Path, baselines: Path, reports: Path) ->
     found = history(all_of(study, results=results, baselines=baselines))
     names = [f"{series_name(series)}".capitalize() for series in found.series]
     rows = [(row.since, str(row.launches), *row.medians, row.commit) for row in state_rows(found)]
-    to = console()
-    print_table(to, ("First launch (UTC)", "Launches", *names, "Commit"), rows)
     for change in found.changes:
-        to.print(sentence(found, change), markup=False)
-    to.print(headline(found), style="bold", markup=False)
-    click.echo(write_history(found, reports))
+        click.echo(sentence(found, change))
+    return Answer(
+        sentence=headline(found),
+        headings=("First launch (UTC)", "Launches", *names, "Commit"),
+        rows=rows,
+        data={"states": rows, "changes": [sentence(found, change) for change in found.changes]},
+        page=write_history(found, reports),
+    )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.answer import Answer, answering, print_table
 from harness.cli.common import reports_option, results_option
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, repor
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
 @results_option
 @reports_option
+@answering
 def probe(
     mca: tuple[str, ...],
     algorithms: bool,
@@ -87,16 +89,17 @@ def probe(
     results: Path,
     reports: Path,
     **options: Any,
-) -> None:
+) -> Answer:
     """Measure what messages between ranks cost: latency, bandwidth, and the sums of the papers' networks.
 
     The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
     """
+    from harness.analysis.numbers import seconds
     from harness.base.errors import unknown
     from harness.base.processes import interruptible
     from harness.probe.execute import Settings, run_probe, write_probe
     from harness.probe.plan import algorithm_settings, parse_settings
-    from harness.report.probe_page import write_probe_page
+    from harness.report.probe_page import doubt, headline, rate, span, write_probe_page
     from harness.schema.claim import EXPERIMENTS
 
     for name in workloads:
@@ -105,27 +108,43 @@ def probe(
     settings = (algorithm_settings() if algorithms else ()) + parse_settings(mca)
     with interruptible():
         found = run_probe(Settings(settings=settings, **options), click.echo)
-    folder = write_probe(found, results)
-    _print(found.probe, workloads or tuple(EXPERIMENTS))
-    click.echo(write_probe_page(found.probe, folder, reports))
+    folder, measured = write_probe(found, results), found.probe
+    costs = measured.by_setting[0].costs
+    for line in (*(f"times are not valid: {reason}" for reason in measured.invalid), *measured.notes):
+        click.echo(line)
+    for cost in costs:
+        if doubt(cost):
+            click.echo(f"{cost.operation}, {cost.level}: {doubt(cost)}")
+    best = _best(measured, workloads or tuple(EXPERIMENTS))
+    print_table(("Workload", "Bytes", "A sum", "Best setting"), [row for row, _ in best])
+    return Answer(
+        sentence=headline(measured),
+        headings=("Operation", "Ranks", "Latency", "95 % interval", "Bandwidth", "Between"),
+        rows=[
+            (cost.operation, str(cost.ranks), seconds(cost.alpha_s.value), span(cost.alpha_s),
+             rate(cost.beta_s_per_byte.value), cost.level)
+            for cost in costs
+        ],
+        data={"probe": folder, "costs": costs, "best": [choice for _, choice in best], "invalid": measured.invalid},
+        page=write_probe_page(measured, folder, reports),
+    )  # fmt: skip
 
 
-def _print(probe: "Probe", workloads: tuple[str, ...]) -> None:
+def _best(probe: "Probe", workloads: tuple[str, ...]) -> list[tuple[tuple[str, str, str, str], dict[str, object]]]:
+    """Return a row and JSON's object for the best setting of each workload whose size was measured."""
+    from harness.analysis.numbers import count, seconds
     from harness.probe.store import choose
-    from harness.report.probe_page import cost_line
     from harness.schema.claim import EXPERIMENTS
 
-    for reason in probe.invalid:
-        click.echo(f"times are not valid: {reason}")
-    for note in probe.notes:
-        click.echo(note)
-    for cost in probe.by_setting[0].costs:
-        click.echo(cost_line(cost))
     measured = max(size.bytes for cost in probe.by_setting[0].costs for size in cost.sizes)
+    found = []
     for name in workloads:
-        if EXPERIMENTS[name].weights_bytes > measured:
-            continue
-        choice = choose(probe, EXPERIMENTS[name].weights_bytes)
-        gain = f", {choice.usual_s / choice.seconds:.2f} times as fast" if choice.environment else ""
         size = EXPERIMENTS[name].weights_bytes
-        click.echo(f"{name:13} {size:>10,} B  {choice.seconds * 1e6:>8,.0f} us  best: {choice}{gain}")
+        if size > measured:
+            continue
+        choice = choose(probe, size)
+        gain = f", {choice.usual_s / choice.seconds:.2f} times as fast" if choice.environment else ""
+        row = (name, count(size), seconds(choice.seconds), f"{choice}{gain}")
+        told = {"workload": name, "bytes": size, "seconds": choice.seconds, "usual_s": choice.usual_s}
+        found.append((row, told | {"environment": choice.environment}))
+    return found

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.answer import print_table
 from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
 
 if TYPE_CHECKING:
@@ -64,7 +65,6 @@ def noise(
 
 def _show(measurement: "Measurement", kept: "Sequence[Measurement]") -> None:
     from harness.analysis.numbers import percent
-    from harness.regression.formats import console, print_table
     from harness.regression.noise import KNOWN, SITTING, detectable_losses
     from harness.regression.states import group_by_code
 
@@ -84,13 +84,13 @@ def _show(measurement: "Measurement", kept: "Sequence[Measurement]") -> None:
         )
         for row in found
     ]
-    headings = ("Quantity", "Ranks", "Launches", "Sittings", "Spread", "Drift", "Between", "Floor at 6")
-    print_table(console(), (*headings, "For 5 %", "For 10 %"), rows)
+    headings = ("Quantity", "Ranks", "Launches", "Sittings", "Standard deviation", "Widened by", "Between sittings")
+    print_table((*headings, "Noise of 6 launches", "To see 5 %", "To see 10 %"), rows)
     click.echo(
-        f"{measurement.workload.name}, commit {measurement.state}. Spread: one launch's standard deviation. "
-        "Drift: 1 is none. Between: standard deviation between sittings. Floor at 6: what noise makes of 6 launches of "
-        "a new sitting in fewer than 1 of 100 checks. For 5 %: the launches of a new sitting that show such a loss, "
-        "none where no number does."
+        f"{measurement.workload.name}, commit {measurement.state}. The standard deviations are of one launch, and "
+        "between sittings. Widened by: what drift from launch to launch makes of the variance of a mean, 1.00 is none. "
+        "Noise of 6 launches: the loss that noise alone makes of 6 launches of a new sitting in fewer than 1 of 100 "
+        "checks. To see 5 %: the launches of a new sitting that show such a loss, none where no number does."
     )
     if any(row.noise.assumed for row in found):
         click.echo(f"Between sittings {percent(SITTING)} stands in until {KNOWN + 1} sittings of a commit are known.")
@@ -100,7 +100,6 @@ def _list(baselines: Path) -> None:
     from datetime import UTC, datetime
 
     from harness.regression.check_wording import age
-    from harness.regression.formats import console, print_table
     from harness.regression.match import describe
     from harness.regression.store import read_noises
 
@@ -112,4 +111,4 @@ def _list(baselines: Path) -> None:
     if not rows:
         click.echo(f"no A/A launches in '{baselines}': run `harness noise` after a sweep with 6 or more repeats")
         return
-    print_table(console(), ("Workload", "Launches", "Commit", "Age", "Machine"), rows)
+    print_table(("Workload", "Launches", "Commit", "Age", "Machine"), rows)

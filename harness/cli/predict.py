@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
+from harness.cli.answer import Answer, answering, print_table
 from harness.cli.common import results_option
 from harness.schema.claim import EXPERIMENTS
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from harness.prediction.model import Base, Uncertain
 
 
-_WIDTH = 130
-_TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
+_HEADINGS = ("Ranks", "Step", "Slowest rank", "Allreduce", "Epoch", "Low to high", "Speedup", "Efficiency")
 
 
 @click.command(name="predict")
@@ -29,6 +29,7 @@ _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
 @click.option("--simulate", is_flag=True, help="Replay each step in SimGrid too, up to 1,024 ranks.")
 @results_option
 @click.option("--csv", "table", type=click.Path(path_type=Path), help="Write all columns to this file.")
+@answering
 def predict(
     names: tuple[str, ...],
     nodes: str,
@@ -39,43 +40,65 @@ def predict(
     simulate: bool,
     results: Path,
     table: Path | None,
-) -> None:
+) -> Answer:
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
 
-    The computation of a step is taken from the newest sweep of each workload in the results, on its fewest ranks;
-    the allreduce is computed from the network. Nothing here is measured but those two.
+    The computation of a step is taken from the sweep of each workload that has most valid launches with its preset's
+    settings, on its fewest ranks; the allreduce is computed from the network. Nothing is measured but those two.
     """
     import pandas as pd
 
     from harness.base.files import write_atomic
     from harness.prediction.links import read_links
+    from harness.prediction.model import assumptions
     from harness.schema.layout import parse_counts
 
     counts = tuple(count * ranks_per_node for count in parse_counts("NODES", nodes))
     if simulate and ranks_per_node > 1:
         raise UserError("--simulate knows one rank per node only: leave --ranks-per-node at 1")
     links, said = read_links(network, node, ranks_per_node)
-    frames = []
-    for base in _bases(names, results):
-        frame = _predict(base, counts, links, algorithm, simulate=simulate)
-        _print(base, frame, said, algorithm)
-        frames.append(frame.assign(workload=base.workload.name))
+    bases = _bases(names, results)
+    frames = [_predict(base, counts, links, algorithm, simulate=simulate) for base in bases]
     if table:
-        write_atomic(table, pd.concat(frames).to_csv(index=False, lineterminator="\n"))
+        named = [frame.assign(workload=base.workload.name) for base, frame in zip(bases, frames, strict=True)]
+        write_atomic(table, pd.concat(named).to_csv(index=False, lineterminator="\n"))
         click.echo(table)
+    click.echo(f"Network: {said}; allreduce: {algorithm}.")
+    sentences, ends = [], []
+    for base, frame in zip(bases, frames, strict=True):
+        for line in (f"{base.workload.name}: base is {base.source}.", *assumptions(base, frame["ranks"])):
+            click.echo(line)
+        if len(bases) > 1:
+            print_table(_headings(frame), _rows(frame))
+        sentences.append(_sentence(base, int(frame["ranks"].iloc[-1]), links, algorithm))
+        ends.append((base.workload.name, *_rows(frame)[-1]))
+    return Answer(
+        sentence=f"Predicted, not measured: {'; '.join(sentences)}.",
+        headings=_headings(frames[0]) if len(bases) == 1 else ("Workload", *_headings(frames[0])),
+        rows=_rows(frames[0]) if len(bases) == 1 else ends,
+        data={
+            "network": said,
+            "predicted": [
+                {"workload": base.workload.name, "base": base.source, "points": frame.to_dict("records")}
+                for base, frame in zip(bases, frames, strict=True)
+            ],
+        },
+    )
 
 
 def _bases(names: tuple[str, ...], results: Path) -> "list[Base]":
-    """Return the base of each named workload, or of all that were measured."""
-    from harness.prediction.measured_base import find_base
+    """Return the base of each named workload, or of all that were measured; say which sweep each is from."""
+    from harness.analysis.choice import choose
+    from harness.prediction.measured_base import measured_base
 
     found = []
     for name in names or EXPERIMENTS:
-        try:
-            found.append(find_base(results, lambda study, name=name: study.sweep.workload.name == name, name))  # type: ignore[misc]
-        except UserError:
-            if names:
-                raise
+        choice = choose(results, lambda study, name=name: study.sweep.workload.name == name)  # type: ignore[misc]
+        if choice is not None:
+            click.echo(choice.sentence(name))
+            found.append(measured_base(choice.loaded))
+        elif names:
+            raise UserError(f"no valid launch of {name} in '{results}' to predict from: run `harness sweep` first")
     if not found:
         raise UserError(f"'{results}' has no valid launch to predict from: run `harness sweep` with --nodes 1 first")
     return found
@@ -94,29 +117,34 @@ def _predict(
     return frame
 
 
-def _print(base: "Base", frame: "pd.DataFrame", network: str, algorithm: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
+def _sentence(base: "Base", ranks: int, links: "Uncertain", algorithm: str) -> str:
     from harness.analysis import numbers
-    from harness.prediction.model import assumptions
+    from harness.prediction.model import predict_ratio
 
-    console = Console()
-    console.width = max(console.width, _WIDTH)  # a file or a pipe has no width of its own
-    console.print(f"\n{base.workload.name}: predicted, not measured. Base: {base.source}.", highlight=False)
-    console.print(f"Network: {network}; allreduce: {algorithm}.", highlight=False)
-    for sentence in assumptions(base, frame["ranks"]):
-        console.print(sentence, highlight=False)
-    shown = Table(box=box.SIMPLE)
-    heads = ["ranks", "step", "computation", "slowest rank", "allreduce", "epoch", "low to high", "speedup", "eff."]
-    for head in heads + (["simulated step", "differs by"] if "simulated_s" in frame else []):
-        shown.add_column(head, justify="right")
-    for row in frame.to_dict("records"):
-        cells = [f"{row['ranks']:,}", *(numbers.seconds(row[name]) for name in _TIMES)]
-        cells.append(f"{numbers.seconds(row['epoch_low_s'])} to {numbers.seconds(row['epoch_high_s'])}")
-        cells += [numbers.significant(row["speedup"]), numbers.percent(row["efficiency"])]
-        if "simulated_s" in row:
-            cells += [numbers.seconds(row["simulated_s"]), f"{100 * (row['simulated_s'] / row['step_s'] - 1):+.1f} %"]
-        shown.add_row(*cells)
-    console.print(shown)
+    ratio, interval = predict_ratio(base, base.ranks, ranks, links, algorithm)
+    scaled = ratio if base.scaling == "strong" else ratio * ranks / base.ranks
+    span = numbers.ratio_span(interval.scaled(scaled / ratio))
+    return (
+        f"{base.workload.name} on {numbers.ranks(ranks)} is {numbers.significant(scaled)} times as fast as on "
+        f"{numbers.ranks(base.ranks)} ({span} by the measured costs' intervals)"
+    )
+
+
+def _headings(frame: "pd.DataFrame") -> tuple[str, ...]:
+    return (*_HEADINGS, "Simulated step") if "simulated_s" in frame else _HEADINGS
+
+
+def _rows(frame: "pd.DataFrame") -> list[tuple[str, ...]]:
+    from harness.analysis.numbers import count, percent, seconds, significant
+
+    return [
+        (
+            count(row["ranks"]),
+            *(seconds(row[name]) for name in ("step_s", "straggler_s", "allreduce_s", "epoch_s")),
+            f"{seconds(row['epoch_low_s'])} to {seconds(row['epoch_high_s'])}",
+            significant(row["speedup"]),
+            percent(row["efficiency"]),
+            *([seconds(row["simulated_s"])] if "simulated_s" in row else []),
+        )
+        for row in frame.to_dict("records")
+    ]

@@ -1,13 +1,16 @@
 """`harness run`: a user's TensorFlow script, unmodified, on many ranks."""
 
 import os
+import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from harness.base.errors import UserError
+from harness.cli.answer import Answer, answering
 from harness.transparent.settings import Settings, mpi_enabled, run_options
 
 
@@ -15,7 +18,8 @@ from harness.transparent.settings import Settings, mpi_enabled, run_options
 @click.option("-n", "--ranks", type=int, help="MPI ranks [default: the machine's cores].")
 @click.option("--threads", type=int, default=1, show_default=True, help="Cores, and TensorFlow threads, of a rank.")
 @run_options
-def run(ranks: int | None, threads: int, script: Path, arguments: tuple[str, ...], **options: Any) -> None:
+@answering
+def run(ranks: int | None, threads: int, script: Path, arguments: tuple[str, ...], **options: Any) -> Answer:
     """Run SCRIPT, which is not edited and imports nothing of ours, on several ranks that train one model.
 
     Batches are divided over the ranks, gradients averaged, files and output are rank 0's. Under a batch scheduler
@@ -37,14 +41,54 @@ def run(ranks: int | None, threads: int, script: Path, arguments: tuple[str, ...
         )
     scheduler = open_scheduler("local", oversubscribe=True)
     words = [word for name, value in options.items() if value is not None for word in _switch(name, value)]
+    begin = time.monotonic()
     code = run_ranks(
         [
             *scheduler.launcher(layout).words, sys.executable, "-m", "harness.transparent",
             *words, "--threads", str(threads), str(script), *arguments,
         ],
         {**scheduler.environment(layout), **_environment(threads)},
+        output=_output(),
     )  # fmt: skip
-    sys.exit(code)
+    return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"])
+
+
+def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None) -> Answer:
+    """Return what is known of the run: its time, and its epochs where it left a `record`."""
+    from harness.analysis import numbers
+    from harness.schema.record import RUN_FILE, read_run
+
+    ended = "ended well" if code == 0 else f"ended with exit code {code}"
+    sentence = f"{script.name} on {numbers.ranks(ranks)} {ended} after {numbers.seconds(wall_s)}"
+    data: dict[str, object] = {"script": script, "ranks": ranks, "seconds": wall_s, "exit_code": code}
+    if code or record is None or not (record / RUN_FILE).exists():
+        return Answer(sentence=f"{sentence}.", data=data, code=code)
+    found = read_run(record)
+    times = [max(epoch.seconds) for epoch in found.epochs]
+    sentence += f", {numbers.seconds(statistics.median(times))} an epoch; a single launch has no interval: "
+    return Answer(
+        sentence=f"{sentence}`harness sweep --script {script} --repeats 6` measures one.",
+        headings=("Epoch", "Time", "Training loss", "Test accuracy"),
+        rows=[
+            (str(epoch.epoch + 1), numbers.seconds(seconds), *map(_known, (epoch.train_loss, epoch.test_accuracy)))
+            for epoch, seconds in zip(found.epochs, times, strict=True)
+        ],
+        data=data | {"record": record, "invalid": found.invalid, "epochs": found.epochs},
+    )
+
+
+def _known(value: float | None) -> str:
+    from harness.analysis import numbers
+
+    return numbers.NONE if value is None else numbers.significant(value)
+
+
+def _output() -> int | None:
+    """Return where the script's output goes if not to standard output: there, JSON or nothing else may be."""
+    try:
+        return sys.stdout.fileno()
+    except OSError:  # no file: a test's
+        return None
 
 
 def _switch(name: str, value: object) -> tuple[str, str]:

@@ -1,15 +1,18 @@
 """Commands about sweeps that are there: status, collect, cancel, retry and report."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.base.errors import RunError, UserError
+from harness.base.errors import UserError
+from harness.cli.answer import Answer, answering
 from harness.cli.common import reports_option, results_option, sweep_argument
 from harness.cli.options import approval, cost_options
 from harness.cli.select import find_sweep, find_sweeps
+from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
     from harness.sweep.status import Entry, Status
@@ -21,12 +24,16 @@ _TAIL_LINES = 3
 @click.command()
 @sweep_argument
 @results_option
-def status(sweep: str | None, results: Path) -> None:
+@answering
+def status(sweep: str | None, results: Path) -> Answer:
     """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
     from harness.sweep.status import read_status
 
+    found = []
     for folder in find_sweeps(sweep, results):
-        _print(read_status(folder), folder, whole=sweep is not None)
+        found.append(read_status(folder))
+        _print(found[-1], folder, whole=sweep is not None)
+    return Answer(sentence="", data={"sweeps": found})
 
 
 @click.command()
@@ -34,18 +41,23 @@ def status(sweep: str | None, results: Path) -> None:
 @click.option("--wait", is_flag=True, help="Wait until all of it has ended.")
 @results_option
 @reports_option
-def collect(sweep: str | None, wait: bool, results: Path, reports: Path) -> None:
+@answering
+def collect(sweep: str | None, wait: bool, results: Path, reports: Path) -> Answer:
     """Take in the queued launches of SWEEP (the newest if none is named) that have ended, and draw the report."""
-    from harness.cli.sweep import draw_report
+    from harness.cli.sweep import sweep_answer
     from harness.sweep.collect import collect
 
     folder = find_sweep(sweep, results)
     found = collect(folder, wait=wait)
-    click.echo(f"{folder.name}: {found.ended} ended, {found.failed} of them failed, {found.left} still to come")
-    if any(folder.glob("*/run.json")):
-        click.echo(draw_report(folder, reports))
+    said = f"{folder.name}: {found.ended} ended, {found.failed} of them failed, {found.left} still to come"
+    answer = Answer(sentence=said)
+    if any(folder.glob(f"*/{RUN_FILE}")):
+        click.echo(said)
+        answer = sweep_answer(folder, reports)
     if found.failed:
-        raise RunError(f"{found.failed} launches failed: see `harness status {folder.name}`, then `harness retry`")
+        problem = f"{found.failed} launches failed: see `harness status {folder.name}`, then `harness retry`"
+        return replace(answer, problem=problem)
+    return answer
 
 
 @click.command()
@@ -66,9 +78,10 @@ def cancel(sweep: str | None, results: Path) -> None:
 @results_option
 @reports_option
 @cost_options
-def retry(sweep: str | None, results: Path, reports: Path, max_node_hours: float, yes: bool) -> None:
+@answering
+def retry(sweep: str | None, results: Path, reports: Path, max_node_hours: float, yes: bool) -> Answer:
     """Launch again what failed, is missing or has invalid times of SWEEP (the newest if none is named)."""
-    from harness.cli.sweep import run_and_report
+    from harness.cli.sweep import run_and_answer
     from harness.sweep.collect import retry
     from harness.sweep.store import read_study
 
@@ -77,7 +90,7 @@ def retry(sweep: str | None, results: Path, reports: Path, max_node_hours: float
     if folder.resolve().name != name:
         raise UserError(f"'{folder}' is the folder of sweep {name}: give it that name again")
     approve = approval({"max_node_hours": max_node_hours, "yes": yes})
-    run_and_report(lambda: retry(folder, results=folder.parent, approve=approve), folder, reports)
+    return run_and_answer(lambda: retry(folder, results=folder.parent, approve=approve), folder, reports)
 
 
 @click.command()
@@ -87,25 +100,29 @@ def retry(sweep: str | None, results: Path, reports: Path, max_node_hours: float
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")
 @click.option("--target", type=click.FloatRange(0, 1), help="With --together: test accuracy to reach, such as 0.97.")
+@answering
 def report(
     sweep: tuple[str, ...], results: Path, reports: Path, base: int | None, together: bool, target: float | None
-) -> None:
+) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named."""
     folders = [find_sweep(name, results) for name in sweep or (None,)]
     if together:
         from harness.report.policies_page import write_policies
 
-        click.echo(write_policies(folders, reports, target))
-        return
+        return Answer(sentence="", page=write_policies(folders, reports, target))
     from harness.report.sweep_page import write_report
 
+    pages = []
     for folder in folders:
-        click.echo(write_report(folder, reports, base=base))
+        pages.append(write_report(folder, reports, base=base))
+        click.echo(pages[-1])
+    return Answer(sentence="", data={"pages": pages})
 
 
 def _print(status: "Status", folder: Path, *, whole: bool) -> None:
     """Print a sweep: one line if it is done and not asked for, else every launch, those that are alike in one line."""
     from harness.schema.sweep import LOGS
+    from harness.sweep.pace import layout_words
     from harness.sweep.plan import format_seconds
 
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
@@ -118,13 +135,13 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
         return
     for entry, repeats in _alike(status.entries):
         detail = f": {entry.detail}" if entry.detail else ""
-        click.echo(f"  {entry.state:8} {entry.point.layout}, {repeats}{detail}")
+        click.echo(f"  {entry.state:8} {layout_words(entry.point.layout)}, {repeats}{detail}")
         if entry.state == "failed":
             for line in entry.tail.splitlines()[-_TAIL_LINES:]:
                 click.echo(f"           | {line}")
             click.echo(f"           log: {folder / LOGS / entry.point.folder}.log")
     for skipped in status.skipped:
-        click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
+        click.echo(f"  skipped  {layout_words(skipped.layout)}: {skipped.reason}")
     if status.count("invalid") and not at_work:
         click.echo(f"  `harness retry {status.name}` measures invalid launches again")
     if not status.active and (status.count("ended") or status.count("queued") or status.count("running")):
@@ -132,17 +149,17 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
 
 
 def _alike(entries: "Iterable[Entry]") -> "list[tuple[Entry, str]]":
-    """Return one entry for all of the same layout and state with the same to tell, and its repeats in words."""
+    """Return one entry for all of the same layout and state with the same to tell, and which launches in words."""
     groups: dict[object, list[Entry]] = {}
     for entry in entries:
         own = entry.point.folder if entry.state == "failed" else ""  # each has a log of its own
         groups.setdefault((entry.point.layout, entry.state, entry.detail, own), []).append(entry)
-    return [(group[0], _repeats(sorted(entry.point.repeat for entry in group))) for group in groups.values()]
+    return [(group[0], _numbers(sorted(entry.point.repeat + 1 for entry in group))) for group in groups.values()]
 
 
-def _repeats(numbers: list[int]) -> str:
+def _numbers(numbers: list[int]) -> str:
     if len(numbers) == 1:
-        return f"repeat {numbers[0]}"
+        return f"launch {numbers[0]}"
     if numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"repeats {numbers[0]} to {numbers[-1]}"
-    return f"repeats {', '.join(map(str, numbers))}"
+        return f"launches {numbers[0]} to {numbers[-1]}"
+    return f"launches {', '.join(map(str, numbers))}"

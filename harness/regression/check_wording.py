@@ -14,7 +14,7 @@ from harness.regression.verdict import Check
 from harness.schema.measurement import Baseline, Measurement
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Loss", "95 % interval", "Noise floor", "Launches", "Verdict")
-COMPARE_HEADINGS = ("Quantity", "Ranks", "A", "This", "Better by", "95 % interval", "Launches", "Meaning")
+COMPARE_HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % interval", "Launches", "Meaning")
 NOT_MEASURED = "not measured"
 OLD_DAYS = 30  # of A/A launches: a machine changes
 
@@ -42,15 +42,15 @@ def comparison_cells(one: Comparison) -> tuple[str, ...]:
         one.quantity,
         str(one.layout.ranks) if one.layout else "all",
         *(value(one.quantity, median) for median in one.values),
-        f"{one.ratio:.3f}",
-        numbers.NONE if one.interval is None else f"{one.interval.low:.3f} to {one.interval.high:.3f}",
+        signed(one.ratio - 1),
+        numbers.NONE if one.interval is None else f"{signed(one.interval.low - 1)} to {signed(one.interval.high - 1)}",
         f"{one.launches[1]} against {one.launches[0]}",
         one.meaning,
     )
 
 
 def signed(fraction: float) -> str:
-    """Return a loss with its sign: ``+9.1 %``."""
+    """Return a loss or a gain with its sign: ``+9.1 %``."""
     return f"{100 * fraction:+.1f}\u00a0%"
 
 

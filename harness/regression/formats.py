@@ -1,12 +1,7 @@
-"""A check as JUnit XML, as Markdown and as tables for a terminal."""
+"""A check as JUnit XML and as Markdown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from xml.etree import ElementTree
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from harness.regression.check_wording import HEADINGS, cells, headline, place
 from harness.regression.judging import INCONCLUSIVE, REGRESSION, Row
@@ -72,33 +67,3 @@ def markdown(check: Check, notes: Sequence[str]) -> str:
 def _line(values: Sequence[str]) -> str:
     escaped = [value.replace("|", "\\|") for value in values]
     return f"| {' | '.join(escaped)} |"
-
-
-_LOG_WIDTH = 140  # where the output is no terminal
-_COLOURS = {"regression": "bold red", "improvement": "bold green", "pass": "green", "inconclusive": "yellow"}
-
-
-def console() -> Console:
-    """Return where tables go."""
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=_LOG_WIDTH)
-
-
-def print_table(to: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
-    """Print a table; the first `left` columns and the last one are text, the others numbers. Verdicts in colour."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, heading in enumerate(headings):
-        text = number < left or number == len(headings) - 1
-        table.add_column(heading, justify="left" if text else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell.strip("()"), "")) for cell in row))
-    to.print(table)
-
-
-def print_check(check: Check, notes: Sequence[str]) -> None:
-    """Print the table, the notes and the verdict."""
-    to = console()
-    print_table(to, HEADINGS, [cells(row) for row in check.rows])
-    for note in notes:
-        to.print(note, markup=False)
-    to.print(headline(check), markup=False, style="bold")

@@ -46,14 +46,15 @@ def doubt(cost: Cost) -> str:
     return f"bad fit: off by {numbers.percent(cost.worst_error)} at {cost.worst_bytes:,} B; use the times themselves"
 
 
-def cost_line(cost: Cost) -> str:
-    """Return one line of text about `cost`."""
-    who = f"{cost.operation}, {cost.level}, {numbers.ranks(cost.ranks)}"
-    fitted = (
-        f"alpha {numbers.seconds(cost.alpha_s.value)} ({span(cost.alpha_s)}), "
-        f"{rate(cost.beta_s_per_byte.value)} ({rate_span(cost.beta_s_per_byte)})"
+def headline(probe: Probe) -> str:
+    """Return what a sum over all ranks takes, of the smallest and of the largest message that was measured."""
+    usual = probe.by_setting[0]
+    cost = usual.find(ALLREDUCE, _widest(usual)) or usual.costs[0]
+    small, large = (
+        f"{size.bytes:,} B {numbers.seconds(size.seconds.value)} (95 % interval {span(size.seconds)})"
+        for size in (cost.sizes[0], cost.sizes[-1])
     )
-    return f"{who}: {fitted}" + (f"; {doubt(cost)}" if doubt(cost) else "")
+    return f"{cost.operation.capitalize()} over {numbers.ranks(cost.ranks)}: {small}, {large}."
 
 
 def write_probe_page(probe: Probe, folder: Path, reports: Path) -> Path:
@@ -73,6 +74,7 @@ def write_probe_page(probe: Probe, folder: Path, reports: Path) -> Path:
         write_figures(staging, blocks)
         content = render.page(
             "probe.html.j2",
+            headline=headline(probe),
             probe=probe,
             costs=probe.by_setting[0].costs,
             figures=blocks,

@@ -30,7 +30,6 @@ from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.render import PAGE, check_replaceable, relative_link, write_figures
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
-from harness.schema.record import RunRecord
 from harness.schema.workload import Workload
 
 LAUNCHES = "launches.csv"
@@ -71,6 +70,26 @@ def target_folder(reports: Path, sweep_folder: Path) -> Path:
     return target
 
 
+def headline(loaded: Loaded, scaling: Scaling | None) -> str:
+    """Return what the sweep has shown in one sentence; `scaling` is None where no launch is valid."""
+    if scaling is not None:
+        return captions.headline(scaling, loaded.runs[0].point.workload)
+    if loaded.runs:
+        return (
+            f"No launch of {captions.subject(loaded.runs[0].point.workload)} is valid, so nothing is said about its "
+            f"scaling: {len(loaded.runs)} are listed with why; the same command runs them again."
+        )
+    lost = len(loaded.failures) + len(loaded.damaged)
+    return f"No launch of {_subject(loaded)} can be read: {lost} failed or damaged, listed below."
+
+
+def _subject(loaded: Loaded) -> str:
+    workloads = [failure.point.workload for failure in loaded.failures]
+    if loaded.study:
+        workloads.append(loaded.study.sweep.workload)
+    return captions.subject(workloads[0]) if workloads else "the sweep"
+
+
 def _always(loaded: Loaded) -> dict[str, Any]:
     return {
         "sweep": loaded.folder.resolve().name,
@@ -82,14 +101,9 @@ def _always(loaded: Loaded) -> dict[str, Any]:
 
 
 def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
-    workloads = [failure.point.workload for failure in loaded.failures]
-    if loaded.study:
-        workloads.append(loaded.study.sweep.workload)
-    subject = captions.subject(workloads[0]) if workloads else "Sweep"
-    lost = len(loaded.failures) + len(loaded.damaged)
     return {
-        "subject": subject,
-        "headline": f"No launch of {subject} can be read: {lost} failed or damaged, listed below.",
+        "subject": _subject(loaded),
+        "headline": headline(loaded, None),
         "scaling": None,
         "tiles": (),
         "fits": (),
@@ -129,7 +143,7 @@ def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> 
         ),
     }
     if scaling is None:
-        return _nothing_measured(loaded) | about | {"headline": _all_invalid(loaded.runs, subject)}
+        return _nothing_measured(loaded) | about
     view = SweepView(
         subject=subject,
         runs=loaded.runs,
@@ -155,7 +169,7 @@ def _numbers(loaded: Loaded, view: SweepView) -> dict[str, Any]:
     prediction = read_prediction(loaded.folder)
     goal = default_accuracy(view.launches, scaling.base.layout)
     return {
-        "headline": captions.headline(scaling, workload),
+        "headline": headline(loaded, scaling),
         "scaling": scaling,
         "tiles": tiles(scaling, capped, final, loaded.runs),
         "others": reference_points(view.launches, scaling, _claims(workload)),
@@ -191,13 +205,6 @@ def _claims(workload: Workload) -> tuple[Claim, ...]:
     """Return the published claims about `workload`."""
     published = read_published(resource(CLAIMS_FILE))
     return tuple(claim for claim in published.claims if claim.experiment == workload.name)
-
-
-def _all_invalid(runs: tuple[RunRecord, ...], subject: str) -> str:
-    return (
-        f"No launch of {subject} is valid, so nothing is said about its scaling: {len(runs)} are listed with why; "
-        "the same command runs them again."
-    )
 
 
 def _rows(frame: pd.DataFrame) -> tuple[dict[str, Any], ...]:

@@ -107,17 +107,18 @@ def run_options(command: Command) -> Command:
 _GRACE_S = 10.0
 
 
-def run_ranks(command: Sequence[str], environment: Mapping[str, str | None]) -> int:
+def run_ranks(command: Sequence[str], environment: Mapping[str, str | None], output: int | None = None) -> int:
     """Run `command` (mpirun and all) and return its exit code; a variable of None is unset.
 
-    The ranks inherit standard output and error. Ctrl-C, SIGTERM and a closed terminal end all of them.
+    The ranks inherit standard error, and standard output unless they are to write to the descriptor `output`. Ctrl-C,
+    SIGTERM and a closed terminal end all of them.
     """
     variables = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
     for name, value in environment.items():
         if value is None:
             variables.pop(name, None)
     with interruptible():
-        child = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL)
+        child = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stdout=output)
         try:
             code = child.wait()
         except KeyboardInterrupt:
