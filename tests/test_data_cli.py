@@ -137,3 +137,13 @@ def test_wrong_hash_from_a_mirror(run, cache, tmp_path):
         thread.join()
     assert "has not the published SHA-256 440fcabf" in sentence
     assert [path.name for path in (cache / "data" / "mnist").iterdir()] == [".lock"]
+
+
+def test_clean_empties_what_is_made_again_and_keeps_downloads(run, cache, tmp_path):
+    write_mnist(cache / "data" / "mnist")
+    run("prepare", "mnist")
+    assert list((cache / "prepared").rglob("x.npy"))
+    assert "MB  prepared data" in run("clean")
+    assert not (cache / "prepared").exists() and (cache / "data" / "mnist").is_dir()
+    run("clean", "--downloads")
+    assert not (cache / "data").exists()

@@ -70,7 +70,7 @@ def test_own_arrays(cache, tmp_path, suffix, parts):
         ("", "is empty"),
         ("1\n2\n", "one column only"),
         ("a,b,label\n1,2,0\n1,x,1\n", "line 3: invalid value 'x'"),
-        ("a,b,label\n1,2,0\n1,,1\n", "line 3 column 2"),
+        ("a,b,label\n1,2,0\n1,,1\n", "column 'b' is missing in 1 of 2 rows"),
         ("a,label,b\n1,0,2\n1,0.5,2\n", "line 3 has label 0.5"),
         ("1,2,0\n1,2,1,5\n", "line 2: expected 3 columns, got 4"),
         ("1,2,0\n", "one row only"),

@@ -16,6 +16,7 @@ from harness.cli.machine import doctor as command
 from harness.doctor import machine, mpi
 from harness.doctor.diagnose import exit_code
 from harness.doctor.machine import OK, PROBLEM, WARNING, TensorFlow, ok, problem, warning
+from harness.doctor.scheduler import check_scheduler
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 
@@ -170,3 +171,22 @@ def test_the_command_prints_json_and_its_exit_code() -> None:
     assert len(set(topics)) == len(topics)
     assert {"TensorFlow", "MPI library", "two ranks", "cores", "memory", "GPUs", "git commit"} <= set(topics)
     assert all(check["fix"] for check in checks if check["status"] != OK)
+
+
+def test_it_names_the_scheduler_the_pmi_and_what_would_be_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {
+        "sbatch": "",
+        "sinfo": "case \"$*\" in *%D*) echo 'normal*|64|2|16|256000|(null)|2:00:00' ;; *) echo normal ;; esac",
+        "srun": "echo 'MPI plugin types are... none pmix pmi2'",
+    }
+    for name, text in answers.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = {check.topic: check.found for check in check_scheduler()}
+    assert found["scheduler"].startswith(f"slurm, found {tmp_path}")
+    assert found["PMI"] == "mpi=pmix"
+    assert "srun --mpi=pmix --nodes=2 --ntasks=2" in found["2 nodes"]
+    assert "at most 64 nodes of 32 cores" in found["2 nodes"] and "1:00:00 each" in found["2 nodes"]

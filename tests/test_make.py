@@ -164,7 +164,7 @@ def test_every_command_is_a_target_and_every_option_a_setting_in_help(checkout: 
 def test_help_names_every_target_before_anything_is_set_up(checkout: Path) -> None:
     shutil.rmtree(checkout / ".venv")
     shown = make(checkout).stdout
-    for target in (*COMMANDS, "test", "lint", "lock", "clean"):
+    for target in (*COMMANDS, "test", "lint", "docs", "lock", "clean"):
         assert any(line.startswith(f"make {target} ") and len(line) > 30 for line in shown.splitlines()), target
     assert not (checkout / ".venv").exists()
 

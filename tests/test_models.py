@@ -72,6 +72,8 @@ def test_fan_in_initialisation_has_the_papers_variance():
         ("tests.mpi.faulty:no_such_function", "names no function"),
         ("tests.test_models:not_a_model", "must return a keras.Model"),
         ("tests.test_models:wrong_width", "with 2 logits a row"),
+        ("tests.test_models:softmax", "ends in softmax"),
+        ("tests.test_models:softmax_within", "ends in softmax"),
     ],
 )
 def test_a_network_that_cannot_be_used_is_one_sentence(name, message):
@@ -94,6 +96,20 @@ def own(features, classes):
 def wrong_width(features, classes):
     """Return a network with one output too many."""
     return own(features, classes + 1)
+
+
+def softmax(features, classes):
+    """Return a network of probabilities."""
+    import keras
+
+    return keras.Sequential([keras.Input(features), keras.layers.Dense(classes, activation="softmax")])
+
+
+def softmax_within(features, classes):
+    """Return a network whose last layer is one with a layer of its own for it."""
+    import keras
+
+    return keras.Sequential([keras.Input(features), keras.Sequential([own(features, classes), keras.layers.Softmax()])])
 
 
 def not_a_model(features, classes):

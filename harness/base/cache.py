@@ -27,6 +27,22 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "mpi-tf-harness"
 
 
+def discard(part: str) -> int:
+    """Remove the folder `part` of the cache and return how many bytes it had, 0 where it is not there.
+
+    Raises:
+        UserError: it cannot be removed.
+    """
+    folder = cache_folder() / part
+    if not folder.is_dir():
+        return 0
+    size = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+    with user_errors("cache folder", folder):
+        gone = folder.rename(folder.with_name(f".{part}.{os.getpid()}"))  # at once: nobody finds half of it
+        shutil.rmtree(gone)
+    return size
+
+
 def make_folder(folder: Path) -> Path:
     """Create the cache's `folder` and return it.
 

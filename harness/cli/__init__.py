@@ -25,7 +25,7 @@ COMMANDS = {
     "claims": ("harness.cli.claims", "Judge the papers' published numbers by the runs that are here."),
     "paper": ("harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
     "train": ("harness.cli.train", "Train one workload on the ranks of this MPI world."),
-    "data": ("harness.cli.data", "List, fetch, verify, prepare and describe the data sets."),
+    "data": ("harness.cli.data", "List, fetch, verify, prepare, describe the data sets; clean their cache."),
     "doctor": ("harness.cli.machine", "Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use."),
     "probe": ("harness.cli.measure", "Measure what communication costs, and the best setting for a workload."),
     "bench": ("harness.cli.measure", "Measure the harness against its alternatives, side by side."),

@@ -16,9 +16,18 @@ if TYPE_CHECKING:
     from harness.datasets.fetch import Check
 
 
+# The cache's folders, and what they hold.
+_CACHED = {
+    "prepared": "prepared data",
+    "images": "indexes of images and synthetic JPEGs",
+    "sha256": "hashes of files",
+    "data": "downloads",
+}
+
+
 @click.group()
 def data() -> None:
-    """List, fetch, verify, prepare and describe the data sets.
+    """List, fetch, verify, prepare and describe the data sets, and clean their cache.
 
     NAME is a data set's name, or for `verify`, `prepare` and `info` also a .csv, .npz or .h5 file of your own.
     """
@@ -163,6 +172,17 @@ def info(dataset: str, data_dir: Path | None) -> None:
     for key, value in lines.items():
         for number, part in enumerate(str(value).splitlines()):
             click.echo(f"{key if number == 0 else '':<16} {part}")
+
+
+@data.command()
+@click.option("--downloads", is_flag=True, help="Also remove the original files that `harness data fetch` brought.")
+def clean(downloads: bool) -> None:
+    """Empty the cache of what is made again when it is needed; nothing may be training."""
+    from harness.base.cache import cache_folder, discard
+
+    for part, what in _CACHED.items():
+        if part != "data" or downloads:
+            click.echo(f"{discard(part) / 1e6:>10,.1f} MB  {what}, {cache_folder() / part}")
 
 
 def _workload(name: str, kind: str, samples: int | None = None) -> Workload:

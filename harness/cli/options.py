@@ -147,13 +147,17 @@ _BATCH_OPTIONS: tuple[Option, ...] = (
     click.option("--qos", help="Quality of service (Slurm)."),
     click.option("--constraint", help="Feature that nodes must have."),
     click.option("--reservation", help="Reservation to run in."),
-    click.option("--walltime", help="Time limit of a launch, H:MM:SS [default: 1:00:00]."),
+    click.option(
+        "--walltime", help="Time limit of a launch, H:MM:SS, or by nodes: 1:00:00,8=0:20:00 [default: 1:00:00]."
+    ),
     click.option("--memory", help="Memory per node, such as 16G."),
     click.option("--exclusive/--share-nodes", default=None, help="Nodes for ourselves [default: exclusive]."),
     click.option("--mail", help="Address to write to when a job ends."),
     click.option("--requeue/--no-requeue", default=None, help="Let the scheduler start interrupted jobs again."),
     click.option("--signal", "signal_s", type=int, help="End the ranks so many seconds before the limit (Slurm)."),
     click.option("--after", help="Job that must have succeeded first."),
+    click.option("--extra", multiple=True, help="Any other options of a directive, as the scheduler reads them."),
+    click.option("--container", help="Apptainer or Singularity image in which the ranks run."),
     click.option("--launcher", help="auto, 'srun --mpi=pmix', 'srun --mpi=pmi2' or mpirun."),
     click.option("--max-jobs", type=int, help="Jobs submitted at a time [default: 500]."),
     click.option("--template", help="Your own job script template, instead of jobs/templates."),
@@ -190,6 +194,11 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     from harness.sweep.site import find_site
 
     site = find_site(options["site"])
+    image = options["container"]
+    if image and "://" not in image:
+        if not Path(image).is_file():
+            raise UserError(f"CONTAINER={image} is no file: name an image, such as image.sif")
+        options = options | {"container": str(Path(image).resolve())}
     scheduler, why = choose(options["scheduler"], site)
     request = _request(scheduler_class(scheduler).suitable(site.request), options)
     template = options["template"]
@@ -225,7 +234,7 @@ def _request(usual: "Request", options: dict[str, Any]) -> "Request":
         raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")
     shape = "nested" if options["nested"] else "array" if options["array"] else None
     names = {field.name for field in fields(Request)}
-    given = {name: value for name, value in options.items() if name in names and value is not None}
+    given = {name: value for name, value in options.items() if name in names and value not in (None, ())}
     if shape:
         given["shape"] = shape
     return replace(usual, **given)

@@ -19,6 +19,7 @@ from harness.datasets.images.index import open_index
 from harness.datasets.images.write import jpeg_folder
 from harness.datasets.registry import FILE, dataset
 from harness.datasets.source import Source
+from harness.datasets.table import Table
 from harness.schema.record import DataRecord, decode, encode
 
 _log = logging.getLogger(__name__)
@@ -86,20 +87,26 @@ def prepared_folder(source: Source, cache_dir: Path | None = None) -> Path:
 def _write(source: Source, folder: Path) -> None:
     """Write x.npy and y.npy (training rows, then test rows), the statistics and, last, the record."""
     entry = sized(dataset(source.name), source.image_size, source.classes)
+    table = None
+    if source.name == FILE and source.files[0].suffix.lower() == userfile.CSV:
+        table = Table(source.files[0], source.label, source.drop)
+        entry = replace(entry, read=table.read)
     train_rows, test_rows = _write_rows(entry, source, folder)
     if train_rows + test_rows < 2:
         raise UserError(f"'{source.files[0]}' has one row only: training and test need at least 2")
     notes = []
     classes = entry.info.classes
     if source.name == FILE:
-        classes, note = _relabel(folder / _LABELS, source.files[0])
-        notes += [userfile.label_note(source.files[0]), note]
+        classes, note = _relabel(folder / _LABELS, source.files[0], table.classes if table else ())
+        notes.append(note)
     held_out = False
     if test_rows == 0:
         test_rows = entry.hold_out(train_rows)
         train_rows -= test_rows
         held_out, note = _held_out(entry, source, train_rows, test_rows)
         notes.append(note)
+    if table:
+        notes += table.encode(folder / _FEATURES, train_rows)
     features = np.load(folder / _FEATURES, mmap_mode="r").shape[1:]
     blocks = read_blocks(folder / _FEATURES, train_rows)
     shift, factor = shift_and_factor(blocks, features, entry.info.standardise)
@@ -163,14 +170,17 @@ def _twin_test_rows(entry: Dataset, rows: int) -> int:
     return synthetic.test_rows(entry.info.test_rows, rows, entry.twin.least_test_rows)
 
 
-def _relabel(path: Path, file: Path) -> tuple[int, str]:
-    """Replace labels by their places 0..k-1 among the k different ones; return k and a note if they changed."""
-    raw = np.load(path)
+def _relabel(path: Path, file: Path, texts: tuple[str, ...]) -> tuple[int, str]:
+    """Replace labels by their places 0..k-1 among the k different ones; return k and a note if they changed.
+
+    `texts` are the labels that the numbers stand for, none where they stand for themselves.
+    """
+    raw = np.array(texts)[np.load(path)] if texts else np.load(path)
     values, places = np.unique(raw, return_inverse=True)
     if len(values) < 2:
         raise UserError(f"'{file}' has one class only (label {values[0]}): training needs at least 2")
     np.save(path, places.astype(np.int32))
-    if np.array_equal(values, np.arange(len(values))):
+    if not texts and np.array_equal(values, np.arange(len(values))):
         return len(values), ""
     shown = ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")
     return len(values), f"labels {shown} of {file.name} are classes 0 to {len(values) - 1}"

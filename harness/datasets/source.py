@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from harness.datasets.dataset import Dataset, Found
 from harness.datasets.images import write
 from harness.datasets.images.index import open_index
 from harness.datasets.registry import FILE, dataset
+from harness.datasets.userfile import CSV
 from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command, script_id
 
 
@@ -74,8 +75,8 @@ class Source:
 
     `data_id` fingerprints it, whatever the number of samples. `rows` is the size of a twin's training part,
     0 for real data. `stored` says that rows stay in image files and are decoded while training. `image_size`
-    (pixels a side) and `classes` are of ImageNet's images, else 0. `note` is one sentence for the user, empty when
-    there is nothing to say.
+    (pixels a side) and `classes` are of ImageNet's images, else 0. `label` and `drop` are as in `Workload`. `note` is
+    one sentence for the user, empty when there is nothing to say.
     """
 
     name: str
@@ -88,6 +89,8 @@ class Source:
     stored: bool = False
     image_size: int = 0
     classes: int = 0
+    label: str = ""
+    drop: str = ""
     note: str = ""
 
     @property
@@ -109,6 +112,9 @@ def locate(workload: Workload, data_dir: Path | None) -> Source:
         sha256 = script_id(script_command(workload)[0])
         return Source(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")
     entry = dataset(workload.dataset)
+    for name, value in (("LABEL", workload.label), ("DROP", workload.drop)):
+        if value and Path(workload.data_file or "").suffix.lower() != CSV:
+            raise UserError(f"{name}={value} is for a .csv file of your own: leave it out, or give DATA=file.csv")
     if workload.dataset == FILE:
         return _own_file(workload)
     folder = data_folder(data_dir)
@@ -153,7 +159,12 @@ def _own_file(workload: Workload) -> Source:
     if workload.data_file is None:
         raise UserError("DATASET=file names no file: give it with --data FILE")
     path = Path(workload.data_file)
-    return _real(FILE, Found(train=(path,), test=(path,)), "")
+    source = _real(FILE, Found(train=(path,), test=(path,)), "")
+    label, drop = workload.label or "", workload.drop or ""
+    if not (label or drop):
+        return source
+    chosen = hashlib.sha256(f"{label}\n{drop}".encode()).hexdigest()[:8]
+    return replace(source, label=label, drop=drop, data_id=f"{source.data_id}-{chosen}")
 
 
 def _real(name: str, found: Found, note: str) -> Source:

@@ -2,10 +2,11 @@
 
 import bz2
 import csv
+import functools
 import gzip
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -55,17 +56,29 @@ def read_head(path: Path) -> Head:
         raise UserError(f"'{path}' is empty: give at least two rows")
     if len(cells) < 2:
         raise UserError(f"'{path}' has one column only: give a label and features, separated by commas")
-    return Head(cells=tuple(cells), header=0 if all(map(_is_value, cells)) else len(line))
+    return Head(
+        cells=tuple(cells), header=0 if all(is_number(cell) or is_missing(cell) for cell in cells) else len(line)
+    )
 
 
-def _is_value(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Tell whether a cell is a number; NaN is none."""
+    try:
+        return not math.isnan(float(cell))
+    except ValueError:
+        return False
+
+
+def is_missing(cell: str) -> bool:
+    """Tell whether a cell stands for a missing value: empty, ``?``, ``NA`` and other words that are used for it."""
+    return cell.strip() in _missing()
+
+
+@functools.cache
+def _missing() -> frozenset[str]:
     from pyarrow.csv import ConvertOptions
 
-    try:
-        float(cell)
-    except ValueError:
-        return cell.strip() in ConvertOptions().null_values
-    return True
+    return frozenset((*ConvertOptions().null_values, "?"))
 
 
 def read_numbers(path: Path, features: int, classes: int) -> Iterator[Block]:
@@ -94,12 +107,12 @@ def stream(
     path: Path,
     columns: Sequence[str],
     header_lines: int = 0,
-    exact: str | None = None,
+    types: Mapping[str, str] | None = None,
     *,
     text: memoryview | None = None,
     first_line: int = 1,
 ) -> Iterator[Any]:
-    """Yield the pyarrow record batches of a CSV file with `columns` of float32, the `exact` one float64.
+    """Yield the pyarrow record batches of a CSV file with these `columns`: those in `types`, else all as float32.
 
     `text` is a part of the file instead of all of it, from line `first_line` on.
 
@@ -109,6 +122,7 @@ def stream(
     import pyarrow as pa
     import pyarrow.csv
 
+    wanted = types or dict.fromkeys(columns, "float32")
     try:
         yield from pa.csv.open_csv(
             str(path) if text is None else pa.BufferReader(pa.py_buffer(text)),
@@ -116,7 +130,9 @@ def stream(
                 use_threads=False, column_names=columns, skip_rows=header_lines, block_size=_BLOCK_BYTES
             ),
             convert_options=pa.csv.ConvertOptions(
-                column_types={name: pa.float64() if name == exact else pa.float32() for name in columns}
+                column_types={name: pa.type_for_alias(kind) for name, kind in wanted.items()},
+                include_columns=list(wanted),
+                null_values=[blank + word for blank in ("", " ") for word in _missing()],
             ),
         )
     except pa.ArrowInvalid as error:
@@ -136,16 +152,17 @@ def to_array(path: Path, batch: Any, columns: Sequence[int], line: int, dtype: s
     for place, number in enumerate(columns):
         column = batch.column(number)
         if column.null_count:
-            raise _not_a_number(path, line + column.is_valid().to_pylist().index(False), number)
+            raise not_a_number(path, line + column.is_valid().to_pylist().index(False), number)
         values[:, place] = np.from_dlpack(column)  # pyarrow's own to_numpy() would import pandas, a second of work
     # One sum tells whether there is any NaN or infinity; only then is it worth looking where.
     if not np.isfinite(values.sum(dtype=np.float64)):
         row, place = np.argwhere(~np.isfinite(values))[0]
-        raise _not_a_number(path, line + int(row), columns[place])
+        raise not_a_number(path, line + int(row), columns[place])
     return values
 
 
-def _not_a_number(path: Path, line: int, column: int) -> UserError:
+def not_a_number(path: Path, line: int, column: int) -> UserError:
+    """Return the error for what stands in `line` (from 1) and `column` (from 0) of a file."""
     return UserError(f"'{path}' line {line:,} column {column + 1} is missing, NaN or infinite: give a number")
 
 

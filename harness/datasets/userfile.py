@@ -1,4 +1,4 @@
-"""A user's own data: a .csv, .npz or .h5 file with features and integer class labels."""
+"""A user's own data: a .npz or .h5 file with features and integer class labels, or a .csv file (`table`)."""
 
 import math
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ import numpy as np
 from harness.base.errors import UserError
 from harness.datasets.containers import Arrays, is_rows, open_hdf5, open_npz
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, DatasetInfo, Found, last_tenth
-from harness.datasets.text import LABEL_NAMES, read_head, stream, to_array
 
-SUFFIXES = (".csv", ".npz", ".h5")
+CSV = ".csv"
+SUFFIXES = (CSV, ".npz", ".h5")
 _BLOCK_VALUES = 8 << 20
 
 INFO = DatasetInfo(
@@ -29,41 +29,16 @@ INFO = DatasetInfo(
 
 
 def read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:
-    """Yield blocks of features (uint8 where all are, else float32) and int64 labels.
+    """Yield blocks of features (uint8 where all are, else float32) and int64 labels of .npz and .h5 files.
 
-    A .csv file has one label column, named label, target or class in a header, else the first. .npz and .h5 files
-    have arrays x_train, y_train and perhaps x_test, y_test, or x and y.
+    They have arrays x_train, y_train and perhaps x_test, y_test, or x and y.
 
     Raises:
         UserError: the file is damaged, an array is missing or does not fit, a value is not a finite number.
     """
     for path in paths:
-        suffix = path.suffix.lower()
-        if suffix == ".csv":
-            if part == TRAIN:
-                yield from _read_csv(path)
-        else:
-            with (open_npz if suffix == ".npz" else open_hdf5)(path) as arrays:
-                yield from _read_arrays(path, arrays, part)
-
-
-def label_note(path: Path) -> str:
-    """Return a sentence on which column of a .csv file was taken for the label, empty where a header says so."""
-    if path.suffix.lower() != ".csv" or set(read_head(path).names) & set(LABEL_NAMES):
-        return ""
-    return f"no column of {path.name} is named {', '.join(LABEL_NAMES)}: the first is the label"
-
-
-def _read_csv(path: Path) -> Iterator[Block]:
-    head = read_head(path)
-    columns = [f"c{place}" for place in range(len(head.cells))]  # a user's own names may repeat
-    features = [place for place in range(len(columns)) if place != head.label]
-    lines = int(head.header > 0)
-    line = 1 + lines
-    for batch in stream(path, columns, lines, exact=columns[head.label]):
-        labels = to_array(path, batch, [head.label], line, "float64")[:, 0]
-        yield to_array(path, batch, features, line), _classes(path, labels, "line", line)
-        line += len(labels)
+        with (open_npz if path.suffix.lower() == ".npz" else open_hdf5)(path) as arrays:
+            yield from _read_arrays(path, arrays, part)
 
 
 def _read_arrays(path: Path, arrays: Arrays, part: str) -> Iterator[Block]:
@@ -89,7 +64,7 @@ def _read_arrays(path: Path, arrays: Arrays, part: str) -> Iterator[Block]:
     for start in range(0, len(labels), step):
         values = x[start : start + step]
         values = values if exact else _finite(path, values, names[0], start)
-        yield values, _classes(path, labels[start : start + step], f"{names[1]} row", start)
+        yield values, whole_numbers(path, labels[start : start + step], f"{names[1]} row", start)
 
 
 def _finite(path: Path, values: Array, name: str, start: int) -> Array:
@@ -101,7 +76,7 @@ def _finite(path: Path, values: Array, name: str, start: int) -> Array:
     return values
 
 
-def _classes(path: Path, labels: Array, where: str, start: int) -> Array:
+def whole_numbers(path: Path, labels: Array, where: str, start: int) -> Array:
     """Return the labels as int64; they may come as floating point numbers but must be whole."""
     with np.errstate(invalid="ignore"):
         whole = labels.astype(np.int64)

@@ -6,6 +6,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.doctor import machine, mpi
 from harness.doctor.machine import PROBLEM, Check
+from harness.doctor.scheduler import check_scheduler
 
 
 def diagnose(data_dir: Path | None) -> Iterator[Check]:
@@ -18,6 +19,7 @@ def diagnose(data_dir: Path | None) -> Iterator[Check]:
         yield machine.check_package(name, title)
     launcher = mpi.find()
     yield from mpi.check_mpi(launcher)
+    yield from check_scheduler()
     yield from machine.check_compilers(None if isinstance(launcher, UserError) else launcher.path)
     yield from machine.check_cores()
     yield machine.check_memory()

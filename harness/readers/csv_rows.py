@@ -57,6 +57,7 @@ class CsvRows:
         features = [place for place in range(self._width) if place != self._label]
         x, y = [np.empty((0, len(features)), np.float32)], [np.empty(0)]
         columns = [f"c{place}" for place in range(self._width)]
+        types = dict.fromkeys(columns, "float32") | {columns[self._label]: "float64"}
         first = 0
         for path, head in self._files:
             last = first + sum(lines for piece, lines in self._pieces if piece.path == path)
@@ -66,7 +67,7 @@ class CsvRows:
                 continue
             line = 1 + begin + (head.header > 0)
             text = self._text(path, begin, end)
-            for batch in stream(path, columns, exact=columns[self._label], text=text, first_line=line):
+            for batch in stream(path, columns, types=types, text=text, first_line=line):
                 x.append(to_array(path, batch, features, line))
                 y.append(to_array(path, batch, [self._label], line, "float64")[:, 0])
                 line += batch.num_rows

@@ -17,7 +17,8 @@ class Option:
     are, besides ``package.module:name`` where it may be the user's `own`; `least` is the smallest and `above` what a
     number must be more than, `most` is the largest. `values` tells in help what to write where `choices` do not.
     `title` stands before the value in a report; an empty one is the field's name. `told` is False where a report tells
-    the field in another way; `when` names a field and the value of it with which alone this one counts.
+    the field in another way; `when` names a field and the value of it with which alone this one counts. `younger`:
+    there are records from before the field, whose launches it must not rename; None is no part of a launch's identity.
     """
 
     help: str
@@ -31,6 +32,7 @@ class Option:
     title: str = ""
     told: bool = True
     when: tuple[str, str] | None = None
+    younger: bool = False
 
     @property
     def metavar(self) -> str:

@@ -2,7 +2,8 @@
 
 import functools
 import hashlib
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
+from typing import Any
 
 import msgspec
 
@@ -58,10 +59,16 @@ def digest(value: object) -> str:
     return hashlib.sha256(msgspec.json.encode(_counting(value))).hexdigest()[:12]
 
 
+def _absent(field: Field[Any], value: object) -> bool:
+    """Tell whether a field is younger than records there are and was left open, as in those."""
+    asked = field.metadata.get("option")
+    return asked is not None and asked.younger and getattr(value, field.name) is None
+
+
 def _counting(value: object) -> object:
     """Return `value` as lists and dictionaries, in an order of their own, without what does not count."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _counting(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: _counting(getattr(value, f.name)) for f in fields(value) if not _absent(f, value)}
     if isinstance(value, dict):
         return {name: _counting(value[name]) for name in sorted(value)}
     if isinstance(value, (tuple, list)):

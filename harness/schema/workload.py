@@ -154,6 +154,20 @@ class Workload:
     data_file: str | None = option(
         "Train on a file of your own: .csv, .npz or .h5.", None, name="data", values="FILE", told=False
     )
+    label: str | None = option(
+        "Column of the label in a .csv file of your own [default: the one named label, target or class, or the first].",
+        None,
+        values="COLUMN",
+        title="Label column",
+        younger=True,
+    )
+    drop: str | None = option(
+        "Columns of a .csv file of your own to leave out.",
+        None,
+        values="COLUMN,...",
+        title="Columns left out",
+        younger=True,
+    )
     image_size: int | None = option("ImageNet: side of the images in pixels [default: the network's].", None)
     classes: int | None = option("ImageNet: classes of synthetic images [default: 1000].", None)
     input: str = option(

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.schema.layout import Layout
-from harness.sweep.job_options import Request, seconds
+from harness.sweep.job_options import Request, seconds, walltime
 from harness.sweep.site import Partition
 
 _LIMIT_S = 120.0  # a controller under load answers late, rarely never
 # What the user's shell sets for jobs of his own must not change ours; how to reach the scheduler must stay.
-_PREFIXES = ("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_", "PBS_", "QSTAT_", "QSUB_")
+_PREFIXES = ("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_", "PBS_", "QSTAT_", "QSUB_", "LSB_")
 # What a launch on this machine must not take for its own job, when the command was given inside one.
-_INHERITED = ("SLURM", "PBS_", "PMI_", "PMIX_", "PALS_", "OMPI_COMM_", "PRTE_LAUNCHED")
+_INHERITED = ("SLURM", "PBS_", "LSB_", "FLUX_", "PMI_", "PMIX_", "PALS_", "OMPI_COMM_", "PRTE_LAUNCHED")
 _KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"} | {
     *("PBS_CONF_FILE", "PBS_SERVER", "PBS_DEFAULT", "PBS_EXEC", "PBS_HOME"),
 }
@@ -79,8 +79,9 @@ def beyond(layout: Layout, request: Request, limit: Partition | None) -> str | N
     ):
         if there is not None and needed > there:
             return f"needs {needed} {what}, {where} has {there}"
-    if limit.walltime is not None and seconds(request.walltime) > seconds(limit.walltime):
-        return f"asks for WALLTIME={request.walltime}, {where} allows {limit.walltime}"
+    asked = request.limit_s(layout.nodes)
+    if limit.walltime is not None and asked > seconds(limit.walltime):
+        return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
     return None
 
 

@@ -53,10 +53,9 @@ def time_limit(group: Group, request: Request, limit: Partition | None) -> str:
 
     Where that is not enough, the rest is missing and runs with the next command.
     """
-    one = seconds(request.walltime)
+    total = sum(request.limit_s(point.layout.nodes) for point in group.points)
     if group.shape != "nested":
-        return walltime(one)
-    total = one * len(group.points)
+        return walltime(total / len(group.points))  # an array's launches are alike
     return walltime(min(total, seconds(limit.walltime)) if limit is not None and limit.walltime else total)
 
 

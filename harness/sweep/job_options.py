@@ -1,6 +1,7 @@
 """Request: what is asked of a batch system for every job of a sweep, and how its ranks are started."""
 
 import re
+import shlex
 from dataclasses import dataclass
 
 from harness.base.errors import UserError, unknown
@@ -13,12 +14,14 @@ SHAPES = ("jobs", "array", "nested")
 class Request:
     """Settings of the jobs; an empty text means: not asked for.
 
-    `walltime` is ``H:MM:SS`` or ``D-HH:MM:SS`` for one launch, `memory` per node with its unit (``16G``) or ``0`` for
+    `walltime` is ``H:MM:SS`` or ``D-HH:MM:SS`` for one launch; ``1:00:00,8=0:20:00`` has another one from 8 nodes on.
+    `memory` is per node with its unit (``16G``) or ``0`` for
     all of it. `requeue` permits the scheduler to start an interrupted job again.
     `signal_s` asks for SIGUSR1 that many seconds before the time
     limit, 0 for none. `after` is a job that must have succeeded first. `launcher` starts the ranks inside the
-    job. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each layout) or ``nested`` (one
-    allocation of the largest size for all). `max_jobs` may be submitted at a time.
+    job. `extra` are options as they stand in a directive of the scheduler, a line for each. `container` is an
+    Apptainer image in which the ranks run. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each
+    layout) or ``nested`` (one allocation of the largest size for all). `max_jobs` may be submitted at a time.
 
     Raises:
         UserError: a field is out of its range or could not be written into a directive.
@@ -38,6 +41,8 @@ class Request:
     signal_s: int = 0
     after: str = ""
     launcher: str = "auto"
+    extra: tuple[str, ...] = ()
+    container: str = ""
     shape: str = "jobs"
     max_jobs: int = 500
 
@@ -47,7 +52,9 @@ class Request:
             # A directive is read by the scheduler, not by the shell: quoting would not help.
             if value and not re.fullmatch(r"[\w.,:;@%&|*=\[\]()/+-]+", value, flags=re.ASCII):
                 raise UserError(f"{field.upper()}={value} cannot stand in a job script: use one word without quotes")
-        seconds(self.walltime)
+        for line in self.extra:
+            _check_extra(line)
+        _walltimes(self.walltime)
         if self.memory and not re.fullmatch(r"0|[1-9]\d*[KMGT]", self.memory):
             raise UserError(f"MEMORY={self.memory} is no amount: write 16G (or K, M, T), or 0 for all of a node")
         if self.signal_s < 0:
@@ -58,6 +65,40 @@ class Request:
             raise unknown("LAUNCHER", self.launcher, LAUNCHERS)
         if self.shape not in SHAPES:
             raise unknown("shape", self.shape, SHAPES)
+
+    def limit_s(self, nodes: int) -> int:
+        """Return the seconds that one launch on so many nodes may take."""
+        return next(limit for least, limit in reversed(_walltimes(self.walltime)) if nodes >= least)
+
+
+def _check_extra(line: str) -> None:
+    """Refuse what would not be one directive.
+
+    Raises:
+        UserError: it is no option, its quotation is not closed or it has more than one line.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UserError(f"EXTRA={line} cannot stand in a job script ({error}): close the quotation") from error
+    if not words or not words[0].startswith("-") or not line.isprintable():
+        raise UserError(f"EXTRA={line} is no option: write it as in a directive, such as EXTRA='--gres=nvme:1'")
+
+
+def _walltimes(text: str) -> list[tuple[int, int]]:
+    """Return pairs of the fewest nodes that a time limit is for and its seconds, the fewest first.
+
+    Raises:
+        UserError: the text is no such list.
+    """
+    first, *others = text.split(",")
+    found = {1: seconds(first)}
+    for part in others:
+        nodes, _, limit = part.partition("=")
+        if not re.fullmatch(r"[1-9]\d{0,6}", nodes, flags=re.ASCII):
+            raise UserError(f"WALLTIME={text} is no list of time limits: write 1:00:00,8=0:20:00 (from 8 nodes on)")
+        found[int(nodes)] = seconds(limit)
+    return sorted(found.items())
 
 
 def seconds(walltime: str) -> int:

@@ -1,5 +1,6 @@
 """The files of a job: the points for the ranks, the script from its template, the logs."""
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -7,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.base import __version__
+from harness.base.cache import cache_folder
 from harness.base.errors import UserError
 from harness.base.files import resource, write_atomic
 from harness.schema.layout import Layout
@@ -39,7 +41,7 @@ class Script:
 
     `name` is the job's name in the queue. `layout` is that of the largest launch. `request` and `site` hold the
     directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is exported, a value of
-    None is unset. Paths are absolute.
+    None is unset; `binds` are the folders that a container needs. Paths are absolute.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Script:
     jobs: str
     logs: str
     data_dir: str | None
+    binds: tuple[str, ...] = ()
     shape: str = "jobs"
     walltime: str = ""
     request: Request = field(default_factory=Request)
@@ -129,11 +132,12 @@ def write_group(
         workdir=str(Path.cwd()),
         layout=layout,
         launches=tuple(_launch(point, scheduler, folder) for point in group.points),
-        environment={**scheduler.environment(layout), **dict(first.settings)},
+        environment=_environment(scheduler, layout) | dict(first.settings),
         python=sys.executable,
         jobs=str(folder / JOBS),
         logs=str(folder / LOGS),
         data_dir=str(data_dir.resolve()) if data_dir is not None else None,
+        binds=_binds(folder, data_dir, first.workload.data_file),
         shape=group.shape,
         walltime=time_limit(group, scheduler.request, scheduler.limit()),
         request=scheduler.request,
@@ -145,6 +149,19 @@ def write_group(
     write_atomic(path, text)
     tasks = len(group.points) if group.shape == "array" else 0
     return Job(name=name, script=path, log=folder / LOGS / f"{first.folder}.log", tasks=tasks)
+
+
+def _environment(scheduler: Scheduler, layout: Layout) -> dict[str, str | None]:
+    """Return what the ranks need exported; a container has an MPI library of its own, wherever that is."""
+    outside = ("MPI4PY_LIBMPI", "MPI4PY_MPIABI") if scheduler.request.container else ()
+    return {**scheduler.environment(layout), **dict.fromkeys(outside)}
+
+
+def _binds(folder: Path, data_dir: Path | None, data_file: str | None) -> tuple[str, ...]:
+    """Return the folders that ranks read and write, each once."""
+    data = (data_dir or os.environ.get("HARNESS_DATA_DIR"), Path(data_file).parent if data_file else None)
+    folders = (Path.cwd(), folder, cache_folder(), *filter(None, data))
+    return tuple(dict.fromkeys(str(Path(path).resolve()) for path in folders))
 
 
 def _write_inputs(group: Group, helpers: tuple[str, ...], folder: Path) -> None:

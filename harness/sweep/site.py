@@ -1,6 +1,7 @@
-"""Site: the facts of one computing centre, from a file in ``jobs/sites``."""
+"""Site: the facts of one computing centre, from a file in ``jobs/sites`` or of the user's own."""
 
 import fnmatch
+import os
 import re
 import socket
 from dataclasses import dataclass, field, fields
@@ -73,8 +74,13 @@ class Site:
 
 
 def known_sites() -> dict[str, Path]:
-    """Return the site files that travel with the harness, by name."""
-    return {path.stem: path for path in sorted(resource(SITES).glob("*.toml"))}
+    """Return the site files by name: those that travel with the harness, and the user's own, which come first.
+
+    The user's are in ``mpi-tf-harness/sites`` below $XDG_CONFIG_HOME, else below ~/.config.
+    """
+    base = os.environ.get("XDG_CONFIG_HOME")
+    own = (Path(base) if base else Path.home() / ".config") / "mpi-tf-harness" / "sites"
+    return {path.stem: path for folder in (resource(SITES), own) for path in sorted(folder.glob("*.toml"))}
 
 
 def read_site(path: Path) -> Site:

@@ -30,7 +30,18 @@ class Scheduler(scheduler.Scheduler):
 
     name = "local"
     template = "local.sh.j2"
-    unknown = ("partition", "account", "project", "qos", "constraint", "reservation", "memory", "after")
+    unknown = (
+        "partition",
+        "account",
+        "project",
+        "qos",
+        "constraint",
+        "reservation",
+        "memory",
+        "after",
+        "extra",
+        "container",
+    )
     shapes = ("jobs",)
     launchers = ("auto",)
     survives_client = False

@@ -1,0 +1,217 @@
+"""A CSV file of the user's own: numbers, texts that are categories, missing values, columns to leave out.
+
+The text is read once, block by block: a number as it is, a category as its place among those met so far, a missing
+value as NaN. Where there are categories or missing values the rows so made are written a second time, as the network
+takes them.
+"""
+
+import csv
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.base.errors import UserError, unknown
+from harness.datasets.arrays import NpyWriter, Vector, read_blocks
+from harness.datasets.dataset import TRAIN, Array, Block
+from harness.datasets.text import LABEL_NAMES, Head, is_missing, is_number, not_a_number, read_head, stream
+from harness.datasets.userfile import whole_numbers
+
+_SAMPLE = 1_000  # rows that tell which columns are texts
+_MOST_CATEGORIES = 1_000
+
+
+class Table:
+    """The columns of the file `path`, which fill while it is read.
+
+    `label` is the name of the label's column, empty for that of `Head`; `drop` those of columns to leave out, as in a
+    line of CSV.
+    """
+
+    def __init__(self, path: Path, label: str = "", drop: str = "") -> None:
+        """Read the first rows.
+
+        Raises:
+            UserError: there is no such column, no feature is left, or a text column has no name.
+        """
+        self._path, self._head = path, read_head(path)
+        self._label = self._place("LABEL", label) if label else self._head.label
+        self._dropped = [self._place("DROP", name) for name in next(csv.reader([drop]), [])]
+        self._named = bool(label)
+        if self._label in self._dropped:
+            raise UserError(f"DROP={drop} leaves out '{self._name(self._label)}', which is the label: give LABEL= too")
+        texts = _text_columns(path, self._head)
+        places = range(len(self._head.cells))
+        self._features = [place for place in places if place not in (self._label, *self._dropped)]
+        if not self._features:
+            raise UserError(f"DROP={drop} leaves no column of '{path}' but the label: keep one")
+        self._codes: dict[int, dict[str, int]] = {place: {} for place in texts if place not in self._dropped}
+        self._missing = dict.fromkeys(self._features, 0)
+        self._rows = 0
+
+    def read(self, paths: Sequence[Path], part: str) -> Iterator[Block]:
+        """Yield blocks of features, float32 [rows, columns], and labels, int64; all rows are to train on.
+
+        Raises:
+            UserError: a line has another column count, a number is none or infinite, a label is missing or no whole
+                number, a column has too many categories.
+        """
+        if part != TRAIN:
+            return
+        columns = [f"c{place}" for place in range(len(self._head.cells))]  # a user's own names may repeat
+        types = {columns[self._label]: "float64"} | {columns[place]: "float32" for place in self._features}
+        types |= {columns[place]: "string" for place in self._codes}
+        lines = int(self._head.header > 0)
+        line = 1 + lines
+        for batch in stream(self._path, columns, lines, types):
+            labels = self._labels(batch.column(columns[self._label]), line)
+            values = np.empty((batch.num_rows, len(self._features)), np.float32)
+            for number, place in enumerate(self._features):
+                values[:, number] = self._column(batch.column(columns[place]), place, line)
+            # One sum tells whether there is any infinity; only then is it worth looking where.
+            if not np.isfinite(values.sum(dtype=np.float64)) and len(infinite := np.argwhere(np.isinf(values))):
+                raise not_a_number(self._path, line + int(infinite[0][0]), self._features[infinite[0][1]])
+            self._rows += len(values)
+            line += len(values)
+            yield values, labels
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The label's texts by their numbers, none where labels are numbers."""
+        return tuple(self._codes.get(self._label, ()))
+
+    def encode(self, path: Path, train_rows: int) -> tuple[str, ...]:
+        """Rewrite `path`, the .npy file of what `read` yielded, as the network takes it; tell what was done.
+
+        A category is a column of zeros and ones for each of its texts, in alphabetical order; where it is missing all
+        are 0. A missing number is the mean of its column over the first `train_rows` rows.
+
+        Raises:
+            UserError: a column is missing in half of the rows or more.
+        """
+        for place, count in self._missing.items():
+            if 2 * count >= self._rows:
+                name = self._name(place)
+                raise UserError(
+                    f"'{self._path}' column '{name}' is missing in {count:,} of {self._rows:,} rows, too many to fill "
+                    f"in: leave it out with DROP={name}"
+                )
+        if any(place in self._codes for place in self._features) or any(self._missing.values()):
+            wide = path.with_suffix(".wide.npy")
+            means = _means(path, train_rows, len(self._features))
+            width = sum(len(self._codes.get(place, "x")) for place in self._features)
+            with NpyWriter(wide, "float32", (width,)) as file:
+                for block in read_blocks(path, self._rows):
+                    file.append(self._wide(block, means, width))
+            wide.replace(path)
+        return self._notes()
+
+    def _place(self, setting: str, name: str) -> int:
+        """Return the place of the column called `name`."""
+        names = self._head.names
+        if not names:
+            raise UserError(
+                f"{setting}={name} names a column, and '{self._path}' has no header: write one above its rows"
+            )
+        found = [place for place, other in enumerate(names) if other == name.strip().lower()]
+        if not found:
+            raise unknown(setting, name, names)
+        if len(found) > 1:
+            raise UserError(f"{setting}={name} is the name of {len(found)} columns of '{self._path}': rename them")
+        return found[0]
+
+    def _name(self, place: int) -> str:
+        return self._head.cells[place].strip() if self._head.header else f"column {place + 1}"
+
+    def _labels(self, column: Any, line: int) -> Array:
+        if self._label in self._codes:
+            labels = self._categories(column, self._label)
+        else:
+            labels = np.from_dlpack(column.fill_null(np.nan) if column.null_count else column)
+        missing = np.flatnonzero(np.isnan(labels))
+        if len(missing):
+            raise UserError(f"'{self._path}' line {line + int(missing[0]):,} has no label: give it one")
+        return whole_numbers(self._path, labels, "line", line)
+
+    def _column(self, column: Any, place: int, line: int) -> Array:
+        """Return the values of a feature in one batch, NaN where they are missing."""
+        if place in self._codes:
+            values = self._categories(column, place)
+        elif column.null_count and not self._head.header:
+            raise not_a_number(self._path, line + column.is_valid().to_pylist().index(False), place)
+        else:
+            # pyarrow's own to_numpy() would import pandas, a second of work
+            values = np.from_dlpack(column.fill_null(np.nan) if column.null_count else column)
+        if column.null_count or place in self._codes:
+            self._missing[place] += int(np.isnan(values).sum())
+        return values
+
+    def _categories(self, column: Any, place: int) -> Array:
+        """Return each text's number in order of first appearance, float32, NaN for a missing one."""
+        found, encoded = self._codes[place], column.dictionary_encode()
+        words = (word.strip() for word in encoded.dictionary.to_pylist())
+        numbers = [np.nan if is_missing(word) else found.setdefault(word, len(found)) for word in words]
+        if len(found) > _MOST_CATEGORIES:
+            name = self._name(place)
+            raise UserError(
+                f"'{self._path}' column '{name}' has more than {_MOST_CATEGORIES:,} different texts, too many for "
+                f"categories: leave it out with DROP={name}"
+            )
+        return np.array(numbers, np.float32)[np.from_dlpack(encoded.indices)]
+
+    def _wide(self, block: Array, means: Vector, width: int) -> Array:
+        """Return rows of `read` [rows, columns] with a column for each category and no missing value."""
+        rows = np.zeros((len(block), width), np.float32)
+        begin = 0
+        for number, place in enumerate(self._features):
+            values = block[:, number]
+            present = ~np.isnan(values)
+            if place in self._codes:
+                ranks = np.argsort(np.argsort(list(self._codes[place])))
+                rows[np.flatnonzero(present), begin + ranks[values[present].astype(np.int64)]] = 1
+                begin += len(ranks)
+            else:
+                rows[:, begin] = np.where(present, values, means[number])
+                begin += 1
+        return rows
+
+    def _notes(self) -> tuple[str, ...]:
+        """Return a sentence for each thing that was done to the columns."""
+        file, name = self._path.name, self._name
+        texts = [f"{name(place)} ({len(self._codes[place])})" for place in self._features if place in self._codes]
+        gaps = [
+            f"{name(place)} {count:,} ({'no category' if place in self._codes else 'the mean of training rows'})"
+            for place, count in self._missing.items()
+            if count
+        ]
+        first = not (self._named or set(self._head.names) & set(LABEL_NAMES))
+        told = (
+            (f"no column of {file} is named {', '.join(LABEL_NAMES)}: the first is the label", first),
+            (f"left out of {file}: {', '.join(map(name, self._dropped))}", self._dropped),
+            (f"one column for each category of {file}: {', '.join(texts)}", texts),
+            (f"missing in {file}: {', '.join(gaps)}", gaps),
+        )
+        return tuple(sentence for sentence, there in told if there)
+
+
+def _text_columns(path: Path, head: Head) -> list[int]:
+    """Return the columns more than half of whose values in the first rows are texts."""
+    texts, values = [0] * len(head.cells), [0] * len(head.cells)
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        rows = csv.reader(file, skipinitialspace=True)
+        for row in itertools.islice(rows, int(head.header > 0), _SAMPLE):
+            for place, cell in enumerate(row[: len(texts)]):
+                values[place] += not is_missing(cell)
+                texts[place] += not is_missing(cell) and not is_number(cell)
+    return [place for place in range(len(texts)) if 2 * texts[place] > values[place]]
+
+
+def _means(path: Path, rows: int, columns: int) -> Vector:
+    """Return the mean of each column of a .npy file over the values that its first rows have."""
+    total, count = np.zeros(columns), np.zeros(columns)
+    for block in read_blocks(path, rows):
+        total += np.nansum(block, axis=0, dtype=np.float64)
+        count += (~np.isnan(block)).sum(axis=0)
+    return (total / np.maximum(count, 1)).astype(np.float32)

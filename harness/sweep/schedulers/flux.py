@@ -1,0 +1,124 @@
+"""Flux (flux-core): flux batch, flux jobs, flux cancel. Written from its manual; never run on a system of it."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.comm.launcher import find_launcher, mpi_family
+from harness.schema.layout import Layout
+from harness.sweep import launch_command, scheduler
+from harness.sweep.commands import Commands
+from harness.sweep.launch_command import LaunchCommand
+from harness.sweep.scheduler import Job, State, plain_path
+
+# Job states of Flux's RFC 21.
+_QUEUED = {"NEW", "DEPEND", "PRIORITY", "SCHED"}
+_RUNNING = {"RUN", "CLEANUP"}
+_FORMAT = "{id.dec}|{state}|{result}|{returncode}|{nodelist}|{name}"
+_OWN_END = {"COMPLETED", "FAILED"}
+
+
+class Scheduler(scheduler.Scheduler):
+    """Submits scripts with flux batch; in their instance flux run starts the ranks; one flux jobs answers for all."""
+
+    name = "flux"
+    template = "flux.sh.j2"
+    directive = "#flux:"
+    unknown = ("project", "qos", "reservation", "memory", "mail", "requeue", "signal_s")
+    shapes = ("jobs",)
+    launchers = ("auto",)
+
+    @classmethod
+    def detect(cls) -> str | None:
+        """Return where flux is, if an instance of it answers."""
+        found = shutil.which("flux")
+        return found if found and not Commands().ask(("flux", "uptime")).code else None
+
+    def check(self) -> str | None:
+        """Return nothing; raise a UserError if Flux does not answer here."""
+        self.commands.run(("flux", "uptime"))
+        return None
+
+    def refusal(self, layout: Layout) -> str | None:
+        """Return why `layout` cannot run: flux run deals ranks out evenly."""
+        if layout.last_node:
+            return "needs fewer ranks on its last node, and Flux deals them out evenly"
+        return super().refusal(layout)
+
+    def path(self, path: str) -> str:
+        """Return a path for ``--output=``, where two braces begin a pattern."""
+        plain = plain_path(path)
+        if plain is None:
+            raise UserError(f"RESULTS '{path}' has a blank or sign that Flux cannot write to: choose another folder")
+        return plain
+
+    def launcher(self, layout: Layout) -> LaunchCommand:
+        """Return flux run, by PMIx for Open MPI (Flux's plugin flux-pmix) and by its own PMI for MPICH."""
+        words = ["flux", "run", f"--nodes={layout.nodes}", f"--ntasks={layout.ranks}"]
+        words.append(f"--cores-per-task={layout.threads}")
+        if layout.gpus_per_rank:
+            words.append(f"--gpus-per-task={layout.gpus_per_rank}")
+        if mpi_family(find_launcher()) == "openmpi":
+            words.append("--setopt=pmi=pmix")
+        words.append(f"--setopt=cpu-affinity={'per-task' if self.site.binding == 'cores' else 'off'}")
+        # Without it the other ranks wait for a dead one until the time limit.
+        words.append("--setopt=exit-on-error")
+        return LaunchCommand(words=(*words, *self.site.launcher_options))
+
+    def environment(self, layout: Layout) -> Mapping[str, str | None]:
+        """Return what the ranks need exported."""
+        return launch_command.rank_environment(self.site, self.name)
+
+    def output(self, folder: Path, job: str) -> Path:
+        """Return the file that ``--output`` names."""
+        return folder / f"{job}.out"
+
+    def submit(self, job: Job) -> tuple[str, ...]:
+        """Queue `job` with flux batch.
+
+        Raises:
+            UserError: Flux refused it; the sentence holds its own.
+        """
+        number = self.commands.run(("flux", "batch", str(job.script))).strip().splitlines()[-1]
+        return (self.commands.run(("flux", "job", "id", "--to=dec", number)).strip(),)
+
+    def find(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return the numbers of the queued or running jobs called one of `names`."""
+        wanted = set(names)
+        jobs = read_jobs(self.commands.run(("flux", "jobs", "--no-header", f"--format={_FORMAT}")))
+        return {name: job for job, (state, name) in jobs.items() if name in wanted and state.phase != "ended"}
+
+    def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
+        """Return the states of `jobs`."""
+        wanted = list(jobs)
+        found = read_jobs(self.commands.ask(("flux", "jobs", "--no-header", f"--format={_FORMAT}", *wanted)).out)
+        return {job: found[job][0] if job in found else State(phase="unknown") for job in wanted}
+
+    def cancel(self, jobs: Iterable[str]) -> None:
+        """End `jobs` with flux cancel; one that has ended already is no error."""
+        self.commands.ask(("flux", "cancel", *sorted(set(jobs))))
+
+    def explain(self, state: State) -> str:
+        """Return what became of an ended job."""
+        if state.phase == "unknown":
+            return "Flux no longer knows the job: it ended long ago, or it was submitted to another instance"
+        if state.word == "COMPLETED":
+            return "Flux calls it completed, but it wrote no whole record"
+        return f"it ended ({state.word})" + (f" on {state.nodes}" if state.nodes else "")
+
+
+def read_jobs(answer: str) -> dict[str, tuple[State, str]]:
+    """Return state and name by number from ``flux jobs --no-header --format=_FORMAT``."""
+    found = {}
+    for line in answer.splitlines():
+        number, word, result, code, nodes, name = (cell.strip() for cell in line.split("|", 5))
+        if word in _QUEUED:
+            state = State(phase="queued", word=word)
+        elif word in _RUNNING:
+            state = State(phase="running", word=word, nodes=nodes)
+        else:
+            ended = int(code) if code.lstrip("-").isdigit() else None
+            state = State(phase="ended", word=result, nodes=nodes, exit_code=ended, forced=result not in _OWN_END)
+        found[number] = (state, name)
+    return found

@@ -1,0 +1,73 @@
+"""LSF and Flux by doubles of their commands: what is submitted, found, told and ended. Neither was ever met."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.schema.layout import Layout
+from harness.sweep.scheduler import Job, Scheduler
+from harness.sweep.schedulers import open_scheduler
+
+BSUB = """#!/bin/sh
+cat > {folder}/read
+echo "Job <1234> is submitted to queue <normal>."
+"""
+BJOBS = """#!/bin/sh
+cat <<'END'
+1234|RUN|-|h-a|4*n1:4*n2|-|-
+1235|PEND|-|h-b|-|-|New job is waiting for scheduling;
+1236|EXIT|140|h-c|n1|TERM_RUNLIMIT: job killed after reaching LSF run time limit|-
+1237|DONE|-|h-d|n1|-|-
+1238|EXIT|3|h-e|n1|-|-
+END
+"""
+FLUX = """#!/bin/sh
+echo "$@" >> {folder}/said
+case "$1 $2" in
+"batch "*) echo 'f2dXyzW' ;;
+"job id") echo 1234 ;;
+"jobs "*) cat <<'END'
+1234|RUN|||n[1-2]|h-a
+1235|SCHED||||h-b
+1236|INACTIVE|TIMEOUT|142|n1|h-c
+1237|INACTIVE|COMPLETED|0|n1|h-d
+1238|INACTIVE|FAILED|3|n1|h-e
+END
+;;
+esac
+"""
+
+
+@pytest.fixture(params=["lsf", "flux"])
+def scheduler(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scheduler:
+    """Return a scheduler whose commands are doubles in `tmp_path`."""
+    doubles = {"bsub": BSUB, "bjobs": BJOBS, "bkill": '#!/bin/sh\necho "$@" > {folder}/said\n', "flux": FLUX}
+    for name, text in doubles.items():
+        (tmp_path / name).write_text(text.replace("{folder}", str(tmp_path)))
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return open_scheduler(request.param)
+
+
+def test_a_job_is_submitted_found_and_told(scheduler: Scheduler, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n")
+    assert scheduler.submit(Job(name="h-a", script=script, log=tmp_path / "log")) == ("1234",)
+    assert scheduler.name == "flux" or (tmp_path / "read").read_text() == script.read_text()
+    assert scheduler.find(["h-a", "h-b", "h-c", "h-z"]) == {"h-a": "1234", "h-b": "1235"}
+    states = scheduler.poll(["1234", "1235", "1236", "1237", "1238", "9"])
+    phases = [states[job].phase for job in ("1234", "1235", "1236", "1237", "1238", "9")]
+    assert phases == ["running", "queued", "ended", "ended", "ended", "unknown"]
+    assert [states[job].exit_code for job in ("1237", "1238")] == [0, 3]
+    assert [states[job].forced for job in ("1236", "1237", "1238")] == [True, False, False]
+    assert "no whole record" in scheduler.explain(states["1237"])
+    assert "TERM_RUNLIMIT" in scheduler.explain(states["1236"]) or "TIMEOUT" in scheduler.explain(states["1236"])
+    assert "no longer" in scheduler.explain(states["9"])
+    scheduler.cancel(["1234", "1235"])
+    assert "1234 1235" in (tmp_path / "said").read_text()
+
+
+def test_flux_deals_ranks_out_evenly_and_says_so() -> None:
+    uneven = Layout(nodes=3, ranks_per_node=4, last_node=2)
+    assert "evenly" in str(open_scheduler("flux").refusal(uneven))
+    assert open_scheduler("lsf").refusal(uneven) is None
