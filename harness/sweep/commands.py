@@ -11,7 +11,19 @@ from harness.sweep.site import Partition
 
 _LIMIT_S = 120.0  # a controller under load answers late, rarely never
 # What the user's shell sets for jobs of his own must not change ours; how to reach the scheduler must stay.
-_PREFIXES = ("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_", "PBS_", "QSTAT_", "QSUB_", "LSB_")
+_PREFIXES = (
+    "SBATCH_",
+    "SLURM_",
+    "SQUEUE_",
+    "SACCT_",
+    "SINFO_",
+    "SCANCEL_",
+    "SCONTROL_",
+    "PBS_",
+    "QSTAT_",
+    "QSUB_",
+    "LSB_",
+)
 # What a launch on this machine must not take for its own job, when the command was given inside one.
 _INHERITED = ("SLURM", "PBS_", "LSB_", "FLUX_", "PMI_", "PMIX_", "PALS_", "OMPI_COMM_", "PRTE_LAUNCHED")
 _KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"} | {
