@@ -10,6 +10,7 @@
 #PBS -M a@b.org
 #PBS -m ae
 #PBS -W depend=afterok:123
+#PBS -l software=x -V
 #PBS -r y
 #PBS -j oe
 #PBS -o /sweep/logs/

@@ -17,6 +17,8 @@
 #SBATCH --signal=B:USR1@60
 #SBATCH --dependency=afterok:123
 #SBATCH --kill-on-invalid-dep=yes
+#SBATCH --gres=nvme:1
+#SBATCH --comment="two words"
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output="/sweep/logs/%j.out"

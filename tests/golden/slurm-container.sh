@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=h-NAME
+#SBATCH --nodes=4
+#SBATCH --ntasks=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=1
+#SBATCH --threads-per-core=1
+#SBATCH --time=0:20:00
+#SBATCH --exclusive
+#SBATCH --no-requeue
+#SBATCH --open-mode=append
+#SBATCH --output="/sweep/logs/%j.out"
+
+# mnist-dnn, 4 x 1 ranks x 1 threads, repeat 0
+# Written by harness VERSION
+set -euo pipefail
+
+cd /home/user
+
+jobs=/sweep/jobs
+logs=/sweep/logs
+container=$(command -v apptainer || command -v singularity) || {
+  echo 'harness: neither apptainer nor singularity is on PATH: load its module in the site file' >&2
+  exit 127
+}
+
+# As many threads as the rank has cores, in every library that would start its own.
+export OMP_NUM_THREADS=1
+export OPENBLAS_NUM_THREADS=1
+export MKL_NUM_THREADS=1
+export TF_CPP_MIN_LOG_LEVEL=2
+export PYTHONUNBUFFERED=1
+export CUDA_VISIBLE_DEVICES=-1
+export HARNESS_MPI=wheel
+export HARNESS_SCHEDULER=slurm
+unset MPI4PY_LIBMPI
+unset MPI4PY_MPIABI
+unset SLURM_EXPORT_ENV
+
+failed=0
+# launch NAME RECORD COMMAND...: run one point unless it is done; its log and exit code are kept beside the script.
+launch() {
+  local name=$1 record=$2 code=0
+  shift 2
+  if [ -e "$record/run.json" ]; then return; fi
+  # The ranks cannot see how they were started: the record quotes this.
+  HARNESS_LAUNCHER="${*%% -m harness *}" "$@" --record "$record" >"$logs/$name.log" 2>&1 || code=$?
+  printf '%s\n' "$code" >"$jobs/$name.exit"
+  if [ "$code" -ne 0 ]; then failed=$code; fi
+}
+
+launch n4x1x1-r0-KEY0 /sweep/n4x1x1-r0-KEY0 \
+  srun --mpi=pmix --nodes=4 --ntasks=4 --ntasks-per-node=1 --cpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 \
+  "$container" exec --pwd /home/user \
+  --bind /home/user \
+  --bind /sweep \
+  --bind /cache \
+  '/images/tensorflow 2.sif' \
+  python3 -m harness train \
+  --point /sweep/jobs/n4x1x1-r0-KEY0.json
+exit "$failed"
