@@ -28,6 +28,6 @@ def check_scheduler() -> Iterator[Check]:
     yield ok("site", "none: `harness site list` names those there are" if site.name == "unnamed" else site.name)
     chosen = [word for word in words if "pmi" in word]
     yield ok("PMI", chosen[0].lstrip("-") if chosen else "the launcher's own")
-    there = f"; at most {limit.nodes} nodes of {limit.cores_per_node} cores" if limit and limit.nodes else ""
+    there = f"; at most {limit.nodes} nodes, cores of a node: {limit.cores_per_node}" if limit and limit.nodes else ""
     walltime = f", {request.walltime} each" if scheduler.directive else ""
     yield ok(f"{_NODES} nodes", f"{shlex.join(words)}{walltime}{there}")
