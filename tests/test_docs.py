@@ -18,6 +18,7 @@ from harness.cli import main
 from harness.cli.make import command_line, read_overrides, settings_of
 from harness.schema.presets import PRESETS
 from harness.schema.sync import POLICIES
+from tests.test_additions import TABLE
 
 ROOT = Path(__file__).parents[1]
 # `-o`: .venv is not set up again from here.
@@ -162,6 +163,18 @@ def test_every_link_leads_somewhere(name: str) -> None:
         there = here.parent / path if path else here
         assert there.is_file(), target
         assert not anchor or anchor in anchors(there.read_text()), target
+
+
+def test_every_file_of_the_project_that_is_named_is_there() -> None:
+    spans = re.findall(r"`((?:harness|tests|jobs|docs|reports|results)/[\w./-]*\w/?)`", EVERYTHING)
+    made = ("results/", "reports/")  # by commands, but for what is committed
+    for path in {span for span in spans if not span.startswith(made) or (ROOT / span).parent.name == "templates"}:
+        assert (ROOT / path).exists(), path
+
+
+def test_what_can_be_added_is_what_tests_add() -> None:
+    rows = re.findall(r"^\| ([a-z ]+) \| .* \| `tests/(\w+)\.py` \|$", PAGES["extending.md"], re.MULTILINE)
+    assert rows == [(addition.what, addition.test.partition(":")[0]) for addition in TABLE]
 
 
 def test_every_page_is_in_the_index() -> None:

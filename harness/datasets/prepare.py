@@ -87,10 +87,9 @@ def prepared_folder(source: Source, cache_dir: Path | None = None) -> Path:
 def _write(source: Source, folder: Path) -> None:
     """Write x.npy and y.npy (training rows, then test rows), the statistics and, last, the record."""
     entry = sized(dataset(source.name), source.image_size, source.classes)
-    table = None
-    if source.name == FILE and source.files[0].suffix.lower() == userfile.CSV:
-        table = Table(source.files[0], source.label, source.drop)
-        entry = replace(entry, read=table.read)
+    own_csv = source.name == FILE and source.files[0].suffix.lower() == userfile.CSV
+    table = Table(source.files[0], source.label, source.drop) if own_csv else None
+    entry = replace(entry, read=table.read) if table else entry
     train_rows, test_rows = _write_rows(entry, source, folder)
     if train_rows + test_rows < 2:
         raise UserError(f"'{source.files[0]}' has one row only: training and test need at least 2")
