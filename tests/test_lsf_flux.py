@@ -7,6 +7,7 @@ import pytest
 from harness.schema.layout import Layout
 from harness.sweep.scheduler import Job, Scheduler
 from harness.sweep.schedulers import open_scheduler
+from harness.sweep.site import Partition, Site
 
 BSUB = """#!/bin/sh
 cat > {folder}/read
@@ -71,3 +72,11 @@ def test_flux_deals_ranks_out_evenly_and_says_so() -> None:
     uneven = Layout(nodes=3, ranks_per_node=4, last_node=2)
     assert "evenly" in str(open_scheduler("flux").refusal(uneven))
     assert open_scheduler("lsf").refusal(uneven) is None
+
+
+@pytest.mark.parametrize("name", ["lsf", "flux"])
+def test_a_sites_partitions_are_taken_as_they_are(name: str) -> None:
+    site = Site(partition=(Partition(name="batch", nodes=4),))
+    findings = tuple(open_scheduler(name, site=site).findings())
+    assert all(finding.good for finding in findings) and "not asked" in findings[0].text
+    assert open_scheduler(name, site=site).refusal(Layout(nodes=5)) == "needs 5 nodes, partition batch has 4"

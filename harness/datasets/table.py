@@ -5,6 +5,7 @@ value as NaN. Where there are categories or missing values the rows so made are 
 takes them.
 """
 
+import contextlib
 import csv
 import itertools
 from collections.abc import Iterator, Sequence
@@ -199,7 +200,8 @@ class Table:
 def _text_columns(path: Path, head: Head) -> list[int]:
     """Return the columns more than half of whose values in the first rows are texts."""
     texts, values = [0] * len(head.cells), [0] * len(head.cells)
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+    # What is no CSV is told by `stream`, with its line.
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file, contextlib.suppress(csv.Error):
         rows = csv.reader(file, skipinitialspace=True)
         for row in itertools.islice(rows, int(head.header > 0), _SAMPLE):
             for place, cell in enumerate(row[: len(texts)]):
