@@ -23,6 +23,7 @@ COMMANDS = {
     "history": ("harness.cli.compare", "Draw a series over commits and find where it changed."),
     "predict": ("harness.cli.predict", "Predict the curve beyond this machine from what was measured on it."),
     "claims": ("harness.cli.claims", "Judge the papers' published numbers by the runs that are here."),
+    "reproduce": ("harness.cli.reproduce", "Launch again what a record tells of, and judge what came out."),
     "paper": ("harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
     "train": ("harness.cli.train", "Train one workload on the ranks of this MPI world."),
     "data": ("harness.cli.data", "List, fetch, verify, prepare, describe the data sets; clean their cache."),

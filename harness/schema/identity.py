@@ -19,7 +19,9 @@ from harness.base.files import resource
 from harness.base.provenance import package_version
 from harness.schema.workload import Workload, is_script, script_command
 
-_READERS = frozenset({"analysis", "bench", "claims", "doctor", "prediction", "probe", "regression", "report"})
+_READERS = frozenset(
+    {"analysis", "bench", "claims", "doctor", "prediction", "probe", "regression", "report", "reproduction"}
+)
 """Rooms that a launch never enters: they read what it wrote, or launch it in another way. A new room counts."""
 _SOURCES = (".py", ".cc", ".h")
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "mpi4py")

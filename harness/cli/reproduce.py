@@ -1,0 +1,73 @@
+"""``harness reproduce``: repeat a recorded launch from its record, and judge what came out."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.base.errors import UserError
+from harness.cli.answer import Answer, answering
+from harness.cli.common import data_dir_option, results_option
+from harness.cli.options import batch_options, build_submission
+
+
+@click.command()
+@click.argument("name", metavar="LAUNCH|SWEEP|FILE")
+@click.option(
+    "--same-layout/--here", default=True, show_default=True, help="On the recorded ranks, or on what fits here."
+)
+@results_option
+@data_dir_option
+@batch_options
+@answering
+def reproduce(name: str, same_layout: bool, results: Path, data_dir: Path | None, **options: Any) -> Answer:
+    """Launch again what the record of LAUNCH tells of, of a SWEEP one launch of each layout, and compare.
+
+    Nothing but the record is asked: settings, seed, layout and data are the recorded ones. What it rests on (source,
+    versions, machine) is compared first. Weights must be the same bit for bit where all that decides them is the same,
+    the loss must be within 2 %, the epoch's time within 95 % of repetitions on the same machine. Exit code 0: all
+    that could be compared is reproduced; 1: something is not; 3: nothing could be compared.
+    """
+    from harness.reproduction.rerun import plan, recorded, repeat, source_changes
+    from harness.reproduction.verdicts import DIFFERENT, NOT_COMPARED, environment, results_of, sentence
+
+    folder = _folder(name, results)
+    submission, _ = build_submission(options)
+    lines, changes = [], []
+    for known in recorded(folder):
+        old = known.run
+        again = plan(old, data_dir, here=not same_layout)
+        new = repeat(again, data_dir=data_dir, results=results, submission=submission)
+        basis = environment(old, new)
+        for line in basis:
+            click.echo(f"{line.quantity}: {line.recorded} then, {line.now} now ({line.remark})")
+        if any(line.quantity == "source" for line in basis):
+            changes = [*source_changes(old)]
+            click.echo("\n".join(f"  {line}" for line in changes))
+        lines += [(old.point.layout, line) for line in results_of(old, new, known.alike)]
+    verdicts = [line.verdict for _, line in lines]
+    code = 1 if DIFFERENT in verdicts else 3 if set(verdicts) == {NOT_COMPARED} else 0
+    return Answer(
+        sentence=sentence([line for _, line in lines]),
+        headings=("Ranks", "Quantity", "Recorded", "Now", "Verdict"),
+        rows=[(str(at.ranks), line.quantity, line.recorded, line.now, _verdict(line)) for at, line in lines],
+        data={"lines": [line for _, line in lines], "source": changes},
+        code=code,
+    )
+
+
+def _verdict(line: Any) -> str:
+    return f"{line.verdict}: {line.remark}" if line.remark else line.verdict
+
+
+def _folder(name: str, results: Path) -> Path:
+    from harness.cli.select import find_sweep
+    from harness.schema.record import RUN_FILE
+
+    path = Path(name)
+    for folder in (path, path.parent if path.name == RUN_FILE else path, results / name):
+        if (folder / RUN_FILE).exists():
+            return folder
+    if path.is_file():
+        raise UserError(f"'{name}' is no record: name a launch's folder, its {RUN_FILE}, or a sweep")
+    return find_sweep(name, results)

@@ -1,0 +1,149 @@
+"""What a repeated launch has in common with the recorded one: first all that it rests on, then what came out. Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, stdev
+
+from scipy import stats
+
+from harness.analysis.numbers import percent
+from harness.regression.noise import SITTING
+from harness.schema.record import RunRecord
+from harness.sweep.pace import layout_words
+
+SAME, CLOSE, DIFFERENT, NOT_COMPARED = "same", "within the bound", "different", "not compared"
+
+LOSS_BOUND = 0.02  # largest relative difference of an epoch's training loss between equal mathematics rounded otherwise
+_LEAST = 3  # launches whose spread an interval can rest on
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One line of the comparison: a `quantity` as it was recorded and as it is now, and the `verdict` on it."""
+
+    quantity: str
+    recorded: str
+    now: str
+    verdict: str
+    remark: str = ""
+
+
+def environment(old: RunRecord, new: RunRecord) -> tuple[Line, ...]:
+    """Return a line for all that the result or the time of a launch rests on and that differs between the two."""
+    return tuple(
+        Line(quantity=name, recorded=was, now=now, verdict=DIFFERENT, remark=f"matters for {matters}")
+        for name, was, now, matters in _facts(old, new)
+        if was != now
+    )
+
+
+def _facts(old: RunRecord, new: RunRecord) -> list[tuple[str, str, str, str]]:
+    """Return name, recorded and present value of every fact, and what it matters for."""
+    was, now = old.provenance, new.provenance
+    weights, times = "weights and times", "times"
+    facts = [
+        ("source", _source(old), _source(new), weights),
+        ("TensorFlow", was.tensorflow, now.tensorflow, weights),
+        ("Keras", was.keras, now.keras, weights),
+        ("NumPy", was.numpy, now.numpy, weights),
+        ("Python", was.python, now.python, times),
+        ("mpi4py", was.mpi4py, now.mpi4py, times),
+        ("MPI library", was.mpi_library, now.mpi_library, weights),
+        ("reduction", was.reduction, now.reduction, weights),
+        ("layout", layout_words(old.point.layout), layout_words(new.point.layout), weights),
+        ("data", old.data.sha256[:12], new.data.sha256[:12], weights),
+        ("processor", was.machine.cpu, now.machine.cpu, weights),
+        ("cores", str(was.machine.cores), str(now.machine.cores), times),
+        ("operating system", was.machine.os, now.machine.os, times),
+    ]
+    for name in sorted({*was.environment, *now.environment}):
+        facts.append((name, was.environment.get(name, "not set"), now.environment.get(name, "not set"), times))
+    return facts
+
+
+def _source(run: RunRecord) -> str:
+    return run.point.code.partition("-")[0] or run.provenance.commit[:12]
+
+
+def results_of(old: RunRecord, new: RunRecord, others: Sequence[RunRecord] = ()) -> tuple[Line, ...]:
+    """Return a line each for the weights, the curve of the training loss, the test accuracy and the epoch's time.
+
+    `others` are valid recorded launches of the same layout, `old` among them: their spread and the deviation between
+    sittings (`regression.noise.SITTING`) make the interval that the time must lie in.
+    """
+    changed = [name for name, was, now, matters in _facts(old, new) if was != now and "weights" in matters]
+    return (_weights(old, new, changed), _losses(old, new), _accuracy(old, new), _time(old, new, others))
+
+
+def _weights(old: RunRecord, new: RunRecord, changed: Sequence[str]) -> Line:
+    was, now = old.weights.sha256, new.weights.sha256
+    remark = ""
+    if was == now:
+        verdict, remark = SAME, "bit for bit"
+    elif changed:
+        verdict, remark = NOT_COMPARED, f"bits can differ with: {', '.join(changed)}"
+    elif old.point.layout.threads > 1 or any(rank.gpu for rank in old.ranks):
+        verdict, remark = NOT_COMPARED, "several threads or a GPU add up in an order of their own"
+    else:
+        verdict = DIFFERENT
+    return Line(quantity="weights", recorded=was[:12], now=now[:12], verdict=verdict, remark=remark)
+
+
+def _losses(old: RunRecord, new: RunRecord) -> Line:
+    was, now = ([epoch.train_loss for epoch in run.epochs] for run in (old, new))
+    pairs = [(a, b) for a, b in zip(was, now, strict=False) if a is not None and b is not None]
+    shown = [f"{losses[-1]:.6g}" if losses and losses[-1] is not None else "none" for losses in (was, now)]
+    if not pairs or len(was) != len(now):
+        return Line(quantity="training loss", recorded=shown[0], now=shown[1], verdict=NOT_COMPARED)
+    worst = max(abs(b - a) / max(abs(a), 1e-12) for a, b in pairs)
+    verdict = SAME if worst == 0 else CLOSE if worst <= LOSS_BOUND else DIFFERENT
+    remark = f"largest difference of an epoch {percent(worst)}, bound {percent(LOSS_BOUND)}"
+    return Line(quantity="training loss", recorded=shown[0], now=shown[1], verdict=verdict, remark=remark)
+
+
+def _accuracy(old: RunRecord, new: RunRecord) -> Line:
+    """Two accuracies over n test rows differ by chance by up to 1.96 sqrt(2 p (1 - p) / n) (binomial)."""
+    was, now = old.epochs[-1].test_accuracy, new.epochs[-1].test_accuracy
+    if was is None or now is None:
+        return Line(quantity="test accuracy", recorded="none", now="none", verdict=NOT_COMPARED)
+    bound = 1.96 * math.sqrt(2 * was * (1 - was) / max(1, old.data.test_rows))
+    verdict = SAME if was == now else CLOSE if abs(now - was) <= bound else DIFFERENT
+    remark = f"bound {percent(bound)} points, the chance of {old.data.test_rows:,} test rows"
+    return Line(quantity="test accuracy", recorded=percent(was), now=percent(now), verdict=verdict, remark=remark)
+
+
+def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> Line:
+    before, now = [epoch_s(run) for run in others or (old,)], epoch_s(new)
+    shown = {"quantity": "epoch time", "recorded": f"{median(before):.4g} s", "now": f"{now:.4g} s"}
+    if old.provenance.machine.fingerprint != new.provenance.machine.fingerprint:
+        return Line(**shown, verdict=NOT_COMPARED, remark="another machine")
+    if old.point.layout != new.point.layout or old.invalid or new.invalid:
+        why = "another layout" if old.point.layout != new.point.layout else (*old.invalid, *new.invalid)[0]
+        return Line(**shown, verdict=NOT_COMPARED, remark=why)
+    if len(before) < _LEAST:
+        return Line(**shown, verdict=NOT_COMPARED, remark=f"{len(before)} recorded launches have no spread")
+    logs = [math.log(value) for value in before]
+    launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
+    half = math.hypot(launches, 1.96 * math.sqrt(2) * SITTING)
+    low, high = (median(before) * math.exp(sign * half) for sign in (-1, 1))
+    verdict = CLOSE if low <= now <= high else DIFFERENT
+    return Line(**shown, verdict=verdict, remark=f"95 % of repetitions: {low:.4g} to {high:.4g} s")
+
+
+def epoch_s(run: RunRecord) -> float:
+    """Return a launch's time: the median over its epochs of the slowest rank's seconds."""
+    return median(max(epoch.seconds) for epoch in run.epochs)
+
+
+def sentence(lines: Sequence[Line]) -> str:
+    """Return the verdict on a whole repetition."""
+    wrong = [line.quantity for line in lines if line.verdict == DIFFERENT]
+    if wrong:
+        return f"Not reproduced: {', '.join(dict.fromkeys(wrong))}."
+    if all(line.verdict == NOT_COMPARED for line in lines):
+        return "Nothing could be compared."
+    kept = [line.quantity for line in lines if line.verdict in (SAME, CLOSE)]
+    left = [line.quantity for line in lines if line.verdict == NOT_COMPARED]
+    also = f" Not compared: {', '.join(dict.fromkeys(left))}." if left else ""
+    return f"Reproduced: {', '.join(dict.fromkeys(kept))}.{also}"

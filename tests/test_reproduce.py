@@ -1,0 +1,98 @@
+"""A recorded launch repeated from its record alone: what must be the same, what may differ, and what is named."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.reproduction.rerun import plan, recorded
+from harness.reproduction.verdicts import CLOSE, DIFFERENT, NOT_COMPARED, SAME, Line, environment, results_of, sentence
+from harness.schema.record import RunRecord
+from tests.factories import make_run
+from tests.test_whole_jobs import harness
+
+
+def changed(run: RunRecord, **facts: object) -> RunRecord:
+    return replace(run, provenance=replace(run.provenance, **facts))
+
+
+def by_quantity(lines: tuple[Line, ...]) -> dict[str, str]:
+    return {line.quantity: line.verdict for line in lines}
+
+
+def test_the_same_again_is_the_same() -> None:
+    run = make_run()
+    assert environment(run, run) == ()
+    assert by_quantity(results_of(run, run, [run, run, run])) == {
+        "weights": SAME, "training loss": SAME, "test accuracy": SAME, "epoch time": CLOSE,
+    }  # fmt: skip
+
+
+def test_other_weights_are_only_excused_by_what_decides_them() -> None:
+    run = make_run()
+    other = replace(run, weights=replace(run.weights, sha256="f" * 64))
+    assert by_quantity(results_of(run, other))["weights"] == DIFFERENT
+    upgraded = changed(other, tensorflow="99.0")
+    (line,) = environment(run, upgraded)
+    assert (line.quantity, line.now) == ("TensorFlow", "99.0")
+    weights = results_of(run, upgraded)[0]
+    assert weights.verdict == NOT_COMPARED and "TensorFlow" in weights.remark
+    assert by_quantity(results_of(run, changed(other, python="9.9")))["weights"] == DIFFERENT, "no reason for other bits"
+
+
+def test_a_time_needs_recorded_launches_and_the_same_machine() -> None:
+    run = make_run()
+    assert by_quantity(results_of(run, run))["epoch time"] == NOT_COMPARED
+    several = [scaled(run, 1 + 0.01 * number) for number in range(6)]
+    assert by_quantity(results_of(run, scaled(run, 1.05), several))["epoch time"] == CLOSE
+    assert by_quantity(results_of(run, scaled(run, 1.5), several))["epoch time"] == DIFFERENT
+    elsewhere = changed(run, machine=replace(run.provenance.machine, fingerprint="other"))
+    assert by_quantity(results_of(run, elsewhere, several))["epoch time"] == NOT_COMPARED
+
+
+def scaled(run: RunRecord, factor: float) -> RunRecord:
+    """Return `run` with every epoch so many times as long."""
+    epochs = (replace(epoch, seconds=tuple(factor * value for value in epoch.seconds)) for epoch in run.epochs)
+    return replace(run, epochs=tuple(epochs))
+
+
+def test_a_loss_beyond_the_bound_is_told() -> None:
+    run = make_run()
+    epochs = tuple(replace(epoch, train_loss=1.05 * (epoch.train_loss or math.nan)) for epoch in run.epochs)
+    lines = results_of(run, replace(run, epochs=epochs))
+    assert by_quantity(lines)["training loss"] == DIFFERENT
+    assert "training loss" in sentence(lines) and sentence(lines).startswith("Not reproduced")
+
+
+@pytest.mark.mpi
+@pytest.mark.e2e
+def test_two_ranks_are_repeated_bit_for_bit_and_a_damaged_record_is_found(tmp_path: Path) -> None:
+    """One command line records, another repeats; then the record is made to tell of other weights."""
+    words = ["--dataset", "adult", "--data-kind", "synthetic", "--samples", "2560", "--epochs", "2", "--nodes", "2"]
+    made = harness(tmp_path, "sweep", *words, "--repeats", "1", "--oversubscribe")
+    assert made.returncode in (0, 3), made.stderr
+    (file,) = (tmp_path / "results").glob("*/*/run.json")
+    told = harness(tmp_path, "reproduce", str(file), "--json")
+    document = json.loads(told.stdout)
+    found = {line["quantity"]: line["verdict"] for line in document["lines"]}
+    assert (found["weights"], found["training loss"], found["test accuracy"]) == (SAME, SAME, SAME), told.stderr
+    assert told.returncode in (0, 1), "on a busy machine the time may be another"
+    record = json.loads(file.read_text())
+    record["weights"]["sha256"] = "0" * 64
+    file.write_text(json.dumps(record))
+    wrong = harness(tmp_path, "reproduce", file.parent.name, "--results", str(file.parents[1]))
+    assert wrong.returncode == 1 and "Not reproduced" in wrong.stdout, wrong.stdout + wrong.stderr
+
+
+def test_other_data_is_refused_before_anything_is_launched() -> None:
+    run = make_run()
+    with pytest.raises(UserError, match="is not here"):
+        plan(replace(run, data=replace(run.data, sha256="0" * 64)), None, here=False)
+
+
+def test_a_sweep_without_a_valid_launch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no launch with valid times"):
+        recorded(tmp_path)
