@@ -160,7 +160,8 @@ class Table:
                 f"'{self._path}' column '{name}' has more than {_MOST_CATEGORIES:,} different texts, too many for "
                 f"categories: leave it out with DROP={name}"
             )
-        return np.array(numbers, np.float32)[np.from_dlpack(encoded.indices)]
+        values: Array = np.array(numbers, np.float32)[np.from_dlpack(encoded.indices)]
+        return values
 
     def _wide(self, block: Array, means: Vector, width: int) -> Array:
         """Return rows of `read` [rows, columns] with a column for each category and no missing value."""

@@ -169,7 +169,8 @@ def not_a_number(path: Path, line: int, column: int) -> UserError:
 def _reason(message: str, first_line: int) -> str:
     """Return pyarrow's message as the user counts: lines from 1 on, without the text of the whole row."""
     row = re.search(r"Row #(\d+)", message)
-    what = re.search(r"(Expected \d+ columns, got \d+|invalid value '[^']{0,40}|Empty CSV file|invalid UTF8 data)", message)
+    known = r"(Expected \d+ columns, got \d+|invalid value '[^']{0,40}|Empty CSV file|invalid UTF8 data)"
+    what = re.search(known, message)
     text = what[1].replace("Expected", "expected").replace("Empty CSV file", "it is empty") if what else message[:160]
     text += "'" if text.startswith("invalid value") else ""
     return f"line {int(row[1]) + first_line - 1:,}: {text}" if row else text

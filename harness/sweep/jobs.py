@@ -159,9 +159,12 @@ def _environment(scheduler: Scheduler, layout: Layout) -> dict[str, str | None]:
 
 def _binds(folder: Path, data_dir: Path | None, data_file: str | None) -> tuple[str, ...]:
     """Return the folders that ranks read and write, each once."""
-    data = (data_dir or os.environ.get("HARNESS_DATA_DIR"), Path(data_file).parent if data_file else None)
-    folders = (Path.cwd(), folder, cache_folder(), *filter(None, data))
-    return tuple(dict.fromkeys(str(Path(path).resolve()) for path in folders))
+    folders = [Path.cwd(), folder, cache_folder()]
+    if data := data_dir or os.environ.get("HARNESS_DATA_DIR"):
+        folders.append(Path(data))
+    if data_file:
+        folders.append(Path(data_file).parent)
+    return tuple(dict.fromkeys(str(path.resolve()) for path in folders))
 
 
 def _write_inputs(group: Group, helpers: tuple[str, ...], folder: Path) -> None:
