@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.provenance import describe_system, relevant_environment
 from harness.reproduction.rerun import plan, recorded
 from harness.reproduction.verdicts import CLOSE, DIFFERENT, NOT_COMPARED, SAME, Line, environment, results_of, sentence
 from harness.schema.record import RunRecord
@@ -40,7 +41,9 @@ def test_other_weights_are_only_excused_by_what_decides_them() -> None:
     assert (line.quantity, line.now) == ("TensorFlow", "99.0")
     weights = results_of(run, upgraded)[0]
     assert weights.verdict == NOT_COMPARED and "TensorFlow" in weights.remark
-    assert by_quantity(results_of(run, changed(other, python="9.9")))["weights"] == DIFFERENT, "no reason for other bits"
+    assert by_quantity(results_of(run, changed(other, python="9.9")))["weights"] == DIFFERENT, (
+        "no reason for other bits"
+    )
 
 
 def test_a_time_needs_recorded_launches_and_the_same_machine() -> None:
@@ -96,3 +99,15 @@ def test_other_data_is_refused_before_anything_is_launched() -> None:
 def test_a_sweep_without_a_valid_launch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no launch with valid times"):
         recorded(tmp_path)
+
+
+def test_settings_of_host_and_libraries_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    known = relevant_environment()
+    assert known["UCX_TLS"] == "tcp" and "AWS_SECRET_ACCESS_KEY" not in known
+    run = make_run()
+    slower = changed(run, environment=known, system={"frequency governor": "powersave"})
+    told = {line.quantity: line.now for line in environment(run, slower)}
+    assert (told["UCX_TLS"], told["frequency governor"]) == ("tcp", "powersave")
+    assert all(describe_system().values())

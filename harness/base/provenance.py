@@ -13,20 +13,11 @@ from harness.base.processes import Reply, ask
 
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
 _PREFIXES = (
-    "CUDA_VISIBLE_",
-    "HARNESS_REDUCTION",
-    "KMP_",
-    "MKL_",
-    "MPI4PY_",
-    "OMP_",
-    "OMPI_MCA_",
-    "OPENBLAS_",
-    "TF_CPP_",
-    "TF_ENABLE_",
-    "TF_NUM_",
-    "TF_XLA_",
-    "UCX_",
-    "XLA_",
+    *("CUDA_VISIBLE_", "NCCL_"),
+    *("FI_", "I_MPI_", "MPICH_", "MPI4PY_", "OMPI_MCA_", "PRTE_MCA_", "UCX_"),
+    *("KMP_", "MKL_", "OMP_", "OPENBLAS_"),
+    *("TF_CPP_", "TF_ENABLE_", "TF_NUM_", "TF_XLA_", "XLA_"),
+    *("HARNESS_REDUCTION", "LD_PRELOAD"),
 )
 # What mpirun itself tells every rank, none of it a setting.
 _TOLD = ("OMPI_MCA_PREFIXES", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs")
@@ -88,6 +79,33 @@ def describe_machine(gpus: tuple[str, ...]) -> Machine:
         os=f"{platform.system()} {platform.release()}",
         fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:12],
     )
+
+
+def describe_system() -> dict[str, str]:
+    """Return what besides its parts decides how fast this host is, by name; what it does not tell is left out."""
+    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
+    fabric = sorted(device.name for device in Path("/sys/class/infiniband").glob("*"))
+    links = [f"{name} {link.speed} Mbit/s" for name, link in sorted(psutil.net_if_stats().items()) if link.speed]
+    facts = {
+        "clock source": _text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "container": next((name for name, sign in _SIGNS.items() if sign in os.environ or Path(sign).exists()), ""),
+        "frequency governor": _text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "huge pages": _text("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "InfiniBand": ", ".join(fabric),
+        "network": ", ".join(links),
+        "NUMA nodes": str(nodes) if nodes else "",
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+_SIGNS = {"Apptainer": "APPTAINER_CONTAINER", "Docker": "/.dockerenv", "Podman": "/run/.containerenv"}
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def relevant_environment() -> dict[str, str]:

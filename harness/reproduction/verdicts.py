@@ -57,8 +57,8 @@ def _facts(old: RunRecord, new: RunRecord) -> list[tuple[str, str, str, str]]:
         ("cores", str(was.machine.cores), str(now.machine.cores), times),
         ("operating system", was.machine.os, now.machine.os, times),
     ]
-    for name in sorted({*was.environment, *now.environment}):
-        facts.append((name, was.environment.get(name, "not set"), now.environment.get(name, "not set"), times))
+    for kind, other in ((was.environment, now.environment), (was.system, now.system)):
+        facts += [(name, kind.get(name, "none"), other.get(name, "none"), times) for name in sorted({*kind, *other})]
     return facts
 
 

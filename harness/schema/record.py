@@ -38,7 +38,8 @@ class Provenance:
     """Versions of all that the run's speed and result depend on. `commit` is empty outside a checkout.
 
     `load_before` is the machine's load average at the start; `other_load` the cores that other processes
-    kept busy during the timed epochs, on the host where that was most.
+    kept busy during the timed epochs, on the host where that was most. `environment` has the variables that can change
+    a run's speed, `system` the settings of rank 0's host that can (`harness.base.provenance`).
     """
 
     harness: str
@@ -56,6 +57,7 @@ class Provenance:
     load_before: float
     other_load: float
     environment: dict[str, str]
+    system: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

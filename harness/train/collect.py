@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from harness.base import __version__
 from harness.base.hostload import Delays, delayed, other_loads, overloads
-from harness.base.provenance import describe_machine, git_commit, package_version, relevant_environment
+from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.comm.clocks import Clock
 from harness.comm.placement import Place, describe, misplacements, scheduled
 from harness.comm.world import needs_sync
@@ -190,4 +190,5 @@ def provenance(reduction: str, *, load_before: float, other_load: float, gpus: S
         load_before=load_before,
         other_load=other_load,
         environment=relevant_environment(),
+        system=describe_system(),
     )
