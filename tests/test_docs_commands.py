@@ -27,6 +27,7 @@ LONG = {
     "make paper": "hours",
     "make check": "needs launches of another day than the baseline's, or makes them for half an hour",
     "harness check --against main --decide": "launches for 20 minutes",
+    "harness reproduce": "launches again what was recorded",
     "harness compare --duet": "launches two scripts in turn",
     "make predict NETWORK=results/probes": "needs SimGrid",
     "make sweep DATASET=mnist TUNED=1": "needs a probe of this machine",
