@@ -1,12 +1,16 @@
 """Which rank gets which GPU, up to the device boundary: no GPU is needed here."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from harness.base.errors import UserError
 from harness.comm.gpus import assign, parse_gpus, select_visible, visible_gpus
 from harness.schema.layout import Layout
+from harness.schema.record import read_run
 
 ANSWER = """\
 GPU-aaaa1111-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, 400.00
@@ -63,13 +67,66 @@ def test_no_driver_is_one_sentence(monkeypatch, tmp_path):
         visible_gpus()
 
 
-def test_the_driver_is_asked_and_visible_devices_limit_its_answer(monkeypatch, tmp_path):
-    program = tmp_path / "nvidia-smi"
+@pytest.fixture
+def driver(monkeypatch, tmp_path):
+    """Put a driver that knows of three GPUs first on PATH."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
     program.write_text(f"#!/bin/sh\ncat <<'X'\n{ANSWER}X\n")
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_the_driver_is_asked_and_visible_devices_limit_its_answer(monkeypatch, driver):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert visible_gpus() == (GPUS[1],)
+
+
+# In the place of CUDA's libraries: TensorFlow says that it sees whichever GPU the process may use.
+SEEN = """
+import os
+if "OMPI_COMM_WORLD_RANK" in os.environ:
+    import keras
+    import tensorflow as tf
+    config, look = tf.config, tf.config.list_physical_devices
+    gpu = config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+    def find(kind=None):
+        return [gpu] * os.environ["CUDA_VISIBLE_DEVICES"].startswith("GPU-") if kind == "GPU" else look(kind)
+    config.list_physical_devices, config.experimental.set_memory_growth = find, lambda device, on: None
+"""
+SCRIPT = Path(__file__).parent / "scripts" / "fit_arrays.py"
+
+
+def run(tmp_path, ranks, script):
+    words = (sys.executable, "-m", "harness", "run", "-n", ranks, "--gpus-per-rank", "1", "--record", "record", script)
+    changes = {"PYTHONPATH": f"{tmp_path}:{SCRIPT.parents[2]}", "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "2,0"}
+    return subprocess.run(
+        words, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **changes}, check=False
+    )
+
+
+@pytest.mark.mpi
+@pytest.mark.e2e
+def test_each_rank_of_a_script_takes_a_gpu_of_its_own_whatever_the_script_chooses(driver, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(SEEN)
+    script = tmp_path / "train.py"
+    script.write_text("import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'\n" + SCRIPT.read_text())
+    finished = run(tmp_path, "2", script)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    record = read_run(tmp_path / "record")
+    assert [(rank.device, rank.gpu) for rank in record.ranks] == [(gpu.uuid, str(gpu)) for gpu in (GPUS[2], GPUS[0])]
+    assert record.point.layout.gpus_per_rank == 1
+    assert record.provenance.machine.gpus == (str(GPUS[2]), str(GPUS[0]))
+
+
+@pytest.mark.mpi
+@pytest.mark.e2e
+def test_fewer_gpus_than_ranks_of_a_script_are_one_sentence(driver, tmp_path):
+    finished = run(tmp_path, "3", SCRIPT)
+    assert finished.returncode == 2
+    said = [line for line in finished.stderr.splitlines() if line.startswith("harness: ") and "GPU" in line]
+    assert len(said) == 1 and "3 ranks on " in said[0] and " for 2 GPUs: use at most 2 ranks per node" in said[0]
+    assert "Traceback" not in finished.stderr
 
 
 def test_a_rank_has_one_gpu_or_none():

@@ -15,11 +15,13 @@ from harness.transparent.settings import Settings, mpi_enabled, run_options
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-n", "--ranks", type=int, help="MPI ranks [default: the machine's cores].")
+@click.option("-n", "--ranks", type=int, help="MPI ranks [default: the machine's cores, or GPUs].")
 @click.option("--threads", type=int, default=1, show_default=True, help="Cores, and TensorFlow threads, of a rank.")
 @run_options
 @answering
-def run(ranks: int | None, threads: int, script: Path, arguments: tuple[str, ...], **options: Any) -> Answer:
+def run(
+    ranks: int | None, threads: int, gpus_per_rank: int, script: Path, arguments: tuple[str, ...], **options: Any
+) -> Answer:
     """Run SCRIPT, which is not edited and imports nothing of ours, on several ranks that train one model.
 
     Batches are divided over the ranks, gradients averaged, files and output are rank 0's. Under a batch scheduler
@@ -29,23 +31,26 @@ def run(ranks: int | None, threads: int, script: Path, arguments: tuple[str, ...
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
     from harness.base.cores import usable_cores
+    from harness.comm.gpus import visible_gpus
     from harness.schema.layout import Layout
     from harness.sweep.schedulers import open_scheduler
     from harness.transparent.settings import run_ranks
 
-    count = ranks if ranks is not None else max(1, usable_cores() // max(1, threads))
+    devices = len(visible_gpus()) if gpus_per_rank else usable_cores() // max(1, threads)
+    count = ranks if ranks is not None else max(1, devices)
     layout = Layout(nodes=count if mpi_enabled() else 1, threads=threads)
     if layout.cores > usable_cores():
         click.echo(
             f"harness: {layout.cores} cores are asked for and {usable_cores()} there: it works, slowly", err=True
         )
     scheduler = open_scheduler("local", oversubscribe=True)
-    words = [word for name, value in options.items() if value is not None for word in _switch(name, value)]
+    given = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
+    words = [word for name, value in given.items() if value is not None for word in _switch(name, value)]
     begin = time.monotonic()
     code = run_ranks(
         [
             *scheduler.launcher(layout).words, sys.executable, "-m", "harness.transparent",
-            *words, "--threads", str(threads), str(script), *arguments,
+            *words, str(script), *arguments,
         ],
         {**scheduler.environment(layout), **_environment(threads)},
         output=_output(),

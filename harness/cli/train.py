@@ -65,20 +65,14 @@ def _train(
     world: "World", point: Point, data_dir: Path | None, record: Path | None, begin: float, load_before: float
 ) -> None:
     from harness.base.logs import quiet_stderr, without_optional_packages
+    from harness.comm.gpus import own_gpu
 
-    gpu = None
-    if point.layout.gpus_per_rank:
-        from harness.comm.gpus import own_gpu
-
-        gpu = own_gpu(world, shared=point.oversubscribe)
-    else:
-        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # TensorFlow then does not look for a driver, nor takes a GPU
+    gpu = own_gpu(world, point.layout.gpus_per_rank, shared=point.oversubscribe)
     with quiet_stderr(), without_optional_packages():
         from harness.train.devices import start_gpu
         from harness.train.run import configure_tensorflow, train
 
-        if gpu:
-            start_gpu(gpu.name)
+        start_gpu(gpu)
         configure_tensorflow(point.layout.threads)
     import_s = time.time() - begin
     outcome = train(world, point, data_dir, _progress(world.rank, point.workload.epochs), gpu)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _FIELDS = ("uuid", "name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
 _QUERY = ("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
 _LIMIT_S = 60  # the first call after a boot loads the driver
+INSTALL_CUDA = ".venv/bin/python -m pip install -e '.[gpu]' in the checkout"
+"""How TensorFlow gets its CUDA libraries."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,23 +94,32 @@ def assign(pools: Sequence[tuple[Gpu, ...]], local_rank: int, *, host: str, shar
     if len(together) < len(pools) and not shared:
         raise UserError(
             f"{len(pools)} ranks on {host} for {len(together)} GPUs: use at most {len(together)} ranks per node, "
-            "or OVERSUBSCRIBE=1 to share GPUs for function, never for timing"
+            "or OVERSUBSCRIBE=1 in a sweep to share GPUs for function, never for timing"
         )
     return pool[local_rank % len(pool)]
 
 
-def own_gpu(world: "World", *, shared: bool) -> Gpu:
-    """Return this rank's GPU, and hide all others from the CUDA library. Call before TensorFlow is imported.
+def own_gpu(world: "World", gpus_per_rank: int, *, shared: bool) -> Gpu | None:
+    """Return this rank's GPU, None where ranks have none, and hide all others. Call before TensorFlow is imported.
 
     Raises:
-        UserError: as `visible_gpus` and `assign`.
+        SharedError: a UserError of `visible_gpus` or `assign`, on every rank.
     """
-    import platform
+    gpu = None
+    if gpus_per_rank:
+        import platform
 
-    from mpi4py import MPI
+        from mpi4py import MPI
 
-    local = world.comm.Split_type(MPI.COMM_TYPE_SHARED)
-    gpu = assign(local.allgather(visible_gpus()), local.Get_rank(), host=platform.node(), shared=shared)
-    local.Free()
-    os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid
+        local = world.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        pools = local.allgather(world.on_all(visible_gpus))
+        number = local.Get_rank()
+        local.Free()
+        gpu = world.on_all(lambda: assign(pools, number, host=platform.node(), shared=shared))
+    hide_others(gpu)
     return gpu
+
+
+def hide_others(gpu: Gpu | None) -> None:
+    """Let the CUDA library of this process find `gpu` alone, or none; it asks when the first GPU is looked for."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid if gpu else "-1"

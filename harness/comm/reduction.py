@@ -84,17 +84,21 @@ def in_sequence() -> "Iterator[tf.Tensor]":
     exchanges. Operations that take one resource run in the order in which they were built, across nested functions,
     conditionals and loops ("automatic control dependencies"). In a TensorFlow-1 graph, which has none of these, the
     operation waits for the last one built that took the handle. Nothing is ever stored under the handle.
+
+    What is built in the block runs on the processor, whatever device the script has chosen around it: TensorFlow copies
+    tensors of another device to host memory before and back behind it.
     """
     with tf.init_scope():
         handle = _eager_handle() if tf.executing_eagerly() else _graph_handle(tf.compat.v1.get_default_graph())
     if tf.executing_eagerly():
-        yield handle
+        with tf.device("CPU:0"):
+            yield handle
         return
     graph = tf.compat.v1.get_default_graph()
     local = graph.capture(handle) if graph.building_function else handle
     users = set(local.consumers())
     last = next((operation for operation in reversed(graph.get_operations()) if operation in users), None)
-    with graph.control_dependencies([] if last is None else [last]):
+    with graph.control_dependencies([] if last is None else [last]), tf.device("CPU:0"):
         yield local
 
 

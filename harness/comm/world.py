@@ -44,6 +44,22 @@ class World:
             raise SharedError(value)
         return value  # type: ignore[no-any-return]
 
+    def on_all(self, action: Callable[[], T]) -> T:
+        """Run `action` on every rank and return each its own result.
+
+        Raises:
+            SharedError: on every rank, when `action` raised a UserError or RunError on some: the first rank's.
+        """
+        failure: UserError | RunError | None = None
+        try:
+            result = action()
+        except (UserError, RunError) as error:
+            failure = error
+        for found in self.comm.allgather(failure):
+            if found is not None:
+                raise SharedError(found)
+        return result
+
 
 @functools.cache
 def start() -> World:

@@ -18,6 +18,7 @@ from harness.base.files import user_errors
 from harness.base.hostload import TOLERANCE, look
 from harness.base.processes import Reply, ask
 from harness.base.provenance import git_commit, package_version
+from harness.comm.gpus import INSTALL_CUDA
 from harness.datasets.registry import dataset, names
 from harness.datasets.source import data_folder
 
@@ -96,7 +97,7 @@ def check_gpus(seen: tuple[str, ...]) -> Check:
     driver = [line.strip() for line in reply.out.splitlines() if line.strip()]
     found = f"{len(driver)} in the driver ({'; '.join(driver)}), {len(seen)} seen by TensorFlow"
     if len(seen) < len(driver):
-        return warning("GPUs", found, "pip install 'mpi-tf-harness[gpu]', and unset CUDA_VISIBLE_DEVICES")
+        return warning("GPUs", found, f"{INSTALL_CUDA}, and unset CUDA_VISIBLE_DEVICES")
     return ok("GPUs", found)
 
 

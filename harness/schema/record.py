@@ -74,8 +74,8 @@ class RankRecord:
     wrong by; all 0 on rank 0's host, which has the same clock. `step_without_input_s` is a step that need not wait
     for images to be decoded, 0 where they are held in memory. `predicted_memory_bytes` is what the peak was expected
     to be: of the process, or on a GPU of the device, whose own peak is `peak_gpu_memory_bytes`. `gpu` describes that
-    device. `queued_share`, `stolen_share` and `preempted` are what it lost to others over the timed epochs
-    (`harness.base.hostload.Delays`).
+    device and `device` is its UUID, both empty on a processor. `queued_share`, `stolen_share` and `preempted` are
+    what it lost to others over the timed epochs (`harness.base.hostload.Delays`).
     """
 
     rank: int
@@ -100,6 +100,7 @@ class RankRecord:
     predicted_memory_bytes: int = 0
     peak_gpu_memory_bytes: int = 0
     gpu: str = ""
+    device: str = ""
     queued_share: float = 0.0
     stolen_share: float = 0.0
     preempted: int = 0

@@ -11,21 +11,24 @@ import tensorflow as tf
 
 from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
-from harness.comm.gpus import Gpu
+from harness.comm.gpus import INSTALL_CUDA, Gpu, hide_others
 from harness.comm.world import World
 
 
-def start_gpu(name: str) -> None:
-    """Let TensorFlow take GPU memory as it needs it, not all at once. Call before its first operation.
+def start_gpu(gpu: Gpu | None) -> None:
+    """Have TensorFlow see `gpu` alone and take its memory as it needs it, not all at once; None for no GPU at all.
+
+    Call before its first operation: from then on CUDA_VISIBLE_DEVICES, which a script may set, is not asked any more.
 
     Raises:
-        UserError: TensorFlow does not see the GPU called `name` (its CPU-only build, or no CUDA libraries).
+        UserError: TensorFlow does not see the GPU (its CPU-only build, or no CUDA libraries).
     """
+    hide_others(gpu)
     devices = tf.config.list_physical_devices("GPU")
-    if not devices:
+    if gpu and not devices:
         raise UserError(
-            f"TensorFlow {tf.__version__} does not see the GPU '{name}': install its CUDA libraries with "
-            "pip install 'mpi-tf-harness[gpu]', or use no GPUs"
+            f"TensorFlow {tf.__version__} does not see the GPU '{gpu.name}': install its CUDA libraries with "
+            f"{INSTALL_CUDA}, or use no GPUs"
         )
     for device in devices:
         tf.config.experimental.set_memory_growth(device, True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @run_options
 @click.option("--threads", type=int, help="TensorFlow threads of this rank [default: the host's cores over its ranks].")
-def main(script: Path, arguments: tuple[str, ...], threads: int | None, **options: Any) -> None:
+def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, **options: Any) -> None:
     """Run SCRIPT on this rank of the MPI world."""
     same_hashes()
     from harness.comm.launcher import mpi_version
@@ -35,7 +35,9 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, **option
         workload = script_workload(script, arguments, sync=settings.sync, batch=settings.batch)
         point = Point(
             workload=workload,
-            layout=Layout(nodes=1, ranks_per_node=world.size, threads=threads or _threads(world)),
+            layout=Layout(
+                nodes=1, ranks_per_node=world.size, threads=threads or _threads(world), gpus_per_rank=gpus_per_rank
+            ),
             data_id=DATASET,
             code=world.on_root(lambda: code_identity(workload, mpi_version())),
         )

@@ -4,13 +4,11 @@ What a script does to the gradients of its tape (clipping, say, or a step toward
 those of all ranks, as one process would. Keras's own training step does nothing to them before its optimizer.
 """
 
-import ctypes
 import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from harness.base.errors import UserError
@@ -69,8 +67,7 @@ class Synchroniser:
         """Tell whether `target` is a loss that an eager loop may print or add up."""
         if not tf.executing_eagerly() or tape._persistent or self._runtime.collectives.trial.active:
             return False
-        known = isinstance(target, tf.Tensor) and target.shape.rank == 0 and target.dtype.is_floating
-        return known and "CPU" in target.device
+        return isinstance(target, tf.Tensor) and target.shape.rank == 0 and bool(target.dtype.is_floating)
 
     def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def apply(optimizer: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
@@ -173,13 +170,13 @@ def _is_variable(source: Any) -> bool:
 
 
 def _overwrite(number: tf.Tensor, value: tf.Tensor) -> None:
-    """Give an eager scalar another value in its place in memory, for whoever holds it.
+    """Give an eager scalar another value in its place in its device's memory, for whoever holds it.
 
     An eager step has made its loss before its gradient is asked for; what the script then prints or adds up is the same
     tensor, and there is no other way to have it hold the loss of all ranks' rows.
     """
-    here = np.asarray(memoryview(number))
-    ctypes.memmove(here.ctypes.data, value.numpy().tobytes(), here.nbytes)
+    with tf.device(number.device):
+        tf.raw_ops.InplaceUpdate(x=tf.reshape(number, [1]), i=[0], v=tf.reshape(value, [1]))
 
 
 def refuse_loops(runtime: Runtime) -> None:

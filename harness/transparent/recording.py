@@ -16,12 +16,14 @@ import psutil
 from harness.base.errors import SharedError, UserError
 from harness.base.hostload import Delays, delayed, other_loads, overloads
 from harness.comm.clocks import Clock, read_offset
+from harness.comm.gpus import Gpu
 from harness.comm.placement import Place, misplacements, observe
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.record import SCHEMA, DataRecord, EpochRecord, RankRecord, RunRecord, WeightsRecord
 from harness.schema.workload import script_command, script_id
 from harness.train.collect import on_one_clock, provenance
+from harness.train.devices import gpu_peak_bytes
 from harness.train.record import Columns, step_columns, write_run
 from harness.transparent.clock import EpochTimes
 
@@ -31,7 +33,8 @@ _ONE_EPOCH = "the only epoch includes compilation: train at least 2"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
     """What one rank has seen of the script. `rows` are the training rows of an epoch over all ranks, 0 if unknown;
-    `global_batch` rows of a step; `sizes` parameters and bytes of the trainable weights. Times in seconds."""
+    `global_batch` rows of a step; `sizes` parameters and bytes of the trainable weights; `gpu` what it trained on.
+    Times in seconds."""
 
     started: datetime
     epochs: tuple[EpochTimes, ...]
@@ -43,6 +46,7 @@ class Seen:
     notes: tuple[str, ...]
     import_s: float
     load_before: float
+    gpu: Gpu | None = None
 
 
 def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
@@ -79,7 +83,12 @@ def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
             global_batch=seen.global_batch,
             steps_per_epoch=timed[0].steps,
             data=_data(point, seen),
-            provenance=provenance(seen.reduction, load_before=seen.load_before, other_load=max(loads.values())),
+            provenance=provenance(
+                seen.reduction,
+                gpus=[rank.gpu for rank in ranks if rank.host == place.host],
+                load_before=seen.load_before,
+                other_load=max(loads.values()),
+            ),
             ranks=tuple(ranks),
             epochs=tuple(epochs),
             weights=WeightsRecord(parameters=seen.sizes[0], bytes=seen.sizes[1], sha256=seen.sha256, identical=True),
@@ -130,6 +139,9 @@ def _rank(world: World, point: Point, seen: Seen, place: Place, timed: Sequence[
         compile_s=max(0.0, first),
         evaluate_s=sum(epoch.evaluate_s for epoch in seen.epochs),
         peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_gpu_memory_bytes=gpu_peak_bytes(),
+        gpu=str(seen.gpu or ""),
+        device=seen.gpu.uuid if seen.gpu else "",
         queued_share=delays.queued,
         stolen_share=delays.stolen,
         preempted=delays.preempted,

@@ -157,10 +157,10 @@ class Rows:
 
 
 def own_variable(value: float, name: str) -> tf.Variable:
-    """Return a new variable outside of all graphs, also while a `tf.function` is traced that may make none."""
+    """Return a new variable in host memory and outside of all graphs, also in the trace of a `tf.function`."""
     from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-    with tf.init_scope():
+    with tf.init_scope(), tf.device("CPU:0"):
         return ResourceVariable(value, trainable=False, name=name)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import runpy
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.errors import RunError, SharedError, UserError
+from harness.comm.gpus import Gpu, own_gpu
 from harness.comm.world import World, abort
 from harness.schema.point import Point
 from harness.schema.workload import script_command
@@ -31,13 +33,17 @@ _ROOT_FIRST_S = 3.0
 
 @dataclass(kw_only=True)
 class Session:
-    """A script on one rank. `point` is what its record says that it was; `began` when the process started."""
+    """A script on one rank. `point` is what its record says that it was; `began` when the process started.
+
+    `gpu` is the one that TensorFlow trains on, None for the processor.
+    """
 
     world: World
     settings: Settings
     script: Path
     point: Point
     began: float
+    gpu: Gpu | None = None
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     import_s: float = 0.0
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
@@ -77,8 +83,10 @@ class Session:
 
     def _install(self) -> None:
         """Called once TensorFlow is there: put everything in place."""
+        from harness.train.devices import start_gpu
         from harness.transparent.install import install
 
+        start_gpu(self.gpu)
         self.import_s = time.time() - self.began
         threads = self.point.layout.threads
         self._found = install(
@@ -131,6 +139,7 @@ class Session:
             notes=(*runtime.notes, *(reduction.note for reduction in reductions if reduction.note)),
             import_s=self.import_s,
             load_before=self.load_before,
+            gpu=self.gpu,
         )
         write_record(self.world, self.point, seen, folder)
         if self.world.rank == 0:
@@ -144,13 +153,21 @@ def run_point(world: World, settings: Settings, point: Point) -> int:
     script, arguments = script_command(point.workload)
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.parent)
+    gpu = None
+    if mpi_enabled():
+        if world.rank == 0 and not point.layout.gpus_per_rank and shutil.which("nvidia-smi"):
+            print("harness: no rank uses a GPU: --gpus-per-rank 1 (in a sweep GPUS=) gives each one", file=sys.stderr)
+        try:
+            gpu = own_gpu(world, point.layout.gpus_per_rank, shared=point.oversubscribe)
+        except SharedError as shared:
+            return _end(world, shared)
     if not mpi_enabled() or (world.size == 1 and settings.record is None):
         if world.rank == 0:
             ImportHook(offer_old_name).install()
             runpy.run_path(str(script), run_name="__main__")
         return 0
     began = psutil.Process().create_time()
-    return run_rank(Session(world=world, settings=settings, script=script, point=point, began=began))
+    return run_rank(Session(world=world, settings=settings, script=script, point=point, began=began, gpu=gpu))
 
 
 def run_rank(session: Session) -> int:
@@ -159,10 +176,7 @@ def run_rank(session: Session) -> int:
     try:
         session.run()
     except SharedError as shared:
-        if world.rank == 0:
-            print(f"harness: {shared.error}", file=sys.stderr, flush=True)
-        world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
-        return 2 if isinstance(shared.error, UserError) else 1
+        return _end(world, shared)
     except UserError as error:
         time.sleep(_ROOT_FIRST_S * (world.rank > 0))  # what a script cannot do it does on all ranks: rank 0 tells
         abort(world, error)
@@ -171,6 +185,14 @@ def run_rank(session: Session) -> int:
         time.sleep(_ROOT_FIRST_S * (world.rank > 0 and isinstance(told, UserError)))
         abort(world, told)
     return 0
+
+
+def _end(world: World, shared: SharedError) -> int:
+    """Have rank 0 tell why all ranks end and return the exit code."""
+    if world.rank == 0:
+        print(f"harness: {shared.error}", file=sys.stderr, flush=True)
+    world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
+    return 2 if isinstance(shared.error, UserError) else 1
 
 
 @contextlib.contextmanager

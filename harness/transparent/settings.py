@@ -91,6 +91,13 @@ _OPTIONS = (
         show_default=True,
         help="Folder for what ranks above 0 print.",
     ),
+    click.option(
+        "--gpus-per-rank",
+        type=click.IntRange(0, 1),
+        default=0,
+        show_default=True,
+        help="1: each rank trains on a GPU of its own.",
+    ),
     click.option("--record", type=click.Path(path_type=Path), help="Write the run's record into this new folder."),
     click.argument("script", type=click.Path(path_type=Path)),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
