@@ -46,6 +46,14 @@ def test_outputs_come_back_in_order(tmp_path: Path) -> None:
     assert run_together(commands, limit_s=30, folder=tmp_path) == ["0\n", "1\n", "2\n"]
 
 
+def test_servers_end_with_those_that_answer(tmp_path: Path) -> None:
+    family = tmp_path / "family"
+    wait = f"import os, time\nwhile not os.path.exists({str(family)!r}): time.sleep(0.05)\nprint('answer')"
+    server = ("-c", FAMILY + "time.sleep(60)", str(family))
+    assert run_together([("-c", wait), server], limit_s=30, folder=tmp_path, servers=1) == ["answer\n"]
+    assert_gone(family)
+
+
 def test_one_failure_ends_all_and_is_told(tmp_path: Path) -> None:
     family = tmp_path / "family"
     wait = f"import os, sys, time\nwhile not os.path.exists({str(family)!r}): time.sleep(0.05)\n"
@@ -128,7 +136,9 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.mpi
-@pytest.mark.parametrize("name", ["keras-fit", "mwms", "gradients", "summing-1", "raw-sums", "ddp"])
+@pytest.mark.parametrize(
+    "name", ["keras-fit", "mwms", "parameter-server", "gradients", "summing-1", "bare", "raw-sums", "ddp"]
+)
 def test_a_contender_trains(name: str, cache: Path) -> None:
     contender = CONTENDERS[name]
     if name not in installed(CONTENDERS):
@@ -139,11 +149,12 @@ def test_a_contender_trains(name: str, cache: Path) -> None:
     measured = contender.launch(task, limit_s=120)
     assert len(measured.seconds) == 3
     assert all(0 < seconds < 60 for seconds in measured.seconds)
+    assert (measured.loss is None) == (name == "raw-sums")
 
 
 @pytest.mark.e2e
 @pytest.mark.mpi
-@pytest.mark.parametrize("name", ["mwms", "gradients"])
+@pytest.mark.parametrize("name", ["mwms", "parameter-server", "gradients"])
 def test_a_contender_past_its_limit_leaves_nothing(name: str, cache: Path) -> None:
     if len(cores()) < 2:
         pytest.skip("needs 2 cores")

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from harness.bench.plan import WARM_UP_EPOCHS, Answer, Task
-from harness.bench.script import begin, build_network, own_rows
+from harness.bench.rows import own_rows
+from harness.bench.script import begin, build_network
 
 if TYPE_CHECKING:
     import torch
@@ -33,17 +34,20 @@ def main() -> None:
     inputs, labels = torch.from_numpy(x), torch.from_numpy(y).long()
     network = nn.parallel.DistributedDataParallel(build_torch_network(task))
     optimizer = torch.optim.SGD(network.parameters(), lr=task.learning_rate)
-    seconds, last = [], torch.zeros(())
+    seconds, losses = [], []
     for _ in range(WARM_UP_EPOCHS + task.epochs):
         start = time.perf_counter()
+        steps = []
         for rows in torch.randperm(len(x)).split(task.batch_per_rank):
             optimizer.zero_grad()
-            last = nn.functional.cross_entropy(network(inputs[rows]), labels[rows])
-            last.backward()
+            loss = nn.functional.cross_entropy(network(inputs[rows]), labels[rows])
+            loss.backward()
             optimizer.step()
+            steps.append(loss.detach())
         seconds.append(time.perf_counter() - start)
+        losses.append(float(torch.stack(steps).mean()))
     digest = hashlib.sha256(b"".join(weights.detach().numpy().tobytes() for weights in network.parameters()))
-    given = Answer(seconds=tuple(seconds[WARM_UP_EPOCHS:]), loss=float(last), weights=digest.hexdigest())
+    given = Answer(seconds=tuple(seconds), losses=tuple(losses), weights=digest.hexdigest())
     print(msgspec.json.encode(given).decode(), flush=True)
     distributed.destroy_process_group()
 

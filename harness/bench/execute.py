@@ -111,7 +111,13 @@ class _Bench:
         except (RunError, UserError) as error:
             sample = replace(sample, failed=str(error))
         else:
-            sample = replace(sample, seconds=measured.seconds, invalid=measured.invalid, details=dict(measured.details))
+            sample = replace(
+                sample,
+                seconds=measured.seconds,
+                loss=measured.loss,
+                invalid=measured.invalid,
+                details=dict(measured.details),
+            )
         end = Usage.now()
         load = other_load(begin, end)
         if load > TOLERANCE and not sample.invalid:
@@ -126,7 +132,7 @@ class _Bench:
 
 def _failed(contender: Contender, task: Task, number: int, reason: str) -> Sample:
     return Sample(
-        workload=f"{task.dataset}-{task.model}",
+        workload=task.name,
         contender=contender.name,
         round=number,
         rows=task.rows,

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from harness.bench.plan import WARM_UP_EPOCHS, Place, Task
-from harness.bench.script import answer, begin, build_network, one_thread, own_rows
+from harness.bench.rows import own_rows
+from harness.bench.script import answer, begin, build_network, one_thread
 
 if TYPE_CHECKING:
     import keras
@@ -35,14 +36,14 @@ def main() -> None:
         model = build_network(task)
     step = _compile_step(strategy, task, model)
     steps = task.rows // (task.batch_per_rank * workers)
-    seconds, loss = [], 0.0
+    seconds, losses = [], []
     for _ in range(WARM_UP_EPOCHS + task.epochs):
         start = time.perf_counter()
-        for _ in range(steps):
-            summed = step(batches)
-        loss = float(summed)  # waits for the last step
+        summed = [step(batches) for _ in range(steps)]
+        summed[-1].numpy()  # waits for the last step
         seconds.append(time.perf_counter() - start)
-    answer(seconds=seconds, loss=loss, model=model)
+        losses.append(workers * sum(map(float, summed)) / steps)
+    answer(seconds=seconds, losses=losses, model=model)
     os._exit(0)  # the strategy's server threads can hang in an orderly exit
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.files import write_atomic
 from harness.bench.contenders import CONTENDERS
-from harness.bench.plan import BATCH_PER_RANK, LEARNING_RATE, WARM_UP_EPOCHS, BenchRecord
+from harness.bench.plan import BATCH_PER_RANK, LEARNING_RATE, LOSS_EPOCH, WARM_UP_EPOCHS, BenchRecord
 from harness.bench.table import RATIOS, Cell, Line, Ratio, shown, tabulate
 from harness.schema.record import encode
 
@@ -34,14 +34,17 @@ def render_page(record: BenchRecord, lines: Sequence[Line]) -> str:
     titles = [CONTENDERS[name].title for name in shown(record)]
     rates = [[line.workload, f"{line.rows:,}", *map(_rate, line.rates.values())] for line in lines]
     ratios = [[line.workload, *map(_ratio, line.ratios, line.met)] for line in lines]
+    losses = [[line.workload, *map(_loss, line.losses.values())] for line in lines]
     required = [_required(ratio) for ratio in RATIOS]
     parts = [
         "# Bench\n",
         *(f"- {entry}" for entry in _header(record)),
         "\n## Training throughput, thousand rows per second over all ranks: median (min-max) of the rounds\n",
-        *_markdown(["workload", "rows an epoch", *titles, "reference"], rates),
+        *_markdown(["workload", "rows an epoch", *titles, "bound"], rates),
         "\n## Ratios: formed within each round, median (min-max) of the rounds\n",
         *_markdown(["workload", *(ratio.title for ratio in RATIOS)], [*ratios, ["required", *required]]),
+        f"\n## What it taught: mean training loss of epoch {LOSS_EPOCH}, which all make; median of the rounds\n",
+        *_markdown(["workload", *titles], losses),
         "",
         *(f"- {entry}" for entry in _remarks(record)),
     ]
@@ -56,6 +59,8 @@ def render_csv(lines: Sequence[Line]) -> str:
     for line in lines:
         for name, cell in line.rates.items():
             writer.writerow([line.workload, line.rows, name, "krows/s", *_figures(cell), "", "", cell.note])
+        for name, cell in line.losses.items():
+            writer.writerow([line.workload, line.rows, f"{name}, loss", "1", *_figures(cell), "", "", cell.note])
         for ratio, cell, met in zip(RATIOS, line.ratios, line.met, strict=True):
             name = f"{ratio.top}/{ratio.bottom}"
             judged = [] if met is None else [f"{ratio.least(line.workload):.4g}", "yes" if met else "no"]
@@ -82,8 +87,11 @@ def _header(record: BenchRecord) -> list[str]:
         "Keras fit: default settings without the progress bar; MWMS: MultiWorkerMirroredStrategy, custom training "
         "loop; none: the ranks side by side without synchronisation; summing alone: the operation compiled in on one "
         "rank; MPI_Allreduce alone: the sums of an epoch without any training, in place",
-        "reference: the harness's step on two ranks that do not synchronise, and then MPI_Allreduce of its gradients' "
-        "bytes in place; no bound, since that step is the harness's own",
+        "ParameterServerStrategy: its steps are not synchronous, each worker applies gradients of its own batch to "
+        "weights that the other has changed since; two workers on a core each, one server, one coordinator",
+        "bare TensorFlow: a loop that imports nothing of the harness, over rows that are float32 and standardised "
+        "already, in their order, without synchronisation",
+        "bound: that bare step, and then MPI_Allreduce of its gradients' bytes in place",
     ]
 
 
@@ -115,6 +123,10 @@ def _ratio(cell: Cell, met: bool | None) -> str:
         return "-"
     verdict = {None: "", True: " yes", False: " **NO**"}[met]
     return f"{cell.middle:.2f} ({cell.low:.2f}-{cell.high:.2f}){verdict}"
+
+
+def _loss(cell: Cell) -> str:
+    return f"{cell.middle:.4f}" if cell.count else "-"
 
 
 def _required(ratio: Ratio) -> str:

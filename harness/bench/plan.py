@@ -17,6 +17,9 @@ BATCH_PER_RANK = 64
 LEARNING_RATE = 0.1
 WARM_UP_EPOCHS = 1
 MIN_TIMED_EPOCHS = 3
+LOSS_EPOCH = WARM_UP_EPOCHS + MIN_TIMED_EPOCHS
+"""The epoch whose training loss is shown: the last one that all contenders make, however fast they are."""
+
 # Rows of an epoch divide by this, so that one and two ranks both make whole batches only.
 _GRAIN = 2 * BATCH_PER_RANK
 _TARGET_S, _SHORT_S, _LONG_S = 2.5, 1.3, 7.0
@@ -38,6 +41,11 @@ class Task:
     batch_per_rank: int = BATCH_PER_RANK
     learning_rate: float = LEARNING_RATE
     seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The workload's name, ``mnist-dnn``."""
+        return f"{self.dataset}-{self.model}"
 
     def workload(self, **changes: Any) -> Workload:
         """Return the harness's own description of this task, with `changes`: whole batches of the synthetic twin."""
@@ -75,13 +83,13 @@ class Place:
 class Answer:
     """What one process of a contender prints as one JSON line.
 
-    `seconds` of every timed epoch; `loss`, the last one it saw, is a finite number if it trained at all;
-    `weights`, the SHA-256 of the trained weights, is the same on all processes that kept in step.
+    `seconds` and `losses` (means over the rows it saw) are of every epoch, those of warm-up first, `losses` of none if
+    it trained nothing; `weights`, the SHA-256 of the trained weights, is the same on all processes that kept in step.
     """
 
     seconds: tuple[float, ...]
-    loss: float
-    weights: str
+    losses: tuple[float, ...] = ()
+    weights: str = ""
 
 
 SCHEMA = 1
@@ -92,7 +100,8 @@ class Sample:
     """One launch. `seconds` of every timed epoch are the slowest rank's; `rows` are those of an epoch, all ranks.
 
     `other_load` is the cores that other processes kept busy during the launch, `wall_s` the launch's seconds
-    with start and end. `failed` says why there is no time; `invalid` why the times must not be used.
+    with start and end. `loss` is the mean training loss of epoch `LOSS_EPOCH`, None where nothing is trained.
+    `failed` says why there is no time; `invalid` why the times must not be used.
     `calibration` marks a launch that only served to choose the number of epochs.
     """
 
@@ -104,6 +113,7 @@ class Sample:
     wall_s: float
     other_load: float
     seconds: tuple[float, ...] = ()
+    loss: float | None = None
     failed: str = ""
     invalid: tuple[str, ...] = ()
     calibration: bool = False
@@ -180,7 +190,7 @@ def guess_epochs(task: Task, *, ranks: int, fast: bool) -> int:
     """Return the timed epochs to try first, before a contender's speed on this machine is known."""
     if not fast:
         return MIN_TIMED_EPOCHS
-    return fit_epochs(task.rows / (EXPERIMENTS[f"{task.dataset}-{task.model}"].bench_rate * ranks))
+    return fit_epochs(task.rows / (EXPERIMENTS[task.name].bench_rate * ranks))
 
 
 def fit_epochs(epoch_s: float) -> int:

@@ -24,10 +24,11 @@ _ONE_THREAD = {
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
-def run_together(arguments: Sequence[Sequence[str]], *, limit_s: float, folder: Path) -> list[str]:
+def run_together(arguments: Sequence[Sequence[str]], *, limit_s: float, folder: Path, servers: int = 0) -> list[str]:
     """Run one Python process for each of `arguments` and return what each wrote to standard output.
 
-    Logs go into `folder`. Each process is the head of a group of its own; no group outlives this call.
+    The last `servers` of them are ended as soon as the others have, and return nothing. Logs go into `folder`. Each
+    process is the head of a group of its own; no group outlives this call.
 
     Raises:
         RunError: a process ended with an error (its first error line), or not within `limit_s` seconds.
@@ -38,11 +39,11 @@ def run_together(arguments: Sequence[Sequence[str]], *, limit_s: float, folder: 
     try:
         for words, output, error in zip(arguments, outputs, errors, strict=True):
             processes.append(_start(words, output, error))
-        _wait(processes, errors, limit_s)
+        _wait(processes, errors, limit_s, awaited=len(processes) - servers)
     finally:
         for process in processes:
             _end(process)
-    return [path.read_text() for path in outputs]
+    return [path.read_text() for path in outputs[: len(processes) - servers]]
 
 
 def free_ports(count: int) -> list[int]:
@@ -79,14 +80,16 @@ def _start(words: Sequence[str], output: Path, error: Path) -> "subprocess.Popen
         )
 
 
-def _wait(processes: "Sequence[subprocess.Popen[bytes]]", errors: Sequence[Path], limit_s: float) -> None:
+def _wait(
+    processes: "Sequence[subprocess.Popen[bytes]]", errors: Sequence[Path], limit_s: float, *, awaited: int
+) -> None:
     deadline = time.monotonic() + limit_s
     while True:
         codes = [process.poll() for process in processes]
         for code, path in zip(codes, errors, strict=True):
             if code:
                 raise RunError(first_error(read_output(path)) or f"ended with exit code {code}")
-        if None not in codes:
+        if None not in codes[:awaited]:
             return
         if time.monotonic() > deadline:
             raise RunError(f"was not done within its limit of {limit_s:.0f} s")

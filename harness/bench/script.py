@@ -10,20 +10,15 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from harness import datasets, models
-from harness.bench.plan import WARM_UP_EPOCHS, Answer, Place, Task
+from harness.bench.plan import Answer, Place, Task
 from harness.comm.policies import hash_weights
-from harness.datasets.shards import split_evenly
 
 if TYPE_CHECKING:
     import keras
 
 
-Floats = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int32]
 T = TypeVar("T")
 
 
@@ -36,14 +31,6 @@ def begin() -> tuple[Task, Place]:
     if place.cpus:
         os.sched_setaffinity(0, place.cpus)
     return task, place
-
-
-def own_rows(task: Task, place: Place) -> tuple[Floats, Labels]:
-    """Return this process's part of the training rows, as the network takes them, and their labels."""
-    prepared = datasets.prepare(datasets.locate(task.workload(), None))
-    part = split_evenly(task.rows, max(1, len(place.addresses)), place.index)
-    x = (prepared.train_x[part.start : part.stop].astype(np.float32) - prepared.shift) * prepared.factor
-    return x, np.array(prepared.train_y[part.start : part.stop])
 
 
 def build_network(task: Task) -> "keras.Model":
@@ -63,9 +50,9 @@ def one_thread() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
-def answer(*, seconds: list[float], loss: float, model: "keras.Model") -> None:
-    """Print the script's answer as one JSON line; `seconds` of all epochs, warm-up first."""
-    given = Answer(seconds=tuple(seconds[WARM_UP_EPOCHS:]), loss=loss, weights=hash_weights(model.weights))
+def answer(*, seconds: list[float], losses: list[float], model: "keras.Model") -> None:
+    """Print the script's answer as one JSON line; `seconds` and `losses` of all epochs, warm-up first."""
+    given = Answer(seconds=tuple(seconds), losses=tuple(losses), weights=hash_weights(model.weights))
     print(msgspec.json.encode(given).decode(), flush=True)
 
 

@@ -7,8 +7,8 @@ from statistics import median
 from harness.bench.contenders import CONTENDERS
 from harness.bench.plan import BenchRecord, Sample
 
-REFERENCE = "reference"
-"""Two ranks that do not synchronise, and after each step the bare sums of its gradients: a rate like a contender's."""
+BOUND = "bound"
+"""Two ranks' bare steps, and after each the bare sums of its gradients: a rate like a contender's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,9 +29,9 @@ class Ratio:
 RATIOS = (
     Ratio(title="ours / Keras fit, 1 rank", top="ours-1", bottom="keras-fit", required=3.0),
     Ratio(title="ours gradients / MWMS, 2 ranks", top="gradients", bottom="mwms", required=6.0),
-    Ratio(
-        title="gradients / reference, 2 ranks", top="gradients", bottom=REFERENCE, required=1 / 1.05, elsewhere=1 / 1.1
-    ),
+    Ratio(title="gradients / ParameterServerStrategy, 2 ranks", top="gradients", bottom="parameter-server"),
+    Ratio(title="gradients / bound, 2 ranks", top="gradients", bottom=BOUND, required=1.0, elsewhere=1.0),
+    Ratio(title="none / bare, 2 ranks", top="none", bottom="bare", required=1 / 1.03, elsewhere=1 / 1.03),
     Ratio(title="weights:epoch / none, 2 ranks", top="weights-epoch", bottom="none", required=0.97, elsewhere=0.97),
     Ratio(title="summing alone / ours, 1 rank", top="summing-1", bottom="ours-1", required=0.97, elsewhere=0.97),
     Ratio(title="harness run / Keras fit, 1 rank", top="transparent-1", bottom="keras-fit", required=0.95),
@@ -53,7 +53,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One workload. `rates` are krows/s by contender, `ratios` in the order of `RATIOS`.
+    """One workload. `rates` are krows/s and `losses` those of training by contender, `ratios` in the order of `RATIOS`.
 
     `met` tells for every ratio whether its median reaches what is required; None where nothing is, where
     there is no value, and in a quick or forced bench.
@@ -62,6 +62,7 @@ class Line:
     workload: str
     rows: int
     rates: dict[str, Cell]
+    losses: dict[str, Cell]
     ratios: tuple[Cell, ...]
     met: tuple[bool | None, ...]
 
@@ -91,8 +92,10 @@ def _line(workload: str, samples: Sequence[Sample], record: BenchRecord) -> Line
         workload=workload,
         rows=samples[0].rows,
         rates={name: _rate(name, samples, forced=forced) for name in shown(record)}
-        | {
-            REFERENCE: _cell([one[REFERENCE] for one in by_round if REFERENCE in one], "no round has both of its parts")
+        | {BOUND: _cell([one[BOUND] for one in by_round if BOUND in one], "no round has both of its parts")},
+        losses={
+            name: _cell([one.loss for one in samples if one.contender == name and one.loss is not None], "none")
+            for name in shown(record)
         },
         ratios=ratios,
         met=tuple(_met(ratio, cell, workload) if judged else None for ratio, cell in zip(RATIOS, ratios, strict=True)),
@@ -107,14 +110,14 @@ def _rate(name: str, samples: Iterable[Sample], *, forced: bool) -> Cell:
 
 
 def _by_round(samples: Iterable[Sample], *, forced: bool) -> list[dict[str, float]]:
-    """Return krows/s by contender of every round, and the reference where both of its parts were measured."""
+    """Return krows/s by contender of every round, and the bound where both of its parts were measured."""
     rounds: dict[int, dict[str, float]] = {}
     for sample in samples:
         if sample.counts(forced=forced):
             rounds.setdefault(sample.round, {})[sample.contender] = sample.rows_per_s / 1000
     for found in rounds.values():
-        if "none" in found and "raw-sums" in found:
-            found[REFERENCE] = 1 / (1 / found["none"] + 1 / found["raw-sums"])
+        if "bare" in found and "raw-sums" in found:
+            found[BOUND] = 1 / (1 / found["bare"] + 1 / found["raw-sums"])
     return list(rounds.values())
 
 

@@ -1,0 +1,129 @@
+"""Contender: TensorFlow's own ParameterServerStrategy: workers that fetch weights from a server and send it gradients.
+
+As in TensorFlow's guide "Parameter server training with ParameterServerStrategy", with a custom training loop: workers,
+a server of the weights, and a coordinator, which schedules steps, ten in one function as the guide advises. Each worker
+draws from all rows, shuffled, and makes its steps at its own pace: the updates are asynchronous, a gradient is applied
+to weights that other workers have changed since.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.bench.plan import WARM_UP_EPOCHS, Task
+from harness.bench.rows import standardised
+from harness.bench.script import answer, begin, build_network
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+_TOGETHER = 10  # steps
+
+
+def main() -> None:
+    """Be what the place says: the last process is the coordinator, the one before it the server, the others work."""
+    task, place = begin()
+    *workers, server, coordinator = place.addresses
+    cluster = {"worker": workers, "ps": [server], "chief": [coordinator]}
+    role, number = (("worker", place.index), ("ps", 0), ("chief", 0))[max(0, place.index - len(workers) + 1)]
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster), task_type=role, task_id=number, rpc_layer="grpc"
+    )
+    if role == "chief":
+        with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
+            _coordinate(resolver, task, Path(folder))
+        os._exit(0)  # the coordinator's threads can hang in an orderly exit
+    os.environ["GRPC_FAIL_FAST"] = "use_caller"
+    # Workers need some threads between operations to work properly, says the guide; one computes.
+    threads = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=len(workers) + 1)
+    tf.distribute.Server(
+        resolver.cluster_spec(), job_name=role, task_index=number, protocol="grpc", config=threads
+    ).join()
+
+
+def _coordinate(resolver: "tf.distribute.cluster_resolver.ClusterResolver", task: Task, folder: Path) -> None:
+    """Train and print the answer."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    batches = iter(coordinator.create_per_worker_dataset(_rows_of(task, folder)))
+    with strategy.scope():
+        model = build_network(task)
+    steps = task.rows // task.batch_per_rank
+    counts = [min(_TOGETHER, steps - first) for first in range(0, steps, _TOGETHER)]
+    make_steps = _compile_steps(strategy, task, model, set(counts))
+    seconds, losses = [], []
+    for _ in range(WARM_UP_EPOCHS + task.epochs):
+        start = time.perf_counter()
+        summed = [coordinator.schedule(make_steps[count], args=(batches,)) for count in counts]
+        coordinator.join()
+        seconds.append(time.perf_counter() - start)
+        losses.append(sum(float(value.fetch()) for value in summed) / steps)
+    answer(seconds=seconds, losses=losses, model=model)
+
+
+def _rows_of(task: Task, folder: Path) -> "Callable[[], tf.data.Dataset]":
+    """Return what makes a worker's batches: all rows in memory, shuffled as indices, prefetched."""
+    import tensorflow as tf
+
+    x, y = standardised(task)
+    x.astype(np.float32).tofile(folder / "rows")  # a worker reads its copy: constants would go through the coordinator
+    y.astype(np.int32).tofile(folder / "labels")
+
+    def build() -> "tf.data.Dataset":
+        inputs = tf.reshape(tf.io.decode_raw(tf.io.read_file(str(folder / "rows")), tf.float32), x.shape)
+        labels = tf.reshape(tf.io.decode_raw(tf.io.read_file(str(folder / "labels")), tf.int32), y.shape)
+        indices = tf.data.Dataset.range(len(x)).shuffle(len(x)).batch(task.batch_per_rank, drop_remainder=True)
+        batches = indices.map(lambda batch: (tf.gather(inputs, batch), tf.gather(labels, batch)))
+        return batches.repeat().prefetch(tf.data.AUTOTUNE)
+
+    return build
+
+
+def _compile_steps(
+    strategy: "tf.distribute.Strategy", task: Task, model: "keras.Model", counts: Iterable[int]
+) -> "dict[int, Callable[[tf.data.Iterator], tf.Tensor]]":
+    """Return functions that make some steps on a worker, by their number: gradients of a batch's mean loss, plain SGD.
+
+    Each returns the sum of the batches' losses.
+    """
+    import keras
+    import tensorflow as tf
+
+    with strategy.scope():
+        optimizer = keras.optimizers.SGD(task.learning_rate)
+        optimizer.build(model.trainable_variables)
+
+    def replica_step(inputs: "tf.Tensor", labels: "tf.Tensor") -> "tf.Tensor":
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(inputs, training=True))
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    def compiled(count: int) -> "Callable[[tf.data.Iterator], tf.Tensor]":
+        @tf.function
+        def make_steps(batches: "tf.data.Iterator") -> "tf.Tensor":
+            total = tf.constant(0.0)
+            for _ in range(count):
+                losses = strategy.run(replica_step, args=next(batches))
+                total += strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+            return total
+
+        return make_steps  # type: ignore[no-any-return]
+
+    return {count: compiled(count) for count in counts}
+
+
+if __name__ == "__main__":
+    main()
