@@ -109,8 +109,9 @@ def _accuracy(old: RunRecord, new: RunRecord) -> Line:
         return Line(quantity="test accuracy", recorded="none", now="none", verdict=NOT_COMPARED)
     bound = 1.96 * math.sqrt(2 * was * (1 - was) / max(1, old.data.test_rows))
     verdict = SAME if was == now else CLOSE if abs(now - was) <= bound else DIFFERENT
-    remark = f"bound {percent(bound)} points, the chance of {old.data.test_rows:,} test rows"
-    return Line(quantity="test accuracy", recorded=percent(was), now=percent(now), verdict=verdict, remark=remark)
+    remark = f"bound {100 * bound:.2f} points, the chance of {old.data.test_rows:,} test rows"
+    shown = [f"{100 * value:.2f} %" for value in (was, now)]
+    return Line(quantity="test accuracy", recorded=shown[0], now=shown[1], verdict=verdict, remark=remark)
 
 
 def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> Line:
