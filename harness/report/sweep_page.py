@@ -77,7 +77,7 @@ def headline(loaded: Loaded, scaling: Scaling | None) -> str:
     if loaded.runs:
         return (
             f"No launch of {captions.subject(loaded.runs[0].point.workload)} is valid, so nothing is said about its "
-            f"scaling: {len(loaded.runs)} are listed with why; the same command runs them again."
+            f"scaling. Invalid launches, listed with the reason: {len(loaded.runs)}; the same command runs them again."
         )
     lost = len(loaded.failures) + len(loaded.damaged)
     return f"No launch of {_subject(loaded)} can be read: {lost} failed or damaged, listed below."
