@@ -141,6 +141,14 @@ def test_ratios_are_formed_within_a_round() -> None:
     assert set(line.met[1:]) == {None}
 
 
+def test_two_contenders_are_paired_by_round_and_not_from_a_quick_bench() -> None:
+    samples = [sample("gradients", 0, 200), sample("none", 0, 250), sample("gradients", 1, 210)]
+    assert table.paired_rates(record(*samples), slow="gradients", fast="none") == [
+        {"workload": "mnist-dnn", "slow": pytest.approx(200), "fast": pytest.approx(250)}
+    ]
+    assert table.paired_rates(record(*samples, quick=True), slow="gradients", fast="none") == []
+
+
 def test_a_round_without_one_of_the_two_gives_no_ratio() -> None:
     line = table.tabulate(record(sample("ours-1", 0, 400), sample("keras-fit", 1, 100)))[0]
     assert line.ratios[0].count == 0

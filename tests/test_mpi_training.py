@@ -101,6 +101,7 @@ ON_FOUR_RANKS = {
     **{f"few rows, {sync}": (*FEW, sync) for sync in ("gradients", "weights:epoch")},
     "read": READ,
     "sent": (*READ, "--distribution", "scatter"),
+    "in time": ("--dataset", "adult", "--samples", "997", "--epochs", "5000", "--seconds", "0.3"),
 }
 
 
@@ -140,6 +141,13 @@ def test_steps_have_entry_and_exit_of_every_call(tmp_path):
 def test_scatter_hands_every_rank_the_rows_it_would_have_read(four_ranks):
     assert four_ranks["sent"].weights.sha256 == four_ranks["read"].weights.sha256
     assert all(rank.distribute_s > 0 for rank in four_ranks["sent"].ranks)
+
+
+def test_a_launch_with_a_time_budget_ends_with_the_epoch_in_which_it_is_used_up(four_ranks):
+    record = four_ranks["in time"]
+    took = [max(epoch.seconds) for epoch in record.epochs]
+    assert sum(took[:-1]) < 0.3 <= sum(took) and len(took) < 5000
+    assert record.weights.identical
 
 
 def test_unequal_shares_give_the_same_model(tmp_path):

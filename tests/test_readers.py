@@ -170,6 +170,40 @@ def small_twin(entry, samples, reason):
     )
 
 
+def test_imagenet_images_are_decoded_by_the_rank_that_has_them(tmp_path, cache):
+    """Class folders of JPEGs whose grey value says which it is; every rank reads its own, over all each once."""
+    from PIL import Image
+
+    greys = {}
+    for part, count in (("train", 7), ("val", 2)):
+        for label, kind in enumerate(("n01", "n02", "n03")):
+            place = tmp_path / "imagenet" / part / kind
+            place.mkdir(parents=True)
+            for number in range(count):
+                grey = 10 * (label * count + number) + 5
+                Image.new("RGB", (40, 30), (grey, grey, grey)).save(place / f"{part}_{kind}_{number}.JPEG")
+                greys[part, grey] = label
+    found = read_all(3, name="imagenet", data_dir=tmp_path, normalize=255.0, image_size=32)
+    for part, name in ((TRAIN, "train"), (TEST, "val")):
+        rows = np.concatenate([parts[part].data for parts in found])
+        labels = np.concatenate([parts[part].labels for parts in found])
+        assert rows.shape[1:] == (32, 32, 3) and labels.shape[1] == 3 and rows.dtype == np.float32
+        seen = {round(255 * float(row.mean())): int(label.argmax()) for row, label in zip(rows, labels, strict=True)}
+        assert seen == {grey: label for (own, grey), label in greys.items() if own == name}
+    assert {len(parts[TRAIN].data) for parts in found} == {7}
+    with pytest.raises(UserError, match="image_size 32 is for IMAGENET"):
+        DataSet("MNIST", image_size=32)
+
+
+def test_images_that_do_not_fit_into_memory_are_refused(monkeypatch, tmp_path, cache):
+    from harness.readers.images import ImageRows
+
+    monkeypatch.setattr("harness.readers.images.memory_limit", lambda: 2**30)
+    images = ImageRows(np.array([b"f"]), np.zeros((10_000, 3), np.int64), np.zeros(10_000, np.int32), 224, 10)
+    with pytest.raises(UserError, match=r"10,000 images of 224 pixels a side take 5\.6 GiB on this rank, 1\.0 GiB"):
+        images.read([range(10_000)])
+
+
 def test_mnist_itself_over_three_ranks(shared_data, cache):
     found = read_all(3, name="mnist", data_dir=shared_data, normalize=255.0)
     counts = np.concatenate([parts[TRAIN].labels for parts in found]).sum(axis=0)

@@ -244,14 +244,14 @@ class ReferencePoint:
 
 
 def reference_points(launches: pd.DataFrame, scaling: Scaling, claims: Iterable[Claim]) -> tuple[ReferencePoint, ...]:
-    """Return the bases other than `scaling`'s own: the least rank count, and those of `claims` about speedups.
+    """Return the bases other than `scaling`'s own: the least rank count, and those of `claims`.
 
     `launches` are the rows that `scaling` was made of, `claims` those about this workload.
     """
     measured = {point.ranks for point in scaling.points}
     wanted: dict[int, str] = {min(measured): "common base"}
     for claim in claims:
-        if claim.quantity == "speedup" and not claim.erratum:
+        if claim.base and not claim.erratum:
             wanted.setdefault(claim.base, f"paper {claim.paper}'s base")
     return tuple(
         ReferencePoint(

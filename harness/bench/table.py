@@ -83,6 +83,23 @@ def shown(record: BenchRecord) -> list[str]:
     return [name for name, contender in CONTENDERS.items() if not contender.package or name in launched]
 
 
+def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str | float]]:
+    """Return a row for every workload and round in which all `contenders` were timed, krows/s by the keyword's name.
+
+    None of a quick or forced bench: they are no good for a verdict.
+    """
+    if record.quick or record.forced:
+        return []
+    rows: list[dict[str, str | float]] = []
+    for workload in record.workloads:
+        samples = [sample for sample in record.samples if sample.workload == workload]
+        for found in _by_round(samples, forced=False):
+            if set(contenders.values()) <= set(found):
+                rates = {key: found[name] for key, name in contenders.items()}
+                rows.append({"workload": workload, **rates})
+    return rows
+
+
 def _line(workload: str, samples: Sequence[Sample], record: BenchRecord) -> Line:
     forced = record.forced
     by_round = _by_round(samples, forced=forced)

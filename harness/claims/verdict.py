@@ -1,114 +1,103 @@
-"""Published claims against what was measured, on the paper's own base or not at all, and against what is predicted."""
+"""Published claims against what was measured: by sweeps that ask the claim's question, or not at all."""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis.learning import final_frame
-from harness.analysis.scaling import PointScaling, scale
+from harness.analysis.choice import standing
 from harness.analysis.stats import Interval
+from harness.claims import curves, texts
+from harness.claims.comparable import compare, is_about
+from harness.claims.evidence import Evidence
+from harness.claims.finding import ERRATUM, NOT_COMPARABLE, NOT_MEASURED, Finding
 from harness.prediction.allreduce import BEST
 from harness.prediction.model import Base, Uncertain, predict_ratio
 from harness.schema.claim import Claim
 
-ERRATUM = "erratum"
-NOT_RUN = "not run"
-NEEDS_CORES = "needs cores"
-NEEDS_DATA = "needs data"
-OTHER_WORK = "other work"
-SAME = "same size"
-OTHER_SIZE = "other size"
-SIZE_OPEN = "size open"
-OTHER_DIRECTION = "other direction"
+Rule = Callable[[Claim, Sequence[Evidence]], Finding]
 
-JUDGED = (SAME, OTHER_SIZE, SIZE_OPEN, OTHER_DIRECTION)
+RULES: Mapping[str, Rule] = {
+    rule.__name__: rule
+    for rule in (
+        curves.speedup, curves.progress, curves.gains, curves.tapers, curves.modest, curves.wider,
+        texts.accuracy, texts.longer, texts.reading, texts.volume, texts.equivalent,
+    )
+}  # fmt: skip
+SERVERS = "servers"  # judged by a bench
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """A claim and what our launches say about it.
-
-    `verdict` is one of this module's constants; `cores` is what the claim would need. `ours` is our value on
-    the claim's own base and count, with its interval, None where it was not measured.
-    """
+    """A claim and what our launches say about it. `differences` are those of the sweeps that it rests on."""
 
     claim: Claim
-    verdict: str
-    cores: int
-    ours: float | None = None
-    interval: Interval | None = None
+    finding: Finding
+    differences: tuple[str, ...] = ()
 
 
-def judge(claim: Claim, launches: pd.DataFrame | None, *, real: bool) -> Judgement:
-    """Return the judgement of `claim` by the valid rows of `launches` (`frames.launch_frame`), None: not run.
+def judge_all(claims: Iterable[Claim], evidence: Sequence[Evidence], rates: pd.DataFrame) -> tuple[Judgement, ...]:
+    """Return the judgement of each of `claims` (`judge`)."""
+    return tuple(judge(claim, evidence, rates) for claim in claims)
 
-    Only layouts of one core per rank count, so that a paper's cores are our ranks. `real` says whether the
-    launches trained on the real data: an accuracy is judged on nothing else.
+
+def judge(claim: Claim, evidence: Sequence[Evidence], rates: pd.DataFrame) -> Judgement:
+    """Return the judgement of `claim` by the sweeps in `evidence` and by a bench (`texts.servers`).
+
+    Sweeps that ask another question are left out and change nothing. Of the others those count first that have the
+    claim's rank counts, then those that differ least from what the claim is about, then as `choice.RULE` says.
     """
-    cores = max(claim.base, claim.count)
     if claim.erratum:
-        return Judgement(claim=claim, verdict=ERRATUM, cores=cores)
-    valid = None if launches is None else launches[launches["valid"] & (launches["cores"] == launches["ranks"])]
-    if valid is None or valid.empty:
-        return Judgement(claim=claim, verdict=NOT_RUN, cores=cores)
-    needed = {claim.count} if claim.quantity == "accuracy" else {claim.base, claim.count}
-    if not needed <= set(valid["ranks"]):
-        return Judgement(claim=claim, verdict=NEEDS_CORES, cores=cores)
-    return _accuracy(claim, valid, real) if claim.quantity == "accuracy" else _speedup(claim, valid)
+        return Judgement(claim=claim, finding=Finding(outcome=ERRATUM, said=claim.erratum))
+    if claim.rule == SERVERS:
+        return Judgement(claim=claim, finding=texts.servers(claim, rates))
+    about = [one for one in evidence if is_about(claim, one)]
+    compared = {id(one): compare(claim, one) for one in about}
+    fit = [one for one in about if not compared[id(one)].refusals]
+    if not fit:
+        return Judgement(claim=claim, finding=_nothing([compared[id(one)].refusals[0] for one in about]))
+    fit.sort(key=lambda one: standing(one.loaded), reverse=True)
+    fit.sort(key=lambda one: (-_fitting_counts(claim, one), len(compared[id(one)].differences)))
+    lacking = _lacking(claim, fit)
+    finding = lacking or RULES[claim.rule](claim, fit)
+    said = dict.fromkeys(text for one in finding.used for text in compared[id(one)].differences)
+    return Judgement(claim=claim, finding=finding, differences=tuple(said))
 
 
-def _accuracy(claim: Claim, valid: pd.DataFrame, real: bool) -> Judgement:
-    if not real:
-        return Judgement(claim=claim, verdict=NEEDS_DATA, cores=claim.count)
-    final = final_frame(valid[valid["ranks"] == claim.count])
-    ours = float(final["test_accuracy"].iloc[0])
-    assert claim.value is not None
-    return Judgement(claim=claim, verdict=SAME if ours >= claim.value else OTHER_SIZE, cores=claim.count, ours=ours)
+def _nothing(reasons: Sequence[str]) -> Finding:
+    if not reasons:
+        return Finding(outcome=NOT_MEASURED, said="no valid launch of it here")
+    return Finding(outcome=NOT_COMPARABLE, said="; ".join(dict.fromkeys(reasons)))
 
 
-def _speedup(claim: Claim, valid: pd.DataFrame) -> Judgement:
-    scaling = scale(valid, base_ranks=claim.base)
-    assert scaling is not None
-    point = next(point for point in scaling.points if point.ranks == claim.count)
-    cores = max(claim.base, claim.count)
-    if point.speedup is None:
-        return Judgement(claim=claim, verdict=OTHER_WORK, cores=cores)
-    return Judgement(
-        claim=claim,
-        verdict=_compare(claim, point),
-        cores=cores,
-        ours=point.speedup,
-        interval=point.speedup_interval,
-    )
+def _fitting_counts(claim: Claim, one: Evidence) -> int:
+    """Return how many of the rank counts that the claim speaks of `one` has; how many it has where there are none."""
+    return len({claim.base, claim.count} & set(one.counts)) if claim.base else len(one.counts)
 
 
-def _compare(claim: Claim, point: PointScaling) -> str:
-    """Direction by the side of 1, size by the interval: without one, the size stays open."""
-    assert point.speedup is not None
-    claimed = claim.value if claim.value is not None else 2.0  # a chart without numbers claims a gain, no size
-    if (point.speedup > 1) != (claimed > 1):
-        return OTHER_DIRECTION
-    interval = point.speedup_interval
-    if claim.value is None or interval is None:
-        return SIZE_OPEN
-    inside = interval.low - claim.reading <= claim.value <= interval.high + claim.reading
-    return SAME if inside else OTHER_SIZE
+def _lacking(claim: Claim, fit: Sequence[Evidence]) -> Finding | None:
+    """Return the finding where no sweep has the rank counts that the claim needs, None where one has."""
+    best = fit[0]
+    if not claim.base:
+        several = len(best.counts) > 1 or claim.rule == texts.accuracy.__name__
+        return None if several else Finding(outcome=NOT_MEASURED, said="needs several rank counts", used=(best,))
+    if {claim.base, claim.count} <= set(best.counts):
+        return None
+    here = ", ".join(map(str, best.counts))
+    missing = " and ".join(str(count) for count in (claim.base, claim.count) if count not in best.counts)
+    return Finding(outcome=NOT_MEASURED, said=f"needs {missing} {claim.units}, measured on {here}", used=(best,))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictedRatio:
-    """A predicted speedup, and the least and the most that the measured costs' intervals allow."""
+    """A predicted speedup, the least and the most that the measured costs' intervals allow, and its base in words."""
 
     value: float
     interval: Interval
+    base: str
 
 
-def predict_claim(claim: Claim, base: Base, network: Uncertain) -> PredictedRatio | None:
-    """Return the predicted speedup at the claim's count over the claim's base, one core per rank.
-
-    None for what the model does not speak of: accuracies, errata, weak scaling.
-    """
-    if claim.quantity != "speedup" or claim.erratum or base.scaling != "strong":
-        return None
+def predict_claim(claim: Claim, base: Base, network: Uncertain) -> PredictedRatio:
+    """Return the predicted speedup at the claim's count over the claim's base, one core per rank."""
     value, interval = predict_ratio(base, claim.base, claim.count, network, BEST)
-    return PredictedRatio(value=value, interval=interval)
+    return PredictedRatio(value=value, interval=interval, base=base.source)

@@ -7,9 +7,13 @@ import click
 
 from harness.cli.common import network_option, reports_option, results_option
 
+SERVERS = "parameter-server"  # the bench's contender
+
 if TYPE_CHECKING:
+    import pandas as pd
+
     from harness.prediction.model import Uncertain
-    from harness.report.claims_page import Model, Repeated
+    from harness.report.claims_page import Model
 
 
 @click.command(name="claims")
@@ -17,39 +21,48 @@ if TYPE_CHECKING:
 @results_option
 @reports_option
 def claims(network: str | None, results: Path, reports: Path) -> None:
-    """Judge every published number by the newest sweep of its workload in the results; run nothing.
+    """Judge every claim of the papers by the sweeps in the results that ask its question; run nothing.
 
     The last line is the path of the claims page.
     """
+    click.echo(write_ledger(network, results, reports))
+
+
+def write_ledger(network: str | None, results: Path, reports: Path) -> Path:
+    """Judge by all sweeps in `results` and the bench in `reports`, tell it and write its page; return the path."""
     from harness.base.files import resource
-    from harness.report.claims_figures import OTHER_PAPER, imagenet_charts
-    from harness.report.claims_page import write_paper
+    from harness.claims.evidence import gather
+    from harness.claims.finding import JUDGED
+    from harness.claims.verdict import judge_all
+    from harness.claims.wording import headline, sentence
+    from harness.report.claims_page import write_claims
     from harness.schema.claim import CLAIMS_FILE, read_published
+    from harness.schema.sweep import sweep_folders
 
     published = read_published(resource(CLAIMS_FILE))
-    repeated = find_repeated(results)
-    model = find_model(network, results)
-    ran = [entry for entry in repeated if entry.folder]
-    presets = ", ".join(sorted({entry.preset for entry in ran})) or "none"
-    click.echo(f"{len(ran)} of {len(repeated)} experiments have a sweep in '{results}'")
-    charts = imagenet_charts(published.of(OTHER_PAPER), results)
-    click.echo(write_paper(repeated, published, reports, presets, model, charts))
+    evidence = gather(sweep_folders(results))
+    judgements = judge_all(published.claims, evidence, _bench_rates(reports))
+    for one in judgements:
+        if one.finding.outcome in JUDGED:
+            click.echo(sentence(one))
+    click.echo(headline(judgements))
+    return write_claims(judgements, evidence, published, reports, find_model(network, results))
 
 
-def find_repeated(results: Path) -> "list[Repeated]":
-    """Return the newest sweep in `results` of each of the paper's experiments, in the paper's order."""
-    from harness.report.claims_page import Repeated
-    from harness.schema.claim import EXPERIMENTS
+def _bench_rates(reports: Path) -> "pd.DataFrame":
+    """Return what the bench in `reports` says about parameter servers; nothing without a valid round of them."""
+    import pandas as pd
+
+    from harness.bench.page import RECORD
+    from harness.bench.plan import BenchRecord
+    from harness.bench.table import paired_rates
     from harness.schema.record import decode
-    from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 
-    newest: dict[str, Repeated] = {}
-    for folder in sweep_folders(results):
-        file = folder / STUDY_FILE
-        workload = decode(file.read_bytes(), Study, file).sweep.workload
-        newest.setdefault(workload.name, Repeated(experiment=workload.name, folder=folder, preset=workload.preset))
-    names = list(EXPERIMENTS)
-    return [newest.get(name, Repeated(experiment=name, folder=None, problem="never run here")) for name in names]
+    path = reports / "bench" / RECORD
+    if not path.is_file():
+        return pd.DataFrame()
+    record = decode(path.read_bytes(), BenchRecord, path)
+    return pd.DataFrame(paired_rates(record, servers=SERVERS, gradients="gradients"))
 
 
 def find_model(network: str | None, results: Path) -> "Model | None":

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import RunError
-from harness.cli.claims import find_model
+from harness.cli.claims import write_ledger
 from harness.cli.common import data_dir_option, network_option, reports_option, results_option
 from harness.schema.presets import PRESETS
 
 if TYPE_CHECKING:
-    from harness.report.claims_page import Repeated
     from harness.schema.sweep import Sweep
 
 
@@ -44,8 +43,7 @@ def paper(
     from harness.base.cores import usable_cores
     from harness.base.files import resource
     from harness.claims.experiments import plan, rank_counts
-    from harness.report.claims_figures import OTHER_PAPER, imagenet_charts
-    from harness.report.claims_page import PAPER, write_paper
+    from harness.report.claims_page import PAPER
     from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, read_published
     from harness.schema.layout import parse_counts
 
@@ -54,27 +52,25 @@ def paper(
     # All plans first: a wrong setting or a damaged file is told before anything runs.
     settings = {"preset": preset, "repeats": repeats, "epochs": epochs, "samples": samples}
     sweeps = [plan(experiment, nodes=counts, data_dir=data_dir, **settings) for experiment in EXPERIMENTS.values()]  # type: ignore[arg-type]
-    repeated = []
+    failed = []
     for number, sweep in enumerate(sweeps, start=1):
         click.echo(f"experiment {number} of {len(sweeps)}: {sweep.workload.name}")
-        repeated.append(_repeat(sweep, data_dir=data_dir, results=results, reports=reports))
-    charts = imagenet_charts(published.of(OTHER_PAPER), results)
-    click.echo(write_paper(repeated, published, reports, preset, find_model(network, results), charts))
-    failed = [entry.experiment for entry in repeated if entry.problem]
+        failed += _repeat(sweep, data_dir=data_dir, results=results, reports=reports)
+    click.echo(write_ledger(network, results, reports))
     if failed:
         raise RunError(f"launches failed in {', '.join(failed)}: the same command again runs only what failed")
 
 
-def _repeat(sweep: "Sweep", *, data_dir: Path | None, results: Path, reports: Path) -> "Repeated":
-    """Run and report one experiment; a failed launch does not keep the others from running."""
-    from harness.report.claims_page import Repeated
+def _repeat(sweep: "Sweep", *, data_dir: Path | None, results: Path, reports: Path) -> list[str]:
+    """Run and report one experiment, return its name if a launch failed: that does not keep the others from running."""
     from harness.report.sweep_page import write_report
     from harness.sweep.execute import run_sweep
 
-    folder, problem = results / sweep.name, ""
+    failed = []
     try:
         run_sweep(sweep, data_dir=data_dir, results=results)
     except RunError as error:
-        problem = str(error)
-    write_report(folder, reports)
-    return Repeated(experiment=sweep.workload.name, folder=folder, problem=problem)
+        click.echo(f"harness: {sweep.workload.name}: {error}", err=True)
+        failed.append(sweep.workload.name)
+    write_report(results / sweep.name, reports)
+    return failed

@@ -78,6 +78,8 @@ def _alike(arrays: Sequence[Any]) -> bool:
 class PerClass:
     """One array of rows for every class: the label is the array's number. Rows come in random order."""
 
+    classes: int | None = None
+
     def __init__(self, arrays: Sequence[Any]) -> None:
         self._arrays = arrays
 

@@ -28,6 +28,8 @@ class Piece:
 class CsvRows:
     """The rows of CSV files, one after the other. The label's column is as in `Head`."""
 
+    classes: int | None = None
+
     def __init__(self, path: Path, label: str | int | None, peers: Peers) -> None:
         """Find out how many rows there are; all ranks together.
 

@@ -12,15 +12,19 @@ import numpy as np
 
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
+from harness.readers.images import ImageRows
 from harness.readers.sources import TEST, TRAIN, VALIDATION, Pair, Peers, Source, cut, find_peers, own_ranges
+from harness.schema.workload import IMAGENET, Workload
 
-KNOWN = ("mnist", "cifar10", "cifar100")
+KNOWN = ("mnist", "cifar10", "cifar100", IMAGENET)
 FORMATS = ("csv", "hdf5", "netcdf", "pnetcdf", "npz")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     """The arguments of `DataSet`, checked. `valid_pct` and `test_pct` are parts of the rows, 0 to 1.
+
+    `image_size` are the pixels a side of IMAGENET's rows, None for 224.
 
     Raises:
         UserError: one of them is out of its range, or a file is missing or not wanted.
@@ -36,6 +40,7 @@ class Request:
     one_hot: bool = True
     label: str | int | None = None
     data_dir: str | Path | None = None
+    image_size: int | None = None
 
     def __post_init__(self) -> None:
         if self.name not in (*KNOWN, *FORMATS):
@@ -53,6 +58,8 @@ class Request:
             path = getattr(self, field)
             if path is not None and not Path(path).exists():
                 raise UserError(f"{field} '{path}' is not there: check the path")
+        if self.image_size is not None and self.name != IMAGENET:
+            raise UserError(f"image_size {self.image_size} is for IMAGENET: leave it out for {self.name.upper()}")
         if self.label is not None and self.name != "csv":
             raise UserError(f"label {self.label!r} is for CSV files: leave it out for {self.name.upper()}")
 
@@ -77,6 +84,7 @@ def load(request: Request, peers: Peers) -> dict[str, Part]:
     Raises:
         UserError: a file is damaged, has no features and labels, or has fewer rows than there are ranks.
     """
+    classes: int | None = None
     with contextlib.ExitStack() as stack:
         raw = {}
         for part, source, ranges in _wanted(request, peers, stack):
@@ -84,10 +92,11 @@ def load(request: Request, peers: Peers) -> dict[str, Part]:
             if rows and rows < peers.size:
                 raise UserError(f"{request.name} has {rows} {part} rows for {peers.size} ranks: use fewer ranks")
             if rows:
+                classes = source.classes
                 raw[part] = source.read(own_ranges(ranges, peers))
     if TRAIN not in raw:
         raise UserError(f"{request.name} has no training rows: check {request.train_file}")
-    labels = _labels(request, {part: y for part, (_, y) in raw.items()}, peers)
+    labels = _labels(request, {part: y for part, (_, y) in raw.items()}, classes, peers)
     return {part: Part(data=_scaled(x, request.normalize), labels=labels[part]) for part, (x, _) in raw.items()}
 
 
@@ -123,15 +132,24 @@ def _open(request: Request, path: str | Path | None, peers: Peers, stack: contex
 
 
 def _known(request: Request, peers: Peers) -> dict[str, Source]:
-    """Return the parts of one of the harness's own data sets: memory maps, of which a rank reads its rows."""
+    """Return the parts of one of the harness's own data sets: memory maps or images, of which a rank reads its rows."""
     from harness import datasets
-    from harness.schema.workload import Workload
 
-    workload = Workload(dataset=request.name, model=datasets.info(request.name).default_model, global_batch=1)
+    workload = Workload(
+        dataset=request.name,
+        model=datasets.info(request.name).default_model,
+        global_batch=1,
+        image_size=request.image_size,
+    )
     prepared = datasets.prepare(datasets.locate(workload, Path(request.data_dir) if request.data_dir else None))
     if prepared.record.note and peers.rank == 0:
         _log.warning("%s: %s", request.name, prepared.record.note)
-    return {TRAIN: Pair(prepared.train_x, prepared.train_y), TEST: Pair(prepared.test_x, prepared.test_y)}
+    parts = {TRAIN: (prepared.train_x, prepared.train_y), TEST: (prepared.test_x, prepared.test_y)}
+    classes = prepared.record.classes
+    if prepared.files is None:
+        return {part: Pair(x, y, classes) for part, (x, y) in parts.items()}
+    size = prepared.record.features[0]
+    return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
 
 
 def _scaled(x: Array, divisor: float) -> Array:
@@ -141,15 +159,13 @@ def _scaled(x: Array, divisor: float) -> Array:
     return values
 
 
-def _labels(request: Request, labels: dict[str, Array], peers: Peers) -> dict[str, Array]:
-    """Return the labels as the script wants them; classes are the different values over all ranks and parts."""
+def _labels(request: Request, labels: dict[str, Array], classes: int | None, peers: Peers) -> dict[str, Array]:
+    """Return the labels as the script wants them; without a number of `classes` these are all ranks' values."""
     labels = {part: y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for part, y in labels.items()}
     if not request.one_hot or any(y.ndim > 1 for y in labels.values()):
         return {part: y.astype(np.float32 if y.dtype.kind == "f" else np.int32) for part, y in labels.items()}
-    if request.name in KNOWN:
-        from harness import datasets
-
-        values = np.arange(datasets.info(request.name).classes)
+    if classes is not None:
+        values = np.arange(classes)
     else:
         own = np.unique(np.concatenate(list(labels.values())))
         values = np.unique(np.concatenate(peers.gather(own[: _CLASSES + 1])))
@@ -177,9 +193,9 @@ class DataSet:
         normalize: float = 1.0,
         **more: Any,
     ) -> None:
-        """Read MNIST, CIFAR10, CIFAR100, or ``train_file=`` in format CSV (also a folder), HDF5, NetCDF or npz.
+        """Read MNIST, CIFAR10, CIFAR100, IMAGENET, or ``train_file=`` in format CSV (or a folder), HDF5, NetCDF, npz.
 
-        `more`: validation_file, test_file, valid_pct, test_pct, one_hot, label (a CSV column), data_dir.
+        `more`: validation_file, test_file, valid_pct, test_pct, one_hot, label (a CSV column), data_dir, image_size.
 
         Raises:
             UserError: an argument is wrong, or a file is missing, damaged or too short.

@@ -42,7 +42,14 @@ TRAIN, VALIDATION, TEST = "training", "validation", "testing"
 
 
 class Source(Protocol):
-    """Rows with labels, in one or more blocks that are divided over the ranks each for itself."""
+    """Rows with labels, in one or more blocks that are divided over the ranks each for itself.
+
+    `classes` is how many there are, None where the labels of all ranks have to tell.
+    """
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes."""
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -55,9 +62,10 @@ class Source(Protocol):
 class Pair:
     """Features and labels that can be sliced: arrays, HDF5 data sets, NetCDF variables, members of an .npz."""
 
-    def __init__(self, x: Any, y: Any) -> None:
+    def __init__(self, x: Any, y: Any, classes: int | None = None) -> None:
         self._x = x
         self._y = y
+        self.classes = classes
 
     @property
     def blocks(self) -> tuple[int, ...]:

@@ -2,23 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
 from harness.analysis import numbers
-from harness.analysis.frames import launch_frame
-from harness.analysis.load import load_sweep
 from harness.analysis.scaling import Scaling, scale
+from harness.claims.comparable import compare, is_about
+from harness.claims.evidence import Evidence
 from harness.report.axes import rank_axis
 from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, PAPER, VERMILLION, Picture, draw, mark
 from harness.schema.claim import Claim
 from harness.schema.record import RunRecord
-from harness.schema.sweep import STUDY_FILE
-from harness.schema.workload import IMAGE_NETWORKS, IMAGENET
+from harness.schema.workload import IMAGE_NETWORKS
 
 
 def published_picture(claims: Sequence[Claim], name: str, subject: str) -> Picture | None:
@@ -66,7 +64,6 @@ def _published(axes: Axes, claims: Sequence[Claim]) -> None:
     axes.set_ylabel(f"Speedup over {numbers.plural(base, claims[0].units.removesuffix('s'))}")
 
 
-OTHER_PAPER = "B"
 UNITS = ("CPUs", "GPUs")
 TITLES = tuple(dict.fromkeys(network.title for network in IMAGE_NETWORKS.values()))
 
@@ -87,30 +84,27 @@ class Chart:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Sweep:
     title: str
-    units: str
     scaling: Scaling
     run: RunRecord
 
 
-def imagenet_charts(claims: Sequence[Claim], results: Path) -> tuple[Chart, ...]:
-    """Return both charts: `claims` of paper B, and the newest ImageNet sweep of every network in `results`."""
-    sweeps = _newest(results)
-    return tuple(_chart(units, claims, [sweep for sweep in sweeps if sweep.units == units]) for units in UNITS)
+def imagenet_charts(claims: Sequence[Claim], evidence: Sequence[Evidence]) -> tuple[Chart, ...]:
+    """Return both charts: `claims` of paper B, and of each network the sweep in `evidence` that comes closest to it."""
+    return tuple(_chart(units, claims, _closest(units, claims, evidence)) for units in UNITS)
 
 
-def _newest(results: Path) -> list[_Sweep]:
-    """Return the newest sweep with a valid launch for each network and kind of unit."""
-    found: dict[tuple[str, str], _Sweep] = {}
-    for path in sorted(results.glob(f"{IMAGENET}-*/{STUDY_FILE}"), key=lambda path: path.stat().st_mtime):
-        loaded = load_sweep(path.parent)
-        valid = loaded.valid
-        scaling = scale(launch_frame(valid, loaded.epochs)) if valid else None
-        if scaling is None or valid[0].point.workload.model not in IMAGE_NETWORKS:
-            continue
-        units = UNITS[valid[0].point.layout.gpus_per_rank]
-        title = IMAGE_NETWORKS[valid[0].point.workload.model].title
-        found[title, units] = _Sweep(title=title, units=units, scaling=scaling, run=valid[0])
-    return [found[key] for key in sorted(found, key=lambda key: TITLES.index(key[0]))]
+def _closest(units: str, claims: Sequence[Claim], evidence: Sequence[Evidence]) -> list[_Sweep]:
+    """Return for each network the sweep that differs least from its claims, the newest of equals."""
+    found = []
+    for title in TITLES:
+        claim = next((claim for claim in claims if (claim.experiment, claim.units) == (title, units)), None)
+        own = [one for one in evidence if claim and is_about(claim, one)]
+        if claim and own:
+            best = min(own, key=lambda one, claim=claim: (len(compare(claim, one).refusals), -len(one.counts)))  # type: ignore[misc]
+            scaling = scale(best.launches)
+            assert scaling is not None
+            found.append(_Sweep(title=title, scaling=scaling, run=best.runs[0]))
+    return found
 
 
 def _chart(units: str, claims: Sequence[Claim], sweeps: Sequence[_Sweep]) -> Chart:
@@ -149,7 +143,7 @@ def _ours(units: str, sweeps: Sequence[_Sweep]) -> FigureBlock | None:
         picture=_picture(f"imagenet-ours-{units.lower()}", f"ImageNet speedups measured here, {what}", series, what),
         title=f"Measured here, {what}",
         caption=(
-            f"Speedups of the newest ImageNet sweep of each network, over its own base ({bases}); one rank on each of "
+            f"Speedups of one ImageNet sweep of each network, over its own base ({bases}); one rank on each of "
             f"the {what}. Medians over launches; image sizes, batches and intervals are in the table. Dashed: ideal."
         ),
         table=pd.DataFrame([row for sweep in sweeps for row in _rows(sweep)]),

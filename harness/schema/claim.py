@@ -1,6 +1,6 @@
-"""Claim: one published number, and where it was published; the papers' experiments."""
+"""Claim: one published number or sentence, and where it was published; the papers' experiments."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -12,38 +12,57 @@ CLAIMS_FILE = "results/published.toml"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Paper:
-    """A publication whose claims are judged. `note` says what a reader of its numbers must know."""
+    """A publication whose claims are judged.
+
+    `testbed` is what it was measured on and `sync` its algorithm, as in SYNC=. `note` says what a reader of its
+    numbers must know.
+    """
 
     key: str
     title: str
     authors: str
     arxiv: str
     year: int
+    testbed: str
+    sync: str
     note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """What a paper says about one experiment: `value` at `count` units, relative to `base` units.
+    """What a paper says about one experiment, all of it for equal rows at every rank count (strong scaling).
 
-    `figure` is empty for a number that stands in the text only. `quantity` is ``speedup`` (over the base)
-    or ``accuracy`` (a fraction; base 0). `kind` is ``stated`` (printed as a number) or ``chart`` (a chart
-    only: `value` was read off it within `reading`, or is None where nothing could be read). `erratum`
-    says what cannot be right in it; such a claim is never judged.
+    `rule` is how it is judged (`harness.claims.verdict.RULES`). `value` is claimed at `count` units over `base` units;
+    a base and count of 0 mean that the text names none. `kind` is ``stated`` (printed as a number, or said in words)
+    or ``chart`` (a chart only: `value` was read off it within `reading`, or is None where nothing could be read).
+    `figure` is empty for what stands in the text only, `experiment` for what is said of all of them; `against` is
+    another one that it is compared with. `at` is the count at which a curve is said to bend, `seconds` the time that
+    is part of the claim. `rows` are the training rows where they are not the data set's own. `sync` is the
+    algorithm, the paper's where it is left empty. `erratum` says what cannot be right; such a claim is never judged.
     """
 
     paper: str
     figure: str
-    experiment: str
-    units: str
-    base: int
-    count: int
     kind: str
     text: str
+    rule: str = "speedup"
+    experiment: str = ""
+    against: str = ""
+    units: str = "cores"
+    base: int = 0
+    count: int = 0
+    at: int = 0
     value: float | None = None
-    quantity: str = "speedup"
     reading: float = 0.0
+    seconds: float = 0.0
+    rows: int | None = None
+    sync: str = ""
     erratum: str = ""
+
+    @property
+    def quantity(self) -> str:
+        """What `value` is: ``speedup`` or ``accuracy`` (a fraction)."""
+        return self.rule if self.rule == "accuracy" else "speedup"
 
     @property
     def efficiency(self) -> float | None:
@@ -55,7 +74,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """Every published number, and the papers they come from."""
+    """Every claim, and the papers they come from."""
 
     papers: tuple[Paper, ...]
     claims: tuple[Claim, ...] = field(default=())
@@ -66,7 +85,7 @@ class Published:
 
 
 def read_published(path: Path) -> Published:
-    """Read the ledger of published numbers.
+    """Read the ledger of published claims.
 
     Raises:
         UserError: the file is missing, no TOML, or a claim lacks a field.
@@ -79,7 +98,8 @@ def read_published(path: Path) -> Published:
         raise UserError(f"published claims '{path}' cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise UserError(f"published claims '{path}' are damaged ({error}): restore the file") from error
-    return Published(papers=papers, claims=claims)
+    own = {paper.key: paper.sync for paper in papers}
+    return Published(papers=papers, claims=tuple(replace(c, sync=c.sync or own.get(c.paper, "")) for c in claims))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

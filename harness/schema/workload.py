@@ -138,6 +138,12 @@ class Workload:
     global_batch: int | None = option("Rows per step over all ranks, instead of a batch per rank.", None, least=1)
     drop_remainder: bool = option("Leave out each epoch's partial last batch.", False, title="Partial batch dropped")
     epochs: int = option("Passes over the training rows.", 1, least=1)
+    seconds: float | None = option(
+        "Train for this many seconds: the epoch in which they end is the last, EPOCHS are the most.",
+        None,
+        above=0,
+        title="Time budget (s)",
+    )
     samples: int | None = option("Training rows; under weak scaling, rows per rank.", None, least=1)
     seed: int | None = option(
         "Seed of the initial weights and of the order of rows [default: each repeat's own].",

@@ -92,6 +92,8 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress,
         if isinstance(replica.reduction, WireReduction):  # small gradients, which 16 bits may lose, come late
             check_wire(world.rank, data, replica.state, replica.reduction, seed=point.seed, epoch=number)
         progress(epochs[-1])
+        if _time_is_up(epochs, point.workload.seconds):
+            break
     usage = (before, Usage.now())
     drifting = world.size > 1 and not replica.state.synchroniser.policy.synchronises
     weights = replica.state.model.weights
@@ -141,6 +143,11 @@ def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32],
         replica.state.synchroniser.alone.take_calls()  # no synchronisation
     columns |= extra
     return losses, columns, seconds, input_s + float(extra["input_s"].sum() if "input_s" in extra else 0.0)
+
+
+def _time_is_up(epochs: list[EpochRecord], budget: float | None) -> bool:
+    """Tell whether the `epochs` have taken the budget's seconds, by the slowest rank of each; alike on every rank."""
+    return budget is not None and sum(max(epoch.seconds) for epoch in epochs) >= budget
 
 
 def _evaluate(replica: Replica) -> Scores:

@@ -1,0 +1,128 @@
+"""What was measured here, as the rules of claims see it: one sweep, on cores or on GPUs."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from harness import datasets
+from harness.analysis.frames import launch_frame
+from harness.analysis.load import Loaded, load_sweep
+from harness.base.errors import UserError
+from harness.schema.record import RunRecord
+from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload, is_script
+
+GPUS = "GPUs"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """One sweep's valid launches of one kind of unit, with equal shares of the rows and as many cores for each rank.
+
+    `launches` and `epochs` are their rows of `frames.launch_frame` and `frames.epoch_frame`, `threads` the cores of
+    a rank.
+    """
+
+    loaded: Loaded
+    runs: tuple[RunRecord, ...]
+    launches: pd.DataFrame
+    epochs: pd.DataFrame
+    threads: int
+    gpus: bool
+
+    @property
+    def workload(self) -> Workload:
+        """What trained; under weak scaling on the fewest ranks."""
+        return self.runs[0].point.workload
+
+    @property
+    def scaling(self) -> str:
+        """``strong`` or ``weak``."""
+        return self.runs[0].point.scaling
+
+    @property
+    def experiment(self) -> str:
+        """What a claim calls it: ``mnist-dnn``, or a network's title (``ResNet-50``)."""
+        workload = self.workload
+        network = IMAGE_NETWORKS.get(workload.model) if workload.dataset == IMAGENET else None
+        return network.title if network else workload.name
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The rank counts that have a valid launch, ascending."""
+        return tuple(sorted({run.point.layout.ranks for run in self.runs}))
+
+    @property
+    def rows(self) -> int:
+        """Training rows, all ranks together."""
+        return int(self.launches["all_rows"].iloc[0])
+
+    @property
+    def all_rows(self) -> int:
+        """The training rows of the whole data set."""
+        return datasets.info(self.workload.dataset).train_rows
+
+    @property
+    def real(self) -> bool:
+        """Whether all of it trained on the real data."""
+        return all(run.data.kind == "real" for run in self.runs)
+
+    @property
+    def hosts(self) -> int:
+        """The most hosts of a launch."""
+        return max(len({rank.host for rank in run.ranks}) for run in self.runs)
+
+    @property
+    def parameters(self) -> int:
+        """The trained weights, as a number of values."""
+        return self.runs[0].weights.parameters
+
+
+def gather(folders: Iterable[Path]) -> tuple[Evidence, ...]:
+    """Return what the sweeps in `folders` hold, in their order; a folder that cannot be read is told and left out."""
+    found: list[Evidence] = []
+    for folder in folders:
+        try:
+            found += evidence_of(load_sweep(folder))
+        except UserError as error:
+            _log.warning("no claim is judged by '%s': %s", folder, error)
+    return tuple(found)
+
+
+def evidence_of(loaded: Loaded) -> tuple[Evidence, ...]:
+    """Return the evidence in a sweep, on cores and on GPUs; none of a user's script or data.
+
+    Of several numbers of threads for each rank those with the most rank counts count, then the fewest threads.
+    """
+    valid = [
+        run
+        for run in loaded.valid
+        if run.point.layout.shares is None and not is_script(run.point.workload) and not run.point.workload.data_file
+    ]
+    found = []
+    for gpus in (0, 1):
+        runs = [run for run in valid if run.point.layout.gpus_per_rank == gpus]
+        counts: dict[int, set[int]] = {}
+        for run in runs:
+            counts.setdefault(run.point.layout.threads, set()).add(run.point.layout.ranks)
+        if not counts:
+            continue
+        threads = min(counts, key=lambda threads: (-len(counts[threads]), threads))
+        chosen = tuple(run for run in runs if run.point.layout.threads == threads)
+        names = {run.point.folder for run in chosen}
+        epochs = loaded.epochs[loaded.epochs["run"].isin(names)]
+        found.append(
+            Evidence(
+                loaded=loaded,
+                runs=chosen,
+                launches=launch_frame(chosen, epochs),
+                epochs=epochs,
+                threads=threads,
+                gpus=bool(gpus),
+            )
+        )
+    return tuple(found)
