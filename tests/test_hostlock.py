@@ -1,17 +1,27 @@
 """What is timed takes turns on a host, across folders, commands and users."""
 
+import contextlib
 import os
+import pwd
 import re
+import shlex
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from harness.base.errors import RunError
 from harness.base.hostlock import HostLock
+from harness.cli import main
+from harness.probe import execute
 from harness.sweep.store import is_locked, locked
 from tests.test_sweep_run import Lab, hanging, lab, wait_for  # noqa: F401 - a fixture
 
@@ -81,6 +91,96 @@ def test_a_launch_that_survives_its_command_keeps_the_host(folder: Path) -> None
         child.kill()
         child.wait()
     assert other.take() is None
+
+
+@contextlib.contextmanager
+def timed_elsewhere() -> Iterator[None]:
+    """Have another command time something on this host for a moment."""
+    lock = HostLock()
+    assert lock.take() is None
+    lock.tell("a launch in 'results/other'")
+    timer = threading.Timer(0.5, lock.release)
+    timer.start()
+    yield
+    timer.join()
+
+
+def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "wait_until_quiet", lambda say, force: 0.0)
+    said: list[str] = []
+    # A launcher that tells who has the host and whether it keeps it, and fails.
+    code = f"echo harness: $(cat {folder / TIMED}) and $(ls -l /proc/$$/fd | grep -c {TIMED}) >&2; exit 1"
+    with timed_elsewhere(), pytest.raises(RunError, match=r"a probe in '.*' \(process \d+\) and 1"):
+        execute.run_probe(execute.Settings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
+    assert [line for line in said if "waiting" in line] == [
+        f"waiting: a launch in 'results/other' (process {os.getpid()}) is timed on this host"
+    ]
+    assert HostLock().take() is None
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_script_whose_times_are_recorded_waits_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    (folder / "train.py").touch()
+    (folder / "mpirun").write_text(
+        f"#!/bin/sh\ncase $1 in --version) echo Open MPI;; *) cp {folder / TIMED} said;; esac"
+    )
+    (folder / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("HARNESS_MPI", "system")
+    monkeypatch.chdir(folder)
+    words = ["run", "-n", "1", *(["--record", "kept"] if recorded else []), "train.py"]
+    with timed_elsewhere():
+        result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0
+    assert result.output.count("waiting: a launch in 'results/other'") == recorded
+    assert Path("said").read_text().startswith("'train.py'" if recorded else "a launch in")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to become another user needs root")
+@pytest.mark.parametrize("first", ["root", "nobody"])
+def test_whoever_makes_the_lock_the_other_user_waits_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="harness-users-") as shared:  # as /tmp is, and where both may go
+        Path(shared).chmod(0o1777)
+        monkeypatch.setenv("HARNESS_LOCK_DIR", shared)
+        second = {"root": "nobody", "nobody": "root"}[first]
+        with as_user(first) as one:
+            assert one == "None"
+            with as_user(second) as other:
+                assert re.match(rf"waiting: {first} \(process \d+\) is timed on this host", other)
+        with as_user(second) as other:
+            assert other == "None"
+
+
+@contextlib.contextmanager
+def as_user(name: str) -> Iterator[str]:
+    """Take the lock in a process of the user called `name`, yield what that answered, and end the process."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            user = pwd.getpwnam(name)
+            os.setgroups([])
+            os.setgid(user.pw_gid)
+            os.setuid(user.pw_uid)
+            lock = HostLock()
+            os.write(tell, str(lock.take()).encode())
+            lock.tell(name)
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(tell)
+    try:
+        yield os.read(told, 1000).decode()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(told)
 
 
 @pytest.mark.slow

@@ -230,7 +230,7 @@ def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: py
         notes=(),
     )
 
-    def measure(command: object, environment: object, setting: Setting, *rest: object) -> Answer:
+    def measure(ranks: object, setting: Setting, *rest: object) -> Answer:
         if setting.mca:
             raise RunError("no answer within 180 s")
         return answer

@@ -1,4 +1,4 @@
-"""One lock for each host: what is timed takes turns on it, whichever user's sweep in whichever folder it is."""
+"""One lock for each host: what is timed takes turns on it, whichever user's command in whichever folder it is."""
 
 import contextlib
 import fcntl
@@ -6,6 +6,7 @@ import logging
 import os
 import stat
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,19 @@ class HostLock:
         """Take the lock, however long that takes."""
         while self.take() is not None:
             time.sleep(_PAUSE_S)
+
+    @contextlib.contextmanager
+    def held(self, holder: str, say: Callable[[str], None]) -> Iterator[tuple[int, ...]]:
+        """Hold the lock during the block, and say once whom it has to wait for; yield the files for children."""
+        try:
+            waits = self.take()
+            if waits is not None:
+                say(waits)
+            self.wait()
+            self.tell(holder)
+            yield self.handles
+        finally:
+            self.release()
 
     def tell(self, holder: str) -> None:
         """Write down what holds the lock, for those who wait: a text and ``(process PID)``."""
@@ -115,5 +129,7 @@ def _holder(path: Path) -> str:
         text = "another command"
     number = text.rpartition("(process ")[2].rstrip(")")
     if number.isdigit() and not Path(f"/proc/{number}").exists():
-        return f"{text}, whose command was killed, still runs on this host: the same command again ends it"
+        return (
+            f"{text}, whose command was killed, still runs on this host: wait, or end it (a sweep's next command does)"
+        )
     return f"{text} is timed on this host"

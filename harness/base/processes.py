@@ -44,8 +44,12 @@ def ask(
     limit_s: float = 120.0,
     changes: Mapping[str, str | None] | None = None,
     folder: Path | None = None,
+    handles: Sequence[int] = (),
 ) -> Reply:
-    """Run `command` in `folder` and return its reply; `changes` to the environment may unset a variable with None."""
+    """Run `command` in `folder` and return its reply; `changes` to the environment may unset a variable with None.
+
+    It inherits `handles`, open files such as those of `HostLock`.
+    """
     environment = dict(os.environ)
     for name, value in (changes or {}).items():
         environment.pop(name, None)
@@ -62,6 +66,7 @@ def ask(
             env=environment,
             cwd=folder,
             start_new_session=True,
+            pass_fds=handles,
         )
     except OSError as error:
         return Reply(code=None, out="", err=f"{command[0]} does not start: {error.strerror}")

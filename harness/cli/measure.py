@@ -36,6 +36,7 @@ def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, repor
 
         click.echo(str(measure_decoding(threads=usable_cores(), rounds=rounds)))
         return
+    from harness.base.hostlock import HostLock
     from harness.base.processes import interruptible
     from harness.bench.execute import run_bench
     from harness.bench.page import PAGE, write_bench
@@ -45,7 +46,7 @@ def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, repor
     names = tuple(dict.fromkeys(name.strip() for name in workloads.split(","))) if workloads else tuple(EXPERIMENTS)
     settings = Settings(workloads=names, rounds=1 if quick else rounds, quick=quick, **options)
     page = ""
-    with interruptible():
+    with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", click.echo):
         for record in run_bench(settings, click.echo):
             page = write_bench(reports / "bench", record)
     click.echo(f"\n{page}")

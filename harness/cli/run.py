@@ -1,5 +1,6 @@
 """`harness run`: a user's TensorFlow script, unmodified, on many ranks."""
 
+import contextlib
 import os
 import statistics
 import sys
@@ -31,6 +32,7 @@ def run(
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
     from harness.base.cores import usable_cores
+    from harness.base.hostlock import HostLock
     from harness.comm.gpus import visible_gpus
     from harness.schema.layout import Layout
     from harness.sweep.schedulers import open_scheduler
@@ -46,15 +48,18 @@ def run(
     scheduler = open_scheduler("local", oversubscribe=True)
     given = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
     words = [word for name, value in given.items() if value is not None for word in _switch(name, value)]
-    begin = time.monotonic()
-    code = run_ranks(
-        [
-            *scheduler.launcher(layout).words, sys.executable, "-m", "harness.transparent",
-            *words, str(script), *arguments,
-        ],
-        {**scheduler.environment(layout), **_environment(threads)},
-        output=_output(),
-    )  # fmt: skip
+    command = [
+        *scheduler.launcher(layout).words, sys.executable, "-m", "harness.transparent",
+        *words, str(script), *arguments,
+    ]  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        handles: tuple[int, ...] = ()
+        if options["record"] is not None:  # its times count: no sweep's or probe's launch beside it
+            lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
+            handles = stack.enter_context(lock)
+        begin = time.monotonic()
+        environment = {**scheduler.environment(layout), **_environment(threads)}
+        code = run_ranks(command, environment, output=_output(), handles=handles)
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"])
 
 

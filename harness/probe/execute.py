@@ -13,6 +13,7 @@ from statistics import median
 from harness.base.errors import RunError, UserError
 from harness.base.files import folder_atomic
 from harness.base.hostload import wait_until_quiet
+from harness.base.hostlock import HostLock
 from harness.base.processes import ask
 from harness.base.provenance import describe_machine
 from harness.probe.fit import fit_cost
@@ -67,7 +68,7 @@ class Found:
 
 
 def run_probe(settings: Settings, say: Say) -> Found:
-    """Measure under every setting.
+    """Measure under every setting, when no sweep or other probe is timed on this host.
 
     Raises:
         UserError: the ranks cannot run here, the machine is busy, or settings of Open MPI are asked of another library.
@@ -80,6 +81,21 @@ def run_probe(settings: Settings, say: Say) -> Found:
         budget_s=settings.budget_s,
         reductions=REDUCTIONS,
     )
+    with HostLock().held(f"a probe in '{Path.cwd()}'", say) as handles:
+        ranks = _Ranks(command=command, environment=environment, handles=handles)
+        return _measure_all(settings, ranks, plan, say)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ranks:
+    """How the measuring ranks are started: the launcher's words, its environment, the files they inherit."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str | None]
+    handles: tuple[int, ...]
+
+
+def _measure_all(settings: Settings, ranks: _Ranks, plan: Plan, say: Say) -> Found:
     load = wait_until_quiet(say, force=settings.force)
     notes: list[str] = [f"measured beside other processes that kept {load:.1f} cores busy"] if load > 1 else []
     answers: dict[str, list[Answer]] = {setting.name: [] for setting in (DEFAULT, *settings.settings)}
@@ -89,7 +105,7 @@ def run_probe(settings: Settings, say: Say) -> Found:
                 continue
             say(f"[{launch + 1}/{settings.launches}] {setting.name}")
             try:
-                answer = _measure(command, environment, setting, plan, settings.limit_s)
+                answer = _measure(ranks, setting, plan, settings.limit_s)
             except RunError as error:
                 if setting is DEFAULT:
                     raise
@@ -102,7 +118,7 @@ def run_probe(settings: Settings, say: Say) -> Found:
                 )
             answers[setting.name].append(answer)
     found = [(setting, answers[setting.name]) for setting in (DEFAULT, *settings.settings) if setting.name in answers]
-    return _found(found, command, notes)
+    return _found(found, ranks.command, notes)
 
 
 def _in_turns(settings: Sequence[Setting], launch: int) -> list[Setting]:
@@ -163,17 +179,15 @@ def _launcher(settings: Settings) -> tuple[tuple[str, ...], Mapping[str, str | N
     return scheduler.launcher(layout).words, {**scheduler.environment(layout), **threads, **quiet}
 
 
-def _measure(
-    command: Sequence[str], environment: Mapping[str, str | None], setting: Setting, plan: Plan, limit_s: float
-) -> Answer:
+def _measure(ranks: _Ranks, setting: Setting, plan: Plan, limit_s: float) -> Answer:
     """Launch the measuring ranks under one setting."""
     # In the working folder, not in /tmp: rank 0 may be on another host, which shares this one.
     with tempfile.TemporaryDirectory(prefix=".harness-probe-", dir=Path.cwd()) as name:
         plan_file, answer_file = Path(name) / "plan.json", Path(name) / "answer.json"
         plan_file.write_bytes(encode(plan))
-        changes = dict(environment) | {f"OMPI_MCA_{key}": value for key, value in setting.mca.items()}
-        words = (*command, sys.executable, "-m", "harness.probe.measure", str(plan_file), str(answer_file))
-        reply = ask(words, limit_s=limit_s, changes=changes)
+        changes = dict(ranks.environment) | {f"OMPI_MCA_{key}": value for key, value in setting.mca.items()}
+        words = (*ranks.command, sys.executable, "-m", "harness.probe.measure", str(plan_file), str(answer_file))
+        reply = ask(words, limit_s=limit_s, changes=changes, handles=ranks.handles)
         if not answer_file.exists():  # whatever the exit code says
             raise RunError(first_error(reply.err) or reply.last_error)
         return decode(answer_file.read_bytes(), Answer, answer_file)

@@ -12,6 +12,7 @@ import click
 
 from harness.base.errors import UserError, unknown
 from harness.base.processes import interruptible
+from harness.base.scratch import Scratch
 from harness.schema.sync import FORMS, find_policy
 
 BATCHES = ("per-rank", "global")
@@ -114,23 +115,38 @@ def run_options(command: Command) -> Command:
 _GRACE_S = 10.0
 
 
-def run_ranks(command: Sequence[str], environment: Mapping[str, str | None], output: int | None = None) -> int:
+def run_ranks(
+    command: Sequence[str],
+    environment: Mapping[str, str | None],
+    *,
+    output: int | None = None,
+    handles: Sequence[int] = (),
+) -> int:
     """Run `command` (mpirun and all) and return its exit code; a variable of None is unset.
 
-    The ranks inherit standard error, and standard output unless they are to write to the descriptor `output`. Ctrl-C,
-    SIGTERM and a closed terminal end all of them.
+    The ranks inherit standard error, and standard output unless they are to write to the descriptor `output`; mpirun
+    inherits the open files `handles`. Ctrl-C, SIGTERM and a closed terminal end all of them.
     """
     variables = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
     for name, value in environment.items():
         if value is None:
             variables.pop(name, None)
     with interruptible():
-        child = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stdout=output)
+        scratch = Scratch()
+        child = subprocess.Popen(
+            command,
+            env=variables | scratch.variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            pass_fds=(*handles, *scratch.handles),
+        )
         try:
             code = child.wait()
         except KeyboardInterrupt:
             _end(child)
             raise
+        finally:
+            scratch.close()
     return code if code >= 0 else 128 - code
 
 
