@@ -71,6 +71,18 @@ def test_a_rank_that_never_comes_is_named_with_what_it_did_not_reach(tmp_path, n
     assert "call" in (tmp_path / "harness-logs" / "hang" / "report.txt").read_text()
 
 
+@pytest.mark.slow
+def test_the_first_compilation_is_over_before_the_ranks_wait_for_each_other(monkeypatch):
+    """It takes longer than a watch may have patience on a busy machine."""
+    from harness.comm.world import World
+    from harness.transparent.collectives import Collectives
+
+    built = []
+    monkeypatch.setattr("harness.comm.native.build.build", lambda: built.append(True))
+    Collectives(World(comm=None, rank=0, size=2), rows=None, watch=None)
+    assert built == [True]
+
+
 def state(rank, *calls, stack=()):
     return RankState(rank=rank, host="here", pid=rank, now=100.0, calls=calls, stack=stack)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from harness.base.processes import Reply, ask
+from harness.base.scratch import SEGMENTS
 
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
 _PREFIXES = (
@@ -20,7 +21,7 @@ _PREFIXES = (
     *("HARNESS_REDUCTION", "LD_PRELOAD"),
 )
 # What mpirun itself tells every rank, none of it a setting.
-_TOLD = ("OMPI_MCA_PREFIXES", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs")
+_TOLD = ("OMPI_MCA_PREFIXES", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs", SEGMENTS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

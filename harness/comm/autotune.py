@@ -108,6 +108,12 @@ def native_operations() -> Any:
     return tf.load_op_library(str(library))
 
 
+def prepare(world: "World") -> None:
+    """Compile the native operation where that is still to do, before other ranks wait for this one in an exchange."""
+    if needs_sync(world.size) and os.environ.get("HARNESS_REDUCTION") != "bridge":
+        build_native()
+
+
 def build_native() -> tuple[Path | None, str]:
     """Return the native operation's library, or None and the reason why there is none."""
     from harness.comm.native.build import build

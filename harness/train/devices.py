@@ -1,9 +1,13 @@
 """TensorFlow on the rank's device, and how much memory training will take there."""
 
+import functools
 import math
+import os
 import platform
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import keras
 import psutil
@@ -11,6 +15,7 @@ import tensorflow as tf
 
 from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
+from harness.base.scratch import SCRATCH
 from harness.comm.gpus import INSTALL_CUDA, Gpu, hide_others
 from harness.comm.world import World
 
@@ -32,6 +37,18 @@ def start_gpu(gpu: Gpu | None) -> None:
         )
     for device in devices:
         tf.config.experimental.set_memory_growth(device, True)
+
+
+def keep_generated_files() -> None:
+    """Let TensorFlow write the code that it generates into the launch's own folder, where there is one.
+
+    It removes such files when a process ends by itself; a rank that is killed would leave them for ever.
+    """
+    folder = os.environ.get(SCRATCH)
+    if folder:
+        from tensorflow.python.autograph.pyct import loader
+
+        loader.tempfile = SimpleNamespace(NamedTemporaryFile=functools.partial(tempfile.NamedTemporaryFile, dir=folder))
 
 
 def gpu_peak_bytes() -> int:

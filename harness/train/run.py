@@ -21,6 +21,7 @@ from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord
+from harness.train.devices import keep_generated_files
 from harness.train.evaluate import Scores
 from harness.train.load import load
 from harness.train.network import average_statistics
@@ -55,6 +56,7 @@ def configure_tensorflow(threads: int) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.config.list_logical_devices()
+    keep_generated_files()
 
 
 def train(world: World, point: Point, data_dir: Path | None, progress: Progress, gpu: Gpu | None = None) -> Outcome:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.autotune import select
+from harness.comm.autotune import prepare, select
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.transparent.rows import Rows
@@ -42,6 +42,7 @@ class Collectives:
         self.watch = watch
         self.trial = Trial()
         self._groups: dict[int, Reduction] = {}
+        prepare(world)
 
     @property
     def reductions(self) -> tuple[Reduction, ...]:

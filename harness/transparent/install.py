@@ -75,12 +75,14 @@ def install(
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.random.set_seed(seed)
+    from harness.train.devices import keep_generated_files
     from harness.transparent.clock import Measured
     from harness.transparent.own_rows import offer_old_name
     from harness.transparent.preflight import check_start
     from harness.transparent.runtime import Runtime
 
     tf.random.set_seed = agreed(world, random.Random(seed), tf.random.set_seed)
+    keep_generated_files()
     runtime = Runtime.build(world, settings, watch, own)
     offer_old_name()
     measured = Measured()

@@ -11,6 +11,7 @@ import psutil
 
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.base.hostlock import HostLock
+from harness.base.scratch import Scratch
 from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
@@ -58,6 +59,7 @@ class Scheduler(scheduler.Scheduler):
         self._family = mpi_family(self._mpirun)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = HostLock()
+        self._scratch: Scratch | None = None
 
     def turn(self) -> str | None:
         """Take this host for the next job, or return who has it: other sweeps, also other users', time here too."""
@@ -108,6 +110,7 @@ class Scheduler(scheduler.Scheduler):
         """Start `job` and return its name, which all that it starts carries. It has this host until it has ended."""
         self._lock.wait()
         self._lock.tell(f"a launch in '{job.script.parent.parent}'")
+        self._scratch = Scratch()
         with job.log.open("wb") as log:
             self._children[job.name] = subprocess.Popen(
                 ["bash", str(job.script)],
@@ -115,8 +118,8 @@ class Scheduler(scheduler.Scheduler):
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=environment_of_no_job() | {_MARK: job.name},
-                pass_fds=self._lock.handles,
+                env=environment_of_no_job() | {_MARK: job.name} | self._scratch.variables,
+                pass_fds=(*self._lock.handles, *self._scratch.handles),
             )
         return (job.name,)
 
@@ -132,7 +135,7 @@ class Scheduler(scheduler.Scheduler):
         """Send SIGTERM to all that the jobs started, and SIGKILL to whatever of it is still there 10 s later."""
         for job in jobs:
             _end(job)
-        self._lock.release()
+        self._release()
 
     def explain(self, state: State) -> str:
         """Name the signal that ended a job."""
@@ -149,8 +152,15 @@ class Scheduler(scheduler.Scheduler):
         code = child.poll()
         if code is None:
             return State(phase="running")
-        self._lock.release()
+        self._release()
         return State(phase="ended", exit_code=code if code >= 0 else 128 - code)
+
+    def _release(self) -> None:
+        """Give this host to others, without what the launch has left on it."""
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+        self._lock.release()
 
     def _shared(self, layout: Layout) -> bool:
         return self._unbound or layout.cores > self._cores

@@ -1,0 +1,78 @@
+"""What killed launches leave on a host is in a folder of their own, which the next launch removes."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness.base import scratch
+from harness.base.scratch import SCRATCH, SEGMENTS, Scratch
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(scratch, "_PLACE", tmp_path)
+    return tmp_path
+
+
+KILLED = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from harness.base import scratch
+scratch._PLACE = Path(sys.argv[1])
+own = scratch.Scratch()
+(Path(own.variables[scratch.SCRATCH]) / "segment").touch()
+print(subprocess.Popen(["sleep", "60"], pass_fds=own.handles, stdout=subprocess.DEVNULL).pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_folder_outlives_a_killed_command_as_long_as_its_launch_does(place: Path) -> None:
+    words = [sys.executable, "-c", KILLED, str(place)]
+    killed = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+    (left,) = place.iterdir()
+    other = Scratch()
+    assert (left / "segment").exists()
+    os.kill(int(killed.stdout), signal.SIGKILL)
+    while (left / "segment").exists():  # the kernel takes a moment to end it
+        Scratch().close()
+    other.close()
+    assert list(place.iterdir()) == []
+
+
+def test_a_launch_removes_its_own_folder(place: Path) -> None:
+    own = Scratch()
+    assert own.variables[SCRATCH] == own.variables[SEGMENTS]
+    assert Path(own.variables[SCRATCH]).parent == place
+    own.close()
+    own.close()
+    assert list(place.iterdir()) == []
+    assert (own.variables, own.handles) == ({}, ())
+
+
+def test_without_a_place_for_it_launches_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "_PLACE", Path("/nowhere"))
+    assert (Scratch().variables, Scratch().handles) == ({}, ())
+
+
+GENERATE = """
+import os
+import tensorflow as tf
+from harness.train.devices import keep_generated_files
+keep_generated_files()
+tf.function(lambda x: x if x > 0 else -x)(tf.constant(1.0))
+os._exit(0)  # as when it is killed: nothing is tidied up
+"""
+
+
+@pytest.mark.slow
+def test_code_that_tensorflow_generates_goes_into_the_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SCRATCH, str(place))
+    before = set(Path(tempfile.gettempdir()).glob("__autograph*"))
+    subprocess.run([sys.executable, "-c", GENERATE], check=True)
+    assert list(place.glob("__autograph*"))
+    assert set(Path(tempfile.gettempdir()).glob("__autograph*")) <= before
