@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.base.errors import UserError
 from harness.cli.answer import Answer, answering
 from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
+from harness.cli.options import approval, batch_options, build_submission, duet_elsewhere, refuse_batch
 
 if TYPE_CHECKING:
     from harness.regression.judging import Limits
@@ -31,6 +32,7 @@ CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 @click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Least loss, in %.")
 @click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
 @click.option("--junit", "junit_file", type=click.Path(path_type=Path), help="Write the result for a CI system.")
+@batch_options
 @data_dir_option
 @results_option
 @baselines_option
@@ -48,12 +50,14 @@ def check(
     data_dir: Path | None,
     results: Path,
     baselines: Path,
+    **options: Any,
 ) -> Answer:
     """Hold the newest launches of SWEEP against a baseline, point by point and over the curve.
 
     SWEEP is by default the one of the baseline's study, and is told. Exit code 0: nothing got worse; 1: a regression;
     3: inconclusive, it says how many launches are missing; 2: cannot compare (another machine, another workload, no
-    baseline). What --decide launches lies in results/checks and is on no page of the study.
+    baseline). With --decide, launches are made as `harness sweep` makes them, by Slurm or PBS where one is; they lie in
+    results/checks and are on no page of the study.
     """
     from datetime import UTC, datetime
 
@@ -69,8 +73,9 @@ def check(
     folders = {"results": results, "baselines": baselines}
     limits = Limits(size=size / 100, practical=practical / 100)
     if decide:
-        result, kept = _measure(sweep, against, duet, limits, 60 * budget, data_dir, **folders)
+        result, kept = _measure(sweep, against, duet, limits, 60 * budget, data_dir, options, **folders)
     else:
+        refuse_batch("give --decide too (make check DECIDE=1)")
         result, kept = _compare(sweep, against, limits, **folders)
     said = notes(result, kept, datetime.now(UTC))
     if summary:
@@ -129,6 +134,7 @@ def _measure(
     limits: "Limits",
     budget_s: float,
     data_dir: Path | None,
+    options: dict[str, Any],
     *,
     results: Path,
     baselines: Path,
@@ -155,17 +161,30 @@ def _measure(
             f"cannot compare: '{reference.label}' was trained on {reference.data_id}, the data here is {found}: "
             "name the folder of the same originals with --data-dir (DATA_DIR=)"
         )
-    reason = not_at_hand(reference.software) if duet is not False else ""
+    submission, why = build_submission(options)
+    here = submission.scheduler == "local"
+    if not here:
+        click.echo(why)
+    reason = ""
+    if duet is not False:
+        reason = not_at_hand(reference.software) if here else duet_elsewhere(submission.scheduler)
     if reason and duet:
         raise UserError(f"no duet with '{reference.label}': {reason}; measure it alone with --apart")
     if reason:
         click.echo(f"no duet with '{reference.label}': {reason}; launches of today are held against those of then")
     elif duet is not False:
         return _duet(reference, limits, budget_s, data_dir, results), ()
-    measuring = Measuring(study_of(reference), results=results, data_dir=data_dir, budget_s=budget_s)
+    measuring = Measuring(
+        study_of(reference),
+        results=results,
+        data_dir=data_dir,
+        budget_s=budget_s,
+        submission=submission,
+        approve=approval(options),
+    )
     kept = find_noises(reference, baselines)
     alike = [one.measurement for one in kept]
-    machine = describe_machine(gpus=reference.machine.gpus)
+    machine = describe_machine(gpus=reference.machine.gpus) if here else None
     return decide(reference, alike, measuring, machine=machine, limits=limits, say=click.echo), kept
 
 

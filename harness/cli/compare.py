@@ -9,7 +9,7 @@ import click
 from harness.base.errors import UserError
 from harness.cli.answer import Answer, answering
 from harness.cli.common import baselines_option, budget_option, reports_option, results_option, sweep_argument
-from harness.cli.options import layout_options, workload_options
+from harness.cli.options import duet_elsewhere, layout_options, workload_options
 
 if TYPE_CHECKING:
     from harness.regression.duet import Version
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.argument("sweep", nargs=-1, metavar="A B [C]...")
 @click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Difference, in %.")
 @click.option("--duet", is_flag=True, help="Launch A and B in turn: two scripts (.py) or two package.module:function.")
+@click.option("--scheduler", default="auto", show_default=True, help="local: a duet in a job of your own on a cluster.")
 @budget_option
 @results_option
 @baselines_option
@@ -29,6 +30,7 @@ def compare(
     sweep: tuple[str, ...],
     practical: float,
     duet: bool,
+    scheduler: str,
     budget: float,
     results: Path,
     baselines: Path,
@@ -42,10 +44,16 @@ def compare(
     With --duet, A and B are two versions of a script or model of yours: they are launched in turn, in one sitting,
     and only differences of neighbours count. Workload and layouts are given as for `harness sweep`.
     """
+    from harness.sweep.schedulers import choose
+    from harness.sweep.site import find_site
+
     if len(sweep) < 2 or (duet and len(sweep) > 2):
         what = "two scripts or models" if duet else "two or more of sweep, baseline, SWEEP@COMMIT or launch"
         raise UserError(f"compare needs {what}, not {len(sweep)}")
     if duet:
+        chosen, _ = choose(scheduler, find_site(None))
+        if chosen != "local":
+            raise UserError(f"no duet: {duet_elsewhere(chosen)}")
         return _duet(sweep, practical / 100, 60 * budget, results, options)
     return _side_by_side(sweep, practical / 100, results, baselines)
 

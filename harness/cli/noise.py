@@ -1,12 +1,13 @@
 """``harness noise``: how far launches of the same code come apart."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.answer import print_table
 from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
+from harness.cli.options import approval, batch_options, build_submission, refuse_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--launches", type=click.IntRange(min=2), help="Launch each layout so many times more now: a sitting.")
 @budget_option
 @click.option("--list", "list_all", is_flag=True, help="Show what is kept, with its age, and measure nothing.")
+@batch_options
 @data_dir_option
 @results_option
 @baselines_option
@@ -30,13 +32,17 @@ def noise(
     data_dir: Path | None,
     results: Path,
     baselines: Path,
+    **options: Any,
 ) -> None:
     """Learn the noise floor from the newest commit's launches of SWEEP (default: the newest sweep).
 
     They are A/A runs: the code is the same, so all that differs is noise, within a sitting and between sittings of
     several days. `harness check` flags nothing that noise can make. Launches that no baseline holds are added to
-    results/baselines/noise, one file for each workload, machine and commit.
+    results/baselines/noise, one file for each workload, machine and commit. With --launches, they are made as
+    `harness sweep` makes them: by Slurm or PBS where one is.
     """
+    if launches is None:
+        refuse_batch("give --launches too (make noise LAUNCHES=6)")
     if list_all:
         _list(baselines)
         return
@@ -48,7 +54,17 @@ def noise(
     if launches is not None:
         from harness.regression.decide import Measuring, measure_more, study_of
 
-        measuring = Measuring(study_of(measurement), results=results, data_dir=data_dir, budget_s=60 * budget)
+        submission, why = build_submission(options)
+        if submission.scheduler != "local":
+            click.echo(why)
+        measuring = Measuring(
+            study_of(measurement),
+            results=results,
+            data_dir=data_dir,
+            budget_s=60 * budget,
+            submission=submission,
+            approve=approval(options),
+        )
         measurement = measure_more(launches, measuring, say=click.echo)
     fresh = unkept(measurement, baselines)
     kept = save_noise(fresh, baselines) if fresh.launches else None

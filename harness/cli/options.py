@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from harness.base.errors import UserError, unknown
 from harness.cli.common import Command, data_dir_option, field_options, split_words, with_options
@@ -183,6 +184,18 @@ def cost_options(command: Command) -> Command:
     return command
 
 
+def refuse_batch(fix: str) -> None:
+    """Refuse options of the batch system that were given to the command that runs now, which launches nothing.
+
+    Raises:
+        UserError: naming the option and the `fix`.
+    """
+    context = click.get_current_context()
+    for option in click.command("batch")(batch_options(lambda: None)).params:
+        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            raise UserError(f"{option.opts[0]} says how to launch, and nothing is launched: {fix}")
+
+
 def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     """Return how launches are started, and one sentence that says why there.
 
@@ -207,6 +220,14 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
             raise UserError(f"TEMPLATE={template} is no file: name a Jinja template of yours")
         template = str(Path(template).resolve())
     return Submission(scheduler=scheduler, site=site, request=request, template=template), why
+
+
+def duet_elsewhere(scheduler: str) -> str:
+    """Return why there is no duet where `scheduler` has the nodes: its pairs are launched by this command itself."""
+    return (
+        f"its launches are made on this machine, and here SCHEDULER={scheduler} makes them (inside a job of your own "
+        "SCHEDULER=local allows it)"
+    )
 
 
 def approval(options: dict[str, Any]) -> "Callable[[Cost], None]":

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
@@ -16,6 +17,10 @@ from harness.regression.verdict import Check, check
 from harness.schema.measurement import Measurement
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import current
+from harness.sweep.resume import Submission
+
+if TYPE_CHECKING:
+    from harness.sweep.execute import Approve
 
 CHECKS = "checks"  # results/checks/<sweep>: what checks have launched, which no page of the sweep shows
 LOOKS = 3  # how often launches are added and judged again; each look has its part of the error allowed
@@ -32,17 +37,32 @@ def study_of(measurement: Measurement) -> Sweep:
     )
 
 
+_LOCAL = Submission()
+
+
 class Measuring:
     """Launches of one study, added block by block until the budget is spent, in a folder of their own.
 
-    Those of the study itself count too where they ran the code as it is now.
+    Those of the study itself count too where they ran the code as it is now. `submission` says where they go, `approve`
+    may raise when it sees what batch jobs cost.
     """
 
-    def __init__(self, sweep: Sweep, *, results: Path, data_dir: Path | None, budget_s: float) -> None:
+    def __init__(
+        self,
+        sweep: Sweep,
+        *,
+        results: Path,
+        data_dir: Path | None,
+        budget_s: float,
+        submission: Submission = _LOCAL,
+        approve: "Approve | None" = None,
+    ) -> None:
         self._folders = (results / sweep.name, results / CHECKS / sweep.name)
         self._sweep = sweep
         self._results = results / CHECKS
         self._data_dir = data_dir
+        self._submission = submission
+        self._approve = approve
         self._deadline = time.monotonic() + budget_s
         self._longest = 0.0
 
@@ -54,13 +74,20 @@ class Measuring:
         """
         from harness.sweep.execute import run_sweep
 
-        for done in range(blocks):
+        at_once = 1 if self._submission.scheduler == "local" else blocks  # each wait in a queue may be long
+        for done in range(0, blocks, at_once):
             begin = time.monotonic()
             if begin + self._longest > self._deadline:
                 return done
-            sweep = replace(self._sweep, repeats=self._repeats() + 1)
+            sweep = replace(self._sweep, repeats=self._repeats() + at_once)
             try:
-                run_sweep(sweep, data_dir=self._data_dir, results=self._results)
+                run_sweep(
+                    sweep,
+                    data_dir=self._data_dir,
+                    results=self._results,
+                    submission=self._submission,
+                    approve=self._approve,
+                )
             except RunError as error:  # exit code 1 would say that the code has become slower
                 raise UserError(f"cannot compare: {error}") from error
             self._longest = max(self._longest, time.monotonic() - begin)
@@ -90,18 +117,19 @@ def decide(
     alike: Sequence[Measurement],
     measuring: Measuring,
     *,
-    machine: Machine,
+    machine: Machine | None,
     limits: Limits = DEFAULT_LIMITS,
     say: Callable[[str], None],
 ) -> Check:
     """Return the check of the code as it is now against `reference`, adding launches while it is inconclusive.
 
-    `machine` is the one that this runs on.
+    `machine` is the one that launches will run on, None where only they can tell.
 
     Raises:
         UserError: this is another machine, a launch failed, or the budget was too small for a single launch.
     """
-    check_machine(reference, machine)
+    if machine is not None:
+        check_machine(reference, machine)
     current = _current(measuring, reference)
     missing = NEEDED - (current.fewest if current else 0)
     result: Check | None = None
@@ -115,6 +143,7 @@ def decide(
                 break
         if current is None:
             continue
+        check_machine(reference, current.machine)
         result = check(reference, current, alike, limits=limits, looks=LOOKS)
         missing = result.more or 0
         if result.verdict != INCONCLUSIVE or not missing or look == LOOKS - 1:
