@@ -8,8 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner, Result
 
 from harness.base.errors import RunError, UserError
+from harness.cli import main
 from harness.schema.layout import Layout
 from harness.sweep import store
 from harness.sweep.collect import cancel, collect
@@ -22,6 +24,7 @@ from harness.sweep.schedulers import choose, open_scheduler, pbs
 from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table
 from harness.sweep.site import Site
 from harness.sweep.status import read_status
+from tests.factories import START
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 RECORDED = Path(__file__).parent / "data/pbs"
@@ -339,3 +342,52 @@ def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
     state = read_jobs(json.dumps({"Jobs": {"1.head": job}}))["1.head"]
     assert state.forced
     assert "it was deleted" in explain(state)
+
+
+def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(lab: Lab, server: Path) -> None:  # noqa: F811
+    folder = run(lab, Layout(nodes=1))
+    (point,) = store.read_study(folder).sweep.points()
+    intent = store.Running(point=point, job="", started=START, scheduler="pbs", name="h-ended")
+    store.write_running(folder, (intent,))  # killed before the identifier was noted; the job then ran to its end
+    plan = write_scripts(
+        store.read_study(folder).sweep, data_dir=None, results=lab.results, submission=Submission(scheduler="pbs")
+    )
+    assert plan.carried == ()
+    run(lab, Layout(nodes=1))
+    assert submitted(server) == 1
+    assert store.read_running(folder) == ()
+
+
+@pytest.mark.slow
+def test_what_is_measured_again_is_launched_where_sweeps_are(lab: Lab, server: Path, tmp_path: Path) -> None:  # noqa: F811
+    folder = run(lab, Layout(nodes=1), repeats=6)
+    places = ["--results", str(lab.results), "--baselines", str(tmp_path / "baselines")]
+    said = command("baseline", "save", "main", folder.name, *places)
+    assert said.exit_code == 0, said.output
+    said = command("check", "--decide", *places)
+    assert said.exit_code in (0, 3), said.output  # what the double launches took is always the same
+    assert "scheduler: pbs, found" in said.output
+    assert "no duet with 'main': its launches are made on this machine" in said.output
+    assert submitted(server) == 12
+    said = command("noise", folder.name, "--launches", "2", *places)
+    assert said.exit_code == 0, said.output
+    assert submitted(server) == 14
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["check", "--partition", "long"], "--partition says how to launch, and nothing is launched: give --decide"),
+        (["noise", "--scheduler", "pbs"], "--scheduler says how to launch, and nothing is launched: give --launches"),
+        (
+            ["compare", "--duet", "a.py", "b.py"],
+            "no duet: its launches are made on this machine, and here SCHEDULER=pbs",
+        ),
+    ],
+)
+def test_nothing_trains_on_a_login_node_and_no_option_is_ignored(server: Path, words: list[str], sentence: str) -> None:
+    assert sentence in str(command(*words).exception)
+
+
+def command(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.outcome import first_error
 from harness.sweep.pace import Pace
 from harness.sweep.plan import build_sweep, current
+from harness.sweep.resume import tidy
 from harness.sweep.schedulers import local
 from harness.sweep.status import read_status
 from harness.sweep.store import is_locked, locked
@@ -246,6 +248,18 @@ def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monke
     assert read_status(lab.results / sweep.name).count("done") == 4
 
 
+def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1,), repeats=2)
+    lab.run(sweep)
+    folder = lab.results / sweep.name
+    _, second = sweep.points()
+    shutil.rmtree(folder / second.folder)
+    store.write_running(folder, (store.Running(point=second, job="h-1", started=datetime.now(UTC), name="h-1"),))
+    plan = write_scripts(sweep, data_dir=None, results=lab.results, console=Console(file=io.StringIO()))
+    assert plan.carried == ()
+    assert [point for group in plan.groups for point in group.points] == [second]
+
+
 def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None:
     sweep = lab.sweep()
     folder = lab.results / sweep.name
@@ -321,10 +335,30 @@ def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeyp
         assert not has_ended(rank)
         (folder,) = lab.results.iterdir()
         assert read_status(folder).count("running") == 0
+        (left,) = store.read_running(folder)
         lab.behave()
-        lab.run(store.read_study(folder).sweep)
+        said = lab.run(store.read_study(folder).sweep)
         assert has_ended(rank)
+    assert f"ended {left.point.folder}, which a killed command" in " ".join(said.split())
     assert read_status(folder).count("done") == 4
+
+
+def test_what_killed_commands_had_half_written_goes_and_what_a_job_is_writing_stays(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1,), repeats=2)
+    lab.run(sweep)
+    folder = lab.results / sweep.name
+    going, dead = sweep.points()
+    (folder / f".{going.folder}.abc").mkdir()
+    left = [folder / f".{dead.folder}.abc/run.json", folder / ".running.json.abc", folder / "jobs/.x.sh.abc"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    tidy(folder, [store.Running(point=going, job="1", started=datetime.now(UTC))])
+    assert not any(path.exists() for path in left)
+    assert (folder / f".{going.folder}.abc").exists()
+    lab.run(sweep)
+    assert [path.name for path in folder.glob(".*")] == [".lock"]
+    assert read_status(folder).count("done") == 2
 
 
 def test_a_full_log_of_remarks_does_not_hide_the_reason() -> None:

@@ -1,5 +1,6 @@
 """Run a sweep: launch what is missing, settle what has ended, keep what is finished whatever happens."""
 
+import functools
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from harness.sweep.model_check import check_model
 from harness.sweep.pace import Pace, layout_words
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import display, say
-from harness.sweep.resume import Submission, carry_over, write_submission
+from harness.sweep.resume import Submission, carry_over, identify, tidy, write_submission
 from harness.sweep.scheduler import Scheduler
 from harness.sweep.store import locked
 
@@ -66,7 +67,10 @@ def write_scripts(
     scheduler = submission.open(oversubscribe=sweep.oversubscribe)
     layouts = _runnable(sweep, scheduler)
     with locked(results / sweep.name):
-        queued = store.read_running(results / sweep.name)
+        left = store.read_running(results / sweep.name)
+        queued = tuple(running for running in left if running.scheduler != scheduler.name)
+        if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
+            queued += identify(scheduler, tuple(running for running in left if running not in queued))
         # What was launched stays what is asked for: a plan alone must not make it launches of other code.
         new = not queued and not any((results / sweep.name).glob(f"*/{RUN_FILE}"))
         plan = _plan(sweep, layouts, results, scheduler, submission, queued, write=new)
@@ -115,7 +119,8 @@ def run_sweep(
     layouts = _runnable(sweep, scheduler)
     folder = results / sweep.name
     with locked(folder), interruptible():
-        carried = carry_over(scheduler, folder)
+        carried = carry_over(scheduler, folder, functools.partial(say, console))
+        tidy(folder, carried)
         plan = _plan(sweep, layouts, results, scheduler, submission, carried, invalid_too)
         _tell(plan, console)
         if scheduler.survives_client and plan.groups:

@@ -1,7 +1,8 @@
 """What earlier commands of a sweep left in the queue or running, and how its launches are started."""
 
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.record import decode, encode
-from harness.schema.sweep import LOGS
+from harness.schema.sweep import FAILURES, LOGS
 from harness.sweep import store
 from harness.sweep.job_options import Request
 from harness.sweep.jobs import JOBS, exit_file
@@ -70,17 +71,21 @@ def read_submission(folder: Path) -> Submission:
 _SUBMISSION_S = 5.0
 
 
-def carry_over(scheduler: Scheduler, folder: Path) -> tuple[store.Running, ...]:
+def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -> tuple[store.Running, ...]:
     """Return the launches of the sweep in `folder` that go on in the queue, so that none is submitted twice.
 
-    Launches on this machine are ended instead: they would share the cores with what is timed next.
+    Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
 
     Raises:
         UserError: they were submitted to another scheduler.
     """
     left = store.read_running(folder)
     if not scheduler.survives_client:
-        scheduler.cancel(scheduler.find([running.name for running in left if running.scheduler == scheduler.name]))
+        orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
+        scheduler.cancel(orphans)
+        for running in left:
+            if running.name in orphans:
+                say(f"ended {running.point.folder}, which a killed command of this sweep had left running")
     others = {running.scheduler for running in left} - {scheduler.name}
     if others:
         other = sorted(others)[0]
@@ -91,7 +96,24 @@ def carry_over(scheduler: Scheduler, folder: Path) -> tuple[store.Running, ...]:
     if not scheduler.survives_client:
         store.write_running(folder, ())
         return ()
-    return identify(scheduler, left)
+    known = identify(scheduler, left)
+    store.write_running(folder, known)
+    return known
+
+
+def tidy(folder: Path, going: Sequence[store.Running]) -> None:
+    """Remove what commands and launches had half written when they were killed, under names with a leading dot.
+
+    Launches that are `going` on may be writing theirs.
+    """
+    kept = (store.LOCK_FILE, *(f".{running.point.folder}." for running in going))
+    for path in (path for part in (".", JOBS, LOGS, FAILURES) for path in (folder / part).glob(".*")):
+        if path.name.startswith(kept):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def identify(scheduler: Scheduler, left: tuple[store.Running, ...]) -> tuple[store.Running, ...]:
