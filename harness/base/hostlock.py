@@ -79,6 +79,9 @@ class HostLock:
 
     def release(self) -> None:
         """Give the lock and the place in the queue back."""
+        if self._timed is not None:
+            with contextlib.suppress(OSError):  # as in `tell`; else who comes next would be told of what has ended
+                os.ftruncate(self._timed, 0)
         for handle in (self._timed, self._next):
             if handle is not None:
                 os.close(handle)
