@@ -143,6 +143,7 @@ class Workload:
         None,
         above=0,
         title="Time budget (s)",
+        younger=True,
     )
     samples: int | None = option("Training rows; under weak scaling, rows per rank.", None, least=1)
     seed: int | None = option(
