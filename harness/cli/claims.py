@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.answer import Answer, answering
 from harness.cli.common import network_option, reports_option, results_option
 
 SERVERS = "parameter-server"  # the bench's contender
@@ -14,39 +15,62 @@ if TYPE_CHECKING:
 
     from harness.prediction.model import Uncertain
     from harness.report.claims_page import Model
+    from harness.schema.claim import Claim
 
 
 @click.command(name="claims")
 @network_option
 @results_option
 @reports_option
-def claims(network: str | None, results: Path, reports: Path) -> None:
+@answering
+def claims(network: str | None, results: Path, reports: Path) -> Answer:
     """Judge every claim of the papers by the sweeps in the results that ask its question; run nothing.
 
     The last line is the path of the claims page.
     """
-    click.echo(write_ledger(network, results, reports))
+    return ledger_answer(network, results, reports)
 
 
-def write_ledger(network: str | None, results: Path, reports: Path) -> Path:
-    """Judge by all sweeps in `results` and the bench in `reports`, tell it and write its page; return the path."""
+def ledger_answer(network: str | None, results: Path, reports: Path) -> Answer:
+    """Judge by all sweeps in `results` and the bench in `reports`, tell it, write its page and return the answer."""
     from harness.base.files import resource
     from harness.claims.evidence import gather
     from harness.claims.finding import JUDGED
     from harness.claims.verdict import judge_all
-    from harness.claims.wording import headline, sentence
+    from harness.claims.wording import headline, published, sentence
     from harness.report.claims_page import write_claims
     from harness.schema.claim import CLAIMS_FILE, read_published
     from harness.schema.sweep import sweep_folders
 
-    published = read_published(resource(CLAIMS_FILE))
+    ledger = read_published(resource(CLAIMS_FILE))
     evidence = gather(sweep_folders(results))
-    judgements = judge_all(published.claims, evidence, _bench_rates(reports))
+    judgements = judge_all(ledger.claims, evidence, _bench_rates(reports))
     for one in judgements:
         if one.finding.outcome in JUDGED:
             click.echo(sentence(one))
-    click.echo(headline(judgements))
-    return write_claims(judgements, evidence, published, reports, find_model(network, results))
+    judged = [one for one in judgements if one.finding.outcome in JUDGED]
+    return Answer(
+        sentence=headline(judgements),
+        headings=("Paper", "Claim about", "Published", "Here"),
+        rows=[(one.claim.paper, _about(one.claim), published(one.claim), one.finding.outcome) for one in judged],
+        data={
+            "claims": [
+                {
+                    "claim": one.claim,
+                    "outcome": one.finding.outcome,
+                    "said": one.finding.said,
+                    "sweeps": [used.loaded.folder for used in one.finding.used],
+                }
+                for one in judgements
+            ]
+        },
+        page=write_claims(judgements, evidence, ledger, reports, find_model(network, results)),
+    )
+
+
+def _about(claim: "Claim") -> str:
+    ranks = f", {claim.count} over {claim.base} {claim.units}" if claim.base else ""
+    return f"{claim.experiment or 'all'}{ranks}"
 
 
 def _bench_rates(reports: Path) -> "pd.DataFrame":
