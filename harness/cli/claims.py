@@ -68,6 +68,14 @@ def ledger_answer(network: str | None, results: Path, reports: Path) -> Answer:
     )
 
 
+def write_ledger(network: str | None, results: Path, reports: Path) -> Path:
+    """Judge the claims, tell the answer's sentence and return the page's path."""
+    answer = ledger_answer(network, results, reports)
+    click.echo(answer.sentence)
+    assert answer.page is not None
+    return answer.page
+
+
 def _about(claim: "Claim") -> str:
     ranks = f", {claim.count} over {claim.base} {claim.units}" if claim.base else ""
     return f"{claim.experiment or 'all'}{ranks}"
