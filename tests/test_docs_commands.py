@@ -27,6 +27,7 @@ LONG = {
     "make paper": "hours",
     "make check": "needs launches of another day than the baseline's, or makes them for half an hour",
     "harness check --against main --decide": "launches for 20 minutes",
+    "mpirun -n 4": "needs four GPUs",
     "harness reproduce": "launches again what was recorded",
     "harness compare --duet": "launches two scripts in turn",
     "make predict NETWORK=results/probes": "needs SimGrid",
@@ -38,6 +39,8 @@ OTHER_PROGRAMS = {"make test": "pytest", "make docs": "Sphinx", "make help": "aw
 ADDED = {
     "make sweep": "DRY_RUN=1",
     "make sweep DATASET=higgs NODES": "SCHEDULER=slurm",
+    "make sweep DATASET=imagenet MODEL=resnet50 GPUS": "SCHEDULER=slurm RANKS_PER_NODE=4",
+    "make sweep SCRIPT=train.py GPUS": "SCHEDULER=slurm RANKS_PER_NODE=4",
 }
 INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
@@ -80,7 +83,7 @@ def begins(command: str, table: dict[str, str]) -> list[str]:
 def arguments(command: str) -> list[str]:
     """Return the words behind `harness` that a command of make or of the harness itself becomes."""
     if not command.startswith("make "):
-        return words(command)[1:]
+        return words(command)[4 if command.startswith("mpirun") else 1 :]
     settings = " ".join(begins(command, ADDED))
     for line in planned(shlex.split(f"{command} {settings}")[1:]):
         if line[:2] == [".venv/bin/harness", "make"]:
