@@ -135,13 +135,14 @@ def _headings(frame: "pd.DataFrame") -> tuple[str, ...]:
 
 
 def _rows(frame: "pd.DataFrame") -> list[tuple[str, ...]]:
-    from harness.analysis.numbers import count, percent, seconds, significant
+    from harness.analysis.numbers import count, percent, seconds, seconds_span, significant
+    from harness.analysis.stats import Interval
 
     return [
         (
             count(row["ranks"]),
             *(seconds(row[name]) for name in ("step_s", "straggler_s", "allreduce_s", "epoch_s")),
-            f"{seconds(row['epoch_low_s'])} to {seconds(row['epoch_high_s'])}",
+            seconds_span(Interval(low=row["epoch_low_s"], high=row["epoch_high_s"])),
             significant(row["speedup"]),
             percent(row["efficiency"]),
             *([seconds(row["simulated_s"])] if "simulated_s" in row else []),
