@@ -1,6 +1,7 @@
 """All ranks make the same exchanges in one order, which the graph keeps; where they do not, a sentence ends them."""
 
 import random
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -85,6 +86,21 @@ def test_a_session_keeps_the_order_too(reduction):
         (early,) = reduction.sum([tf.ones([5])], label="early")
         session.run([early, late])
     assert [int(call[1]) // 4 for call in reduction.recent()] == [7, 5]
+
+
+def test_the_way_of_a_scripts_sums_is_tried_with_the_tensors_that_it_trains(reduction, monkeypatch):
+    import tensorflow as tf
+
+    from harness.transparent import collectives
+
+    tried = []
+    monkeypatch.setattr(
+        collectives, "select", lambda world, tensors, **options: tried.append((tensors, options)) or reduction
+    )
+    gradients = [tf.ones([100, 300]), tf.ones([300])]
+    collectives.Collectives(None, None, MagicMock()).sum(gradients, "gradients")
+    ((tensors, options),) = tried
+    assert tensors == [120_000, 1_200] and options["room"] >= sum(tensors)
 
 
 @pytest.mark.mpi

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 class UserError(Exception):
     """Bad input. The message is one sentence naming the field, the value and the fix."""
 
+    ag_pass_through = True  # TensorFlow's autograph would set the user's code in front of the sentence
+
 
 class RunError(Exception):
     """A run that started and could not finish: exit code 1, the message says which rank and why."""
@@ -14,6 +16,8 @@ class RunError(Exception):
 
 class SharedError(Exception):
     """An error that every rank has raised at the same place: rank 0 tells it, the others just end."""
+
+    ag_pass_through = True
 
     def __init__(self, error: UserError | RunError) -> None:
         super().__init__(str(error))

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 CHOICES = ("native", "messages", "node-aware", "bridge")
 
 
-def select(world: "World", tensors: Sequence[int], wire: str = "float32", *, guard: bool = False) -> Reduction:
+def select(
+    world: "World", tensors: Sequence[int], wire: str = "float32", *, room: int = 0, guard: bool = False
+) -> Reduction:
     """Return the reduction on `world` for calls of up to so many `tensors`, by their bytes; `wire` as in `Workload`.
 
-    `guard` has every message compared with the other ranks' before it is sent, at the cost of a short message; what
-    goes through shared memory or the bridge always is.
+    With `room` a call may have more bytes in all, up to as many. `guard` has every message compared with the other
+    ranks' before it is sent, at the cost of a short message; what goes through shared memory or the bridge always is.
 
     HARNESS_REDUCTION chooses: ``native`` (default: the C++ operation, in shared memory where all ranks are on one
     host, else in the faster of the next two ways, by a short trial), ``messages`` (the operation, by MPI_Allreduce),
@@ -40,7 +42,7 @@ def select(world: "World", tensors: Sequence[int], wire: str = "float32", *, gua
         UserError: HARNESS_REDUCTION is something else.
         SharedError: the wire type needs the operation and there is none, on every rank.
     """
-    reduction = _select(world, tensors, guard)
+    reduction = _select(world, tensors, max(room, sum(tensors)), guard)
     if wire == "float32" or not needs_sync(world.size):
         return reduction
     from harness.comm.compression import WireReduction
@@ -51,7 +53,7 @@ def select(world: "World", tensors: Sequence[int], wire: str = "float32", *, gua
     return WireReduction(reduction, wire)
 
 
-def _select(world: "World", tensors: Sequence[int], guard: bool) -> Reduction:
+def _select(world: "World", tensors: Sequence[int], largest: int, guard: bool) -> Reduction:
     from harness.comm.reduction import BridgeReduction
 
     choice = os.environ.get("HARNESS_REDUCTION") or "native"
@@ -66,10 +68,10 @@ def _select(world: "World", tensors: Sequence[int], guard: bool) -> Reduction:
     from harness.comm.native.operation import NativeReduction
 
     way, note = faster_way(world, library, tensors) if choice == "native" else (choice, "")
-    reduction = NativeReduction(world.comm, library, largest=sum(tensors), way=way, guard=guard)
+    reduction = NativeReduction(world.comm, library, largest=largest, way=way, guard=guard)
     if reduction.short_of_memory:
         note = (
-            f"shared memory (/dev/shm) has no room for sums of {sum(tensors):,} bytes: the slower MPI_Allreduce is in "
+            f"shared memory (/dev/shm) has no room for sums of {largest:,} bytes: the slower MPI_Allreduce is in "
             "use; enlarge it, in a container with --shm-size"
         )
     elif choice == "node-aware" and reduction.way != choice:

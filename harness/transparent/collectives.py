@@ -191,18 +191,20 @@ class Collectives:
             return list(self.world.comm.allgather(value))
 
     def _sum(self, tensors: list[tf.Tensor], label: str, scale: float) -> list[tf.Tensor]:
-        counts = [tensor.shape.num_elements() for tensor in tensors]
         # What is not known while the graph is built may be larger than its group's memory: it then goes by messages.
-        size = sum(tensor.dtype.size * (count or 0) for tensor, count in zip(tensors, counts, strict=True))
-        self.watch.named(size, label)
-        return self._group(size).sum(tensors, scale, label)
+        sizes = [tensor.dtype.size * (tensor.shape.num_elements() or 0) for tensor in tensors]
+        self.watch.named(sum(sizes), label)
+        return self._group(sizes).sum(tensors, scale, label)
 
-    def _group(self, size: int) -> Reduction:
-        """Return the reduction for calls of up to `size` bytes, in steps of powers of two; opened on first use."""
-        room = max(_SMALLEST, 1 << (size - 1).bit_length())
+    def _group(self, sizes: list[int]) -> Reduction:
+        """Return the reduction for calls of as many bytes as `sizes` together, in steps of powers of two.
+
+        It is opened on first use, and the way that it takes tried with tensors of these sizes.
+        """
+        room = max(_SMALLEST, 1 << (sum(sizes) - 1).bit_length())
         if room not in self._groups:
             with tf.init_scope(), self.watch.inside("opening a reduction", room):
-                self._groups[room] = select(self.world, [room], guard=True)
+                self._groups[room] = select(self.world, sizes, room=room, guard=True)
             self.watch.opened(self._groups[room])
         return self._groups[room]
 

@@ -96,20 +96,20 @@ class Synchroniser:
 
         return apply
 
-    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], *, own: bool = False) -> list[Any]:
         """Return the gradients to apply, as the sync policy has it. None stays None.
 
-        What has come from a tape is of all ranks already.
+        What has come from a tape is of all ranks already, unless they are known to be of the rank's `own` rows.
         """
         self._runtime.synchronised = True
         policy = self._runtime.sync
         if not policy.shares_gradients:
             return policy.gradients(gradients, self._runtime.collectives.mean)
-        own_step = self._runtime.in_own_step
+        own = own or self._runtime.in_own_step
         present = [
             i
             for i, gradient in enumerate(gradients)
-            if gradient is not None and (own_step or not self._is_taped(variables[i]))
+            if gradient is not None and (own or not self._is_taped(variables[i]))
         ]
         if not present:
             return list(gradients)

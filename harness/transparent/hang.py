@@ -78,9 +78,9 @@ class RankState:
         return msgspec.json.decode(text, type=cls)
 
 
-def describe(states: Sequence[RankState | None], timeout_s: float) -> str:
+def describe(states: Sequence[RankState | None], reason: str) -> str:
     """Return one page: who is missing where, then every rank's last exchanges and stack. None: a rank is silent."""
-    lines = [f"no progress for {timeout_s:g} s", *_verdicts(states), ""]
+    lines = [reason, *_verdicts(states), ""]
     for rank, state in enumerate(states):
         if state is None:
             lines.append(f"rank {rank} wrote nothing: its process is gone, or blocked outside of Python")
@@ -136,6 +136,7 @@ def _script_line(stack: Sequence[str]) -> str:
 
 
 _POLL_S = 0.25
+_LONG_S = 2.0  # an exchange of more is told to the other ranks, again and again
 _ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
 EXIT_CODE = 3
@@ -156,6 +157,8 @@ class HangWatch:
         self._labels: dict[int, str] = {}
         self._calls: deque[list[Any]] = deque(maxlen=_KEPT)
         self._numbers = itertools.count(1)
+        self._told = ""
+        self._seen: dict[int, str] = {}
         self._ended = threading.Event()
         self._screen = os.dup(2)  # standard error may be sent to a log later
         self._main = threading.main_thread().ident
@@ -198,10 +201,44 @@ class HangWatch:
                 time.sleep(2 * _ANSWER_S)  # rank by rank they are ended; this is for when nobody does it
                 os._exit(EXIT_CODE)
             now = time.perf_counter()
-            if any(call.open and now - call.entry > self._timeout_s for call in self._recent()):
-                self._report(request)
+            longest = min((call for call in self._recent() if call.open), key=lambda call: call.entry, default=None)
+            waited = 0.0 if longest is None else now - longest.entry
+            if waited > self._timeout_s:
+                self._report(request, f"no progress for {self._timeout_s:g} s")
+            self._tell(longest, waited)
+            if self._world.rank == 0 and waited > _LONG_S and self._apart():
+                self._report(request, "no progress: the ranks wait in different exchanges")
 
-    def _report(self, request: Path) -> None:
+    def _tell(self, call: Call | None, waited: float) -> None:
+        """Let the other ranks know of an exchange that this one has been in for long, and that it still is."""
+        file = self._folder / f"long-{self._world.rank}"
+        text = f"{call}\n{waited // _LONG_S}" if waited > _LONG_S else ""
+        if text == self._told:
+            return
+        if text:
+            write_atomic(file, text)
+        else:
+            file.unlink(missing_ok=True)
+        self._told = text
+
+    def _apart(self) -> bool:
+        """Tell whether no exchange can end any more: every rank is in one for long, and they are not the same.
+
+        Every rank must have told so twice, so that all were inside at one time.
+        """
+        found = {}
+        for rank in range(self._world.size):
+            with contextlib.suppress(FileNotFoundError):
+                found[rank] = (self._folder / f"long-{rank}").read_text()
+        calls = {rank: text.partition("\n")[0] for rank, text in found.items()}
+        if len(found) < self._world.size or len(set(calls.values())) == 1:
+            self._seen = {}
+            return False
+        if calls != {rank: text.partition("\n")[0] for rank, text in self._seen.items()}:
+            self._seen = found
+        return all(text != self._seen[rank] for rank, text in found.items())
+
+    def _report(self, request: Path, reason: str) -> None:
         """Ask all ranks where they are, write the page and end the run; the first rank to get here does it."""
         try:
             request.touch(exist_ok=False)
@@ -213,7 +250,7 @@ class HangWatch:
         while time.monotonic() < deadline and not all(path.exists() for path in files):
             time.sleep(0.1)
         states = [RankState.from_json(path.read_text()) if path.exists() else None for path in files]
-        page = describe(states, self._timeout_s)
+        page = describe(states, reason)
         write_atomic(self._folder / "report.txt", page)
         os.write(self._screen, f"harness: {page}\nwritten to {self._folder / 'report.txt'}\n".encode())
         os._exit(EXIT_CODE)

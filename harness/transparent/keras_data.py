@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.transparent.patch import replace
+from harness.transparent.preflight import check_rows
 from harness.transparent.rows import Part, divide, leading, length
 from harness.transparent.runtime import Runtime
 
@@ -57,6 +58,7 @@ def _part_of(adapter: Any, runtime: Runtime, factor: int) -> Any:
 
     rank, size = runtime.world.rank, runtime.world.size
     if isinstance(adapter, ArrayDataAdapter):
+        check_rows(runtime, adapter._inputs)
         dataset = _of_arrays(adapter, factor, rank, size)
         batches = -(-adapter._num_samples // (adapter._batch_size * factor))
     else:
@@ -64,7 +66,9 @@ def _part_of(adapter: Any, runtime: Runtime, factor: int) -> Any:
         if factor > 1 and batch is None:
             runtime.note("batches of unknown size are divided over the ranks as they are: the batch is global")
             factor = 1
-        dataset = _of_batches(adapter.get_tf_dataset(), batch * factor if batch else None, rank, size)
+        whole = adapter.get_tf_dataset()
+        check_rows(runtime, whole)
+        dataset = _of_batches(whole, batch * factor if batch else None, rank, size)
         batches = None if adapter.num_batches is None else -(-adapter.num_batches // factor)
 
     class PartAdapter(DataAdapter):

@@ -13,7 +13,8 @@ from harness.transparent.runtime import Runtime
 
 
 def install_layers(runtime: Runtime) -> None:
-    """Replace batch normalisation's moments, and the draw of a seed for a random layer."""
+    """Replace batch normalisation's moments, the draw of a seed for a random layer, and see what else layers hold."""
+    from keras.src.layers.layer import Layer
     from keras.src.layers.normalization.batch_normalization import BatchNormalization
     from keras.src.random.seed_generator import SeedGenerator
 
@@ -35,6 +36,16 @@ def install_layers(runtime: Runtime) -> None:
 
         return moments
 
+    def make_add(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add_weight(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            variable = original(layer, *args, **kwargs)
+            if not variable.trainable:
+                runtime.keep(variable)
+            return variable
+
+        return add_weight
+
+    replace(Layer, "add_weight", ("self", "args"), make_add)
     replace(SeedGenerator, "next", ("self", "ordered"), make_next)
     replace(BatchNormalization, "_moments", ("self", "inputs", "mask"), make_moments)
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.transparent.collectives import Scalars
 from harness.transparent.patch import replace
+from harness.transparent.preflight import check_rows
 from harness.transparent.rows import Part, divide, leading, length
 from harness.transparent.runtime import Feeding, Runtime
 
@@ -39,7 +40,8 @@ class Loops:
         from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
         replace(OwnedIterator, "__init__", ("self", "dataset", "components"), self._make_init)
-        replace(OwnedIterator, "__next__", ("self",), self._make_next)
+        for name in ("__next__", "get_next"):
+            replace(OwnedIterator, name, ("self",), self._make_next)
         replace(Function, "_generate_tracing_options", ("self", "fn", "scope_type"), self._make_options)
         replace(Function, "__call__", ("self",), self._make_call)
 
@@ -79,6 +81,11 @@ class Loops:
                 return batch
             if not loop.trains:
                 return original(iterator)
+            _refuse_idle(loop, runtime.steps + runtime.taped)
+            runtime.note(
+                "the loop's batches are divided: its losses, Keras's metrics and the single numbers that its compiled "
+                "steps return are of the rows of all ranks, whatever else it computes of a batch is of rank 0's"
+            )
             self._training[loop.place] = weakref.ref(loop.dataset)
             if loop.place not in self._tried and runtime.sync.shares_gradients:
                 return self._try(loop, original(iterator))
@@ -93,6 +100,7 @@ class Loops:
         """Return the batch of the trial's step: the whole one on rank 0, with every row twice on the others."""
         runtime = self._runtime
         _check(batch)
+        check_rows(runtime, loop.dataset)
         self._tried.add(loop.place)
         runtime.divided += 1
         runtime.collectives.trial.active = True
@@ -110,7 +118,7 @@ class Loops:
         while len(batches) < self._runtime.world.size:
             try:
                 batches.append(original(iterator))
-            except StopIteration:
+            except (StopIteration, tf.errors.OutOfRangeError):
                 break
         return _together(batches)
 
@@ -162,6 +170,21 @@ class Loops:
             return self._scalars.combine(outcome, function)
 
         return call
+
+
+def _refuse_idle(loop: Feeding, steps: int) -> None:
+    """Refuse a loop whose first divided batch came to no step: it evaluates on a part of the rows.
+
+    Raises:
+        UserError: it asks for its second batch and there have been no `steps` since the first.
+    """
+    if loop.began == steps:
+        raise UserError(
+            "the lines of the script's training loop go through its data set once more without a training step, and "
+            "would see a part of each batch: evaluate in a loop of its own"
+        )
+    if loop.began is None:
+        loop.began = steps
 
 
 def _deterministic(dataset: Any) -> Any:

@@ -3,16 +3,19 @@
 import hashlib
 import os
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from harness.base.errors import RunError, SharedError
+from harness.base.errors import RunError, SharedError, UserError
 from harness.transparent.runtime import Runtime
 
 _WIDTH = 38
+_COMPARED = 64  # rows of an array
 _ROWS = 12  # of the table: the first differences say enough
 
 
@@ -23,7 +26,6 @@ def check_start(runtime: Runtime, script: Path) -> None:
         SharedError: a RunError with a table of who differs, on every rank.
     """
     import keras
-    import numpy as np
 
     compare(
         runtime,
@@ -65,6 +67,46 @@ def check_steps(runtime: Runtime, steps: int | None) -> None:
         SharedError: as `check_start`.
     """
     compare(runtime, {"steps per epoch": "unknown" if steps is None else str(steps)})
+
+
+def check_rows(runtime: Runtime, source: Any) -> None:
+    """Compare the first rows of the arrays in `source`, a structure of them or a `tf.data.Dataset` made of some.
+
+    Ranks that train on other rows than each other agree on a model all the same. Rounding may differ between hosts.
+
+    Raises:
+        UserError: a rank has other rows, on every rank.
+    """
+    from keras import tree
+
+    arrays = _sources(source) if isinstance(source, tf.data.Dataset) else tree.flatten(source)
+    chosen = [array for array in arrays if _has_rows(array)]
+    measures = [_measure(np.asarray(array[:_COMPARED])) for array in chosen]
+    for rank, other in enumerate(gathered := runtime.collectives.gather(measures, "comparison of rows")):
+        if len(other) != len(gathered[0]) or not np.allclose(other, gathered[0], rtol=1e-4, atol=0):
+            raise UserError(
+                f"rank {rank} has other rows of data than rank 0: give whatever draws or orders them a seed, as in "
+                "np.random.RandomState(0)"
+            )
+
+
+def _has_rows(array: Any) -> bool:
+    known = isinstance(array, np.ndarray) or (isinstance(array, tf.Tensor) and array.dtype != tf.variant)
+    return known and len(array.shape) > 0
+
+
+def _sources(dataset: Any) -> list[Any]:
+    """Return the tensors that `dataset` is made of, as far as it is."""
+    own = list(getattr(dataset, "_tensors", []))
+    return own + [tensor for each in dataset._inputs() for tensor in _sources(each)]
+
+
+def _measure(rows: "np.ndarray[Any, Any]") -> float:
+    """Return a number that other rows, or another order of them, would hardly have too."""
+    if rows.dtype.kind not in "biuf":
+        return float(zlib.crc32(repr(rows.tolist()).encode()))
+    values = np.nan_to_num(rows.astype(np.float64).ravel())
+    return float(np.abs(values) @ (1.1 + np.sin(np.arange(len(values)))))
 
 
 def optimizer_facts(optimizer: Any) -> dict[str, str]:

@@ -21,16 +21,21 @@ from harness.transparent.rows import Rows
 from harness.transparent.settings import Settings
 
 _PATIENCE = 8  # steps after which a loop must have been seen to take its batches from tf.data
+_KEPT = 256  # the last variables of layers that no optimizer changes
 _REMEMBERED = 4  # the sets of variables whose equality is shown at the end: a script may train many models
 
 
 @dataclass(kw_only=True)
 class Feeding:
-    """A Python loop over a data set: whether it trains, and `place`, where in the script it is."""
+    """A Python loop over a data set: whether it trains, and `place`, where in the script it is.
+
+    `began`: the steps that had been made when its first divided batch was taken.
+    """
 
     dataset: Any
     place: "tuple[Any, ...]"
     trains: bool = False
+    began: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -58,6 +63,7 @@ class Runtime:
     notes: list[str] = field(default_factory=list)
     _started: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     _trained: "deque[list[Any]]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _kept: "deque[Any]" = field(default_factory=lambda: deque(maxlen=_KEPT))
     _quiet: ContextVar[bool] = field(default_factory=lambda: ContextVar("quiet", default=False))
     _trainer: ContextVar[bool] = field(default_factory=lambda: ContextVar("trainer", default=False))
     _own_step: ContextVar[bool] = field(default_factory=lambda: ContextVar("own step", default=False))
@@ -143,10 +149,6 @@ class Runtime:
             self.traced += 1
         elif not self.in_trainer:
             self.taped += 1
-            if self.divided:
-                self.note(
-                    "the step is not compiled: but for its loss and Keras's metrics, what it prints is of rank 0's rows"
-                )
             self._seen_to_train(0 if self.steps else self.taped)
 
     def _seen_to_train(self, steps: int) -> None:
@@ -181,6 +183,10 @@ class Runtime:
         if fresh:
             self._trained.append(fresh)
 
+    def keep(self, variable: Any) -> None:
+        """Keep a variable of a layer that no optimizer changes, statistics of rows say, for the proof too."""
+        self._kept.append(variable)
+
     def average(self, variables: Sequence[Any]) -> None:
         """Average floating-point `variables` where the sync policy leaves the ranks apart between two averages."""
         if self.sync.shares_gradients:
@@ -200,6 +206,9 @@ class Runtime:
 
         self.at_end()
         variables = [variable for kept in self._trained for variable in kept]
+        known = {id(variable) for variable in variables}
+        if variables:
+            variables += [variable for variable in self._kept if id(variable) not in known and initialised([variable])]
         self.average(variables)
         hashes = self.collectives.gather((len(variables), hash_weights(variables)), "comparison of weights")
         if len({count for count, _ in hashes}) > 1:

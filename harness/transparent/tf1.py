@@ -8,16 +8,16 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 from tensorflow.python.client.session import BaseSession, _FetchMapper
+from tensorflow.python.ops import gradients_impl
 
 from harness.base.errors import UserError
 from harness.transparent.gradients import Synchroniser
+from harness.transparent.graphs import kinds, refuse_statistics
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, optimizer_facts, variable_facts
 from harness.transparent.rows import bounds, placeholder
 from harness.transparent.runtime import Runtime
 from harness.transparent.trial import Seen
-
-_WRITES = ("Assign", "AssignV2", "AssignVariableOp", "RestoreV2")
 
 
 class Sessions:
@@ -39,7 +39,10 @@ class Sessions:
 
         replace(Optimizer, "apply_gradients", ("self", "grads_and_vars", "global_step"), self._apply)
         replace(Optimizer, "compute_gradients", ("self", "loss", "var_list"), self._compute)
-        tf.compat.v1.gradients = self._gradients(tf.compat.v1.gradients)
+        replace(gradients_impl, "gradients", ("ys", "xs", "grad_ys"), self._gradients)
+        replace(gradients_impl, "gradients_v2", ("ys", "xs", "grad_ys"), self._gradients)
+        # Modules that are imported later, as by `import tensorflow.compat.v1`, take them from there.
+        tf.compat.v1.gradients, tf.gradients = gradients_impl.gradients, gradients_impl.gradients_v2
         replace(BaseSession, "run", ("self", "fetches", "feed_dict", "options", "run_metadata"), self._run)
         replace(BaseSession, "close", ("self",), self._close)
 
@@ -50,7 +53,7 @@ class Sessions:
             pairs = original(optimizer, *args, **kwargs)
             if self._runtime.quiet or tf.executing_eagerly():
                 return pairs  # an eager loss is a function, whose gradients a tape has yielded
-            means = self._averaged([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+            means = self._averaged([gradient for gradient, _ in pairs], [variable for _, variable in pairs], own=True)
             return [(mean, variable) for mean, (_, variable) in zip(means, pairs, strict=True)]
 
         return compute_gradients
@@ -61,22 +64,30 @@ class Sessions:
             wanted = tf.nest.flatten(xs)
             if self._runtime.quiet or not all(hasattr(x, "initializer") for x in wanted):
                 return found
-            return self._averaged(found, wanted)
+            if tf.compat.v1.executing_eagerly_outside_functions():
+                raise UserError(
+                    "the script takes tf.gradients inside a tf.function, which cannot be divided over the ranks: "
+                    "take them from a tf.GradientTape"
+                )
+            return self._averaged(found, wanted, own=True)
 
         return gradients
 
-    def _averaged(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def _averaged(self, gradients: Sequence[Any], variables: Sequence[Any], *, own: bool = False) -> list[Any]:
         """Return means over the ranks; the operations of the graph that make them are known from then on."""
         if not self._runtime.sync.shares_gradients:
             return list(gradients)
         graph = tf.compat.v1.get_default_graph()
-        _refuse_statistics([gradient for gradient in gradients if isinstance(gradient, tf.Tensor)])
+        refuse_statistics([gradient for gradient in gradients if isinstance(gradient, tf.Tensor)])
         known = {op.name for op in graph.get_operations()}
-        means = self._synchroniser.gradients(gradients, variables)
+        means = self._synchroniser.gradients(gradients, variables, own=own)
         self._synchroniser.averaged(variables)
         fresh = {op.name for op in graph.get_operations() if op.name not in known}
         self._averaging.setdefault(graph, set()).update(fresh)
-        self._raw.setdefault(graph, []).extend(g for g in gradients if isinstance(g, tf.Tensor))
+        raw = [
+            one for one, mean in zip(gradients, means, strict=True) if isinstance(one, tf.Tensor) and one is not mean
+        ]
+        self._raw.setdefault(graph, []).extend(raw)
         return means
 
     def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,9 +123,9 @@ class Sessions:
             graph = session.graph
             if self._runtime.quiet or not self._averaging.get(graph):
                 return original(session, fetches, feed_dict, *args, **kwargs)
-            kinds = self._kinds_of(graph, fetches)
-            if "trains" not in kinds:
-                if "writes" in kinds:
+            found = self._kinds_of(graph, fetches)
+            if "trains" not in found:
+                if "writes" in found:
                     self._equal.discard(session)  # initialised or restored: every rank its own way
                 outcome = original(session, fetches, feed_dict, *args, **kwargs)
                 rows = self._fed(graph, feed_dict or {})[1]  # every rank's own count, all of what is fed otherwise
@@ -154,15 +165,15 @@ class Sessions:
     def _kinds_of(self, graph: Any, fetches: Any) -> frozenset[str]:
         """Return what running `fetches` does: ``trains`` and ``writes`` variables otherwise, one, both or neither."""
         known = self._kinds.setdefault(graph, {})
-        kinds: frozenset[str] = frozenset()
+        found: frozenset[str] = frozenset()
         with graph.as_default():
             elements = _FetchMapper.for_fetch(fetches).unique_fetches()  # hooks as keys: tf.nest cannot sort them
         for element in elements:
             op = element if isinstance(element, tf.Operation) else element.op
             if op.name not in known:
-                known[op.name] = _kinds(op, self._averaging[graph])
-            kinds |= known[op.name]
-        return kinds
+                known[op.name] = kinds(op, self._averaging[graph])
+            found |= known[op.name]
+        return found
 
     def _start_equal(self, session: Any, run: Callable[..., Any]) -> None:
         """Give all variables of the graph rank 0's values."""
@@ -244,42 +255,6 @@ class _Held:
         if not self._session._closed:
             self._last = np.asarray(self._run(self._session, self._variable))
         return self._last
-
-
-def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
-    found = _upstream([op])
-    trains = {"trains"} if any(each.name in averaging for each in found) else set()
-    return frozenset(trains | ({"writes"} if any(each.type in _WRITES for each in found) else set()))
-
-
-def _refuse_statistics(gradients: Sequence[tf.Tensor]) -> None:
-    """Refuse statistics over rows in a graph: every rank would normalise with those of its own.
-
-    Raises:
-        UserError: batch normalisation, or `tf.nn.moments` over the first dimension, comes before the gradients.
-    """
-    if tf.executing_eagerly():
-        return
-    for op in _upstream([gradient.op for gradient in gradients]):
-        fused = op.type.startswith("FusedBatchNorm") and "Grad" not in op.type and op.get_attr("is_training")
-        axes = tf.get_static_value(op.inputs[1]) if op.type == "Mean" and "moments" in op.name else None
-        if fused or (axes is not None and 0 in np.atleast_1d(axes)):
-            raise UserError(
-                f"batch normalisation '{op.name}' of a TensorFlow-1 graph has other statistics on every rank: leave it "
-                "out, or use Keras's BatchNormalization in fit or in a loop"
-            )
-
-
-def _upstream(ops: Sequence[Any]) -> list[Any]:
-    """Return `ops` and everything that they wait for."""
-    waiting, seen = list(ops), {op.name: op for op in ops}
-    while waiting:
-        current = waiting.pop()
-        for other in [*(tensor.op for tensor in current.inputs), *current.control_inputs]:
-            if other.name not in seen:
-                seen[other.name] = other
-                waiting.append(other)
-    return list(seen.values())
 
 
 def _open(shape: tf.TensorShape) -> bool:

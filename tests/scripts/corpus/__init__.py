@@ -8,13 +8,15 @@ from string import Template
 class Script:
     """One script. `rtol`: how far its numbers may part on ranks (rounding, or random layers that differ by design).
 
-    `refused`: part of the sentence that ends it before anything wrong is trained; empty for a script that runs.
+    `refused`: part of the sentence that ends it before anything wrong is trained; empty for a script that runs. `told`:
+    part of the sentence that says that what it computes by hand is of one rank's rows.
     """
 
     name: str
     source: str
     rtol: float = 2e-3
     refused: str = ""
+    told: str = ""
 
 
 def scripts() -> dict[str, Script]:

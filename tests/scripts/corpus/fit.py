@@ -429,5 +429,16 @@ SCRIPTS += [
             "loss",
         ),
         ("sum", "loss = 0.05 * tf.reduce_sum(tf.square(t - p))", "pass", "loss"),
+        (
+            "ascent",
+            "loss = tf.reduce_mean(tf.square(t - p))",
+            """norm = tf.linalg.global_norm(gradients)
+        moves = [0.05 * g / (norm + 1e-12) for g in gradients]
+        [k.assign_add(e) for k, e in zip(self.trainable_variables, moves)]
+        with tf.GradientTape() as second: again = tf.reduce_mean(tf.square(t - self(v, training=True)))
+        gradients = second.gradient(again, self.trainable_variables)
+        [k.assign_sub(e) for k, e in zip(self.trainable_variables, moves)]""",
+            "loss",
+        ),
     )
 ]

@@ -174,6 +174,62 @@ for epoch in range(3):
     for v, t in held: total += float(tf.reduce_sum(tf.abs(model(v) - t)))
     more.append(total / 90)
 """,
+    "second-pass-after": """
+for v, t in data: losses.append(float(step(v, t)))
+more.append(float(np.mean(np.concatenate([np.abs(t - model(v)) for v, t in data]))))
+""",
+    "function": """
+def run(d, training):
+    total = 0.0
+    for v, t in d: total += float(step(v, t)) if training else float(tf.reduce_mean(tf.square(t - model(v))))
+    return total
+for epoch in range(2):
+    more.append(run(data, True))
+    more.append(run(data, False))
+""",
+    "phases": """
+held = tf.data.Dataset.from_tensor_slices((x[:90], r[:90])).batch(40)
+for epoch in range(2):
+    for phase, d in (('train', data), ('validate', held)):
+        for v, t in d: more.append(float(step(v, t)) if phase == 'train' else float(tf.reduce_mean(tf.square(t - model(v)))))
+""",
+    "same-lines": ("""
+for training in (True, False):
+    for v, t in data: more.append(float(step(v, t)) if training else float(tf.reduce_mean(tf.square(t - model(v)))))
+""", "evaluate in a loop of its own"),
+    "not-in-order": """
+rows = tf.data.Dataset.from_tensor_slices((x, r)).map(lambda v, t: (v * 1.5, t), num_parallel_calls=2, deterministic=False)
+for v, t in rows.interleave(lambda v, t: tf.data.Dataset.from_tensors((v, t)), num_parallel_calls=2, deterministic=False).batch(40): losses.append(float(step(v, t)))
+""",
+    "python-zip": ("""
+for v, t in zip(tf.data.Dataset.from_tensor_slices(x).batch(40), tf.data.Dataset.from_tensor_slices(r).batch(40)): losses.append(float(step(v, t)))
+""", "another number of rows"),
+    "validation-metric": """
+held, error = tf.data.Dataset.from_tensor_slices((x[:90], r[:90])).batch(40), keras.metrics.MeanAbsoluteError()
+@tf.function
+def test(v, t): error.update_state(t, model(v, training=False))
+for epoch in range(3):
+    for v, t in data: losses.append(float(step(v, t)))
+    for v, t in held: test(v, t)
+    more.append(float(error.result())); error.reset_state()
+""",
+    "get-next": """
+it = iter(data.repeat())
+for i in range(20):
+    v, t = it.get_next()
+    losses.append(float(step(v, t)))
+""",
+    "numpy-iterator": """
+for v, t in data.as_numpy_iterator(): losses.append(float(step(tf.constant(v), tf.constant(t))))
+""",
+    "list": ("""
+for epoch in range(3):
+    for v, t in list(data): losses.append(float(step(v, t)))
+""", "takes its batches from arrays"),
+    "on-batch": """
+model.compile(optimizer=keras.optimizers.SGD(0.02), loss='mse')
+for v, t in data.unbatch().batch(60): losses.append(float(np.ravel(model.train_on_batch(v, t))[0]))
+""",
     "memory": """
 rows = sum(len(v) for v, t in data)
 seen = np.concatenate([t for v, t in data])
@@ -324,6 +380,38 @@ for e in range(3):
     right.append(hits / len(x))
 report(accuracy=right)
 """,
+    "count-eager": """
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(3)])
+o = keras.optimizers.SGD(0.05)
+@tf.function
+def step(v, t):
+    with tf.GradientTape() as tape:
+        p = model(v); loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(t, p))
+    o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return p
+right = []
+for e in range(3):
+    hits = 0.0
+    for v, t in tf.data.Dataset.from_tensor_slices((x, c)).batch(50): hits += float(np.sum(np.argmax(step(v, t), 1) == t.numpy()))
+    right.append(hits / len(x))
+report(accuracy=right)
+""",
+    "own-statistics": """
+class Centre(keras.layers.Layer):
+    def build(self, shape): self.middle = self.add_weight(shape=(shape[-1],), initializer='zeros', trainable=False)
+    def call(self, v, training=False):
+        if training: self.middle.assign(0.9 * self.middle + 0.1 * tf.reduce_mean(v, 0))
+        return v - self.middle
+model = keras.Sequential([keras.Input((12,)), Centre(), keras.layers.Dense(1)])
+o = keras.optimizers.SGD(0.02)
+@tf.function
+def step(v, t):
+    with tf.GradientTape() as tape: loss = tf.reduce_mean(tf.square(t - model(v, training=True)))
+    o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+losses = [float(step(v, t)) for e in range(2) for v, t in tf.data.Dataset.from_tensor_slices((x + 3, r)).batch(50)]
+report(losses=losses, middle=model.layers[0].middle.numpy())
+""",
     "hidden-state": """
 cell, out = keras.layers.GRUCell(5), keras.layers.Dense(1)
 o = keras.optimizers.SGD(0.02)
@@ -352,10 +440,61 @@ for v, t in data:
     o.apply_gradients(zip(tape.gradient(loss, k), k)); losses.append(float(loss))
 report(losses=losses)
 """,
+    "carried-state": """
+cell, out = keras.layers.GRUCell(5), keras.layers.Dense(1)
+o = keras.optimizers.SGD(0.02)
+series = rng.randn(320, 4, 3).astype('float32'); target = series[:, -1, :1]
+h, losses = tf.zeros((40, 5)), []
+for v, t in tf.data.Dataset.from_tensor_slices((series, target)).batch(40):
+    with tf.GradientTape() as tape:
+        for i in range(4): _, (h,) = cell(v[:, i], [h])
+        loss = tf.reduce_mean(tf.square(out(h) - t))
+    k = cell.trainable_variables + out.trainable_variables
+    o.apply_gradients(zip(tape.gradient(loss, k), k)); losses.append(float(loss))
+report(losses=losses)
+""",
+    "carried-layer": """
+model = keras.Sequential([keras.Input(batch_shape=(40, 4, 3)), keras.layers.LSTM(5, stateful=True), keras.layers.Dense(1)])
+o = keras.optimizers.SGD(0.02)
+series = rng.randn(320, 4, 3).astype('float32'); target = series[:, -1, :1]
+losses = []
+for v, t in tf.data.Dataset.from_tensor_slices((series, target)).batch(40):
+    with tf.GradientTape() as tape: loss = tf.reduce_mean(tf.square(model(v, training=True) - t))
+    o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables)); losses.append(float(loss))
+report(losses=losses)
+""",
+    "time-major-whole": """
+cell, out = keras.layers.GRUCell(5), keras.layers.Dense(1)
+o = keras.optimizers.SGD(0.02)
+series = rng.randn(320, 4, 3).astype('float32')
+data = tf.data.Dataset.from_tensor_slices((series, series[:, :, :1])).batch(40).map(lambda v, t: (tf.transpose(v, (1, 0, 2)), tf.transpose(t, (1, 0, 2))))
+losses = []
+for v, t in data:
+    with tf.GradientTape() as tape:
+        h, wrong = tf.zeros((v.shape[1], 5)), []
+        for i in range(v.shape[0]):
+            _, (h,) = cell(v[i], [h]); wrong.append(tf.reduce_mean(tf.square(out(h) - t[i])))
+        loss = tf.add_n(wrong) / len(wrong)
+    k = cell.trainable_variables + out.trainable_variables
+    o.apply_gradients(zip(tape.gradient(loss, k), k)); losses.append(float(loss))
+report(losses=losses)
+""",
+    "graph-clipped": """
+k = tf.Variable(0.1 * np.ones((12, 1), 'float32'))
+o = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+@tf.function
+def step(v, t):
+    loss = tf.reduce_mean(tf.square(v @ k - t))
+    g, _ = tf.clip_by_global_norm(tf.gradients(loss, [k]), 0.05)
+    o.apply_gradients(zip(g, [k]))
+    return loss
+losses = [float(step(v, t)) for e in range(3) for v, t in tf.data.Dataset.from_tensor_slices((x, r)).batch(50)]
+report(losses=losses, k=k.numpy().ravel())
+""",
     "on-batch": """
 model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
 model.compile(optimizer=keras.optimizers.SGD(0.02), loss='mse')
-losses = [float(np.ravel(model.train_on_batch(x[i:i + 50], r[i:i + 50]))[0]) for e in range(2) for i in range(0, 300, 50)]
+losses = [float(np.ravel(model.train_on_batch(x[i:i + 60], r[i:i + 60]))[0]) for e in range(2) for i in range(0, 300, 60)]
 report(losses=losses, weights=[float(np.abs(v).sum()) for v in model.get_weights()])
 """,
     "on-batch-odd": """
@@ -393,8 +532,15 @@ with tf.distribute.MirroredStrategy(['CPU:0']).scope():
 """,
     "nothing": "report(mean=float(tf.reduce_mean(x)))\n",
 }
-_REFUSED = {"hidden-state": "another number of rows", "time-major": "parts of a batch", "on-batch-odd": "cannot be divided over",
+_REFUSED = {"graph-clipped": "tf.gradients inside a tf.function", "own-statistics": "replicas differ: variable 'sequential/centre/", "hidden-state": "another number of rows", "carried-state": "another number of rows",
+            "carried-layer": "another number of rows", "time-major": "parts of a batch", "time-major-whole": "neither a mean nor a sum", "on-batch-odd": "cannot be divided over",
             "strategy": "tf.distribute strategy", "nothing": "made no optimizer step"}  # fmt: skip
 SCRIPTS += [
-    Script(name=f"free-{name}", source=HEAD + body, refused=_REFUSED.get(name, "")) for name, body in _FREE.items()
+    Script(
+        name=f"free-{name}",
+        source=HEAD + body,
+        refused=_REFUSED.get(name, ""),
+        told="is of rank 0's" * (name == "count-eager"),
+    )
+    for name, body in _FREE.items()
 ]
