@@ -25,6 +25,7 @@ class Synchroniser:
         self._runtime = runtime
         self._counters: dict[int, tf.Variable] = {}
         self._taped: dict[int, weakref.ref[Any]] = {}
+        self._begun: dict[int, weakref.ref[Any]] = {}
 
     def install(self) -> None:
         """Replace the tape's `gradient`, and `apply` of Keras's base optimizer and of its loss scaler.
@@ -51,6 +52,7 @@ class Synchroniser:
                 return found
             variables = [wanted[i] for i in chosen]
             refuse_loops(runtime)
+            self._begin(variables)
             runtime.stepped_by_hand()
             losses = [target] if self._is_printable(tape, target) else []
             means = self._means([flat[i] for i in chosen], variables, *losses)
@@ -62,6 +64,17 @@ class Synchroniser:
             return tf.nest.pack_sequence_as(sources, flat)
 
         return gradient
+
+    def _begin(self, variables: Sequence[Any]) -> None:
+        """Give `variables`, which the script may well update by hand, rank 0's values, and remember them for the proof.
+
+        Those without values yet are new in the first trace of a `tf.function`, which is traced once more.
+        """
+        fresh = [variable for variable in variables if not _holds(self._begun, variable)]
+        if fresh and initialised(fresh):
+            self._runtime.start_equal(fresh, "initial weights")
+            self._runtime.remember(fresh)
+            self._begun |= {id(variable): weakref.ref(variable) for variable in fresh}
 
     def _is_printable(self, tape: Any, target: Any) -> bool:
         """Tell whether `target` is a loss that an eager loop may print or add up."""
@@ -109,7 +122,7 @@ class Synchroniser:
         present = [
             i
             for i, gradient in enumerate(gradients)
-            if gradient is not None and (own or not self._is_taped(variables[i]))
+            if gradient is not None and (own or not _holds(self._taped, variables[i]))
         ]
         if not present:
             return list(gradients)
@@ -121,10 +134,6 @@ class Synchroniser:
         """Take note that the gradients of `variables` which the script has are of all ranks already."""
         for variable in variables:
             self._taped[id(variable)] = weakref.ref(variable)
-
-    def _is_taped(self, variable: Any) -> bool:
-        reference = self._taped.get(id(variable))
-        return reference is not None and reference() is variable
 
     def _means(self, gradients: Sequence[Any], variables: Sequence[Any], *more: tf.Tensor) -> list[Any]:
         """Return means over the ranks of gradients and of `more` tensors. Sparse gradients stay sparse."""
@@ -161,6 +170,12 @@ class Synchroniser:
         for variable, value in zip(variables, weights, strict=True):
             variable.assign(value)
         return tf.constant(0)
+
+
+def _holds(known: dict[int, weakref.ref[Any]], variable: Any) -> bool:
+    """Tell whether `variable` is among the `known` ones; most cannot be keys."""
+    reference = known.get(id(variable))
+    return reference is not None and reference() is variable
 
 
 def _is_variable(source: Any) -> bool:

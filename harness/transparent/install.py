@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.comm.world import World
+from harness.transparent.patch import ImportHook
 from harness.transparent.settings import Settings
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def install(
         measured.install(runtime)
     if world.size > 1:
         _replace_all(runtime)
+        ImportHook(_refuse_old_keras, ["tf_keras"]).install()
         check_start(runtime, script)
     return runtime, measured
 
@@ -115,3 +117,18 @@ def _replace_all(runtime: "Runtime") -> None:
     Sessions(runtime, synchroniser).install()
     saving.install(runtime)
     runtime.at_end = loops.end_trial
+
+
+def _refuse_old_keras() -> None:
+    """Have Keras 2, which has modules of its own, refuse to train."""
+    import tf_keras
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UserError(
+            "the script trains with Keras 2 (tf_keras), which cannot be divided over the ranks: leave out "
+            "TF_USE_LEGACY_KERAS and use Keras 3"
+        )
+
+    for optimizer in (tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer):
+        optimizer.apply_gradients = refuse
+    tf_keras.Model.fit = refuse

@@ -38,7 +38,7 @@ def _steps(runtime: Runtime, scalars: Scalars) -> Callable[..., Any]:
             if trainer.jit_compile:
                 trainer._jit_compile = False  # XLA has no allreduce on CPUs
 
-            plain = type(trainer).train_step is TensorFlowTrainer.train_step
+            plain = type(trainer).train_step is TensorFlowTrainer.train_step and _steps_with_keras(trainer.optimizer)
 
             def step(data: Any) -> Any:
                 rows = None
@@ -57,6 +57,13 @@ def _steps(runtime: Runtime, scalars: Scalars) -> Callable[..., Any]:
         return make_function
 
     return make
+
+
+def _steps_with_keras(optimizer: Any) -> bool:
+    """Tell whether no class of the script's own, which may clip gradients, comes between them and the update."""
+    while optimizer is not None and is_kerass(type(optimizer)):
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return optimizer is None
 
 
 def _tried(

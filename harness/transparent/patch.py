@@ -12,22 +12,21 @@ from typing import Any
 
 from harness.base.errors import RunError
 
-_NAMES = ("tensorflow", "keras")
-
 
 class ImportHook(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow and Keras as everybody does, and runs `action` when the outer of their imports is done.
+    """Finds modules `names` as everybody does, and runs `action` when the outer of their imports is done.
 
-    Each imports the other, so the action waits for whichever the script asked for.
+    TensorFlow and Keras import each other, so the action waits for whichever the script asked for.
     """
 
-    def __init__(self, action: Callable[[], None]) -> None:
+    def __init__(self, action: Callable[[], None], names: Sequence[str] = ("tensorflow", "keras")) -> None:
         self._action = action
+        self._names = names
         self._depth = 0
 
     def install(self) -> None:
-        """Come before all other finders; act at once where both are there already."""
-        if all(name in sys.modules for name in _NAMES):
+        """Come before all other finders; act at once where all are there already."""
+        if all(name in sys.modules for name in self._names):
             self._action()
         else:
             sys.meta_path.insert(0, self)
@@ -36,7 +35,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the module's own spec with a loader that tells when it is done."""
-        if fullname not in _NAMES:
+        if fullname not in self._names:
             return None
         sys.meta_path.remove(self)
         try:

@@ -118,7 +118,7 @@ class Session:
             raise RunError("this rank never imported TensorFlow")
         runtime, measured = self._found
         sha256 = runtime.verify() or ""
-        if self.world.size > 1 and self.world.rank == 0:
+        if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
         if self.settings.record is not None:
             self._record(runtime, measured, sha256, self.settings.record)
@@ -127,6 +127,7 @@ class Session:
         from harness.transparent.recording import Seen, write_record
 
         reductions = runtime.collectives.reductions
+        staged = ", staged through host memory" if self.gpu else ""
         grown = self.settings.batch == "per-rank"
         seen = Seen(
             started=self.started,
@@ -135,7 +136,7 @@ class Session:
             global_batch=measured.batch * (self.world.size if grown else 1),
             sizes=measured.sizes,
             sha256=sha256,
-            reduction=reductions[-1].name if reductions else "none",
+            reduction=reductions[-1].name + staged if reductions else "none",
             notes=(*runtime.notes, *(reduction.note for reduction in reductions if reduction.note)),
             import_s=self.import_s,
             load_before=self.load_before,

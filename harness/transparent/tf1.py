@@ -49,10 +49,17 @@ class Sessions:
     def _compute(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Average gradients as they are computed: what a script does to them, it does to those of all ranks."""
 
-        def compute_gradients(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            pairs = original(optimizer, *args, **kwargs)
-            if self._runtime.quiet or tf.executing_eagerly():
-                return pairs  # an eager loss is a function, whose gradients a tape has yielded
+        def compute_gradients(optimizer: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+            graph = not tf.compat.v1.executing_eagerly_outside_functions()
+            if self._runtime.quiet or (callable(loss) and not graph):
+                return original(optimizer, loss, *args, **kwargs)  # a function's gradients are yielded by a tape
+            if not graph and not tf.executing_eagerly():
+                raise UserError(
+                    "the script takes compute_gradients of a tensor inside a tf.function, which cannot be divided over "
+                    "the ranks: give it a function without arguments that returns the loss, or use a tf.GradientTape"
+                )
+            with self._runtime.quietly():
+                pairs = original(optimizer, loss, *args, **kwargs)
             means = self._averaged([gradient for gradient, _ in pairs], [variable for _, variable in pairs], own=True)
             return [(mean, variable) for mean, (_, variable) in zip(means, pairs, strict=True)]
 
