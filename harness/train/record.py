@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.files import folder_atomic
-from harness.base.logs import without_optional_packages
 from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord, encode
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -75,8 +74,7 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with without_optional_packages():  # pyarrow asks whether an array is of pandas
-        table = pa.table({name: np.concatenate([part[name] for part in steps]) for name in steps[0]})
+    table = pa.table({name: np.concatenate([part[name] for part in steps]) for name in steps[0]})
     with folder_atomic(folder) as staging:
         pq.write_table(table, staging / STEPS_FILE, compression="zstd")
         (staging / RUN_FILE).write_bytes(encode(record))
