@@ -19,7 +19,8 @@ SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-text-s
         "loop-sum-object-compiled", "loop-global-clip-eager", "take-stop", "free-second-order", "session-old",
         "session-clipped-tight", "session-gradients-clipped", "session-two-losses", "trap-set-vocabulary",
         "free-graph-clipped", "take-iterator-inside", "take-same-lines", "trap-state-unseeded",
-        "free-own-statistics", "free-count-eager")  # fmt: skip
+        "free-own-statistics", "free-count-eager", "device-loop-metrics-eager", "fit-own-apply",
+        "session-raw-clipped")  # fmt: skip
 
 
 @pytest.mark.mpi
