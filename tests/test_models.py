@@ -38,10 +38,16 @@ def test_layer_shapes_and_parameters_are_those_of_table_1(dataset, model):
 
 @pytest.mark.parametrize(("dataset", "model"), EXPECTED)
 def test_activations_are_those_of_table_1(dataset, model):
-    """Sigmoid in the DNNs' hidden layers, ReLU in the CNNs'; logits at the end, softmax being part of the loss."""
+    """ReLU convolutions, sigmoid full layers (4.1); logits at the end, softmax being part of the loss."""
     layers = [layer for layer in build(dataset, model).layers if layer.weights]
-    hidden = "sigmoid" if model == "dnn" else "relu"
-    assert [layer.activation.__name__ for layer in layers] == [hidden] * (len(layers) - 1) + ["linear"]
+    hidden = ["relu" if type(layer).__name__ == "Conv2D" else "sigmoid" for layer in layers[:-1]]
+    assert [layer.activation.__name__ for layer in layers] == [*hidden, "linear"]
+
+
+def test_another_activation_is_a_model_of_another_name():
+    paper, relu = (build("mnist", name) for name in ("cnn", "cnn-relu"))
+    assert [layer.activation.__name__ for layer in relu.layers if layer.weights] == ["relu"] * 3 + ["linear"]
+    assert [v.shape for v in relu.trainable_variables] == [v.shape for v in paper.trainable_variables]
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "cifar10"])
@@ -68,6 +74,7 @@ def test_fan_in_initialisation_has_the_papers_variance():
     [
         ("dmn", "did you mean 'dnn'"),
         ("cnn", "needs images"),
+        ("cnn-relu", "MODEL=cnn-relu needs images"),
         ("tests.no_such_module:network", "cannot be imported"),
         ("tests.mpi.faulty:no_such_function", "names no function"),
         ("tests.test_models:not_a_model", "must return a keras.Model"),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 _INITIALISERS = {"glorot": "GlorotUniform", "fan-in": "LecunNormal"}
-_NETWORKS = ("dnn", "cnn")
+_NETWORKS = ("dnn", "cnn", "cnn-relu")
 
 
 def build(
@@ -22,10 +22,10 @@ def build(
     A network with auxiliary classifiers has a list of logits as output, its own first. `precision` is the Keras
     dtype policy it computes in.
 
-    `name` is ``dnn``, ``cnn``, one of paper B's (`harness.schema.workload`) or ``package.module:function``, a
-    user's function of (features, classes) that returns a built Keras model with logits as output. `init` is
-    ``glorot`` or ``fan-in``, N(0, 1/fan_in) (truncated, as Keras has it); paper B's networks and a user's bring
-    their own.
+    `name` is ``dnn``, ``cnn`` (paper A's), ``cnn-relu`` (the same with ReLU in the fully connected layer), one of
+    paper B's (`harness.schema.workload`) or ``package.module:function``, a user's function of (features, classes)
+    that returns a built Keras model with logits as output. `init` is ``glorot`` or ``fan-in``, N(0, 1/fan_in)
+    (truncated, as Keras has it); paper B's networks and a user's bring their own.
 
     Raises:
         UserError: the network is unknown, does not suit the data, or the user's function does not give a model.
@@ -52,8 +52,9 @@ def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, ini
     if name in IMAGE_NETWORKS:
         return imagenet_network(name, features, classes)
     kernel = getattr(keras.initializers, _INITIALISERS[init])()
-    network = {"dnn": table1.dnn, "cnn": table1.cnn}[name]
-    return network(dataset, features, classes, kernel)
+    if name == "dnn":
+        return table1.dnn(dataset, features, classes, kernel)
+    return table1.cnn(features, classes, kernel, full="relu" if name == "cnn-relu" else "sigmoid")
 
 
 def check_network(name: str, features: tuple[int, ...]) -> None:
@@ -66,8 +67,8 @@ def check_network(name: str, features: tuple[int, ...]) -> None:
         return
     if name not in (*_NETWORKS, *IMAGE_NETWORKS):
         raise unknown("MODEL", name, (*_NETWORKS, *IMAGE_NETWORKS))
-    if name == "cnn" and len(features) != 3:
-        raise UserError(f"MODEL=cnn needs images, but this data set has {features} features a row: use MODEL=dnn")
+    if name in ("cnn", "cnn-relu") and len(features) != 3:
+        raise UserError(f"MODEL={name} needs images, but this data set has {features} features a row: use MODEL=dnn")
     least = IMAGE_NETWORKS[name].least if name in IMAGE_NETWORKS else None
     if least and (len(features) != 3 or features[2] != 3 or min(features[:2]) < least):
         shape = " x ".join(map(str, features))

@@ -87,7 +87,7 @@ class Workload:
     `global_batch` (rows per step over all ranks) is set. `samples` is the number of training rows over all
     ranks, None for all there are. `init`: ``glorot`` is Keras's default, ``fan-in`` is N(0, 1/fan_in) as in
     the paper groups' March 2016 script. `distribution`: ``parallel`` (each rank reads its own rows) or
-    ``scatter`` (rank 0 reads and sends point to point, paper A section 4). `optimizer` is one of OPTIMIZERS or
+    ``scatter`` (rank 0 reads and sends point to point, paper A section 3.3.1). `optimizer` is one of OPTIMIZERS or
     ``package.module:function``, a user's function of the learning rate that returns a Keras optimizer. `augment`:
     ``flip`` mirrors every second training image at random; ``crop``, for images in files, also takes a random part
     of each.

@@ -130,7 +130,7 @@ def _standardise(rows: Array, shift: Array, factor: Array) -> None:
 
 
 def _scatter(world: "World", shards: Shards, source: Array, own: Array) -> Array:
-    """Send every rank its rows of `source` from rank 0, point to point (paper A, section 4)."""
+    """Send every rank its rows of `source` from rank 0, point to point (paper A, section 3.3.1)."""
     if world.rank == 0:
         for rank in range(1, world.size):
             rows = shards.own_rows(rank)

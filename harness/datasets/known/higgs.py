@@ -58,7 +58,7 @@ def read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:
 
 
 def hold_out(rows: int) -> int:
-    """Return the test rows: the last 100,000 (paper A, section 5), of a smaller file at most a fifth."""
+    """Return the test rows: the last 100,000 (paper A, section 4.6), of a smaller file at most a fifth."""
     return max(1, min(_TEST_ROWS, rows // 5))
 
 
