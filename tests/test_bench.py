@@ -16,7 +16,7 @@ from harness.base.provenance import Machine
 from harness.bench import execute, table
 from harness.bench.contenders import CONTENDERS, Contender, installed
 from harness.bench.launches import Timing, slowest
-from harness.bench.page import PAGE, RECORD, TABLE, write_bench
+from harness.bench.page import PAGE, RECORD, TABLE
 from harness.bench.plan import (
     BATCH_PER_RANK,
     MIN_TIMED_EPOCHS,
@@ -30,6 +30,7 @@ from harness.bench.plan import (
     guess_epochs,
     shuffled,
 )
+from harness.report.bench_page import write_bench_page
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.record import decode
 
@@ -208,9 +209,10 @@ def test_page_table_and_record_are_written(tmp_path: Path) -> None:
         sample("mwms", 0, 1, failed="RuntimeError: a | b", seconds=()),
         sample("none", 0, 300, invalid=("other processes kept 1.0 cores busy",)),
     )
-    page = write_bench(tmp_path, record(*samples))
-    assert (tmp_path / PAGE).read_text() == page
-    assert decode((tmp_path / RECORD).read_bytes(), BenchRecord, tmp_path).samples == samples
+    folder = write_bench_page(record(*samples), tmp_path).parent
+    page = (folder / PAGE).read_text()
+    assert "How fast is the harness beside Keras" in (folder / "index.html").read_text()
+    assert decode((folder / RECORD).read_bytes(), BenchRecord, tmp_path).samples == samples
     assert "node1: Example, 2 cores, 16 GiB, Linux 6" in page
     assert "2026-01-05 12:30 UTC, commit 0123456789ab\n" in page
     assert "1 of 3 rounds" in page
@@ -221,7 +223,7 @@ def test_page_table_and_record_are_written(tmp_path: Path) -> None:
     assert "ours none, 2 ranks, round 1 left out: other processes kept 1.0 cores busy" in page
     rows = [line for line in page.splitlines() if line.startswith("|")]
     assert len({(len(line), line.count(" | ")) for line in rows[:3:2]}) == 1
-    cells = list(csv.DictReader(io.StringIO((tmp_path / TABLE).read_text())))
+    cells = list(csv.DictReader(io.StringIO((folder / TABLE).read_text())))
     ratio = next(cell for cell in cells if cell["quantity"] == "ours-1/keras-fit")
     assert (ratio["median"], ratio["required"], ratio["met"]) == ("2.5", "3", "no")
     assert next(cell for cell in cells if cell["quantity"] == "mwms")["note"] == "RuntimeError: a | b"

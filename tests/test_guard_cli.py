@@ -59,8 +59,11 @@ def write_launches(
 def harness(*words: object, folder: Path) -> Result:
     """Call the command line with `folder`'s results, baselines and reports."""
     places = {"results": folder / "results", "baselines": folder / "baselines", "reports": folder / "reports"}
-    taken = {"check": ("results", "baselines"), "noise": ("results", "baselines"), "compare": ("results", "baselines")}
-    taken |= {"baseline": ("results", "baselines") if "save" in words else ("baselines",), "history": tuple(places)}
+    taken = {
+        "noise": ("results", "baselines"),
+        "baseline": ("results", "baselines") if "save" in words else ("baselines",),
+    }
+    taken |= dict.fromkeys(("check", "compare", "history"), tuple(places))
     options = [word for name in taken[str(words[0])] for word in (f"--{name}", str(places[name]))]
     return CliRunner().invoke(main, [*map(str, words), *options], standalone_mode=False)
 
@@ -87,6 +90,8 @@ def test_the_same_speed_passes_with_0(kept: Path) -> None:
     result = harness("check", folder=kept)
     assert code(result) == 0
     assert "PASS: mnist-dnn at bbbbbbbbbbbb against 'main'" in result.output
+    page = Path(result.output.splitlines()[-1]).read_text()
+    assert "Did MNIST-DNN get worse since 'main'?" in page and "PASS: mnist-dnn" in page and "harness check" in page
 
 
 def test_a_loss_fails_with_1_and_tells_everyone(kept: Path) -> None:
@@ -256,6 +261,9 @@ def test_compare_tells_what_differs_and_by_how_much(kept: Path) -> None:
     assert code(result) == 0
     assert "commit: aaaaaaaaaaaa against bbbbbbbbbbbb" in result.output
     assert "On 2 ranks study is slower than main: 0.77 times as fast (95 % interval" in result.output
+    page = Path(result.output.splitlines()[-1])
+    assert "Is study faster than main?" in page.read_text() and "harness compare main study" in page.read_text()
+    assert 'data-sides="main|study"' in (page.parents[1] / "index.html").read_text()
     alone = harness("compare", "main", folder=kept)
     assert (code(alone), "two or more" in str(alone.exception)) == (2, True)
 

@@ -247,10 +247,13 @@ def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> N
 
     write_base(tmp_path)
     where = ["--results", str(tmp_path), "--network", "2e-6,1e-10", "--csv", str(tmp_path / "table.csv")]
+    where += ["--reports", str(tmp_path / "reports")]
     result = CliRunner().invoke(command, ["--nodes", "1..64*2", *where], catch_exceptions=False)
     assert "mnist-dnn: base is 6 launches on 1 rank" in result.output
     assert "Predicted, not measured: mnist-dnn on 64 ranks is " in result.output
     assert "alpha 2 µs and 10 GB/s, as given" in result.output
+    page = Path(result.output.splitlines()[-1]).read_text()
+    assert "How would MNIST-DNN scale to 64 ranks?" in page and "Predicted, not measured" in page
     table = pd.read_csv(tmp_path / "table.csv")
     assert list(table["ranks"]) == [1, 2, 4, 8, 16, 32, 64] and set(table["workload"]) == {"mnist-dnn"}
     with pytest.raises(UserError, match="no valid launch"):

@@ -41,6 +41,16 @@ addEventListener("load", () => {
   seen.ink = getComputedStyle(document.body).color;
   seen.resources = performance.getEntriesByType("resource").map((entry) => entry.name);
   viewer.close();
+  const wide = [...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth + 2);
+  seen.wide = wide.length;
+  seen.hints = [...document.querySelectorAll(".more")].filter((hint) => !hint.hidden).length;
+  seen.moved = wide.map((box) => {
+    box.scrollLeft = 120;
+    const cell = box.querySelector("tbody td, tbody th");
+    return Math.abs(cell.getBoundingClientRect().left - box.getBoundingClientRect().left - 1);
+  });
+  seen.copies = [...document.querySelectorAll(".copy")].filter((button) => !button.hidden).length;
+  seen.command = document.querySelector(".again").getBoundingClientRect().bottom;
   const out = document.createElement("pre");
   out.id = "seen"; out.textContent = JSON.stringify(seen);
   document.body.append(out);
@@ -89,6 +99,10 @@ def test_page_works_in_a_browser(report: Path, tmp_path: Path, width: int, dark:
     assert seen["overflow"] <= 0 and seen["width"] == width
     assert (seen["ink"] == "rgb(230, 237, 243)") == dark
     assert seen["resources"] == []
+    assert seen["hints"] == seen["wide"] >= (1 if width < 600 else 0)
+    assert max(seen["moved"], default=0) <= 1.5  # the first column stays where the others scroll
+    assert seen["copies"] == 3
+    assert width < 600 or seen["command"] < 900  # question, answer, numbers and command are on the first screen
     assert requests_of_page(log) == []
 
 

@@ -10,13 +10,20 @@ _S = "\u00a0"  # a number and its unit stay on one line
 
 
 def seconds(value: float) -> str:
-    """Return a duration in the unit that fits it: ``312 ms``, ``4.21 s``, ``2 min 05 s``, ``1 h 04 min``."""
+    """Return a duration in the unit that fits it: ``312 ms``, ``4.21 s``, ``2 min 05 s``, ``1 h 04 min``.
+
+    What is below a hundredth of a nanosecond is nothing that a clock has seen: ``< 0.01 ns``.
+    """
     if not math.isfinite(value):
         return NONE
     if value == 0:
         return f"0{_S}s"
-    if 0 < value < 1e-9:
+    if value < 0:
+        return f"-{seconds(-value)}"
+    if value < 1e-9:
         return f"<{_S}1{_S}ns"
+    if value < 1e-7:
+        return f"{significant(value * 1e9)}{_S}ns"
     if value < 1e-3:
         return f"{significant(value * 1e6)}{_S}µs"
     if value < 1:
@@ -89,11 +96,6 @@ def seconds_span(interval: Interval | None) -> str:
     low, high = seconds(interval.low), seconds(interval.high)
     value, _, unit = low.partition(_S)
     return f"{value if _S not in unit and high.partition(_S)[2] == unit else low} to {high}"
-
-
-def layout(text: str) -> str:
-    """Return a layout's text short enough for a table: ``2 × 1 × 1`` (nodes, ranks per node, threads)."""
-    return text.replace(" ranks", "").replace(" threads", "").replace(" x ", " × ")
 
 
 def moment(when: datetime) -> str:

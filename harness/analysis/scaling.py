@@ -22,7 +22,8 @@ class PointScaling:
     """One layout's row of the scaling table. Times in seconds per epoch; intervals are None below 6 launches.
 
     `speedup` is relative to the base (scaled speedup under weak scaling) and None where the work differs
-    from the base's, `ideal` the ratio of the ranks, `efficiency` speedup / ideal. `step_seconds` is a launch's
+    from the base's, `ideal` the ratio of the ranks, `efficiency` speedup over the ratio of the cores, which is the
+    same where all ranks have as many threads. `step_seconds` is a launch's
     epoch time over its steps. `between` is the relative standard deviation of the launches (None for one),
     `within` the median over launches of that of their epochs (None for one epoch); `outliers` counts launches
     that stand out. `apart`: launched in other sittings than the base, so that its speedup has no interval. `flags`
@@ -116,7 +117,9 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
     interval = None if different or same else paired_ratio(base, group)
     # Strong: the same rows in less time. Weak: more rows in the same time.
     strong = first["scaling"] == "strong"
-    to_speedup, to_efficiency = (1.0, 1 / ideal) if strong else (ideal, 1.0)
+    cores = int(first["cores"]) / int(base["cores"].iloc[0])
+    to_speedup = 1.0 if strong else ideal
+    to_efficiency = to_speedup / cores
     efficiency = None if ratio is None else ratio * to_efficiency
     bounds = interval.scaled(to_efficiency) if interval else None
     apart = not different and not same and min(len(base), len(group)) >= NEEDED and alike(base, group) is None
@@ -273,10 +276,11 @@ def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
     valid = launches[launches["valid"]]
     valid = valid.sort_values(["ranks", "nodes", "threads", "repeat"], kind="stable")
     ideal = valid["layout"].map(lambda layout: points[layout].ideal)
+    cores = valid.loc[valid["layout"] == scaling.base.layout, "cores"].iloc[0]
     known = valid["layout"].map(lambda layout: points[layout].speedup is not None)
     ratio = (scaling.base.seconds / valid["seconds"]).where(known)
     strong = scaling.scaling == "strong"
     return valid.assign(
         speedup=ratio if strong else ratio * ideal,
-        efficiency=ratio / ideal if strong else ratio,
+        efficiency=(ratio if strong else ratio * ideal) / (valid["cores"] / cores),
     )

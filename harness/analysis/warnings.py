@@ -8,15 +8,15 @@ from harness.schema.record import RunRecord
 
 # What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
 _COMMON: tuple[tuple[str, Callable[[RunRecord], object | None]], ...] = (
-    ("states of the code", lambda run: run.point.code or "unknown"),
-    ("commits", lambda run: run.provenance.commit[:12] or "none"),
-    ("machines", lambda run: run.provenance.machine.hostname + " " + run.provenance.machine.fingerprint[:8]),
-    ("harness versions", lambda run: run.provenance.harness),
-    ("TensorFlow versions", lambda run: run.provenance.tensorflow),
-    ("MPI libraries", lambda run: run.provenance.mpi_library),
-    ("reductions", lambda run: run.provenance.reduction if run.point.layout.ranks > 1 else None),
+    ("state of the code", lambda run: run.point.code or "unknown"),
+    ("commit", lambda run: run.provenance.commit[:12] or "none"),
+    ("machine", lambda run: run.provenance.machine.hostname + " " + run.provenance.machine.fingerprint[:8]),
+    ("harness version", lambda run: run.provenance.harness),
+    ("TensorFlow version", lambda run: run.provenance.tensorflow),
+    ("MPI library", lambda run: run.provenance.mpi_library),
+    ("way of summing", lambda run: run.provenance.reduction if run.point.layout.ranks > 1 else None),
     ("data", lambda run: f"{run.data.kind} {run.data.sha256[:12]}"),
-    ("threads per rank", lambda run: run.point.layout.threads),
+    ("number of threads per rank", lambda run: run.point.layout.threads),
 )
 
 
@@ -26,7 +26,7 @@ def mixtures(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     for name, value in _COMMON:
         found = sorted({str(value(run)) for run in runs if value(run) is not None})
         if len(found) > 1:
-            sentences.append(f"The launches mix {len(found)} {name} ({', '.join(found)}): compare them with care.")
+            sentences.append(f"The launches differ in {name} ({', '.join(found)}): compare them with care.")
     return tuple(sentences)
 
 
@@ -37,7 +37,7 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
     lengths = sorted(set(launches["epochs"]))
     if len(lengths) > 1:
         different = ", ".join(map(str, lengths))
-        sentences.append(f"The launches mix {len(lengths)} numbers of epochs ({different}): compare them with care.")
+        sentences.append(f"The launches differ in the number of epochs ({different}): compare them with care.")
     dirty = sum(run.provenance.dirty for run in runs)
     if dirty:
         sentences.append(f"{_launches(dirty, len(runs))} ran with uncommitted changes: no commit names their code.")

@@ -1,11 +1,9 @@
-"""The bench's page: what was measured where, both tables, and everything that went wrong."""
+"""The bench in words: what was measured where, both tables, and everything that went wrong."""
 
 import csv
 import io
 from collections.abc import Sequence
-from pathlib import Path
 
-from harness.base.files import write_atomic
 from harness.bench.contenders import CONTENDERS
 from harness.bench.plan import BATCH_PER_RANK, LEARNING_RATE, LOSS_EPOCH, WARM_UP_EPOCHS, BenchRecord
 from harness.bench.table import RATIOS, Cell, Line, Ratio, shown, tabulate
@@ -15,39 +13,48 @@ PAGE, RECORD, TABLE = "index.md", "bench.json", "bench.csv"
 _COLUMNS = ("workload", "rows", "quantity", "unit", "rounds", "median", "min", "max", "required", "met", "note")
 
 
-def write_bench(folder: Path, record: BenchRecord) -> str:
-    """Write page, table and every launch into `folder` and return the page.
-
-    Raises:
-        UserError: the folder cannot be written to.
-    """
+def bench_files(record: BenchRecord) -> dict[str, str]:
+    """Return page, table and every launch as texts by the names of their files."""
     lines = tabulate(record)
-    page = render_page(record, lines)
-    write_atomic(folder / RECORD, encode(record))
-    write_atomic(folder / TABLE, render_csv(lines))
-    write_atomic(folder / PAGE, page)
-    return page
+    return {RECORD: encode(record).decode(), TABLE: render_csv(lines), PAGE: render_page(record, lines)}
 
 
-def render_page(record: BenchRecord, lines: Sequence[Line]) -> str:
-    """Return the page in Markdown, with columns that also line up as plain text."""
+Grid = tuple[str, list[str], list[list[str]]]
+"""A table of texts: title, headings, rows."""
+
+
+def grids(record: BenchRecord, lines: Sequence[Line]) -> tuple[Grid, ...]:
+    """Return the throughputs, their ratios and the training losses."""
     titles = [CONTENDERS[name].title for name in shown(record)]
     rates = [[line.workload, f"{line.rows:,}", *map(_rate, line.rates.values())] for line in lines]
     ratios = [[line.workload, *map(_ratio, line.ratios, line.met)] for line in lines]
     losses = [[line.workload, *map(_loss, line.losses.values())] for line in lines]
     required = [_required(ratio) for ratio in RATIOS]
-    parts = [
-        "# Bench\n",
-        *(f"- {entry}" for entry in _header(record)),
-        "\n## Training throughput, thousand rows per second over all ranks: median (min-max) of the rounds\n",
-        *_markdown(["workload", "rows an epoch", *titles, "bound"], rates),
-        "\n## Ratios: formed within each round, median (min-max) of the rounds\n",
-        *_markdown(["workload", *(ratio.title for ratio in RATIOS)], [*ratios, ["required", *required]]),
-        f"\n## What it taught: mean training loss of epoch {LOSS_EPOCH}, which all make; median of the rounds\n",
-        *_markdown(["workload", *titles], losses),
-        "",
-        *(f"- {entry}" for entry in _remarks(record)),
-    ]
+    return (
+        (
+            "Training throughput, thousand rows per second over all ranks: median (min-max) of the rounds",
+            ["workload", "rows an epoch", *titles, "bound"],
+            rates,
+        ),
+        (
+            "Ratios: formed within each round, median (min-max) of the rounds",
+            ["workload", *(ratio.title for ratio in RATIOS)],
+            [*ratios, ["required", *required]],
+        ),
+        (
+            f"What it taught: mean training loss of epoch {LOSS_EPOCH}, which all make; median of the rounds",
+            ["workload", *titles],
+            losses,
+        ),
+    )
+
+
+def render_page(record: BenchRecord, lines: Sequence[Line]) -> str:
+    """Return the page in Markdown, with columns that also line up as plain text."""
+    parts = ["# Bench\n", *(f"- {entry}" for entry in header(record))]
+    for title, headings, rows in grids(record, lines):
+        parts += [f"\n## {title}\n", *_markdown(headings, rows)]
+    parts += ["", *(f"- {entry}" for entry in remarks(record))]
     return "\n".join(parts) + "\n"
 
 
@@ -69,7 +76,8 @@ def render_csv(lines: Sequence[Line]) -> str:
     return text.getvalue()
 
 
-def _header(record: BenchRecord) -> list[str]:
+def header(record: BenchRecord) -> list[str]:
+    """Return where and how it was measured, a line for each fact."""
     machine = record.machine
     details = {f"{name}: {value}" for sample in record.samples for name, value in sample.details.items()}
     commit = f"commit {record.commit[:12]}{' with changes' if record.dirty else ''}" if record.commit else "no checkout"
@@ -95,7 +103,7 @@ def _header(record: BenchRecord) -> list[str]:
     ]
 
 
-def _remarks(record: BenchRecord) -> list[str]:
+def remarks(record: BenchRecord) -> list[str]:
     """Return one line for every launch that failed or whose times are in doubt."""
     found = ["**forced: measured whatever else the machine was doing; nothing is judged**"] if record.forced else []
     if record.quick:

@@ -1,6 +1,8 @@
 """``harness check``: did it get worse? The exit code says it to a CI job."""
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,14 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.answer import Answer, answering
-from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
+from harness.cli.common import (
+    baselines_option,
+    budget_option,
+    data_dir_option,
+    reports_option,
+    results_option,
+    sweep_argument,
+)
 from harness.cli.options import approval, batch_options, build_submission, duet_elsewhere, refuse_batch
 
 if TYPE_CHECKING:
@@ -36,6 +45,7 @@ CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 @data_dir_option
 @results_option
 @baselines_option
+@reports_option
 @answering
 def check(
     sweep: str | None,
@@ -50,6 +60,7 @@ def check(
     data_dir: Path | None,
     results: Path,
     baselines: Path,
+    reports: Path,
     **options: Any,
 ) -> Answer:
     """Hold the newest launches of SWEEP against a baseline, point by point and over the curve.
@@ -65,6 +76,7 @@ def check(
     from harness.regression.check_wording import notes
     from harness.regression.formats import junit, markdown
     from harness.regression.judging import Limits
+    from harness.report.check_pages import write_check
 
     if duet is not None and not decide:
         raise UserError("--duet and --apart say how to measure: give --decide too (make check DECIDE=1)")
@@ -82,7 +94,9 @@ def check(
         write_atomic(summary, markdown(result, said))
     if junit_file:
         write_atomic(junit_file, junit(result, said))
-    return check_answer(result, said)
+    words = ["harness", "check", *([sweep] if sweep else []), *(["--against", against] if against else [])]
+    command = shlex.join([*words, *(["--decide"] if decide else [])])
+    return replace(check_answer(result, said), page=write_check(result, said, command, reports, results))
 
 
 def check_answer(result: "Check", notes: Sequence[str]) -> Answer:

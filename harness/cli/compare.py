@@ -1,5 +1,6 @@
 """``harness compare`` and ``harness history``: measurements side by side, and over time."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @budget_option
 @results_option
 @baselines_option
+@reports_option
 @workload_options
 @layout_options
 @answering
@@ -34,6 +36,7 @@ def compare(
     budget: float,
     results: Path,
     baselines: Path,
+    reports: Path,
     **options: Any,
 ) -> Answer:
     """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
@@ -42,7 +45,8 @@ def compare(
     the same; what differs is listed. A difference below --practical is none.
 
     With --duet, A and B are two versions of a script or model of yours: they are launched in turn, in one sitting,
-    and only differences of neighbours count. Workload and layouts are given as for `harness sweep`.
+    and only differences of neighbours count. Workload and layouts are given as for `harness sweep`. The last line is
+    the page's path.
     """
     from harness.sweep.schedulers import choose
     from harness.sweep.site import find_site
@@ -54,56 +58,67 @@ def compare(
         chosen, _ = choose(scheduler, find_site(None))
         if chosen != "local":
             raise UserError(f"no duet: {duet_elsewhere(chosen)}")
-        return _duet(sweep, practical / 100, 60 * budget, results, options)
-    return _side_by_side(sweep, practical / 100, results, baselines)
+        return _duet(sweep, practical / 100, 60 * budget, results, reports, options)
+    return _side_by_side(sweep, practical / 100, results, baselines, reports)
 
 
-def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path) -> Answer:
+def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path, reports: Path) -> Answer:
     from harness.analysis.numbers import percent
     from harness.cli.select import find_measurement
-    from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences
+    from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences, side_names
     from harness.regression.compare import compare, sentence
     from harness.regression.noise import SITTING
     from harness.regression.states import group_by_code, without
     from harness.regression.store import find_noises
+    from harness.report.check_pages import write_comparison
 
     first, *others = (find_measurement(name, results=results, baselines=baselines) for name in sides)
-    sentences, rows, data = [], [], []
-    for name, given in zip(sides[1:], others, strict=True):
+    called = side_names(sides, (first, *others))
+    sentences, rows, data, comparisons, compared = [], [], [], [], []
+    for name, given in zip(called[1:], others, strict=True):
         other = without(given, first)
         shared = len(given.launches) - len(other.launches)
         if not other.launches:
-            raise UserError(f"'{name}' and '{sides[0]}' are the same launches: name another sweep, or measure again")
+            raise UserError(f"'{name}' and '{called[0]}' are the same launches: name another sweep, or measure again")
         if shared:
-            click.echo(f"{name}: {shared} launches that are in {sides[0]} too are left out")
+            click.echo(f"{name}: {shared} launches that are in {called[0]} too are left out")
         kept = [noise.measurement for one in (first, other) for noise in find_noises(one, baselines)]
         found = compare(first, other, group_by_code(kept), practical=practical)
+        comparisons.append(found)
+        compared.append(other)
         said = differences(first, other)
-        click.echo("\n".join([f"{name} against {sides[0]}:", *(f"  {line}" for line in said)]))
+        click.echo("\n".join([f"{name} against {called[0]}:", *(f"  {line}" for line in said)]))
         if any(one.assumed for one in found):
             click.echo(f"  between sittings a deviation of {percent(SITTING)} is assumed; --duet needs none")
         own = [name] if len(others) > 1 else []
         rows += [[*own, *comparison_cells(one)] for one in found]
-        sentences.append(sentence(name, sides[0], found))
+        sentences.append(sentence(name, called[0], found))
         columns = ("quantity", "layout", "values", "launches", "ratio", "interval", "assumed", "meaning")
         told = [{column: getattr(one, column) for column in columns} for one in found]
-        data.append({"other": name, "first": sides[0], "differences": said, "rows": told})
+        data.append({"other": name, "first": called[0], "differences": said, "rows": told})
     headings = (*(["Sweep"] if len(others) > 1 else []), *COMPARE_HEADINGS)
-    return Answer(sentence=" ".join(sentences), headings=headings, rows=rows, data={"comparisons": data})
+    command = shlex.join(["harness", "compare", *sides])
+    page = write_comparison(sides, (first, *compared), comparisons, reports, command, results)
+    return Answer(sentence=" ".join(sentences), headings=headings, rows=rows, data={"comparisons": data}, page=page)
 
 
-def _duet(sides: tuple[str, ...], practical: float, budget_s: float, results: Path, options: dict[str, Any]) -> Answer:
+def _duet(
+    sides: tuple[str, ...], practical: float, budget_s: float, results: Path, reports: Path, options: dict[str, Any]
+) -> Answer:
     from datetime import UTC, datetime
 
     from harness.cli.check import check_answer
     from harness.regression.check_wording import notes
     from harness.regression.duet import Duet, decide_duet, duet_folder
     from harness.regression.judging import Limits
+    from harness.report.check_pages import write_check
 
     old, new = (_version(name, options) for name in sides)
     duet = Duet(old, new, folder=duet_folder(results), data_dir=options["data_dir"], budget_s=budget_s)
     result = decide_duet(duet, limits=Limits(practical=practical), say=click.echo)
-    return replace(check_answer(result, notes(result, (), datetime.now(UTC))), code=0)
+    said = notes(result, (), datetime.now(UTC))
+    page = write_check(result, said, shlex.join(["harness", "compare", "--duet", *sides]), reports, results)
+    return replace(check_answer(result, said), code=0, page=page)
 
 
 def _version(name: str, options: dict[str, Any]) -> "Version":
@@ -150,5 +165,5 @@ def history(sweep: str | None, results: Path, baselines: Path, reports: Path) ->
         headings=("First launch (UTC)", "Launches", *names, "Commit"),
         rows=rows,
         data={"states": rows, "changes": [sentence(found, change) for change in found.changes]},
-        page=write_history(found, reports),
+        page=write_history(found, reports, results),
     )

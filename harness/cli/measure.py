@@ -39,18 +39,18 @@ def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, repor
     from harness.base.hostlock import HostLock
     from harness.base.processes import interruptible
     from harness.bench.execute import run_bench
-    from harness.bench.page import PAGE, write_bench
+    from harness.bench.page import PAGE, bench_files
     from harness.bench.plan import Settings
+    from harness.report.bench_page import write_bench_page
     from harness.schema.claim import EXPERIMENTS
 
     names = tuple(dict.fromkeys(name.strip() for name in workloads.split(","))) if workloads else tuple(EXPERIMENTS)
     settings = Settings(workloads=names, rounds=1 if quick else rounds, quick=quick, **options)
-    page = ""
     with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", click.echo):
         for record in run_bench(settings, click.echo):
-            page = write_bench(reports / "bench", record)
-    click.echo(f"\n{page}")
-    click.echo(str(reports / "bench" / PAGE))
+            page = write_bench_page(record, reports)
+    click.echo(f"\n{bench_files(record)[PAGE]}")
+    click.echo(page)
 
 
 @click.command(name="probe")

@@ -1,5 +1,6 @@
 """``harness predict``: the curve beyond the machine, before it is measured."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.answer import Answer, answering, print_table
-from harness.cli.common import results_option
+from harness.cli.common import reports_option, results_option
 from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _HEADINGS = ("Ranks", "Step", "Slowest rank", "Allreduce", "Epoch", "Low to high
 @click.option("--algorithm", default="best", show_default=True, help="ring, rabenseifner, recursive-doubling or best.")
 @click.option("--simulate", is_flag=True, help="Replay each step in SimGrid too, up to 1,024 ranks.")
 @results_option
+@reports_option
 @click.option("--csv", "table", type=click.Path(path_type=Path), help="Write all columns to this file.")
 @answering
 def predict(
@@ -39,6 +41,7 @@ def predict(
     algorithm: str,
     simulate: bool,
     results: Path,
+    reports: Path,
     table: Path | None,
 ) -> Answer:
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
@@ -51,6 +54,7 @@ def predict(
     from harness.base.files import write_atomic
     from harness.prediction.links import read_links
     from harness.prediction.model import assumptions
+    from harness.report.predict_page import write_predictions
     from harness.schema.layout import parse_counts
 
     counts = tuple(count * ranks_per_node for count in parse_counts("NODES", nodes))
@@ -72,7 +76,11 @@ def predict(
             print_table(_headings(frame), _rows(frame))
         sentences.append(_sentence(base, int(frame["ranks"].iloc[-1]), links, algorithm))
         ends.append((base.workload.name, *_rows(frame)[-1]))
+    words = [word for name in names for word in ("--workload", name)] + ["--nodes", nodes, "--network", network]
+    words += ["--ranks-per-node", str(ranks_per_node), "--algorithm", algorithm, *(["--node", node] if node else [])]
+    command, found = shlex.join(["harness", "predict", *words]), list(zip(bases, frames, strict=True))
     return Answer(
+        page=write_predictions(found, f"{said}; allreduce: {algorithm}", command, reports, results),
         sentence=f"Predicted, not measured: {'; '.join(sentences)}.",
         headings=_headings(frames[0]) if len(bases) == 1 else ("Workload", *_headings(frames[0])),
         rows=_rows(frames[0]) if len(bases) == 1 else ends,

@@ -98,11 +98,24 @@ def retry(sweep: str | None, results: Path, reports: Path, max_node_hours: float
 @results_option
 @reports_option
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
+@click.option(
+    "--style",
+    type=click.Choice(("screen", "paper")),
+    default="screen",
+    show_default=True,
+    help="paper: also PDF figures of one column and of two.",
+)
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")
 @click.option("--target", type=click.FloatRange(0, 1), help="With --together: test accuracy to reach, such as 0.97.")
 @answering
 def report(
-    sweep: tuple[str, ...], results: Path, reports: Path, base: int | None, together: bool, target: float | None
+    sweep: tuple[str, ...],
+    results: Path,
+    reports: Path,
+    base: int | None,
+    style: str,
+    together: bool,
+    target: float | None,
 ) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named."""
     folders = [find_sweep(name, results) for name in sweep or (None,)]
@@ -114,7 +127,7 @@ def report(
 
     pages = []
     for folder in folders:
-        pages.append(write_report(folder, reports, base=base))
+        pages.append(write_report(folder, reports, base=base, style=style))
         click.echo(pages[-1])
     return Answer(sentence="", data={"pages": pages})
 

@@ -1,5 +1,6 @@
 """A check in a reader's words, and what differs between two measurements."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -12,6 +13,7 @@ from harness.regression.noise import KNOWN, SITTING
 from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY
 from harness.regression.verdict import Check
 from harness.schema.measurement import Baseline, Measurement
+from harness.schema.sweep_command import names_apart
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Loss", "95 % interval", "Noise floor", "Launches", "Verdict")
 COMPARE_HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % interval", "Launches", "Meaning")
@@ -172,6 +174,17 @@ def _needed(check: Check) -> str:
             "--duet` launches both versions in one"
         )
     return f"{check.more} more {'launch' if check.more == 1 else 'launches'} of each layout can decide it"
+
+
+_HASHED = re.compile(r".*-[0-9a-f]{8}/?$")  # Sweep.name
+
+
+def side_names(names: Sequence[str], measured: Sequence[Measurement]) -> tuple[str, ...]:
+    """Return what a reader calls the `measured` that a user named so: by what differs where a name ends in digits."""
+    apart = names_apart([one.workload for one in measured])
+    if len(set(apart)) < len(apart):
+        return tuple(names)
+    return tuple(words if _HASHED.fullmatch(name) else name for name, words in zip(names, apart, strict=True))
 
 
 def differences(first: Measurement, other: Measurement) -> tuple[str, ...]:

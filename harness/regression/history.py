@@ -21,7 +21,7 @@ from harness.regression.quantities import (
     effective_sittings,
     samples,
 )
-from harness.regression.states import group_by_code
+from harness.regression.states import group_by_code, state_names
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
@@ -128,6 +128,11 @@ class History:
     series: tuple[Series, ...]
     changes: tuple[Change, ...]
     assumed: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a reader calls each of `states`, no two alike."""
+        return state_names(self.states)
 
 
 def history(measurements: Sequence[Measurement]) -> History:

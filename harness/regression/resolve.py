@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.analysis.load import load_sweep
 from harness.base.errors import UserError
 from harness.regression.decide import CHECKS
-from harness.regression.states import measurements
+from harness.regression.states import measurements, state_names
 from harness.regression.store import read_baselines, read_noises, same_study
 from harness.schema.measurement import Measurement
 from harness.schema.record import RUN_FILE
@@ -35,7 +35,7 @@ def measure(folder: Path, label: str, commit: str | None) -> Measurement:
     for one in found:
         if commit and any(name.startswith(commit) for name in (one.state, one.software.commit, one.software.code)):
             return one
-    have = ", ".join(dict.fromkeys(one.state for one in found))
+    have = ", ".join(dict.fromkeys(state_names(found)))
     raise UserError(f"'{label}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
 
 

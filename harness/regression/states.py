@@ -53,6 +53,21 @@ def group_by_code(measurements: Iterable[Measurement]) -> list[Measurement]:
     return found
 
 
+_VERSIONS = ("tensorflow", "keras", "mpi_library", "mpi4py", "numpy", "python", "harness")
+
+
+def state_names(states: Sequence[Measurement]) -> tuple[str, ...]:
+    """Return a name for each of `states`: its commit, and where others have the same the versions that differ."""
+    found = []
+    for one in states:
+        alike = [other for other in states if other.state == one.state]
+        apart = [name for name in _VERSIONS if len({getattr(other.software, name) for other in alike}) > 1]
+        told = ", ".join(f"{name.replace('_', ' ')} {getattr(one.software, name)}" for name in apart)
+        code = f"code {one.software.code}" if len(alike) > 1 and not apart else ""
+        found.append(f"{one.state} ({told or code})" if told or code else one.state)
+    return tuple(found)
+
+
 def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measurement:
     valid = [run for run in runs if not run.invalid]
     first = valid[0]

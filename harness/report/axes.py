@@ -7,9 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling
 from harness.analysis.stats import Interval
-from harness.report.svg import BLUE, LAUNCH, MUTED
+from harness.report.svg import LAUNCH, MUTED, mark
 
 _LOG_FROM = 8  # the ratio of the largest to the smallest count from which doublings are drawn equally far
 _MOST_TICKS = 9
@@ -95,17 +96,28 @@ def medians(
     *,
     joined: bool = True,
 ) -> None:
-    """Draw the medians of `points`, `joined` by straight lines, with their intervals where there are any."""
-    known = [(point.ranks, y, interval(point)) for point in points if (y := value(point)) is not None]
-    x = [ranks for ranks, _, _ in known]
-    style = {"color": BLUE.light, "marker": "o", "zorder": 3, "linestyle": "-" if joined else "none"}
-    axes.plot(x, [y for _, y, _ in known], label=label, **style)  # type: ignore[arg-type]
-    bars = [(ranks, y, found) for ranks, y, found in known if found is not None]
-    if bars:
-        # A bootstrap interval may end short of the value by rounding: an error bar cannot be negative.
-        lengths = [[max(0.0, y - found.low), max(0.0, found.high - y)] for _, y, found in bars]
-        places, heights = [ranks for ranks, _, _ in bars], [y for _, y, _ in bars]
-        axes.errorbar(places, heights, yerr=np.transpose(lengths), fmt="none", ecolor=BLUE.light, capsize=4, zorder=4)
+    """Draw the medians of `points` with their intervals where there are any, one series for each thread count.
+
+    They are `joined` by straight lines.
+    """
+    counts = sorted({point.threads for point in points})
+    for number, threads in enumerate(counts):
+        own = [point for point in points if point.threads == threads]
+        known = [(point.ranks, y, interval(point)) for point in own if (y := value(point)) is not None]
+        name = f"{label}, {numbers.plural(threads, 'thread')} per rank" if len(counts) > 1 else label
+        look, x = mark(number), [ranks for ranks, _, _ in known]
+        line = look.dashes if joined else "none"
+        axes.plot(
+            x, [y for _, y, _ in known], label=name, color=look.colour, marker=look.marker, linestyle=line, zorder=3
+        )
+        bars = [(ranks, y, found) for ranks, y, found in known if found is not None]
+        if bars:
+            # A bootstrap interval may end short of the value by rounding: an error bar cannot be negative.
+            lengths = [[max(0.0, y - found.low), max(0.0, found.high - y)] for _, y, found in bars]
+            places, heights = [ranks for ranks, _, _ in bars], [y for _, y, _ in bars]
+            axes.errorbar(
+                places, heights, yerr=np.transpose(lengths), fmt="none", ecolor=look.colour, capsize=4, zorder=4
+            )
 
 
 def time_unit(longest: float) -> tuple[float, str]:

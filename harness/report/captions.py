@@ -1,13 +1,9 @@
-"""What must stand beside every figure (base, seconds, scaling, batch, repeats, interval), and a sweep's verdict."""
+"""What must stand beside every figure (base, seconds, scaling, batch, repeats, interval), and a sweep's answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.breakdown import Cap
+from harness.analysis.learning import TimeToAccuracy
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.analysis.stats import NEEDED
 from harness.schema.record import RunRecord
@@ -22,18 +18,32 @@ PART_NAMES = {
 
 
 def subject(workload: Workload) -> str:
-    """Return the workload's name as papers print it: ``MNIST-DNN``."""
-    return workload.name.upper()
+    """Return the workload's name as papers print it, ``MNIST-DNN``, and that of a file of the user's own as it is."""
+    return workload.name if workload.data_file else workload.name.upper()
+
+
+def question(scaling: Scaling, workload: Workload) -> str:
+    """Return what a sweep was run to find out."""
+    last, base, name = last_point(scaling), numbers.ranks(scaling.base.ranks), subject(workload)
+    if last is None:
+        return f"How long does an epoch of {name} take on {base}?"
+    if scaling.scaling == "weak":
+        return f"How much more of {name} do {numbers.ranks(last.ranks)} train in the time of {base}?"
+    return f"How much faster do {numbers.ranks(last.ranks)} train {name} than {base}?"
+
+
+def last_point(scaling: Scaling) -> PointScaling | None:
+    """Return the largest point that has a speedup: the one that the headline speaks of."""
+    return next((point for point in reversed(scaling.others) if point.speedup is not None), None)
 
 
 def headline(scaling: Scaling, workload: Workload) -> str:
     """Return the report's first sentence: the largest point against the base, with its doubt."""
     base, name = scaling.base, subject(workload)
-    compared = [point for point in scaling.others if point.speedup is not None]
-    if not compared:
+    last = last_point(scaling)
+    if last is None:
         only = f"{numbers.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {name}"
         return f"{only} in {numbers.seconds(base.seconds)}; {_one_point(scaling)}."
-    last = compared[-1]
     assert last.speedup is not None and last.efficiency is not None
     efficiency = f"efficiency {numbers.percent(last.efficiency)}"
     if scaling.scaling == "weak":
@@ -42,6 +52,28 @@ def headline(scaling: Scaling, workload: Workload) -> str:
         return f"{fact} the rate ({efficiency}), {_certainty(last, base)}."
     fact = f"{numbers.ranks(last.ranks)} {_verb(last.ranks, 'train')} {name} {last.speedup:.2f} times as fast as"
     return f"{fact} {numbers.ranks(base.ranks)} ({efficiency}), {_certainty(last, base)}."
+
+
+def to_accuracy(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float | None) -> str:
+    """Return the sentence that follows the headline: the same point's speedup to the test accuracy `goal`.
+
+    `targets` has every layout's time to it (`learning.speedups_to_accuracy`). Empty where accuracy was not tested.
+    """
+    found = target_of(scaling, targets)
+    if found is None or goal is None:
+        return ""
+    level, base = f"{numbers.percent(goal, 1)} test accuracy", numbers.ranks(scaling.base.ranks)
+    if found.speedup is None:
+        reached = f"{found.reached} of {numbers.plural(found.launches, 'launch')}"
+        return f"No speedup to equal accuracy: {reached} on {numbers.ranks(found.ranks)} reach {level}."
+    doubt = f", 95 % interval {numbers.ratio_span(found.interval)}" if found.interval else ""
+    return f"To {level} it is {found.speedup:.2f} times as fast as {base}{doubt}."
+
+
+def target_of(scaling: Scaling, targets: Sequence[TimeToAccuracy]) -> TimeToAccuracy | None:
+    """Return the time to accuracy of the point that the headline speaks of."""
+    last = last_point(scaling)
+    return next((one for one in targets if last is not None and one.layout == last.layout), None)
 
 
 def speedup_label(scaling: Scaling) -> str:
@@ -102,7 +134,7 @@ def method(scaling: Scaling) -> str:
         f"{work}; ratios are never averaged. The 95 % interval of a time is exact (binomial order statistics: at "
         "least 95 %), that of a ratio a bootstrap over the launches of both points, paired by the block of the "
         f"interleaved order; both need {NEEDED} launches. Points that were launched in other sittings than the base "
-        "(nothing ran for an hour between them) have no interval of a ratio. A spread is a relative standard "
+        "(nothing ran for an hour between them) have no interval of a ratio. A variation is a relative standard "
         "deviation. A step's time is its epoch's over the number of steps. Outliers (Tukey's fences) are marked and "
         "counted; invalid launches count nowhere and are listed below."
     )
@@ -140,89 +172,6 @@ def _verb(count: int, stem: str) -> str:
     return f"{stem}s" if count == 1 else stem
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tile:
-    """One number of the verdict: what it is, the value, and what to know about it."""
-
-    name: str
-    value: str
-    detail: str
-
-
-def tiles(scaling: Scaling, caps: Sequence[Cap], final: pd.DataFrame, runs: Sequence[RunRecord]) -> tuple[Tile, ...]:
-    """Return speedup, efficiency, what caps it, accuracy and the launches behind them.
-
-    `final` is `learning.final_frame` of the same launches; `runs` are all of them, invalid ones too.
-    """
-    found = [*_ratios(scaling), *_cap(caps), *_accuracy(final), _launches_tile(scaling, runs)]
-    return tuple(found)
-
-
 def part_name(part: str) -> str:
     """Return what a column of the time split is called in a sentence."""
     return PART_NAMES.get(part, part.removesuffix("_seconds").removesuffix("_s"))
-
-
-def _ratios(scaling: Scaling) -> list[Tile]:
-    compared = [point for point in scaling.others if point.speedup is not None]
-    if not compared:
-        base = scaling.base
-        detail = f"{numbers.ranks(base.ranks)}, per epoch"
-        return [Tile(name="Time", value=numbers.seconds(base.seconds), detail=detail)]
-    last = compared[-1]
-    assert last.speedup is not None and last.efficiency is not None
-    missing = f"no interval: {needed_launches(scaling)} launches short of {NEEDED}"
-    if last.apart:
-        missing = "no interval: launched in another sitting than the base"
-    doubt = "95 % interval "
-    return [
-        Tile(
-            name="Speedup" if scaling.scaling == "strong" else "Scaled speedup",
-            value=f"{last.speedup:.2f}",
-            detail=f"{numbers.ranks(last.ranks)} over {numbers.ranks(scaling.base.ranks)}; "
-            + (doubt + numbers.ratio_span(last.speedup_interval) if last.speedup_interval else missing),
-        ),
-        Tile(
-            name="Efficiency",
-            value=numbers.percent(last.efficiency),
-            detail=doubt + numbers.percent_span(last.efficiency_interval) if last.efficiency_interval else missing,
-        ),
-    ]
-
-
-def _cap(caps: Sequence[Cap]) -> list[Tile]:
-    if not caps:
-        return []
-    last = caps[-1]
-    if last.cap is None:
-        return [Tile(name="Capped by", value="nothing", detail="no part takes 1 % more than its ideal share")]
-    detail = (
-        f"{numbers.percent(last.cap.fraction)} of the epoch at {numbers.ranks(last.ranks)}; "
-        f"without it the speedup would be at most about {last.cap.speedup_without:.2f}"
-        + (f", 95 % interval {numbers.ratio_span(last.cap.interval)}" if last.cap.interval else "")
-    )
-    return [Tile(name="Capped by", value=part_name(last.cap.part), detail=detail)]
-
-
-def _accuracy(final: pd.DataFrame) -> list[Tile]:
-    known = final[final["test_accuracy"].notna()]
-    if known.empty:
-        return []
-    rows: list[dict[str, Any]] = known.to_dict("records")  # type: ignore[assignment]
-    last, first = rows[-1], rows[0]
-    detail = f"{numbers.ranks(int(last['ranks']))}, after {numbers.plural(int(last['epochs']), 'epoch')}"
-    if len(rows) > 1:
-        detail += f"; {numbers.ranks(int(first['ranks']))}: {numbers.percent(first['test_accuracy'], 2)}"
-    return [Tile(name="Test accuracy", value=numbers.percent(last["test_accuracy"], 2), detail=detail)]
-
-
-def _launches_tile(scaling: Scaling, runs: Sequence[RunRecord]) -> Tile:
-    valid = sum(not run.invalid for run in runs)
-    low, high = scaling.repeats
-    detail = f"{numbers.span(low, high)} per point"
-    if len(runs) > valid:
-        detail += f"; {numbers.plural(len(runs) - valid, 'launch')} invalid and excluded"
-    strange = sum(point.outliers for point in scaling.points)
-    if strange:
-        detail += f"; {numbers.plural(strange, 'outlier')}, counted and marked"
-    return Tile(name="Valid launches", value=numbers.count(valid), detail=detail)

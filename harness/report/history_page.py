@@ -1,5 +1,6 @@
 """The history of a study as a page that stands alone: a figure for each series, and its numbers as files."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
 from harness.analysis import numbers
-from harness.base.files import folder_atomic
 from harness.regression.history import Change, History, Series
 from harness.regression.noise import SITTING
 from harness.regression.quantities import TIME
-from harness.report import captions, render
+from harness.report import captions
 from harness.report.axes import time_unit
-from harness.report.render import PAGE, FigureBlock, check_replaceable, write_figures
+from harness.report.publish import Page, Summary, publish
+from harness.report.render import FigureBlock, Head, facts
+from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
 
 _MOST_LABELS = 12
@@ -43,7 +45,10 @@ def _block(history: History, series: Series, subject: str) -> FigureBlock:
     name = f"{series.quantity}-{series.layout or 'all'}".replace(" ", "-")
     title = series_name(series)
     picture: Picture = draw(
-        name, f"{title} of {subject} over commits", lambda axes: _paint(axes, history, series, changes)
+        name,
+        f"{title} of {subject} over commits",
+        lambda axes: _paint(axes, history, series, changes),
+        numbers=_spoken(history, series),
     )
     found = "; ".join(f"{numbers.percent(abs(c.loss), 1)} {'lost' if c.loss > 0 else 'gained'}" for c in changes)
     caption = "Every launch, the median of each commit, " + (
@@ -51,6 +56,15 @@ def _block(history: History, series: Series, subject: str) -> FigureBlock:
     )
     caption += " The vertical axis does not begin at 0."
     return FigureBlock(picture=picture, title=title.capitalize(), caption=caption, table=_table(history, series))
+
+
+def _spoken(history: History, series: Series) -> str:
+    """Return every state's median to those who cannot see the figure."""
+    states, values = np.array(series.states), series_values(series)
+    told = numbers.seconds if series.quantity == TIME else numbers.percent
+    return "; ".join(
+        f"{history.names[n]}: {told(float(np.median(values[states == n])))}" for n in dict.fromkeys(states)
+    )
 
 
 def _paint(axes: Axes, history: History, series: Series, changes: list[Change]) -> None:
@@ -78,8 +92,7 @@ def _commit_axis(axes: Axes, history: History, series: Series) -> None:
     states = np.array(series.states)
     order = list(dict.fromkeys(series.states))
     step = -(-len(order) // _MOST_LABELS)
-    # What tells states apart in eight signs: the commit, or the code's digits behind it where no commit names it.
-    names = [history.states[state].state.rpartition("+")[2][:8] for state in order]
+    names = [_short(history.names[state]) for state in order]
     middles = {float(np.flatnonzero(states == state).mean()): name for state, name in zip(order, names, strict=True)}
     shown = list(middles)[::step]
     axes.xaxis.set_major_locator(FixedLocator(shown))
@@ -92,9 +105,14 @@ def _commit_axis(axes: Axes, history: History, series: Series) -> None:
     axes.set_xlabel("Commit, in the order of the first launch")
 
 
+def _short(name: str) -> str:
+    """Return what tells a state apart: its versions, else eight digits of its commit or of the code behind a plus."""
+    return name.partition(" (")[2].rstrip(")") or name.rpartition("+")[2][:8]
+
+
 def _table(history: History, series: Series) -> pd.DataFrame:
     column = "seconds" if series.quantity == TIME else "efficiency"
-    commits = [history.states[state].state for state in series.states]
+    commits = [history.names[state] for state in series.states]
     return pd.DataFrame({"commit": commits, column: series_values(series)})
 
 
@@ -108,31 +126,37 @@ class StateRow:
     medians: tuple[str, ...]
 
 
-def write_history(history: History, reports: Path) -> Path:
+def write_history(history: History, reports: Path, results: Path | None = None) -> Path:
     """Write ``REPORTS/history-<workload>/index.html`` whole or not at all, and return its path.
 
     Raises:
         UserError: the folder holds something else than a report, or cannot be written to.
     """
     workload = history.states[0].workload
-    target = reports / f"history-{workload.name}-{workload.preset}"
-    check_replaceable(target)
+    machine = history.states[-1].machine
     subject = captions.subject(workload)
     blocks = history_blocks(history, subject)
-    with folder_atomic(target) as staging:
-        write_figures(staging, blocks)
-        content = render.page(
-            "history.html.j2",
-            subject=subject,
-            headline=headline(history),
-            conditions=_conditions(history),
-            changes=[sentence(history, change) for change in history.changes],
-            names=[series_name(series) for series in history.series],
-            rows=state_rows(history),
-            figures=blocks,
-        )
-        (staging / PAGE).write_text(content, encoding="utf-8")
-    return target / PAGE
+    starts = [launch.started for state in history.states for launch in state.launches]
+    head = Head(
+        question=f"Did {subject} change from commit to commit?",
+        answer=" ".join([headline(history), *(f"{sentence(history, change)}." for change in history.changes[:1])]),
+        facts=facts([("Machine", machine_words(machine)), ("Date", days(starts)), ("Study", _conditions(history))]),
+        command=shlex.join(["harness", "history", history.states[-1].label]),
+    )
+    values = {
+        "subject": subject,
+        "changes": [sentence(history, change) for change in history.changes],
+        "names": [series_name(series) for series in history.series],
+        "rows": state_rows(history),
+        "figures": blocks,
+    }
+    summary = Summary(
+        kind="history", title=f"History of {subject}", answer=headline(history), when=max(starts),
+        machine=machine_words(machine),
+    )  # fmt: skip
+    place = f"history-{workload.name}-{workload.preset}"
+    page = Page(place=place, template="history.html.j2", summary=summary, head=head, values=values, figures=blocks)
+    return publish(page, reports, results)
 
 
 def headline(history: History) -> str:
@@ -153,9 +177,9 @@ def sentence(history: History, change: Change) -> str:
     )
     if change.state is None:
         number = change.series.states[change.index]
-        where = f"among launches of {history.states[number].state}: not the code, so look at the machine"
+        where = f"among launches of {history.names[number]}: not the code, so look at the machine"
     else:
-        after = history.states[change.state].state
+        after = history.names[change.state]
         where = f"at {after}" + _before(history, change)
     return f"{series_name(change.series).capitalize()}: {size}, {where}"
 
@@ -163,10 +187,10 @@ def sentence(history: History, change: Change) -> str:
 def _conditions(history: History) -> str:
     """Return what all launches have in common."""
     state = history.states[-1]
-    machine, workload = state.machine, state.workload
+    workload = state.workload
     return (
         f"{state.scaling.capitalize()} scaling, preset {workload.preset}, synchronisation {workload.sync}, "
-        f"{state.data_kind} data; on {machine.hostname}: {machine.cpu}, {numbers.plural(machine.cores, 'core')}."
+        f"{state.data_kind} data"
     )
 
 
@@ -174,7 +198,7 @@ def state_rows(history: History) -> tuple[StateRow, ...]:
     """Return one row for each state of the code, oldest first."""
     return tuple(
         StateRow(
-            commit=state.state,
+            commit=history.names[number],
             since=numbers.moment(min(launch.started for launch in state.launches)),
             launches=len(state.launches),
             medians=tuple(_medians(history, number)),
@@ -197,4 +221,4 @@ def _medians(history: History, state: int) -> Sequence[str]:
 
 def _before(history: History, change: Change) -> str:
     earlier = [state for state in dict.fromkeys(change.series.states) if change.state and state < change.state]
-    return f" after {history.states[earlier[-1]].state}" if earlier else ""
+    return f" after {history.names[earlier[-1]]}" if earlier else ""

@@ -1,7 +1,8 @@
 """Several sweeps of one workload side by side: speed at equal samples beside speed to equal accuracy."""
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -20,21 +21,23 @@ from harness.analysis.learning import (
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic
-from harness.report import render
+from harness.report import captions
 from harness.report.axes import time_unit
-from harness.report.render import PAGE, FigureBlock, check_replaceable, relative_link, write_figures
+from harness.report.publish import Page, Summary, publish
+from harness.report.render import PAGE, FigureBlock, Head, check_replaceable, relative_link
+from harness.report.run_words import machine_words, run_facts
 from harness.report.svg import draw, mark
+from harness.schema.sweep_command import names_apart
 
 FOLDER = "side-by-side"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One sweep: what it is called, its numbers, and its rows of epochs."""
+    """One sweep: its folder's name, what sets it apart from the others, its numbers, and its rows of epochs."""
 
     name: str
-    sync: str
+    title: str
     link: str
     loaded: Loaded
     scaling: Scaling
@@ -68,20 +71,43 @@ def write_policies(folders: Sequence[Path], reports: Path, target: float | None 
     check_replaceable(place)
     entries = [_entry(folder, place) for folder in folders]
     _check_alike(entries)
+    entries = _titled(entries)
     first = entries[0]
     goal = target if target is not None else default_accuracy(first.launches, first.scaling.base.layout)
     if goal is None:
         raise UserError(f"sweep '{first.loaded.folder}' has no test accuracy: side by side needs one")
     rows = _rows(entries, goal)
     block = _figure(entries, goal)
-    with folder_atomic(place) as staging:
-        write_figures(staging, [block])
-        content = render.page(
-            "policies.html.j2", rows=rows, target=goal, subject=first.loaded.runs[0].point.workload.name.upper(),
-            base=first.scaling.base, figure=block, headline=_headline(rows, goal),
-        )  # fmt: skip
-        (staging / PAGE).write_text(content, encoding="utf-8")
-    return place / PAGE
+    subject = captions.subject(first.loaded.runs[0].point.workload)
+    head = Head(
+        question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",
+        answer=_headline(rows, goal),
+        facts=run_facts(
+            [run for entry in entries for run in entry.loaded.valid],
+            [run for entry in entries for run in entry.loaded.runs],
+        ),
+        command=shlex.join(["harness", "report", *(entry.name for entry in entries), "--together"])
+        + (f" --target {target:g}" if target is not None else ""),
+    )
+    values = {"rows": rows, "target": goal, "subject": subject, "base": first.scaling.base, "figure": block}
+    summary = Summary(
+        kind="side by side",
+        title=f"{subject}: {', '.join(entry.title for entry in entries)}",
+        answer=head.answer,
+        when=max(run.started for entry in entries for run in entry.loaded.runs),
+        machine=machine_words(first.loaded.runs[0].provenance.machine),
+    )
+    page = Page(place=FOLDER, template="policies.html.j2", summary=summary, head=head, values=values, figures=(block,))
+    return publish(page, reports, folders[0].resolve().parent)
+
+
+def _titled(entries: Sequence[Entry]) -> list[Entry]:
+    """Return `entries`, each called by what sets it apart."""
+    studies = [entry.loaded.study for entry in entries]
+    if not all(studies):
+        return list(entries)
+    apart = names_apart([study.sweep.workload for study in studies if study])
+    return [replace(entry, title=title or entry.name) for entry, title in zip(entries, apart, strict=True)]
 
 
 def _entry(folder: Path, place: Path) -> Entry:
@@ -92,10 +118,9 @@ def _entry(folder: Path, place: Path) -> Entry:
     launches = launch_frame(loaded.runs, epochs)
     scaling = scale(launches)
     assert scaling is not None
-    workload = loaded.runs[0].point.workload
     return Entry(
         name=folder.resolve().name,
-        sync=workload.sync,
+        title=folder.resolve().name,
         link=relative_link(place.parent / folder.resolve().name / PAGE, place),
         loaded=loaded,
         scaling=scaling,
@@ -132,26 +157,38 @@ def _headline(rows: Sequence[Row], goal: float) -> str:
     best = min(there, key=lambda row: row.target.seconds or 0.0)
     assert best.target.seconds is not None
     return (
-        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {best.entry.sync} on "
+        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {best.entry.title} on "
         f"{numbers.ranks(best.point.ranks)}: {numbers.seconds(best.target.seconds)} of training."
     )
 
 
 def _figure(entries: Sequence[Entry], goal: float) -> FigureBlock:
-    curves = pd.concat([curve_frame(entry.epochs).assign(sync=entry.sync, sweep=entry.name) for entry in entries])
+    curves = pd.concat(
+        [
+            curve_frame(entry.epochs).assign(sync=entry.loaded.runs[0].point.workload.sync, sweep=entry.title)
+            for entry in entries
+        ]
+    )
     caption = (
         "Test accuracy after each epoch against training time, medians of the launches, one line for each sweep and "
         f"rank count. Dotted: the target, {numbers.percent(goal, 1)}."
     )
-    picture = draw("accuracy-by-policy", "Test accuracy against time", lambda axes: _paint(axes, curves, goal))
+    last = curves.drop_duplicates(["sweep", "layout"], keep="last")
+    spoken = "At the end: " + "; ".join(
+        f"{row['sweep']}, {numbers.ranks(int(row['ranks']))}: {numbers.percent(float(row['test_accuracy']), 2)} after "
+        f"{numbers.seconds(float(row['trained_s']))}"
+        for _, row in last.iterrows()
+    )
+    title = "Test accuracy against time"
+    picture = draw("accuracy-by-policy", title, lambda axes: _paint(axes, curves, goal), numbers=spoken)
     return FigureBlock(picture=picture, title="Accuracy against time", caption=caption, table=curves)
 
 
 def _paint(axes: Axes, curves: pd.DataFrame, goal: float) -> None:
     factor, unit = time_unit(float(curves["trained_s"].max()))
-    for number, ((_, sync, _layout), rows) in enumerate(curves.groupby(["sweep", "sync", "layout"], sort=False)):
+    for number, ((sweep, _layout), rows) in enumerate(curves.groupby(["sweep", "layout"], sort=False)):
         look = mark(number)
-        label = f"{sync}, {numbers.ranks(int(rows['ranks'].iloc[0]))}"
+        label = f"{sweep}, {numbers.ranks(int(rows['ranks'].iloc[0]))}"
         axes.plot(
             rows["trained_s"] * factor, rows["test_accuracy"], color=look.colour, marker=look.marker,
             linestyle=look.dashes, markersize=4, label=label,

@@ -14,7 +14,8 @@ from markupsafe import Markup
 from harness.analysis import numbers
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.report.svg import TONES, Picture
+from harness.report.glossary import anchor, glossary
+from harness.report.svg import COLUMNS, TONES, Picture, printed
 
 TEMPLATES = "reports/templates"
 
@@ -22,7 +23,8 @@ TEMPLATES = "reports/templates"
 def page(template: str, **values: Any) -> str:
     """Return the page that `template` (a file of reports/templates) makes of `values`.
 
-    `svg` marks trusted drawings; everything else is escaped. An unknown name in the template is an error.
+    `svg` marks trusted drawings; everything else is escaped. An unknown name in the template is an error. ``root`` is
+    the way from the page to the folder of reports, by default its parent.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource(TEMPLATES)),
@@ -31,9 +33,9 @@ def page(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"n": numbers, "tones": TONES}
+    environment.globals |= {"n": numbers, "tones": TONES, "glossary": glossary(), "anchor": anchor}
     environment.filters["svg"] = Markup
-    return environment.get_template(template).render(**values)
+    return environment.get_template(template).render(**{"root": ".."} | values)
 
 
 PAGE = "index.html"
@@ -41,7 +43,7 @@ PAGE = "index.html"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FigureBlock:
-    """One figure of a page with its caption. Beside the page lie NAME.svg, NAME.png and NAME.csv."""
+    """One figure of a page with its caption. Beside the page lie NAME.pdf, NAME.svg, NAME.png and NAME.csv."""
 
     picture: Picture
     title: str
@@ -70,12 +72,53 @@ class Fact:
     value: str
 
 
-def write_figures(folder: Path, blocks: Sequence[FigureBlock]) -> None:
-    """Write each figure's SVG, PNG and CSV into `folder`."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    """One number of the first screen: what it is (a term of the glossary where it is one), the value, its doubt."""
+
+    name: str
+    value: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """The first screen of every page: the question, the answer in a sentence, its numbers, what ran where and when.
+
+    `command` is what gives the same again, with `remark` on what it needs.
+    """
+
+    question: str
+    answer: str
+    tiles: tuple[Tile, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    command: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A table of texts. The first `left` columns and the last are text, the others numbers."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    left: int = 1
+
+
+SCREEN, PAPER = "screen", "paper"
+"""For whom figures are written: for a paper also as PDF files that fit one column and two."""
+
+
+def write_figures(folder: Path, blocks: Sequence[FigureBlock], style: str = SCREEN) -> None:
+    """Write each figure's PDF, SVG, PNG and CSV into `folder`; in the style ``paper`` PDFs of COLUMNS too."""
     texts: dict[int, str] = {}  # several figures may be of one table, which can be long
     for block in blocks:
-        (folder / f"{block.name}.svg").write_bytes(block.picture.svg)
-        (folder / f"{block.name}.png").write_bytes(block.picture.png)
+        for kind in ("pdf", "svg", "png"):
+            (folder / f"{block.name}.{kind}").write_bytes(getattr(block.picture, kind))
+        for name, width in COLUMNS.items() if style == PAPER else ():
+            (folder / f"{block.name}-{name}.pdf").write_bytes(printed(block.picture, width))
         if id(block.table) not in texts:
             texts[id(block.table)] = block.table.to_csv(index=False, lineterminator="\n")
         (folder / f"{block.name}.csv").write_text(texts[id(block.table)])
@@ -87,7 +130,8 @@ def check_replaceable(target: Path) -> None:
     Raises:
         UserError: the folder holds something else.
     """
-    if target.is_dir() and any(target.iterdir()) and not (target / PAGE).exists():
+    known = any((target / name).exists() for name in (PAGE, "index.md"))
+    if target.is_dir() and any(target.iterdir()) and not known:
         raise UserError(f"'{target}' is there and is no report: choose another folder for reports")
 
 

@@ -1,12 +1,14 @@
-"""A figure as SVG for a page, as SVG for a paper, and as PNG, in colours that colour-blind readers can tell apart."""
+"""A figure for a page and as PDF, SVG and PNG, in colours that differ for the colour-blind and in grey."""
 
 import html
 import io
 import re
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -21,16 +23,17 @@ class Tone:
     dark: str
 
 
+# Found by search: the series differ in lightness too, so that they do in a grey print and for the colour-blind.
 PAPER = Tone(name="paper", light="#fffffe", dark="#161b22")
 INK = Tone(name="ink", light="#1f2328", dark="#e6edf3")
 MUTED = Tone(name="muted", light="#59636e", dark="#9ba5b0")
 GRID = Tone(name="grid", light="#dde2e8", dark="#30363d")
-BLUE = Tone(name="blue", light="#0072b2", dark="#58a6e0")
-VERMILLION = Tone(name="vermillion", light="#d55e00", dark="#f0813a")
-GREEN = Tone(name="green", light="#009e73", dark="#2fc498")
-PURPLE = Tone(name="purple", light="#cc79a7", dark="#dd93bd")
-ORANGE = Tone(name="orange", light="#e69f00", dark="#f0b429")
-SKY = Tone(name="sky", light="#56b4e9", dark="#7cc8f5")
+BLUE = Tone(name="blue", light="#1c6cd6", dark="#4c92e8")
+VERMILLION = Tone(name="vermillion", light="#721700", dark="#f0742c")
+GREEN = Tone(name="green", light="#17b368", dark="#22c08a")
+PURPLE = Tone(name="purple", light="#8a3078", dark="#dd6fb0")
+ORANGE = Tone(name="orange", light="#bd7008", dark="#f5c04a")
+SKY = Tone(name="sky", light="#9bbdd8", dark="#a8d8f8")
 
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -58,7 +61,8 @@ def mark(number: int) -> Mark:
 
 
 SIZE = (4.8, 3.3)  # inches: small, so that the text is still readable at a phone's width
-DPI = 200
+DPI = 300
+COLUMNS = {"one-column": 3.5, "two-columns": 7.16}  # inches, as in IEEE's and ACM's two-column pages
 LAUNCH = "launch:"  # an address of this form in a figure becomes a link to that row of the table of launches
 _STYLE = {
     "font.size": 9.0,
@@ -85,40 +89,95 @@ _STYLE = {
     "ytick.labelcolor": INK.light,
     "svg.fonttype": "path",  # glyphs as paths: looks the same wherever the fonts differ
     "svg.hashsalt": "harness",  # the same records give the same file
-    "pdf.fonttype": 42,
+    "pdf.fonttype": 42,  # TrueType inside, which journals take and editors can search
 }
+_PRINT = {
+    "font.size": 8.0,
+    "axes.labelsize": 8.0,
+    "legend.fontsize": 7.0,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.5,
+    "figure.facecolor": "white",
+}
+_LEGEND_ROW = 0.17  # inches
+_LONGEST_LABEL = 56  # signs, which a figure of the usual width has room for
+
+
+Paint = Callable[[Axes], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """One finished figure: `inline` for a page (colours are CSS variables), `svg` and `png` as files."""
+    """One finished figure: `inline` for a page (colours are CSS variables), `svg`, `pdf` and `png` as files.
+
+    `paint` draws it again in another size, see `printed`.
+    """
 
     name: str
+    title: str
     inline: str
     svg: bytes
+    pdf: bytes
     png: bytes
+    paint: Paint
 
 
-def draw(name: str, title: str, paint: Callable[[Axes], None], size: tuple[float, float] = SIZE) -> Picture:
-    """Return the picture that `paint` draws on empty axes; `title` describes it to those who cannot see it.
+def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, *, numbers: str = "") -> Picture:
+    """Return the picture that `paint` draws on empty axes.
 
-    `size` in inches. The legend of what `paint` labels goes below the axes, where it hides no data.
+    `title` and the `numbers` that it shows describe it to those who cannot see it. `size` in inches, to which the rows
+    of a long legend are added: the legend of what `paint` labels goes below the axes, where it hides no data.
     """
-    svg, png = io.BytesIO(), io.BytesIO()
     with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes: Axes = figure.add_subplot()
-        axes.tick_params(length=3)
-        paint(axes)
-        handles, labels = axes.get_legend_handles_labels()
-        if handles:
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(handles)))
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Title": title})
-        figure.savefig(png, format="png", dpi=DPI, metadata={"Title": title})
-    text = svg.getvalue().decode()
+        figure = _figure(paint, size)
+        svg = _saved(figure, "svg", {"Date": None, "Title": title})
+        pdf = _saved(figure, "pdf", {"CreationDate": None, "Title": title})
+        png = _saved(figure, "png", {"Title": title})
+        width = figure.get_figwidth()
+    text = svg.decode()
     alone = re.sub(rf' xlink:href="{LAUNCH}[^"]*"', "", text)  # a file has no table of launches to point into
-    return Picture(name=name, inline=_inline(text, name, title), svg=alone.encode(), png=png.getvalue())
+    spoken = f"{title}. {numbers}" if numbers else title
+    inline = _inline(text, name, spoken, width)
+    return Picture(name=name, title=title, inline=inline, svg=alone.encode(), pdf=pdf, png=png, paint=paint)
+
+
+def printed(picture: Picture, width: float) -> bytes:
+    """Return `picture` as a PDF `width` inches wide with text of 8 points, for a column of a paper."""
+    with matplotlib.rc_context(_STYLE | _PRINT):  # type: ignore[arg-type]
+        figure = _figure(picture.paint, (width, min(0.72 * width, 3.2)))
+        return _saved(figure, "pdf", {"CreationDate": None, "Title": picture.title})
+
+
+def _figure(paint: Paint, size: tuple[float, float]) -> Figure:
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: Axes = figure.add_subplot()
+    axes.tick_params(length=3)
+    paint(axes)
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        rows = _legend(figure, handles, labels)
+        figure.set_figheight(size[1] + _LEGEND_ROW * max(0, rows - 1))
+    figure.draw_without_rendering()  # the layout is found once, for all kinds of files
+    figure.set_layout_engine("none")
+    return figure
+
+
+def _legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> int:
+    """Draw the legend in as many columns as the figure is wide enough for; return its rows."""
+    texts = [textwrap.fill(label, _LONGEST_LABEL) for label in labels]
+    for columns in range(min(4, len(handles)), 0, -1):
+        legend = figure.legend(handles, texts, loc="outside lower center", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()
+    return -(-len(handles) // columns) + sum(text.count("\n") for text in texts)
+
+
+def _saved(figure: Figure, kind: str, metadata: Mapping[str, str | None]) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format=kind, dpi=DPI if kind == "png" else "figure", metadata=dict(metadata))
+    return file.getvalue()
 
 
 def linked(picture: Picture, addresses: Mapping[str, str]) -> Picture:
@@ -127,14 +186,15 @@ def linked(picture: Picture, addresses: Mapping[str, str]) -> Picture:
     return replace(picture, inline=targets.sub(lambda found: f'href="{addresses[found[1]]}"', picture.inline))
 
 
-def _inline(svg: str, name: str, title: str) -> str:
+def _inline(svg: str, name: str, spoken: str, width: float) -> str:
     """Return `svg` for the inside of a page: no prolog, no addresses, its own ids, colours as variables."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     viewbox = re.search(r'viewBox="([^"]+)"', body)
     assert viewbox is not None
-    label = html.escape(title, quote=True)
-    body = re.sub(r"<svg[^>]*>", f'<svg viewBox="{viewbox[1]}" role="img" aria-label="{label}">', body, count=1)
+    label = html.escape(spoken, quote=True)
+    start = f'<svg viewBox="{viewbox[1]}" style="max-width:{width:g}in" role="img" aria-label="{label}">'
+    body = re.sub(r"<svg[^>]*>", lambda _: start, body, count=1)
     body = re.sub(r"<title>.*?</title>", "", body, count=1, flags=re.DOTALL)
     # Ids are per page, not per drawing: glyphs and clips of two figures would get mixed up.
     body = re.sub(r'\bid="', f'id="{name}-', body)

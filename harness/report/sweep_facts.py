@@ -11,6 +11,7 @@ from harness.analysis.breakdown import SlowRank
 from harness.analysis.load import Loaded
 from harness.analysis.warnings import doubts, mixtures, notes
 from harness.report.render import Banner, Fact, distinct, facts
+from harness.report.run_words import data_words, fewest_and_most, partial
 from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
 from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
@@ -31,6 +32,10 @@ def banners(runs: Sequence[RunRecord], launches: pd.DataFrame, slow: Sequence[Sl
                 f"Synthetic data. A twin of {name} with the same shapes stood in for the real rows. "
                 "Times are comparable, accuracy says only that training works."
             )
+            found.append(Banner(kind="data", text=text))
+        piece = next((partial(run) for run in runs if run.data.name == name), "")
+        if kind == "real" and piece and not piece.endswith("asked"):
+            text = f"{piece.capitalize()} of {name}: accuracy and the time of an epoch are not those of the whole set."
             found.append(Banner(kind="data", text=text))
         if held_out:
             text = f"The test rows of {name} were held out of its training part: no test part was there."
@@ -69,7 +74,7 @@ def data_facts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Fact,
     data = [run.data for run in runs]
     return facts(
         [
-            ("Data set", distinct(f"{d.name}, {d.kind}" for d in data)),
+            ("Data set", distinct(data_words(run) for run in fewest_and_most(runs))),
             ("Rows", distinct(f"{numbers.count(d.train_rows)} train, {numbers.count(d.test_rows)} test" for d in data)),
             ("Test rows", distinct("held out of the training part" if d.held_out else "the set's own" for d in data)),
             ("A row", distinct(_row(d) for d in data)),

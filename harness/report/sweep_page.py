@@ -1,45 +1,40 @@
 """The report of a sweep: one page that stands alone, its figures as files, the numbers behind each."""
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.analysis.breakdown import breakdown_frame, caps
+from harness.analysis.breakdown import breakdown_frame
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import fit_laws
 from harness.analysis.learning import (
-    TimeToAccuracy,
     curve_frame,
-    default_accuracy,
-    final_frame,
-    speedups_to_accuracy,
-    times_to_accuracy,
 )
 from harness.analysis.load import Loaded, load_sweep
-from harness.analysis.scaling import Scaling, ratios_frame, reference_points, scale
+from harness.analysis.scaling import Scaling, ratios_frame, scale
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic, resource
-from harness.prediction.forecast import read_prediction, score
 from harness.prediction.links import network_reference
-from harness.report import captions, render
-from harness.report.captions import part_name, tiles
+from harness.report import captions
+from harness.report.captions import part_name
 from harness.report.figures import SECTIONS, SweepView, draw_figures
-from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
-from harness.report.render import PAGE, check_replaceable, relative_link, write_figures
+from harness.report.publish import Page, Summary, publish
+from harness.report.render import SCREEN, Head, check_replaceable, relative_link
+from harness.report.run_words import data_words, layout_words, machine_words, on_one_machine, run_facts
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
-from harness.schema.claim import CLAIMS_FILE, Claim, read_published
-from harness.schema.workload import Workload
+from harness.report.sweep_numbers import numbers_of, rows_of
+from harness.schema.sweep_command import study_name, sweep_command
 
 LAUNCHES = "launches.csv"
 
 
-def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None) -> Path:
+def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None, style: str = SCREEN) -> Path:
     """Write ``REPORTS/<sweep>/index.html`` with its figures and tables, whole or not at all; return its path.
 
     Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets
-    a page that lists what failed, was invalid or damaged.
+    a page that lists what failed, was invalid or damaged. `style` as in `render.write_figures`.
 
     Raises:
         UserError: the sweep is no folder or holds nothing to report, `base` has no valid launch, or the report
@@ -49,12 +44,34 @@ def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None) 
     if not (loaded.runs or loaded.failures or loaded.damaged or loaded.other_code):
         raise UserError(f"sweep '{sweep_folder}' holds no launch: run `harness sweep` first")
     target = target_folder(reports, sweep_folder)
-    with folder_atomic(target) as staging:
-        values = _measured(loaded, target, staging, base) if loaded.runs else _nothing_measured(loaded)
-        values["banners"] = (*other_code(loaded), *values["banners"])
-        content = render.page("sweep.html.j2", **values, **_always(loaded))
-        (staging / PAGE).write_text(content, encoding="utf-8")
-    return target / PAGE
+    values = _measured(loaded, target, base) if loaded.runs else _nothing_measured(loaded)
+    values["banners"] = (*other_code(loaded), *values["banners"])
+    table, head = values.pop("table"), _repeatable(values.pop("head"), loaded)
+    page = Page(
+        place=target.name,
+        template="sweep.html.j2",
+        summary=_summary(loaded, target.name, head),
+        head=head,
+        values=values | _always(loaded),
+        figures=[block for section in SECTIONS for block in values["figures"][section]],
+        files={} if table is None else {LAUNCHES: table.to_csv(index=False, lineterminator="\n")},
+    )
+    return publish(page, reports, sweep_folder.resolve().parent, style=style)
+
+
+def _summary(loaded: Loaded, name: str, head: Head) -> Summary:
+    """Return the sweep's line of the index."""
+    runs = loaded.valid or loaded.runs
+    times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
+    return Summary(
+        kind="sweep",
+        title=study_name(loaded.study.sweep) if loaded.study else name,
+        name=name,
+        answer=head.answer,
+        when=max(times, default=datetime.fromtimestamp(loaded.folder.stat().st_mtime, UTC)),
+        machine=machine_words(runs[0].provenance.machine) if runs else "",
+        data=data_words(runs[0]) if runs else "",
+    )
 
 
 def target_folder(reports: Path, sweep_folder: Path) -> Path:
@@ -97,15 +114,34 @@ def _always(loaded: Loaded) -> dict[str, Any]:
         "failures": loaded.failures,
         "damaged": loaded.damaged,
         "part_name": part_name,
+        "names": _names(loaded),
+        "layout_words": lambda layout: layout_words(layout, on_one_machine(loaded.runs)),
     }
+
+
+def _names(loaded: Loaded) -> dict[str, str]:
+    """Return a reader's words for every layout that was launched."""
+    alone = on_one_machine(loaded.runs)
+    return {str(run.point.layout): layout_words(run.point.layout, alone) for run in loaded.runs}
+
+
+def _repeatable(head: Head, loaded: Loaded) -> Head:
+    """Return `head` with the command that gives the launches of `loaded` again, and what it needs."""
+    if loaded.study is None:
+        return head
+    real = any(run.data.kind == "real" and not run.point.workload.data_file for run in loaded.runs)
+    remark = "It needs the same original files: DATA_DIR=folder says where they are." if real else ""
+    return replace(head, command=sweep_command(loaded.study.sweep), remark=remark)
 
 
 def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
     return {
         "subject": _subject(loaded),
-        "headline": headline(loaded, None),
+        "head": Head(question=f"How does {_subject(loaded)} scale?", answer=headline(loaded, None)),
+        "table": None,
+        "methods": "",
+        "references": "",
         "scaling": None,
-        "tiles": (),
         "fits": (),
         "reference": None,
         "targets": (),
@@ -125,15 +161,15 @@ def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> dict[str, Any]:
+def _measured(loaded: Loaded, target: Path, base: int | None) -> dict[str, Any]:
     workload = loaded.runs[0].point.workload
     subject = captions.subject(workload)
     launches = launch_frame(loaded.runs, loaded.epochs)
-    launches.to_csv(staging / LAUNCHES, index=False, lineterminator="\n")
     scaling = scale(launches, base_ranks=base)
     used = loaded.valid or loaded.runs
     about: dict[str, Any] = {
         "subject": subject,
+        "table": launches,
         "banners": banners(used, launches, loaded.slow),
         "launches": _launch_rows(loaded, launches, target),
         "groups": (
@@ -143,9 +179,12 @@ def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> 
         ),
     }
     if scaling is None:
-        return _nothing_measured(loaded) | about
+        question = f"How does {subject} scale?"
+        invalid = Head(question=question, answer=headline(loaded, None), facts=run_facts(used, loaded.runs))
+        return _nothing_measured(loaded) | about | {"head": invalid}
     view = SweepView(
         subject=subject,
+        names=_names(loaded),
         runs=loaded.runs,
         launches=launches,
         ratios=ratios_frame(scaling, launches),
@@ -155,63 +194,10 @@ def _measured(loaded: Loaded, target: Path, staging: Path, base: int | None) -> 
         fits=fit_laws(scaling, launches),
         reference=network_reference(loaded, scaling),
     )
-    figures = draw_figures(view)
-    write_figures(staging, [block for section in SECTIONS for block in figures[section]])
-    return about | _numbers(loaded, view) | {"figures": figures}
-
-
-def _numbers(loaded: Loaded, view: SweepView) -> dict[str, Any]:
-    """Return what the tables of a sweep with valid launches show."""
-    scaling, workload = view.scaling, loaded.runs[0].point.workload
-    breakdown = _rows(view.parts)
-    capped = caps(scaling, view.launches)
-    final = final_frame(view.launches)
-    prediction = read_prediction(loaded.folder)
-    goal = default_accuracy(view.launches, scaling.base.layout)
-    return {
-        "headline": headline(loaded, scaling),
-        "scaling": scaling,
-        "tiles": tiles(scaling, capped, final, loaded.runs),
-        "others": reference_points(view.launches, scaling, _claims(workload)),
-        "caps": capped,
-        "fits": view.fits,
-        "reference": view.reference,
-        "target": goal,
-        "targets": _targets(loaded.epochs, scaling, goal) if goal is not None else (),
-        "prediction": prediction,
-        "scores": score(prediction, scaling.points, _first_starts(view.launches)) if prediction else (),
-        "breakdown": breakdown,
-        "epoch_parts": EPOCH,
-        "launch_parts": visible(view.parts, LAUNCH),
-        "final": _rows(final),
-        "method": captions.method(scaling),
-        "repeats": captions.repeats(scaling),
-    }
-
-
-def _first_starts(launches: pd.DataFrame) -> dict[str, datetime]:
-    """Return when the first valid launch of each layout began."""
-    starts = launches[launches["valid"]].groupby("layout")["started"].min()
-    return {str(layout): start for layout, start in starts.items()}
-
-
-def _targets(epochs: pd.DataFrame, scaling: Scaling, goal: float) -> tuple[TimeToAccuracy, ...]:
-    """Return every layout's time to the accuracy `goal` over the base's."""
-    times = times_to_accuracy(epochs, goal)
-    return speedups_to_accuracy(times, times[times["layout"] == scaling.base.layout])
-
-
-def _claims(workload: Workload) -> tuple[Claim, ...]:
-    """Return the published claims about `workload`."""
-    published = read_published(resource(CLAIMS_FILE))
-    return tuple(claim for claim in published.claims if claim.experiment == workload.name)
-
-
-def _rows(frame: pd.DataFrame) -> tuple[dict[str, Any], ...]:
-    return tuple({str(name): value for name, value in row.items()} for row in frame.to_dict("records"))
+    return about | numbers_of(loaded, view) | {"figures": draw_figures(view)}
 
 
 def _launch_rows(loaded: Loaded, launches: pd.DataFrame, target: Path) -> tuple[dict[str, Any], ...]:
     sweep = relative_link(loaded.folder, target)
     ordered = launches.sort_values(["ranks", "layout", "repeat"], kind="stable")
-    return tuple(row | {"link": f"{sweep}/{row['run']}"} for row in _rows(ordered))
+    return tuple(row | {"link": f"{sweep}/{row['run']}"} for row in rows_of(ordered))

@@ -214,12 +214,14 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """The workload's short name, ``mnist-dnn``: letters, digits, ``_``, ``.``, ``-``, whatever a script is called.
+        """The workload's short name, ``mnist-dnn`` or, of a file of the user's own, ``iris.csv-dnn``.
 
-        It names folders and jobs, and stands in scripts.
+        It names folders and jobs, and stands in scripts: letters, digits, ``_``, ``.``, ``-``, whatever a file or a
+        script is called.
         """
-        model = self.model.rpartition(":")[2]
-        return re.sub(r"[^\w.-]+", "_", f"{self.dataset}-{model}", flags=re.ASCII)[:_LONGEST]
+        own = self.data_file is not None and not is_script(self)
+        data, model = Path(self.data_file or "").name if own else self.dataset, self.model.rpartition(":")[2]
+        return re.sub(r"[^\w.-]+", "_", f"{data}-{model}", flags=re.ASCII)[:_LONGEST]
 
     def batch(self, ranks: int) -> int:
         """Return the global batch (rows per step over all ranks) at `ranks` ranks."""

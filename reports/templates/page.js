@@ -40,3 +40,62 @@ if (viewer && viewer.showModal) {
   }
   viewer.addEventListener("click", (event) => { if (event.target === viewer || event.target.closest("a")) viewer.close(); });
 }
+// A table that is wider than the page says so, until its end is seen.
+for (const box of document.querySelectorAll(".scroll")) {
+  const hint = document.createElement("p");
+  hint.className = "more";
+  hint.textContent = "more columns to the right →";
+  box.before(hint);
+  const look = () => {
+    const more = box.scrollLeft + box.clientWidth < box.scrollWidth - 2;
+    box.classList.toggle("more-right", more);
+    hint.hidden = !more;
+  };
+  box.addEventListener("scroll", look, {passive: true});
+  addEventListener("resize", look);
+  look();
+}
+const copy = async (text) => {
+  try {
+    await navigator.clipboard.writeText(text);
+    return;
+  } catch { /* a page from a disk may have no clipboard */ }
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+};
+for (const button of document.querySelectorAll(".copy")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    await copy(button.parentElement.querySelector("pre").textContent);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+}
+const studies = document.querySelector("#studies");
+if (studies) {
+  const rows = [...studies.tBodies[0].rows];
+  document.querySelector("#search").addEventListener("input", (event) => {
+    const words = event.target.value.toLowerCase().split(/\s+/);
+    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+  });
+  const pick = document.querySelector("#pick > div");
+  const page = document.querySelector("#picked-page");
+  studies.addEventListener("change", () => {
+    const names = [...studies.querySelectorAll("input:checked")].map((box) => box.value);
+    for (const box of studies.querySelectorAll("input")) box.disabled = names.length === 2 && !box.checked;
+    pick.hidden = names.length < 2;
+    pick.querySelector("pre").textContent = ["harness compare", ...names].join(" ");
+    const drawn = rows.find((row) => row.dataset.sides === [...names].sort().join("|"));
+    page.replaceChildren();
+    if (drawn) {
+      const link = document.createElement("a");
+      link.href = drawn.dataset.link;
+      link.textContent = "Its page is drawn";
+      page.append(link);
+    }
+  });
+}

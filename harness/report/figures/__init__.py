@@ -1,6 +1,6 @@
 """The figures of a sweep's report. To add one, put a file here with a function marked `figure`; that is all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
@@ -22,10 +22,12 @@ class SweepView:
     """What a figure may draw: the numbers of one sweep, which has a valid launch.
 
     `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios` (`scaling.ratios_frame`) of the valid
-    ones; `parts` is `breakdown.breakdown_frame`, `curves` is `learning.curve_frame`. `subject` names the workload.
+    ones; `parts` is `breakdown.breakdown_frame`, `curves` is `learning.curve_frame`. `subject` names the workload,
+    `names` has a reader's words for every layout.
     """
 
     subject: str
+    names: Mapping[str, str]
     runs: tuple[RunRecord, ...]
     launches: pd.DataFrame
     ratios: pd.DataFrame

@@ -1,11 +1,12 @@
 """Where the time goes, as stacked bars: one epoch, and a whole launch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.axes import Axes
 
+from harness.analysis import numbers
 from harness.report import captions
 from harness.report.axes import some_of, time_unit
 from harness.report.figures import SweepView, figure
@@ -34,12 +35,12 @@ EPOCH: tuple[Part, ...] = (
 )
 LAUNCH: tuple[Part, ...] = (
     Part(column="import_s", label="import", tone=MUTED),
-    Part(column="load_s", label="load", tone=SKY, hatch=".."),
-    Part(column="distribute_s", label="distribute", tone=PURPLE, hatch="xx"),
-    Part(column="compile_s", label="compile", tone=ORANGE, hatch="\\\\"),
+    Part(column="load_s", label="load", tone=SKY),
+    Part(column="distribute_s", label="distribute", tone=INK, hatch="xx"),
+    Part(column="compile_s", label="compile", tone=PURPLE, hatch="xx"),
     Part(column="trained_compute_s", label="computation", tone=BLUE),
-    Part(column="trained_input_s", label="input", tone=PURPLE, hatch=".."),
-    Part(column="trained_sync_s", label="synchronisation", tone=VERMILLION, hatch="//"),
+    Part(column="trained_input_s", label="input", tone=SKY, hatch=".."),
+    Part(column="trained_sync_s", label="synchronisation", tone=VERMILLION, hatch="xx"),
     Part(column="evaluate_s", label="evaluation", tone=GREEN, hatch="--"),
     Part(column="overhead_s", label="overhead", tone=INK),
 )
@@ -71,7 +72,12 @@ def _block(view: SweepView, whole: str, parts: Sequence[Part], title: str, text:
     shown = some_of(view.parts, _MOST_BARS).reset_index(drop=True)
     drawn = captions.drawn(len(view.parts), _MOST_BARS)
     return FigureBlock(
-        picture=draw(f"{whole.split()[1]}-breakdown", title, lambda axes: _bars(axes, shown, parts, whole)),
+        picture=draw(
+            f"{whole.split()[1]}-breakdown",
+            title,
+            lambda axes: _bars(axes, shown, parts, whole, bar_labels(shown, view.names)),
+            numbers=_spoken(shown, parts, view.names),
+        ),
         title=f"Where {whole}'s time goes",
         caption=f"{text} {drawn}{captions.conditions(view.scaling, view.runs, bars=False)}",
         table=view.parts,
@@ -84,8 +90,7 @@ def visible(rows: pd.DataFrame, parts: Sequence[Part]) -> tuple[Part, ...]:
     return tuple(part for part in parts if (rows[part.column] > _LEAST * totals).any())
 
 
-def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[Part], whole: str) -> None:
-    names = bar_labels(rows)
+def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[Part], whole: str, names: list[str]) -> None:
     totals = rows[[part.column for part in parts]].sum(axis=1)
     factor, unit = time_unit(float(totals.max()))
     left = pd.Series(0.0, index=rows.index)
@@ -103,11 +108,20 @@ def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[Part], whole: str) -> 
     axes.grid(axis="y", visible=False)
     axes.set_xlim(left=0)
     axes.set_xlabel(f"Time of {whole} ({unit})")
-    axes.set_ylabel("MPI ranks")
+    axes.set_ylabel("MPI ranks" if not rows["ranks"].duplicated().any() else "")
 
 
-def bar_labels(rows: pd.DataFrame) -> list[str]:
-    """Return the rank counts, or whole layouts where two have the same count."""
+def bar_labels(rows: pd.DataFrame, names: Mapping[str, str]) -> list[str]:
+    """Return the rank counts, or the layouts' `names` where two have the same count."""
     if rows["ranks"].duplicated().any():
-        return [str(layout) for layout in rows["layout"]]
+        return [names[str(layout)] for layout in rows["layout"]]
     return [str(ranks) for ranks in rows["ranks"]]
+
+
+def _spoken(rows: pd.DataFrame, parts: Sequence[Part], names: Mapping[str, str]) -> str:
+    """Return what the bars show to those who cannot see them."""
+    return "; ".join(
+        f"{names[str(row['layout'])]}: "
+        + ", ".join(f"{part.label} {numbers.seconds(float(row[part.column]))}" for part in visible(rows, parts))
+        for _, row in rows.iterrows()
+    )

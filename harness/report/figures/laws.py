@@ -35,8 +35,14 @@ def laws(view: SweepView) -> FigureBlock | None:
         f"{limit}{captions.conditions(scaling, view.runs)}"
     )
     title = f"Laws fitted to the speedup of {view.subject}"
-    picture = draw("laws", title, lambda axes: _laws(axes, scaling, fits, reference))
+    picture = draw("laws", title, lambda axes: _laws(axes, scaling, fits, reference), numbers=_spoken(fits))
     return FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=law_table(fits, reference))
+
+
+def _spoken(fits: Sequence[Fit]) -> str:
+    """Return where the laws' curves end to those who cannot see them."""
+    ends = (f"{fit.law} {fit.speedup[-1]:.2f} at {numbers.ranks(round(fit.counts[-1]))}" for fit in fits)
+    return "Speedups at the end of the curves: " + "; ".join(ends)
 
 
 def law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """Loss and accuracy against training time and against samples, one line for each layout."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter
@@ -53,7 +55,8 @@ def _block(view: SweepView, column: str, against: str) -> FigureBlock:
         picture=draw(
             f"{quantity}-{against}",
             f"{title} of {view.subject} against {_AGAINST[against]}",
-            lambda axes: _curves(axes, curves, x, column),
+            lambda axes: _curves(axes, curves, x, column, view.names),
+            numbers=_spoken(curves, column, view.names),
         ),
         title=f"{quantity.capitalize()} against {against}",
         caption=(
@@ -65,7 +68,7 @@ def _block(view: SweepView, column: str, against: str) -> FigureBlock:
     )
 
 
-def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str) -> None:
+def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, names: Mapping[str, str]) -> None:
     factor, unit = time_unit(float(curves["trained_s"].max())) if x == "trained_s" else (1.0, "")
     twice = curves.drop_duplicates("layout")["ranks"].duplicated().any()
     layouts = curves.groupby("layout", sort=False)
@@ -74,7 +77,7 @@ def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str) -> None:
         look = mark(number)
         # The first line is the widest: where all ranks learn alike, each still shows below the next.
         nested = 3.0 * (1 - number / len(layouts))
-        label = str(layout) if twice else numbers.ranks(int(all_rows["ranks"].iloc[0]))
+        label = names[str(layout)] if twice else numbers.ranks(int(all_rows["ranks"].iloc[0]))
         every = max(1, len(rows) // _MOST_MARKERS)
         places = rows[x] * factor
         axes.fill_between(
@@ -95,3 +98,14 @@ def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str) -> None:
     else:
         axes.set_xlabel("Training rows visited, all ranks together")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _spoken(curves: pd.DataFrame, column: str, names: Mapping[str, str]) -> str:
+    """Return where the curves end to those who cannot see them."""
+    text = numbers.percent if column == "test_accuracy" else numbers.significant
+    last = curves[curves[column].notna()].drop_duplicates("layout", keep="last")
+    return "At the end: " + "; ".join(
+        f"{names[str(row['layout'])]} {text(float(row[column]), 2 if column == 'test_accuracy' else 3)} after "
+        f"{numbers.seconds(float(row['trained_s']))} of training"
+        for _, row in last.iterrows()
+    )

@@ -44,9 +44,11 @@ def efficiency(view: SweepView) -> FigureBlock | None:
     if len(view.scaling.points) == 1:
         return None
     name, base = speedup_label(view.scaling).lower(), numbers.ranks(view.scaling.base.ranks)
-    text = f"Efficiency of {view.subject}: {name} over {base} divided by the ratio of the ranks. Dashed: ideal."
+    units = "cores" if len({point.threads for point in view.scaling.points}) > 1 else "ranks"
+    text = f"Efficiency of {view.subject}: {name} over {base} divided by the ratio of the {units}. Dashed: ideal."
     title = f"Parallel efficiency of {view.subject}"
-    picture = draw("efficiency", title, lambda axes: _efficiency(axes, view.scaling, view.ratios))
+    spoken = _spoken(view.scaling, "efficiency")
+    picture = draw("efficiency", title, lambda axes: _efficiency(axes, view.scaling, view.ratios), numbers=spoken)
     return _block(view, picture, "efficiency", "Parallel efficiency", text)
 
 
@@ -56,7 +58,8 @@ def epoch_time(view: SweepView) -> FigureBlock:
     constant = "constant" if view.scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
     ideal = "" if len(view.scaling.points) == 1 else f" Dashed: ideal, {constant}."
     title = f"Training time of one epoch of {view.subject}"
-    picture = draw("epoch-time", title, lambda axes: _time(axes, view.scaling, view.ratios))
+    spoken = _spoken(view.scaling, "seconds")
+    picture = draw("epoch-time", title, lambda axes: _time(axes, view.scaling, view.ratios), numbers=spoken)
     return _block(view, picture, "seconds", "Absolute time", f"{title}, slowest rank, without evaluation.{ideal}")
 
 
@@ -66,7 +69,8 @@ def throughput(view: SweepView) -> FigureBlock:
     ideal = "" if len(view.scaling.points) == 1 else " Dashed: ideal, the base times the ratio of the ranks."
     text = f"Rows per second of {view.subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
     title = f"Training throughput of {view.subject}"
-    picture = draw("throughput", title, lambda axes: _throughput(axes, view.scaling, view.ratios))
+    spoken = _spoken(view.scaling, "rows_per_second")
+    picture = draw("throughput", title, lambda axes: _throughput(axes, view.scaling, view.ratios), numbers=spoken)
     return _block(view, picture, "rows_per_second", "Throughput", text)
 
 
@@ -97,7 +101,27 @@ def series_table(points: tuple[PointScaling, ...], launches: pd.DataFrame, colum
 def speedup_picture(scaling: Scaling, launches: pd.DataFrame, subject: str, name: str) -> Picture:
     """Return the picture of speedup against ranks, called `name`."""
     title = f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}"
-    return draw(name, title, lambda axes: _speedup(axes, scaling, launches))
+    return draw(name, title, lambda axes: _speedup(axes, scaling, launches), numbers=_spoken(scaling, "speedup"))
+
+
+_WORDS: dict[str, Callable[[float], str]] = {
+    "speedup": lambda value: f"{value:.2f}",
+    "efficiency": numbers.percent,
+    "seconds": numbers.seconds,
+    "rows_per_second": lambda value: f"{numbers.significant(value)} rows/s",
+}
+
+
+def _spoken(scaling: Scaling, column: str) -> str:
+    """Return the medians and intervals of a figure to those who cannot see it."""
+    value, interval = _COLUMNS[column]
+    several, words, texts = len({point.threads for point in scaling.points}) > 1, _WORDS[column], []
+    for point in scaling.points:
+        median, found = value(point), interval(point)
+        where = numbers.ranks(point.ranks) + (f" of {numbers.plural(point.threads, 'thread')}" if several else "")
+        span = f" ({words(found.low)} to {words(found.high)})" if found else ""
+        texts += [f"{where}: {words(median)}{span}"] if median is not None else []
+    return "; ".join(texts)
 
 
 def _speedup(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
@@ -122,7 +146,8 @@ def _efficiency(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
     medians(axes, scaling.points, lambda p: p.efficiency, lambda p: p.efficiency_interval, "median of launches")
     axes.set_ylim(bottom=0, top=max(1.1, 1.05 * launches["efficiency"].max()))
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
-    axes.set_ylabel("Parallel efficiency")
+    several = len({point.threads for point in scaling.points}) > 1
+    axes.set_ylabel("Parallel efficiency per core" if several else "Parallel efficiency")
 
 
 def _time(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:

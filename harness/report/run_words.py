@@ -1,0 +1,106 @@
+"""Launches in a reader's words: where and when they ran, on which part of which data, on what layout, at what cost."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.analysis import numbers
+from harness.base.provenance import Machine
+from harness.datasets.registry import info, names
+from harness.report.render import Fact, distinct, facts
+from harness.schema.layout import Layout
+from harness.schema.record import Provenance, RunRecord
+from harness.schema.workload import is_script
+
+
+def run_facts(runs: Sequence[RunRecord], every: Sequence[RunRecord]) -> tuple[Fact, ...]:
+    """Return what stands on the first screen: where, when, on which data and code `runs` ran, what `every` run cost."""
+    per_rank = [rank.batch for run in runs for rank in run.ranks]
+    whole = [run.global_batch for run in runs]
+    batch = f"{numbers.span(min(per_rank), max(per_rank))} per rank, {numbers.span(min(whole), max(whole))} global"
+    return facts(
+        [
+            ("Machine", distinct((machine_words(run.provenance.machine) for run in runs), "; ")),
+            ("Date", days(run.started for run in runs)),
+            ("Data", distinct((data_words(run) for run in fewest_and_most(runs)), "; ")),
+            ("Batch", "the script's own" if is_script(runs[0].point.workload) else batch),
+            ("Commit", distinct(commit_words(run.provenance) for run in runs)),
+            ("Cost", cost(every)),
+        ]
+    )
+
+
+def machine_words(machine: Machine) -> str:
+    """Return a machine in one line: its name, processor, cores, memory and GPUs."""
+    gpus = f", {numbers.plural(len(machine.gpus), 'GPU')}" if machine.gpus else ""
+    memory = numbers.memory(machine.memory_bytes)
+    return f"{machine.hostname}: {machine.cpu}, {numbers.plural(machine.cores, 'core')}, {memory}{gpus}"
+
+
+def commit_words(origin: Provenance) -> str:
+    """Return the commit that ran, and that files differed from it where they did."""
+    return f"{origin.commit[:12] or 'no checkout'}{', with uncommitted changes' if origin.dirty else ''}"
+
+
+def days(moments: Iterable[datetime]) -> str:
+    """Return from when to when something was measured, in UTC: ``2026-01-05 12:00 to 12:40 UTC``."""
+    found = sorted(moment.astimezone(UTC) for moment in moments)
+    first, last = found[0], found[-1]
+    begin, end = f"{first:%Y-%m-%d %H:%M}", f"{last:%Y-%m-%d %H:%M}"
+    if begin == end:
+        return f"{begin} UTC"
+    return f"{begin} to {f'{last:%H:%M}' if first.date() == last.date() else end} UTC"
+
+
+def cost(runs: Sequence[RunRecord]) -> str:
+    """Return the core-hours of `runs`, from the beginning of each rank's program to its record."""
+    hours = sum(run.point.layout.cores * (run.ended - run.started).total_seconds() for run in runs) / 3600
+    return f"{numbers.significant(hours, 2)} core-hours in {numbers.plural(len(runs), 'launch')}"
+
+
+def data_words(run: RunRecord) -> str:
+    """Return what a launch was trained on, and which part of it where a piece stands in for the whole."""
+    data, file = run.data, run.point.workload.data_file
+    if is_script(run.point.workload):
+        return "the script's own"
+    name = Path(file).name if file else info(data.name).title if data.name in names() else data.name
+    piece = partial(run)
+    size = piece or f"all {numbers.count(data.train_rows)} training rows"
+    if data.kind == "synthetic":
+        return f"synthetic twin of {name}, {numbers.count(data.train_rows)} training rows"
+    return f"{name}, {size}"
+
+
+def partial(run: RunRecord) -> str:
+    """Return ``partial: 8,000 of 10,900,000 training rows`` where real data is a piece of the whole, else nothing."""
+    data = run.data
+    if data.kind != "real" or is_script(run.point.workload):
+        return ""
+    whole = info(data.name).train_rows if data.name in names() else 0
+    if data.train_rows < whole:
+        return f"partial: {numbers.count(data.train_rows)} of {numbers.count(whole)} training rows"
+    asked = run.point.workload.samples
+    return f"partial: {numbers.count(data.train_rows)} training rows, as SAMPLES= asked" if asked and not whole else ""
+
+
+def fewest_and_most(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """Return the runs of the least and of the most rows: all that weak scaling needs told."""
+    ordered = sorted(runs, key=lambda run: run.data.train_rows)
+    return (ordered[0], ordered[-1])
+
+
+def layout_words(layout: Layout, one_machine: bool) -> str:
+    """Return where a launch ran: ``2 ranks``, ``2 nodes × 4 ranks, 2 threads each``; on one machine without nodes."""
+    ranks = numbers.ranks(layout.ranks)
+    if not one_machine:
+        ranks = f"{numbers.plural(layout.nodes, 'node')} × {numbers.ranks(layout.ranks_per_node)}"
+        ranks += f" ({layout.last_node} on the last)" if layout.last_node else ""
+    each = "" if layout.ranks == 1 else " each"
+    threads = f", {numbers.plural(layout.threads, 'thread')}{each}"
+    gpus = f", {numbers.plural(layout.gpus_per_rank, 'GPU')}{each}" if layout.gpus_per_rank else ""
+    return f"{ranks}{threads}{gpus}" + (f", rows {':'.join(map(str, layout.shares))}" if layout.shares else "")
+
+
+def on_one_machine(runs: Sequence[RunRecord]) -> bool:
+    """Tell whether all ranks of all `runs` were on one host."""
+    return len({rank.node or rank.host for run in runs for rank in run.ranks}) == 1
