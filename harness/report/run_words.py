@@ -64,11 +64,14 @@ def data_words(run: RunRecord) -> str:
     if is_script(run.point.workload):
         return "the script's own"
     name = Path(file).name if file else info(data.name).title if data.name in names() else data.name
-    piece = partial(run)
-    size = piece or f"all {numbers.count(data.train_rows)} training rows"
     if data.kind == "synthetic":
-        return f"synthetic twin of {name}, {numbers.count(data.train_rows)} training rows"
-    return f"{name}, {size}"
+        return f"synthetic twin of {name}, {numbers.count(trained_rows(run))} training rows"
+    return f"{name}, {partial(run) or f'all {numbers.count(trained_rows(run))} training rows'}"
+
+
+def trained_rows(run: RunRecord) -> int:
+    """Return the training rows that the ranks of a launch were given, all together."""
+    return sum(rank.rows for rank in run.ranks)
 
 
 def partial(run: RunRecord) -> str:
@@ -76,16 +79,15 @@ def partial(run: RunRecord) -> str:
     data = run.data
     if data.kind != "real" or is_script(run.point.workload):
         return ""
-    whole = info(data.name).train_rows if data.name in names() else 0
-    if data.train_rows < whole:
-        return f"partial: {numbers.count(data.train_rows)} of {numbers.count(whole)} training rows"
-    asked = run.point.workload.samples
-    return f"partial: {numbers.count(data.train_rows)} training rows, as SAMPLES= asked" if asked and not whole else ""
+    whole = max(data.train_rows, info(data.name).train_rows if data.name in names() else 0)
+    if trained_rows(run) >= 0.99 * whole:  # rows that fill no batch on every rank are no piece
+        return ""
+    return f"partial: {numbers.count(trained_rows(run))} of {numbers.count(whole)} training rows"
 
 
 def fewest_and_most(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
     """Return the runs of the least and of the most rows: all that weak scaling needs told."""
-    ordered = sorted(runs, key=lambda run: run.data.train_rows)
+    ordered = sorted(runs, key=trained_rows)
     return (ordered[0], ordered[-1])
 
 

@@ -34,7 +34,7 @@ def banners(runs: Sequence[RunRecord], launches: pd.DataFrame, slow: Sequence[Sl
             )
             found.append(Banner(kind="data", text=text))
         piece = next((partial(run) for run in runs if run.data.name == name), "")
-        if kind == "real" and piece and not piece.endswith("asked"):
+        if kind == "real" and piece:
             text = f"{piece.capitalize()} of {name}: accuracy and the time of an epoch are not those of the whole set."
             found.append(Banner(kind="data", text=text))
         if held_out:
