@@ -39,7 +39,7 @@ def write_predictions(
         best.append(f"{name}: {top['speedup']:.1f} at {int(top['ranks']):,} ranks")
     head = Head(
         question=f"How would {', '.join(names)} scale to {most:,} ranks?",
-        answer=f"Predicted, not measured: the largest speedup is {'; '.join(best)}.",
+        answer=f"Predicted, not measured: largest speedups: {'; '.join(best)}.",
         tiles=tuple(_tile(name, frame) for name, (_, frame) in zip(names, found, strict=True)),
         facts=(
             Fact(name="Network", value=network),
