@@ -136,7 +136,8 @@ def method(scaling: Scaling) -> str:
         f"interleaved order; both need {NEEDED} launches. Points that were launched in other sittings than the base "
         "(nothing ran for an hour between them) have no interval of a ratio. Variation, between launches and "
         "within one, is a relative standard deviation. A step's time is its epoch's over the "
-        "number of steps. Outliers (Tukey's fences) are marked and counted; invalid launches count nowhere and are listed below."
+        "number of steps. Outliers (Tukey's fences) are marked and counted; "
+        "invalid launches count nowhere and are listed below."
     )
 
 
