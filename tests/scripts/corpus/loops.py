@@ -292,7 +292,8 @@ report(losses=losses, more=more, weights=[float(np.abs(v).sum()) for v in model.
 )
 for _name, _body in _WHOLE.items():
     _text, _refused = _body if isinstance(_body, tuple) else (_body, "")
-    SCRIPTS.append(Script(name=f"take-{_name}", source=fill(_OWN, body=_text), refused=_refused))
+    _rtol = 0.3 if _name == "not-in-order" else 2e-3  # alone it has another order each time
+    SCRIPTS.append(Script(name=f"take-{_name}", source=fill(_OWN, body=_text), refused=_refused, rtol=_rtol))
 _FREE = {
     "gan": """
 g = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(12)])
