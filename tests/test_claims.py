@@ -203,9 +203,13 @@ def test_of_several_sweeps_the_one_that_differs_least_answers() -> None:
     assert judge(claim(), [fewer, newer], pd.DataFrame()).finding.used == (newer,)
 
 
-def test_without_a_valid_launch_nothing_is_measured() -> None:
-    with pytest.raises(ValueError, match="not enough values"):
-        sweep(SCALES, change=lambda run: replace(run, invalid=("load",)))
+def test_without_a_valid_launch_nothing_is_measured_and_the_reason_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = sweep({1: 2.0}, launches=1).runs[0]
+    write_run(tmp_path / "busy", replace(run, invalid=("other processes kept 1.5 of 2 cores busy",)))
+    assert gather([tmp_path / "busy", tmp_path / "absent"]) == ()
+    assert "kept 1.5 of 2 cores busy" in caplog.text and "absent" in caplog.text
     assert outcome(claim()) == NOT_MEASURED
 
 
@@ -414,7 +418,7 @@ def test_words_of_claims() -> None:
     assert published(claim(11.6, count=32)).replace("\u00a0", " ") == "11.6 (36 %)"
     assert published(ledger("gains", "adult-dnn")) == "chart without numbers"
     row = claim_row(judge(claim(11.6, count=32), [sweep(SCALES)], pd.DataFrame()))
-    assert row.said == "needs 32 cores, measured on 1, 2" and row.base == "32 over 1 cores"
+    assert row.said == "needs 32 cores, measured on 1, 2" and row.base == "32 cores over 1"
     assert row.ours.replace("\u00a0", " ").startswith("1.90 (95 % interval") and row.judged == ""
 
 

@@ -87,9 +87,14 @@ def gather(folders: Iterable[Path]) -> tuple[Evidence, ...]:
     found: list[Evidence] = []
     for folder in folders:
         try:
-            found += evidence_of(load_sweep(folder))
+            loaded = load_sweep(folder)
         except UserError as error:
             _log.warning("no claim is judged by '%s': %s", folder, error)
+            continue
+        reasons = [*(reason for run in loaded.runs for reason in run.invalid), *loaded.damaged]
+        if reasons and not loaded.valid:
+            _log.warning("no claim is judged by '%s', which has no valid launch: %s", folder, reasons[0])
+        found += evidence_of(loaded)
     return tuple(found)
 
 

@@ -75,11 +75,11 @@ def longer(claim: Claim, found: Sequence[Evidence]) -> Finding:
     epochs = int(launches["epochs"].median())
     whole = {number: medians["before"] + number * medians["seconds"] for number in (1, epochs)}
     told = ", ".join(
-        f"{numbers.plural(number, 'epoch')} {whole[number][over] / whole[number][count]:.2f}" for number in whole
+        f"{whole[number][over] / whole[number][count]:.2f} with {numbers.plural(number, 'epoch')}" for number in whole
     )
     said = (
-        f"an epoch {epoch}, what comes before it {before.value:.2f} ({numbers.ratio_span(before.interval)}); "
-        f"a launch of {told}{lacking([epoch.interval, before.interval])}"
+        f"an epoch gains {epoch}, what comes before it {before.value:.2f} ({numbers.ratio_span(before.interval)}); "
+        f"a whole launch {told}{lacking([epoch.interval, before.interval])}"
     )
     return Finding(outcome=decide([less(before.interval, epoch.interval)]), said=said, used=(one,))
 

@@ -85,7 +85,7 @@ def published(claim: Claim) -> str:
 def _base(claim: Claim) -> str:
     if not claim.base:
         return numbers.NONE
-    return f"{claim.count} over {claim.base} {claim.units}"
+    return f"{claim.count} {claim.units} over {claim.base}"
 
 
 def _figure(claim: Claim) -> str:
