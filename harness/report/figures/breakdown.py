@@ -34,7 +34,7 @@ EPOCH: tuple[Part, ...] = (
     Part(column="wire_seconds", label="sum (wire)", tone=VERMILLION, hatch="//"),
 )
 LAUNCH: tuple[Part, ...] = (
-    Part(column="import_s", label="import", tone=MUTED),
+    Part(column="import_s", label="import", tone=MUTED, hatch=".."),
     Part(column="load_s", label="load", tone=SKY),
     Part(column="distribute_s", label="distribute", tone=INK, hatch="xx"),
     Part(column="compile_s", label="compile", tone=PURPLE, hatch="xx"),
