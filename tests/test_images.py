@@ -190,3 +190,10 @@ def test_synthetic_images_come_from_memory_or_from_files_of_the_size_of_photogra
     assert decoded.train_x.shape == (70, 3) and decoded.files is not None and len(decoded.files) == 70 + 32
     assert 60_000 < decoded.train_x[:, 2].mean() < 160_000
     assert decoded.record.kind == "synthetic" and decoded.record.features == (64, 64, 3)
+
+
+def test_rank_0_does_not_send_images_that_every_rank_decodes(cache):
+    settings = {"dataset": "imagenet", "model": "alexnet", "distribution": "scatter", "image_size": 64, "classes": 4}
+    assert datasets.locate(resolve(**settings), None).kind == "synthetic"  # held in memory
+    with pytest.raises(UserError, match="use DISTRIBUTION=parallel"):
+        datasets.locate(resolve(**settings, input="files"), None)

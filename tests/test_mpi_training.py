@@ -106,8 +106,8 @@ ON_FOUR_RANKS = {
 
 
 @pytest.fixture(scope="module")
-def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
-    """Return the records of `ON_FOUR_RANKS`, all trained by one mpirun through the command line."""
+def four_ranks_ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Train `ON_FOUR_RANKS` by one mpirun through the command line; return the records' folder and what was said."""
     folder = tmp_path_factory.mktemp("four ranks")
     words = [
         ["--data-kind", "synthetic", "--record", str(folder / name), *options]
@@ -115,7 +115,13 @@ def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]
     ]
     finished = run_ranks(4, PROGRAMS / "trainings.py", json.dumps(words))
     assert finished.returncode == 0, finished.stderr[-3000:]
-    return {name: read_run(folder / name) for name in ON_FOUR_RANKS}
+    return folder, finished.stdout
+
+
+@pytest.fixture(scope="module")
+def four_ranks(four_ranks_ended: tuple[Path, str]) -> dict[str, RunRecord]:
+    """Return the records of `ON_FOUR_RANKS`."""
+    return {name: read_run(four_ranks_ended[0] / name) for name in ON_FOUR_RANKS}
 
 
 @pytest.mark.parametrize("sync", POLICIES)
@@ -148,6 +154,14 @@ def test_a_launch_with_a_time_budget_ends_with_the_epoch_in_which_it_is_used_up(
     took = [max(epoch.seconds) for epoch in record.epochs]
     assert sum(took[:-1]) < 0.3 <= sum(took) and len(took) < 5000
     assert record.weights.identical
+
+
+def test_only_rank_0_opens_data_that_it_sends(four_ranks_ended):
+    """Neither training nor test rows are read by another rank (paper A, 3.3.1)."""
+    said = [line.removeprefix("OPENED ") for line in four_ranks_ended[1].splitlines() if line.startswith("OPENED ")]
+    opened = dict(zip(ON_FOUR_RANKS, map(json.loads, said), strict=True))
+    assert all(opened["read"])
+    assert opened["sent"][0] and not any(opened["sent"][1:])
 
 
 def test_unequal_shares_give_the_same_model(tmp_path):

@@ -1,17 +1,30 @@
-"""Paper A repeated: what is planned, and what becomes of a wrong setting or a failed experiment."""
+"""Paper A's experiments repeated: its algorithm, on the same rows what came after, and all that is cut told."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from harness.analysis.frames import launch_frame
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
-from harness.claims.experiments import plan, rank_counts
+from harness.claims.estimate import quick_launches, seconds_of
+from harness.claims.experiments import POLICIES, PRESET, Size, choose, plan, quick, rank_counts
+from harness.cli.paper import paper
+from harness.report.paper_page import Study, write_paper_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
+from harness.schema.layout import Layout
+from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Sweep
-from tests.factories import make_run, write_run
+from tests.factories import make_point, make_run, write_run
+from tests.test_report import Text
+
+ROOT = Path(__file__).parents[1]
+TWO = (Layout(nodes=1), Layout(nodes=2))
 
 
 @pytest.fixture(scope="module")
@@ -31,43 +44,190 @@ def test_the_seven_experiments_are_those_of_the_ledger(published: Published) -> 
     assert set(EXPERIMENTS) == {c.experiment for c in published.of("A") if c.experiment} and len(EXPERIMENTS) == 7
 
 
+def planned(name: str = "adult-dnn", *, data_dir: Path | None = None, **size: object) -> tuple[Sweep, ...]:
+    size = Size(**size)  # type: ignore[arg-type]
+    return plan(EXPERIMENTS[name], layouts=TWO, preset=PRESET, size=size, data_dir=data_dir)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_papers_algorithm_is_the_default(name: str, cache: Path) -> None:
+    """Rank 0 sends (3.3.1), weights are averaged once per epoch (2.2, 3.3), plain Adagrad as in the group's script."""
+    first, *others = planned(name)
+    workload = first.workload
+    assert (workload.name, workload.sync, workload.distribution) == (name, "weights:epoch", "scatter")
+    assert (workload.optimizer, workload.schedule, workload.batch_per_rank) == ("adagrad", "constant", 10)
+    assert first.layouts == TWO
+    assert tuple(sweep.workload.sync for sweep in (first, *others)) == POLICIES
+    for other in others:  # nothing else differs, and one rank has nothing to synchronise
+        assert replace(other.workload, sync=workload.sync) == workload
+        assert other.layouts == TWO[1:]
+
+
+def test_one_rank_alone_needs_one_sweep(cache: Path) -> None:
+    alone = plan(EXPERIMENTS["adult-dnn"], layouts=TWO[:1], preset=PRESET, size=Size(), data_dir=None)
+    assert [sweep.workload.sync for sweep in alone] == ["weights:epoch"]
+
+
+def test_full_is_every_row_every_epoch_and_enough_launches_for_intervals(cache: Path) -> None:
+    cut, full = planned("mnist-cnn")[0], planned("mnist-cnn", full=True)[0]
+    assert (full.workload.samples, full.workload.epochs, full.repeats) == (60_000, 30, 6)
+    assert cut.workload.samples < 60_000 and cut.workload.epochs < 30 and cut.repeats == 1
+    asked = planned("mnist-cnn", full=True, epochs=2, samples=300, repeats=1)[0]
+    assert (asked.workload.samples, asked.workload.epochs, asked.repeats) == (300, 2, 1)
+
+
 def test_samples_never_exceed_the_real_rows(shared_data: Path, cache: Path) -> None:
-    small = replace(EXPERIMENTS["higgs-dnn"], epochs=2)
-    settings = {"nodes": (1, 2), "preset": "default", "repeats": 2, "epochs": None}
-    real = plan(small, data_dir=shared_data, samples=None, **settings)  # type: ignore[arg-type]
+    real = planned("higgs-dnn", data_dir=shared_data)[0]
     assert real.workload.samples is not None and 5000 < real.workload.samples < 10_000
-    twin = plan(small, data_dir=None, samples=300, **settings)  # type: ignore[arg-type]
-    assert (twin.workload.samples, twin.workload.epochs, twin.repeats) == (300, 2, 2)
 
 
+def test_full_takes_as_long_as_quick_launches_say() -> None:
+    """Quick: 100 s around, 10 epochs of 1000 rows in 2 s on one rank and 1 s on two, no evaluation to speak of."""
+    epochs = 10
+    runs = []
+    for ranks, seconds in ((1, 2.0), (2, 1.0)):
+        run = make_run(make_point(ranks), seconds=[[seconds] * ranks] * epochs, rows=1000)
+        runs.append(replace(run, ranks=tuple(replace(rank, evaluate_s=0.0, import_s=70.0) for rank in run.ranks)))
+    found = quick_launches(launch_frame(runs))
+    assert [one.row for one in found] == pytest.approx([2e-3, 1e-3])
+    around = [one.around for one in found]
+    assert around == pytest.approx([70 + 30 - 20, 70 + 30 - 10])
+    sweep = Sweep(
+        workload=replace(make_point().workload, epochs=30, samples=10_000), layouts=(*TWO, Layout(nodes=4)), repeats=3
+    )
+    assert seconds_of(sweep, found) == pytest.approx(3 * (around[0] + 600 + 2 * (around[1] + 300)))
+
+
+def test_quick_launches_are_the_first_of_the_fewest_and_the_most_ranks(cache: Path) -> None:
+    layouts = tuple(Layout(nodes=count) for count in (1, 2, 4))
+    sweeps = plan(EXPERIMENTS["adult-dnn"], layouts=layouts, preset=PRESET, size=Size(repeats=6), data_dir=None)
+    assert [[layout.nodes for layout in sweep.layouts] for sweep in quick(sweeps)] == [[1, 4], [2, 4], [2, 4]]
+    assert {sweep.repeats for sweep in quick(sweeps)} == {1}
+    assert [sweep.name for sweep in quick(sweeps)] == [sweep.name for sweep in sweeps]  # nothing runs twice
+
+
+def test_experiments_are_chosen_by_name() -> None:
+    assert choose("mnist-cnn, adult-dnn", EXPERIMENTS) == ("mnist-cnn", "adult-dnn")
+    assert choose(None, EXPERIMENTS) == tuple(EXPERIMENTS)
+    with pytest.raises(UserError, match="mnist is none of mnist-dnn"):
+        choose("mnist", EXPERIMENTS)
+
+
+def run_of(ranks: int, seconds: float, accuracies: tuple[float, ...], sync: str, **changes: object) -> RunRecord:
+    """Epochs of `seconds` each, with these test accuracies."""
+    point = make_point(ranks, sync=sync, preset=PRESET, epochs=len(accuracies))
+    run = make_run(point, seconds=[[seconds] * ranks] * len(accuracies), **changes)
+    epochs = tuple(replace(e, test_accuracy=a) for e, a in zip(run.epochs, accuracies, strict=True))
+    return replace(run, epochs=epochs)
+
+
+def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path, str]:
+    """Return the page about MNIST-DNN: averaging per epoch halves the epoch and needs one more, gradients do not."""
+    runs = {
+        "weights:epoch": [run_of(1, 2.0, (0.8, 0.9, 0.91), "weights:epoch"), None],
+        "gradients": [run_of(2, 1.25, (0.8, 0.9, 0.91), "gradients")],
+    }
+    runs["weights:epoch"][1] = run_of(2, 1.0, (0.7, 0.85, 0.905), "weights:epoch", **changes)
+    folders = []
+    for sync, found in runs.items():
+        folders.append(tmp_path / "results" / sync)
+        for run in found:
+            write_run(folders[-1], run)
+    study = Study(experiment="mnist-dnn", folders=(*folders, tmp_path / "results" / "never run"))
+    failed = Study(experiment="adult-dnn", folders=(), problem="2 of 4 launches failed")
+    page = write_paper_page([study, failed], published, tmp_path / "reports", tmp_path / "reports" / "claims.html")
+    return page, " ".join(str(Text(page.read_text())).replace("\u00a0", " ").split())
+
+
+def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: Path, published: Published) -> None:
+    page, text = drawn(tmp_path, published)
+    assert "2 ranks train the same rows 2.00 times as fast as the base" in text
+    assert "reach its accuracy less 1 point 1.33 times as fast" in text
+    assert "weights each epoch" in text and "gradients each step" in text and "nothing, one rank alone" in text
+    assert "to 90.0 %" in text  # of one rank's 91 %, less a point
+    assert "6,400 rows of the data set's 60,000; 3 of the preset's 30 epochs" in text
+    assert "1 launch of each layout, too few for an interval, which needs 6: no number has one" in text
+    assert "data parallelism, which the paper calls model parallelism" in text
+    assert "that the figures were made with it is not stated" in text
+    assert "ADULT-DNN: 2 of 4 launches failed" in text
+    table = (page.parent / "experiment-mnist-dnn.csv").read_text().splitlines()
+    assert [line.split(",")[:4] for line in table[1:]] == [
+        ["published", "1", "32", "11.6"],
+        ["weights each epoch", "1", "1", "1.0"],
+        ["weights each epoch", "1", "2", "2.0"],
+        ["gradients each step", "1", "2", "1.6"],
+    ]
+    assert (page.parent / "experiment-mnist-dnn.svg").is_file()
+
+
+def test_a_disturbed_launch_has_no_times_and_still_what_it_learned(tmp_path: Path, published: Published) -> None:
+    page, text = drawn(tmp_path, published, invalid=("more ranks than cores",))
+    assert "None has valid times on more than one rank" in text
+    assert "90.50 %" in text and "times not valid" in text
+    assert "more ranks than cores" in text
+    assert "gradients each step,1,2,1.6" in (page.parent / "experiment-mnist-dnn.csv").read_text()
+
+
+@pytest.mark.slow
 def test_command_goes_on_after_a_failed_experiment(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.cli.paper import paper as command
+    launched = []
 
-    def run_sweep(sweep: Sweep, *, data_dir: Path | None, results: Path) -> Path:
+    def run_sweep(sweep: Sweep, *, results: Path, **_: object) -> Path:
+        launched.append(sweep.workload)
         folder = results / sweep.name
         for point in sweep.points():
-            write_run(folder, make_run(replace(point, workload=sweep.workload)))
+            if not (folder / point.folder).exists():
+                write_run(folder, make_run(replace(point, workload=sweep.workload)))
         if sweep.workload.dataset == "adult":
             raise RunError("1 of 2 launches failed")
         return folder
 
     monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
-    two = {name: EXPERIMENTS[name] for name in ("adult-dnn", "acoustic-dnn")}
-    monkeypatch.setattr("harness.schema.claim.EXPERIMENTS", two)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
-    result = CliRunner().invoke(command, ["--repeats", "1", "--nodes", "1", "--samples", "300", *where])
+    few = ["--workloads", "adult-dnn,acoustic-dnn", "--nodes", "1", "--samples", "300"]
+    result = CliRunner().invoke(paper, [*few, *where])
     assert isinstance(result.exception, RunError) and "adult-dnn" in str(result.exception)
-    assert (tmp_path / "reports" / "claims" / "index.html").is_file()
-    assert len(list((tmp_path / "reports").glob("*/index.html"))) == 3
-    assert "adult-dnn: 1 of 2 launches failed" in result.output
+    page = tmp_path / "reports" / "paper" / "index.html"
+    assert result.output.splitlines()[-1] == str(page)
+    assert len(list((tmp_path / "reports").glob("*/index.html"))) == 4  # two sweeps, the claims, the page
+    assert "1 of 2 launches failed" in page.read_text()
+    assert [workload.samples for workload in launched] == [300, 300]
+    launched.clear()
+    told = CliRunner().invoke(paper, ["--workloads", "acoustic-dnn", "--nodes", "1", "--full", *where])
+    assert told.exception is None
+    assert "FULL=1: 6 launches, " in told.output and "estimated from 1 quick ones" in told.output
+    assert [workload.epochs for workload in launched] == [EXPERIMENTS["acoustic-dnn"].epochs, *[30] * 6]
 
 
 def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Path) -> None:
-    from harness.cli.paper import paper as command
-
     arguments = ["--preset", "paper-2016", "--results", str(tmp_path / "results")]
     with pytest.raises(UserError, match="did you mean 'paper-2016-0"):
-        CliRunner().invoke(command, arguments, catch_exceptions=False)
+        CliRunner().invoke(paper, arguments, catch_exceptions=False)
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.e2e
+@pytest.mark.mpi
+def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> None:
+    """Four launches: one rank alone, and two under every policy; rank 0 reads and sends, and all replicas are equal."""
+    size = ("--workloads", "adult-dnn", "--samples", "2000", "--epochs", "3", "--nodes", "1,2", "--oversubscribe")
+    finished = subprocess.run(
+        [sys.executable, "-m", "harness", "paper", *size],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    runs = [read_run(file.parent) for file in sorted((tmp_path / "results").glob("*/*/run.json"))]
+    assert sorted((len(run.ranks), run.point.workload.sync) for run in runs) == [
+        (1, "weights:epoch"),
+        *((2, policy) for policy in sorted(POLICIES)),
+    ]
+    assert all(run.weights.identical and run.epochs[-1].train_loss < run.epochs[0].train_loss for run in runs)
+    assert all((run.ranks[0].distribute_s > 0) == (len(run.ranks) > 1) for run in runs)
+    page = tmp_path / finished.stdout.splitlines()[-1]
+    text = str(Text(page.read_text()))
+    assert "2,000 synthetic rows of the data set's 32,561" in text.replace("\u00a0", " ")
+    assert all(words in text for words in ("weights each epoch", "weights every 10 steps", "gradients each step"))
+    assert (tmp_path / "reports" / "claims" / "index.html").is_file()

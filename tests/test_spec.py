@@ -76,8 +76,10 @@ def test_presets_are_the_groups_published_settings():
     march = resolve(dataset="mnist", model="dnn", preset="paper-2016-03")
     assert (march.optimizer, march.learning_rate, march.loss) == ("adagrad", 0.01, "squared-error")
     assert (march.batch_per_rank, march.sync, march.epochs, march.drop_remainder) == (10, "weights:epoch", 30, True)
+    assert march.distribution == "scatter"
     april = resolve(dataset="mnist", model="dnn", preset="paper-2016-04")
     assert (april.optimizer, april.loss, april.sync) == ("sgd", "cross-entropy", "weights:epoch")
+    assert (april.learning_rate, april.distribution) == (march.learning_rate, "scatter")
     matex = resolve(dataset="mnist", model="dnn", preset="matex-2016-12")
     assert (matex.optimizer, matex.learning_rate, matex.batch_per_rank, matex.sync) == ("sgd", 0.1, 128, "gradients")
 

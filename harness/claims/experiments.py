@@ -1,15 +1,22 @@
-"""How paper A's seven experiments are planned here."""
+"""How paper A's seven experiments are planned here: with its own algorithm, and beside it what came after."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import datasets
+from harness.base.errors import UserError
 from harness.schema.claim import Claim, Experiment
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
+
+PRESET = "paper-2016-03"
+POLICIES = ("weights:epoch", "weights:10", "gradients")
+"""What is run on the same rows: the paper's averaging once per epoch, averaging every K steps (the K is ours), and
+paper B's gradients every step."""
 
 
 def rank_counts(cores: int, claims: Iterable[Claim]) -> tuple[int, ...]:
@@ -20,38 +27,87 @@ def rank_counts(cores: int, claims: Iterable[Claim]) -> tuple[int, ...]:
     return tuple(sorted(counts))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """How much of an experiment is run; `repeats` are launches of each layout.
+
+    What is None is cut to the experiment's own limits and one launch; with `full` it is all rows, the preset's epochs
+    and six launches.
+    """
+
+    full: bool = False
+    repeats: int | None = None
+    epochs: int | None = None
+    samples: int | None = None
+
+
+_FULL_REPEATS = 6  # the fewest that have a 95 % interval
+
+
 def plan(
     experiment: Experiment,
     *,
-    nodes: tuple[int, ...],
+    layouts: Sequence[Layout],
     preset: str,
-    repeats: int,
-    epochs: int | None,
-    samples: int | None,
+    size: Size,
     data_dir: Path | None,
-) -> Sweep:
-    """Return the sweep of `experiment`; `epochs` and `samples` replace its own limits.
+    oversubscribe: bool = False,
+) -> tuple[Sweep, ...]:
+    """Return the sweeps of `experiment`: one for each of POLICIES that have a layout to differ in.
 
-    Real data smaller than the limit is used whole; preparing it tells how many rows it has.
+    They differ in nothing but the policy. A single rank has nothing to synchronise: the first sweep has it for all.
+    Real data smaller than a limit is used whole; preparing it tells how many rows it has.
 
     Raises:
         UserError: a setting is out of range or the data is wrong.
     """
+    full = size.full
     workload = resolve(
         dataset=experiment.dataset,
         model=experiment.model,
         preset=preset,
-        epochs=epochs or experiment.epochs,
-        samples=samples or experiment.rows,
+        epochs=size.epochs or (None if full else experiment.epochs),
+        samples=size.samples or (None if full else experiment.rows),
     )
-    workload = _fitted(workload, data_dir)
-    return build_sweep(workload, nodes=nodes, repeats=repeats, data_dir=data_dir)
+    workload = _sized(workload, data_dir)
+    several = tuple(layout for layout in layouts if layout.ranks > 1)
+    return tuple(
+        build_sweep(
+            replace(workload, sync=policy),
+            layouts=tuple(layouts) if policy == POLICIES[0] else several,
+            repeats=size.repeats or (_FULL_REPEATS if full else 1),
+            data_dir=data_dir,
+            oversubscribe=oversubscribe,
+        )
+        for policy in POLICIES
+        if several or policy == POLICIES[0]
+    )
 
 
-def _fitted(workload: Workload, data_dir: Path | None) -> Workload:
-    """Return `workload` with no more samples than its real data has rows. A twin has as many as are asked for."""
+def _sized(workload: Workload, data_dir: Path | None) -> Workload:
+    """Return `workload` with its number of rows: all where it has none, and no more than its real data has."""
     source = datasets.locate(workload, data_dir)
-    if source.kind == "synthetic":
-        return workload
-    available = datasets.prepare(source).record.train_rows
-    return workload if workload.samples is None else replace(workload, samples=min(workload.samples, available))
+    there = source.rows if source.kind == "synthetic" else datasets.prepare(source).record.train_rows
+    return replace(workload, samples=min(workload.samples or there, there))
+
+
+def quick(sweeps: Sequence[Sweep]) -> tuple[Sweep, ...]:
+    """Return the launches of `sweeps` that tell what more would take: the first on the fewest and the most ranks."""
+    return tuple(
+        replace(sweep, layouts=tuple(dict.fromkeys((sweep.layouts[0], sweep.layouts[-1]))), repeats=1)
+        for sweep in sweeps
+    )
+
+
+def choose(names: str | None, experiments: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the `experiments` that a user named, ``mnist-dnn,mnist-cnn``, in his order; all for None.
+
+    Raises:
+        UserError: one is none of them.
+    """
+    known = tuple(experiments)
+    asked = tuple(dict.fromkeys(name.strip() for name in names.split(","))) if names else known
+    for name in asked:
+        if name not in known:
+            raise UserError(f"WORKLOADS={names}: {name or 'an empty name'} is none of {', '.join(known)}")
+    return asked

@@ -1,76 +1,157 @@
 """`harness paper`: paper A's seven experiments, repeated here."""
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.base.errors import RunError
-from harness.cli.claims import write_ledger
 from harness.cli.common import data_dir_option, network_option, reports_option, results_option
+from harness.cli.options import approval, batch_options, build_layouts, build_submission, layout_options
 from harness.schema.presets import PRESETS
 
 if TYPE_CHECKING:
+    from harness.schema.claim import Claim
+    from harness.schema.layout import Layout
     from harness.schema.sweep import Sweep
+    from harness.sweep.resume import Submission
+
+Launch = Callable[["Sweep"], Path]
 
 
 @click.command(name="paper")
-@click.option("--preset", default="default", show_default=True, help=f"Training settings: {', '.join(PRESETS)}.")
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Launches; 6 give intervals.")
+@click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
+@click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
+@click.option("--repeats", type=click.IntRange(min=1), help="Launches; 6 give intervals [default: 1, with --full 6].")
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
 @click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")
-@click.option("--nodes", help="Rank counts: 1..8 or 1,2,4 [default: 1, doublings, all cores, the paper's counts].")
+@click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches; the time it will take is told first.")
+@layout_options
+@click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
+@batch_options
 @network_option
 @data_dir_option
 @results_option
 @reports_option
 def paper(
-    preset: str,
-    repeats: int,
-    epochs: int | None,
-    samples: int | None,
-    nodes: str | None,
-    network: str | None,
-    data_dir: Path | None,
-    results: Path,
-    reports: Path,
+    workloads: str | None, network: str | None, data_dir: Path | None, results: Path, reports: Path, **options: Any
 ) -> None:
-    """Repeat paper A's seven experiments and set its figures and claims beside ours.
+    """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 
-    By default rows and epochs are cut so that all of it takes 10 to 15 minutes on 2 cores. The same command
-    again runs only what is missing. The last line is the page's path.
+    By default rows and epochs are cut so that all of it ends within 15 minutes on 2 cores, with one launch of each
+    layout and so without intervals. The same command again runs only what is missing. The last line is the page's
+    path, the line before it that of the claims and their verdicts.
     """
-    from harness.base.cores import usable_cores
+    from harness.analysis import numbers
     from harness.base.files import resource
-    from harness.claims.experiments import plan, rank_counts
-    from harness.report.claims_page import PAPER
+    from harness.claims.experiments import PRESET, Size, choose, plan
+    from harness.cli.claims import write_ledger
+    from harness.report.paper_page import PAPER, Study, write_paper_page
     from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, read_published
-    from harness.schema.layout import parse_counts
+    from harness.sweep.execute import run_sweep
 
     published = read_published(resource(CLAIMS_FILE))
-    counts = parse_counts("NODES", nodes) if nodes else rank_counts(usable_cores(), published.of(PAPER))
+    names = choose(workloads, EXPERIMENTS)
+    submission, why = build_submission(options)
+    layouts = _layouts(options, submission, published.of(PAPER))
+    size = Size(**{name: options[name] for name in ("full", "repeats", "epochs", "samples")})
+    launch = partial(run_sweep, data_dir=data_dir, results=results, submission=submission, approve=approval(options))
+
+    def planned(size: Size) -> dict[str, tuple["Sweep", ...]]:
+        preset, over = options["preset"] or PRESET, options["oversubscribe"]
+        settings = partial(plan, layouts=layouts, preset=preset, data_dir=data_dir, oversubscribe=over)
+        return {name: settings(EXPERIMENTS[name], size=size) for name in names}
+
     # All plans first: a wrong setting or a damaged file is told before anything runs.
-    settings = {"preset": preset, "repeats": repeats, "epochs": epochs, "samples": samples}
-    sweeps = [plan(experiment, nodes=counts, data_dir=data_dir, **settings) for experiment in EXPERIMENTS.values()]  # type: ignore[arg-type]
-    failed = []
-    for number, sweep in enumerate(sweeps, start=1):
-        click.echo(f"experiment {number} of {len(sweeps)}: {sweep.workload.name}")
-        failed += _repeat(sweep, data_dir=data_dir, results=results, reports=reports)
-    click.echo(write_ledger(network, results, reports))
+    plans = planned(size)
+    if submission.scheduler != "local" or options["scheduler"] != "auto":
+        click.echo(why)
+    if size.full:
+        _tell_time(plans, planned(Size()), launch)
+    studies = []
+    for number, (name, sweeps) in enumerate(plans.items(), start=1):
+        workload = sweeps[0].workload
+        cut = f"{workload.samples:,} rows, {numbers.plural(workload.epochs, 'epoch')}"
+        click.echo(f"experiment {number} of {len(plans)}: {name}, {cut}")
+        problem = _run(sweeps, launch, in_turns=submission.scheduler == "local")
+        folders = tuple(results / sweep.name for sweep in sweeps)
+        _report(folders[0], reports)
+        studies.append(Study(experiment=name, folders=folders, problem=problem))
+    claims = write_ledger(network, results, reports)
+    click.echo(f"claims: {claims}")
+    click.echo(write_paper_page(studies, published, reports, claims))
+    failed = [study.experiment for study in studies if study.problem]
     if failed:
         raise RunError(f"launches failed in {', '.join(failed)}: the same command again runs only what failed")
 
 
-def _repeat(sweep: "Sweep", *, data_dir: Path | None, results: Path, reports: Path) -> list[str]:
-    """Run and report one experiment, return its name if a launch failed: that does not keep the others from running."""
-    from harness.report.sweep_page import write_report
-    from harness.sweep.execute import run_sweep
+def _layouts(options: dict[str, Any], submission: "Submission", claims: "Sequence[Claim]") -> "tuple[Layout, ...]":
+    """Return the layouts that can run; on one machine, if none are asked for, also at the rank counts of `claims`.
 
-    failed = []
-    try:
-        run_sweep(sweep, data_dir=data_dir, results=results)
-    except RunError as error:
-        click.echo(f"harness: {sweep.workload.name}: {error}", err=True)
-        failed.append(sweep.workload.name)
-    write_report(results / sweep.name, reports)
-    return failed
+    What cannot run is told. Where nothing can, all are returned: running them is refused with the reason.
+    """
+    from harness.base.cores import usable_cores
+    from harness.claims.experiments import rank_counts
+    from harness.sweep.plan import divide
+
+    asked = dict(options)
+    if submission.scheduler == "local" and not any(options[name] for name in ("nodes", "cores", "gpus")):
+        asked["nodes"] = ",".join(map(str, rank_counts(usable_cores(), claims)))
+    layouts, refused = build_layouts(asked, submission)
+    scheduler = submission.open(oversubscribe=options["oversubscribe"])
+    runnable, skipped = divide(layouts, scheduler.refusal)
+    for sentence in (*refused, *(f"{one.layout}: {one.reason}" for one in skipped)):
+        click.echo(f"not run: {sentence}")
+    return runnable or layouts
+
+
+def _run(sweeps: "Sequence[Sweep]", launch: Launch, *, in_turns: bool) -> str:
+    """Run the sweeps of one experiment and return what failed; that keeps no other launch from running.
+
+    `in_turns`: a repeat of every sweep, then the next one, so that drift of the machine falls on all policies alike.
+    """
+    problems = []
+    for repeats in range(1, sweeps[0].repeats + 1) if in_turns else (sweeps[0].repeats,):
+        for sweep in sweeps:
+            try:
+                launch(replace(sweep, repeats=repeats))
+            except RunError as error:
+                problems.append(str(error))
+    return "; ".join(dict.fromkeys(problems))
+
+
+def _tell_time(plans: "Mapping[str, Sequence[Sweep]]", cut: "Mapping[str, Sequence[Sweep]]", launch: Launch) -> None:
+    """Say how long `plans` will take, estimated from the first launches of the `cut` ones, which run if they have not.
+
+    Raises:
+        RunError: one of them failed, so that nothing is known.
+    """
+    from harness.analysis.frames import launch_frame
+    from harness.analysis.load import load_sweep
+    from harness.claims.estimate import quick_launches, seconds_of
+    from harness.claims.experiments import quick
+    from harness.sweep.plan import format_seconds
+
+    total, launches, tried = 0.0, 0, 0
+    for name, sweeps in plans.items():
+        click.echo(f"estimating {name} from quick launches")
+        for sweep, short in zip(sweeps, quick(cut[name]), strict=True):
+            loaded = load_sweep(launch(short))
+            total += seconds_of(sweep, quick_launches(launch_frame(loaded.runs, loaded.epochs)))
+            launches += sweep.repeats * len(sweep.layouts)
+            tried += len(loaded.runs)
+    click.echo(
+        f"FULL=1: {launches} launches, {format_seconds(total)} one after the other if none is done yet, "
+        f"estimated from {tried} quick ones; Ctrl-C stops it, the same command goes on"
+    )
+
+
+def _report(folder: Path, reports: Path) -> None:
+    """Draw the report of the sweep in `folder`, if it has a launch."""
+    from harness.report.sweep_page import write_report
+
+    if any(folder.glob("*/run.json")):
+        write_report(folder, reports)

@@ -106,8 +106,18 @@ def locate(workload: Workload, data_dir: Path | None) -> Source:
     ``real``, ``synthetic``, or ``auto`` (real where it is, else the twin).
 
     Raises:
-        UserError: `data_dir` does not exist, or real data is asked for and absent.
+        UserError: `data_dir` does not exist, real data is asked for and absent, or rank 0 is to send images in files.
     """
+    source = _locate(workload, data_dir)
+    if source.stored and workload.distribution == "scatter":
+        raise UserError(
+            "DISTRIBUTION=scatter sends rows held in memory, but images in files are decoded by every rank: "
+            "use DISTRIBUTION=parallel"
+        )
+    return source
+
+
+def _locate(workload: Workload, data_dir: Path | None) -> Source:
     if is_script(workload):
         sha256 = script_id(script_command(workload)[0])
         return Source(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")

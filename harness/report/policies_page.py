@@ -11,15 +11,10 @@ from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.learning import (
-    TimeToAccuracy,
-    curve_frame,
-    default_accuracy,
-    speedups_to_accuracy,
-    times_to_accuracy,
-)
+from harness.analysis.learning import TimeToAccuracy, curve_frame, default_accuracy
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
+from harness.analysis.side_by_side import side_by_side
 from harness.base.errors import UserError
 from harness.report import captions
 from harness.report.axes import time_unit
@@ -47,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One layout of one sweep. `samples` is its scaling over its own base, `target` over the common base."""
+    """One layout of one sweep. `point` is its scaling over its own base, `target` over the common base."""
 
     entry: Entry
     point: PointScaling
@@ -137,17 +132,13 @@ def _check_alike(entries: Sequence[Entry]) -> None:
 
 
 def _rows(entries: Sequence[Entry], goal: float) -> tuple[Row, ...]:
-    first = entries[0]
-    base = times_to_accuracy(first.epochs, goal)
-    base = base[base["layout"] == first.scaling.base.layout]
-    rows = []
-    for entry in entries:
-        reached = {found.layout: found for found in speedups_to_accuracy(times_to_accuracy(entry.epochs, goal), base)}
-        final = entry.launches[entry.launches["valid"]].groupby("layout")["test_accuracy"].median()
-        for point in entry.scaling.points:
-            accuracy = float(final[point.layout])
-            rows.append(Row(entry=entry, point=point, target=reached[point.layout], accuracy=accuracy))
-    return tuple(rows)
+    sided = side_by_side([(entry.launches, entry.epochs) for entry in entries], goal)
+    return tuple(
+        Row(entry=entry, point=side.point, target=side.target, accuracy=side.accuracy)
+        for entry, one in zip(entries, sided, strict=True)
+        for side in one.sides
+        if side.point and side.target
+    )
 
 
 def _headline(rows: Sequence[Row], goal: float) -> str:

@@ -18,6 +18,7 @@ _MARCH: Mapping[str, Any] = {
     "drop_remainder": True,
     "epochs": 30,
     "sync": "weights:epoch",
+    "distribution": "scatter",  # paper A, section 3.3.1
 }
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -48,6 +49,24 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
     "default": {"loss": "cross-entropy", "init": "glorot", "batch_per_rank": 64, "sync": "gradients"},
 }
+
+SOURCES: Mapping[str, str] = {
+    "paper-2016-03": (
+        "Optimizer, rate, loss, batch and initial weights are those of a public script of the paper's group, of "
+        "March 2016; that the figures were made with it is not stated. The rate is constant: no schedule is stated."
+    ),
+    "paper-2016-04": (
+        "Plain SGD and cross-entropy are those of a public script of the paper's group, of April 2016; that the "
+        "figures were made with it is not stated. Rate, batch and initial weights are those of March's script, the "
+        "rate is constant: ours, for no others are stated."
+    ),
+    "matex-2016-12": (
+        "Optimizer, rate, loss and batch are those of MaTEx's public script of December 2016, paper B's; paper A's "
+        "figures are older."
+    ),
+    "default": "Optimizer, rate, schedule, loss, batch and initial weights are this harness's own, none the paper's.",
+}
+"""Where a preset's settings come from, for readers of a page that says what is the paper's and what is not."""
 
 # ImageNet: momentum, label smoothing and linear scaling as in Goyal et al. 2017 (0.1 for 256 rows), few epochs.
 _IMAGENET: Mapping[str, Any] = {

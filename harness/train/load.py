@@ -1,6 +1,8 @@
 """Give every rank its rows: read by itself, or sent by rank 0."""
 
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +31,9 @@ class RankData:
     """One rank's rows. Images stay uint8 [rows, *features]; other features are float32, already standardised.
 
     `shift` and `factor` turn uint8 rows x into the network's input (x - shift) * factor; None where done.
-    Labels are int32 [rows]. `load_s` and `distribute_s` are seconds. Where images stay in files, `files` are the
-    paths and `train_x` and `test_x` the places of the images in them (`Prepared`).
+    Labels are int32 [rows]. `load_s` and `distribute_s` are seconds; where rank 0 sends the rows, reading them is
+    part of the latter. Where images stay in files, `files` are the paths and `train_x` and `test_x` the places of
+    the images in them (`Prepared`).
     """
 
     record: DataRecord
@@ -53,23 +56,20 @@ def load(world: "World", point: Point, data_dir: Path | None) -> RankData:
         SharedError: the data is absent or damaged, or has fewer rows than asked for.
     """
     begin = time.perf_counter()
-    source = world.on_root(lambda: _prepare_once(point, data_dir))
-    prepared = datasets.prepare(source)
+    scatter = point.workload.distribution == "scatter" and world.size > 1
+    source, head = world.on_root(lambda: _prepare_once(point, data_dir))
+    prepared = head if scatter and world.rank else datasets.prepare(source)
     shards = _shards(point, prepared.record.train_rows)
     record = _with_fewer_test_rows(prepared, point.workload.samples)
-    test = split_evenly(record.test_rows, world.size, world.rank)
-    scatter = point.workload.distribution == "scatter" and world.size > 1
-    if scatter and world.rank:
-        train_x, train_y = prepared.train_x[:0], prepared.train_y[:0]
-    else:
-        own = shards.own_rows(world.rank)
-        train_x, train_y = (_read(array, own) for array in (prepared.train_x, prepared.train_y))
-    test_x, test_y = (_read(array, test) for array in (prepared.test_x, prepared.test_y))
-    loaded = time.perf_counter()
-    if scatter:
-        train_x = _scatter(world, shards, prepared.train_x, train_x)
-        train_y = _scatter(world, shards, prepared.train_y, train_y)
-    distributed = time.perf_counter()
+    train = [shards.own_rows(rank) for rank in range(world.size)]
+    test = [split_evenly(record.test_rows, world.size, rank) for rank in range(world.size)]
+    opened = time.perf_counter()
+    train_x, train_y, test_x, test_y = (
+        _hand_out(world, array, rows) if scatter else _read(array, rows[world.rank])
+        for arrays, rows in (((prepared.train_x, prepared.train_y), train), ((prepared.test_x, prepared.test_y), test))
+        for array in arrays
+    )
+    distribute_s = time.perf_counter() - opened if scatter else 0.0
     images = train_x.dtype == np.uint8 or prepared.files is not None
     if not images:
         _standardise(train_x, prepared.shift, prepared.factor)
@@ -83,8 +83,8 @@ def load(world: "World", point: Point, data_dir: Path | None) -> RankData:
         test_y=test_y,
         shift=prepared.shift if images else None,
         factor=prepared.factor if images else None,
-        load_s=loaded - begin + (time.perf_counter() - distributed),
-        distribute_s=distributed - loaded,
+        load_s=time.perf_counter() - begin - distribute_s,
+        distribute_s=distribute_s,
         files=prepared.files,
     )
 
@@ -97,13 +97,19 @@ def _with_fewer_test_rows(prepared: datasets.Prepared, samples: int | None) -> D
     return replace(record, test_rows=min(record.test_rows, max(_LEAST_TEST_ROWS, samples // 5)))
 
 
-def _prepare_once(point: Point, data_dir: Path | None) -> datasets.Source:
+def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.Source, datasets.Prepared]:
+    """Return the source, and what is prepared of it with no rows: only their shapes and types are left."""
     source = datasets.locate(point.workload, data_dir)
     if point.data_id and source.data_id != point.data_id:
         raise UserError(f"the {source.name} data has changed since the sweep was planned: run the sweep again")
     prepared = datasets.prepare(source)
     _shards(point, prepared.record.train_rows)
-    return source
+    train_x, train_y, test_x, test_y = (
+        np.empty((0, *array.shape[1:]), array.dtype)
+        for array in (prepared.train_x, prepared.train_y, prepared.test_x, prepared.test_y)
+    )
+    head = replace(prepared, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, files=None)
+    return source, head
 
 
 def _shards(point: Point, available: int) -> Shards:
@@ -129,21 +135,24 @@ def _standardise(rows: Array, shift: Array, factor: Array) -> None:
     rows *= factor
 
 
-def _scatter(world: "World", shards: Shards, source: Array, own: Array) -> Array:
-    """Send every rank its rows of `source` from rank 0, point to point (paper A, section 3.3.1)."""
-    if world.rank == 0:
-        for rank in range(1, world.size):
-            rows = shards.own_rows(rank)
-            for block in _blocks(source, rows):
-                world.comm.Send(np.ascontiguousarray(source[block.start : block.stop]), dest=rank)
-        return own
-    rows = shards.own_rows(world.rank)
-    received = np.empty((len(rows), *source.shape[1:]), dtype=source.dtype)
-    for block in _blocks(source, rows):
-        world.comm.Recv(received[block.start - rows.start : block.stop - rows.start], source=0)
-    return received
+def _hand_out(world: "World", array: Array, parts: Sequence[range]) -> Array:
+    """Return this rank's part of `array`, whose rows only rank 0 has: it sends them point to point.
+
+    So the paper does it (paper A, section 3.3.1). On the other ranks `array` has no rows, only their shape and type.
+    """
+    own = parts[world.rank]
+    if world.rank:
+        received = np.empty((len(own), *array.shape[1:]), dtype=array.dtype)
+        for block in _blocks(array, own):
+            world.comm.Recv(received[block.start - own.start : block.stop - own.start], source=0)
+        return received
+    for rank, rows in enumerate(parts[1:], start=1):
+        for block in _blocks(array, rows):
+            world.comm.Send(np.ascontiguousarray(array[block.start : block.stop]), dest=rank)
+    return _read(array, own)
 
 
 def _blocks(source: Array, rows: range) -> list[range]:
-    size = max(1, _MESSAGE_BYTES // max(1, source[:1].nbytes))
+    row_bytes = source.dtype.itemsize * math.prod(source.shape[1:])
+    size = max(1, _MESSAGE_BYTES // max(1, row_bytes))
     return [range(start, min(start + size, rows.stop)) for start in range(rows.start, rows.stop, size)]
