@@ -68,7 +68,7 @@ def test_what_went_wrong_comes_after_the_answer_and_sets_the_exit_code(flags: li
 
 
 @pytest.mark.parametrize(
-    "name", ["sweep", "check", "compare", "probe", "predict", "run", "claims", "history", "status"]
+    "name", ["sweep", "check", "compare", "probe", "predict", "run", "claims", "paper", "history", "status"]
 )
 def test_every_command_that_answers_has_both_flags_for_make_too(name: str) -> None:
     command = main.get_command(click.Context(main), name)

@@ -15,7 +15,7 @@ from harness.base.files import resource
 from harness.claims.estimate import quick_launches, seconds_of
 from harness.claims.experiments import POLICIES, PRESET, Size, choose, plan, quick, rank_counts
 from harness.cli.paper import paper
-from harness.report.paper_page import Study, write_paper_page
+from harness.report.paper_page import Study, read_parts, write_paper_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
@@ -135,7 +135,9 @@ def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path
             write_run(folders[-1], run)
     study = Study(experiment="mnist-dnn", folders=(*folders, tmp_path / "results" / "never run"))
     failed = Study(experiment="adult-dnn", folders=(), problem="2 of 4 launches failed")
-    page = write_paper_page([study, failed], published, tmp_path / "reports", tmp_path / "reports" / "claims.html")
+    page = write_paper_page(
+        read_parts([study, failed], published, tmp_path / "reports"), tmp_path / "reports", tmp_path / "claims.html"
+    )
     return page, " ".join(str(Text(page.read_text())).replace("\u00a0", " ").split())
 
 

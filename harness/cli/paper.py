@@ -1,5 +1,6 @@
 """`harness paper`: paper A's seven experiments, repeated here."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import RunError
+from harness.cli.answer import Answer, answering
 from harness.cli.common import data_dir_option, network_option, reports_option, results_option
 from harness.cli.options import approval, batch_options, build_layouts, build_submission, layout_options
 from harness.schema.presets import PRESETS
 
 if TYPE_CHECKING:
+    from harness.report.paper_page import Part, Study
     from harness.schema.claim import Claim
     from harness.schema.layout import Layout
     from harness.schema.sweep import Sweep
@@ -36,20 +39,20 @@ Launch = Callable[["Sweep"], Path]
 @data_dir_option
 @results_option
 @reports_option
+@answering
 def paper(
     workloads: str | None, network: str | None, data_dir: Path | None, results: Path, reports: Path, **options: Any
-) -> None:
+) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 
     By default rows and epochs are cut so that all of it ends within 15 minutes on 2 cores, with one launch of each
     layout and so without intervals. The same command again runs only what is missing. The last line is the page's
-    path, the line before it that of the claims and their verdicts.
+    path; that of the claims and their verdicts stands above the table.
     """
-    from harness.analysis import numbers
     from harness.base.files import resource
     from harness.claims.experiments import PRESET, Size, choose, plan
     from harness.cli.claims import write_ledger
-    from harness.report.paper_page import PAPER, Study, write_paper_page
+    from harness.report.paper_page import PAPER, read_parts
     from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, read_published
     from harness.sweep.execute import run_sweep
 
@@ -71,21 +74,52 @@ def paper(
         click.echo(why)
     if size.full:
         _tell_time(plans, planned(Size()), launch)
+    studies = _run_all(plans, launch, results, reports, in_turns=submission.scheduler == "local")
+    claims = write_ledger(network, results, reports)
+    return _answer(studies, read_parts(studies, published, reports), reports, claims)
+
+
+def _run_all(
+    plans: "Mapping[str, Sequence[Sweep]]", launch: Launch, results: Path, reports: Path, *, in_turns: bool
+) -> "list[Study]":
+    """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
+    from harness.analysis import numbers
+    from harness.report.paper_page import Study
+    from harness.sweep.plan import format_seconds
+
     studies = []
+    begin, done, total = time.monotonic(), 0, sum(map(_launches, plans.values()))
     for number, (name, sweeps) in enumerate(plans.items(), start=1):
         workload = sweeps[0].workload
         cut = f"{workload.samples:,} rows, {numbers.plural(workload.epochs, 'epoch')}"
-        click.echo(f"experiment {number} of {len(plans)}: {name}, {cut}")
-        problem = _run(sweeps, launch, in_turns=submission.scheduler == "local")
+        left = format_seconds((time.monotonic() - begin) / done * (total - done)) if done else ""
+        click.echo(f"experiment {number} of {len(plans)}: {name}, {cut}{f'; about {left} left of all' if done else ''}")
+        problem = _run(sweeps, launch, in_turns=in_turns)
         folders = tuple(results / sweep.name for sweep in sweeps)
         _report(folders[0], reports)
         studies.append(Study(experiment=name, folders=folders, problem=problem))
-    claims = write_ledger(network, results, reports)
-    click.echo(f"claims: {claims}")
-    click.echo(write_paper_page(studies, published, reports, claims))
+        done += _launches(sweeps)
+    return studies
+
+
+def _answer(studies: "Sequence[Study]", parts: "Sequence[Part]", reports: Path, claims: Path) -> Answer:
+    from harness.report.paper_page import headline, row, write_paper_page
+
     failed = [study.experiment for study in studies if study.problem]
-    if failed:
-        raise RunError(f"launches failed in {', '.join(failed)}: the same command again runs only what failed")
+    problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
+    click.echo(f"claims: {claims}")
+    return Answer(
+        sentence=headline(parts),
+        headings=("Experiment", "Ranks", "Speedup", "To equal accuracy"),
+        rows=[row(part) for part in parts],
+        data={"experiments": [{"name": part.name, "measured": row(part)[1:]} for part in parts], "claims": claims},
+        page=write_paper_page(parts, reports, claims),
+        problem=problem if failed else "",
+    )
+
+
+def _launches(sweeps: "Sequence[Sweep]") -> int:
+    return sum(sweep.repeats * len(sweep.layouts) for sweep in sweeps)
 
 
 def _layouts(options: dict[str, Any], submission: "Submission", claims: "Sequence[Claim]") -> "tuple[Layout, ...]":

@@ -68,8 +68,21 @@ class Part:
     measured: Measured | None
 
 
-def write_paper_page(studies: Sequence[Study], published: Published, reports: Path, claims: Path) -> Path:
-    """Write ``REPORTS/paper/index.html`` with its figures, whole or not at all; return its path.
+def read_parts(studies: Sequence[Study], published: Published, reports: Path) -> tuple[Part, ...]:
+    """Return what ran of each experiment, with its links for a page in `reports`."""
+    return tuple(_part(study, published.of(PAPER, study.experiment), reports / FOLDER) for study in studies)
+
+
+def row(part: Part) -> tuple[str, str, str, str]:
+    """Return an experiment's name, most ranks, and their speedup at equal samples and to equal accuracy."""
+    side = _top(part.measured.lines[0]) if part.measured else None
+    ratios = [one.speedup if one else None for one in (side.point, side.target)] if side else [None, None]
+    speedup, reached = (numbers.NONE if ratio is None else f"{ratio:.2f}" for ratio in ratios)
+    return part.name, str(side.ranks) if side else numbers.NONE, speedup, reached
+
+
+def write_paper_page(parts: Sequence[Part], reports: Path, claims: Path) -> Path:
+    """Write ``REPORTS/paper/index.html`` of `parts` with its figures, whole or not at all; return its path.
 
     `claims` is the page of the claims' verdicts, which it leads to.
 
@@ -78,14 +91,13 @@ def write_paper_page(studies: Sequence[Study], published: Published, reports: Pa
     """
     target = reports / FOLDER
     check_replaceable(target)
-    parts = [_part(study, published.of(PAPER, study.experiment), target) for study in studies]
     runs = [run for part in parts if part.measured for run in part.measured.runs]
     presets = list(dict.fromkeys(run.point.workload.preset for run in runs))
     with folder_atomic(target) as staging:
         write_figures(staging, [part.figure for part in parts if part.figure])
         content = render.page(
             "paper.html.j2",
-            headline=_headline(parts),
+            headline=headline(parts),
             banners=_banners(parts),
             parts_of_page=parts,
             presets=[(preset, SOURCES[preset]) for preset in presets if preset in SOURCES],
@@ -199,7 +211,7 @@ def _figure(measured: Measured, claims: Sequence[Claim], name: str) -> FigureBlo
     return FigureBlock(picture=picture, title=title, caption=caption, table=experiment_table(lines, claims))
 
 
-def _headline(parts: Sequence[Part]) -> str:
+def headline(parts: Sequence[Part]) -> str:
     """Return what the paper's algorithm gains at equal samples and to equal accuracy, over all experiments."""
     ran = [part.measured for part in parts if part.measured]
     ours = [side for one in ran if (side := _top(one.lines[0]))]
