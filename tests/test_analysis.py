@@ -191,7 +191,7 @@ def test_a_loss_that_is_no_longer_finite_is_not_hidden_by_an_earlier_one() -> No
 def test_mixed_commits_and_machines_are_named() -> None:
     runs = [make_run(), make_run(provenance=make_provenance(commit="fedcba9876543210", hostname="node2"))]
     sentences = mixtures(runs)
-    assert len(sentences) == 2 and "2 commits" in sentences[0] and "2 machines" in sentences[1]
+    assert len(sentences) == 2 and "commit (0123456789ab, fedcba987654)" in sentences[0] and "node2" in sentences[1]
     assert mixtures(runs[:1]) == ()
     alone = make_run(provenance=replace(make_provenance(), reduction="none"))
     assert mixtures([alone, make_run(make_point(2))]) == ()  # one rank reduces nothing

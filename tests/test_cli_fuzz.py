@@ -98,6 +98,7 @@ def ends_well(line: list[str]) -> None:
     assert "Traceback" not in said.getvalue()
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(line=command_lines())
 def test_any_command_line_is_an_answer_or_one_sentence(place: Path, line: list[str]) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -90,7 +91,7 @@ def test_the_same_speed_passes_with_0(kept: Path) -> None:
     result = harness("check", folder=kept)
     assert code(result) == 0
     assert "PASS: mnist-dnn at bbbbbbbbbbbb against 'main'" in result.output
-    page = Path(result.output.splitlines()[-1]).read_text()
+    page = unescape(Path(result.output.splitlines()[-1]).read_text())
     assert "Did MNIST-DNN get worse since 'main'?" in page and "PASS: mnist-dnn" in page and "harness check" in page
 
 

@@ -89,6 +89,7 @@ def test_waiting_for_images_is_a_part_of_the_epoch_and_a_share_of_the_step():
     assert resident["Input"] == "images held in memory"
 
 
+@pytest.mark.slow
 def test_a_sweeps_report_of_images_is_written(tmp_path):
     folder = tmp_path / "results" / "imagenet-resnet50-a"
     folder.mkdir(parents=True)
@@ -98,6 +99,7 @@ def test_a_sweeps_report_of_images_is_written(tmp_path):
     assert "images decoded from files" in page and "Label smoothing" in page
 
 
+@pytest.mark.slow
 def test_the_claims_page_has_the_charts_too(tmp_path):
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path)]
     CliRunner().invoke(claims.claims, where, catch_exceptions=False)

@@ -154,6 +154,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.analysis.stats._RESAMPLES", 99)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_intervals_at_a_bound_cover() -> None:
     """With no serial part at all a bootstrap's percentiles covered 52 of 60."""
@@ -219,6 +220,7 @@ def test_parts_sum_to_the_median_epoch(launches: int) -> None:
     assert rows[list(EPOCH_PARTS)].sum(axis=1).to_numpy() == pytest.approx(medians.to_numpy(), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_speedup_without_a_part_has_an_interval_that_covers() -> None:
     rng = np.random.default_rng(19)
     covered = 0

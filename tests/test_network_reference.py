@@ -88,6 +88,7 @@ def test_ranks_of_one_host_are_not_charged_the_network(sweep: Path) -> None:
     assert [one.allreduce_s for one in reference.points] == pytest.approx(inside, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_report_shows_it_where_there_is_a_probe_of_the_machine(sweep: Path, tmp_path: Path) -> None:
     other = replace(make_provenance().machine, fingerprint="another")
     write_probe(sweep.parent, other)

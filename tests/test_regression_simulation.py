@@ -125,6 +125,7 @@ def blamed(weather: Weather, histories: int, *, commits: int = 10) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_a_history_blames_no_commit_for_another_sitting() -> None:
     assert keeps(blamed(weathers()["offset of 2 % between sittings"], 40), 40)
 

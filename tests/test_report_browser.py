@@ -41,6 +41,7 @@ addEventListener("load", () => {
   seen.ink = getComputedStyle(document.body).color;
   seen.resources = performance.getEntriesByType("resource").map((entry) => entry.name);
   viewer.close();
+  setTimeout(() => {
   const wide = [...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth + 2);
   seen.wide = wide.length;
   seen.hints = [...document.querySelectorAll(".more")].filter((hint) => !hint.hidden).length;
@@ -54,6 +55,7 @@ addEventListener("load", () => {
   const out = document.createElement("pre");
   out.id = "seen"; out.textContent = JSON.stringify(seen);
   document.body.append(out);
+  }, 200);
 });
 </script>
 """

@@ -93,6 +93,7 @@ def test_side_by_side_compares_like_with_like(policies: tuple[Path, Path], tmp_p
     assert not (tmp_path / "reports").exists()
 
 
+@pytest.mark.slow
 def test_claims_are_judged_by_what_is_there_and_predicted_where_it_is_not(
     policies: tuple[Path, Path], tmp_path: Path
 ) -> None:

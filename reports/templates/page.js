@@ -52,7 +52,9 @@ for (const box of document.querySelectorAll(".scroll")) {
     hint.hidden = !more;
   };
   box.addEventListener("scroll", look, {passive: true});
-  addEventListener("resize", look);
+  const watch = new ResizeObserver(look);  // of the page, and of a table that sorting or opening makes wider
+  watch.observe(box);
+  watch.observe(box.firstElementChild);
   look();
 }
 const copy = async (text) => {
