@@ -9,6 +9,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.provenance import describe_system, relevant_environment
+from harness.datasets import locate
 from harness.reproduction.rerun import plan, recorded
 from harness.reproduction.verdicts import CLOSE, DIFFERENT, NOT_COMPARED, SAME, Line, environment, results_of, sentence
 from harness.schema.record import RunRecord
@@ -111,3 +112,11 @@ def test_settings_of_host_and_libraries_are_told(monkeypatch: pytest.MonkeyPatch
     told = {line.quantity: line.now for line in environment(run, slower)}
     assert (told["UCX_TLS"], told["frequency governor"]) == ("tcp", "powersave")
     assert all(describe_system().values())
+
+
+def test_the_seed_is_the_recorded_one_also_where_only_the_workload_has_it() -> None:
+    run = make_run()
+    older = replace(run, seed=None, point=replace(run.point, workload=replace(run.point.workload, seed=5)))
+    source = locate(older.point.workload, None)
+    older = replace(older, data=replace(older.data, sha256=source.sha256))
+    assert plan(older, None, here=False).workload.seed == 5

@@ -33,26 +33,23 @@ def recorded(folder: Path) -> tuple[Recorded, ...]:
     """Return the launch in `folder`; of a sweep's folder the first valid launch of each layout.
 
     Raises:
-        UserError: there is no whole record, or none of a launch whose weights were synchronised.
+        UserError: a record is missing or damaged, or no launch of the sweep has valid times.
     """
     single = (folder / RUN_FILE).exists()
     sweep = folder.resolve().parent if single else folder
-    runs = [read_run(file.parent) for file in sorted(sweep.glob(f"*/{RUN_FILE}"))]
-    valid: dict[Layout, list[RunRecord]] = {}
-    for run in sorted(runs, key=lambda one: one.point.repeat):
-        if not run.invalid:
-            valid.setdefault(run.point.layout, []).append(run)
-    if single:
-        own = read_run(folder)
-        alike = [run for run in valid.get(own.point.layout, []) if run.point.code == own.point.code]
-        return (Recorded(run=own, alike=tuple(alike)),)
-    if not valid:
+    runs = sorted((read_run(file.parent) for file in sweep.glob(f"*/{RUN_FILE}")), key=lambda run: run.point.repeat)
+    valid = [run for run in runs if not run.invalid]
+    first: dict[Layout, RunRecord] = {}
+    for run in valid:
+        first.setdefault(run.point.layout, run)
+    chosen = [read_run(folder)] if single else [*first.values()]
+    if not chosen:
         raise UserError(f"'{folder}' has no launch with valid times: name one of its launches")
-    return tuple(
-        Recorded(run=first, alike=tuple(run for run in group if run.point.code == first.point.code))
-        for first, *_ in valid.values()
-        for group in [valid[first.point.layout]]
-    )
+    return tuple(Recorded(run=run, alike=tuple(one for one in valid if _alike(one, run))) for run in chosen)
+
+
+def _alike(one: RunRecord, other: RunRecord) -> bool:
+    return (one.point.layout, one.point.code) == (other.point.layout, other.point.code)
 
 
 def plan(run: RunRecord, data_dir: Path | None, *, here: bool) -> Sweep:
@@ -61,15 +58,13 @@ def plan(run: RunRecord, data_dir: Path | None, *, here: bool) -> Sweep:
     The rows of a step over all ranks stay the same.
 
     Raises:
-        UserError: the data of the record is not here, or the launch needs more cores than there are.
+        UserError: the data of the record is not here.
     """
-    workload = replace(run.point.workload, seed=run.seed)
+    workload = replace(run.point.workload, seed=run.point.seed)
     layout = run.point.layout
-    if layout.nodes > 1 or here:
-        fit = (psutil.cpu_count(logical=False) or 1) // layout.threads
-        ranks = min(layout.ranks, max(1, fit)) if here else layout.ranks
-        layout = replace(layout, nodes=ranks, ranks_per_node=1, shares=None) if ranks != layout.ranks else layout
-    if layout != run.point.layout:
+    fit = max(1, (psutil.cpu_count(logical=False) or 1) // layout.threads)
+    if here and layout.ranks > fit:
+        layout = replace(layout, nodes=fit, ranks_per_node=1, shares=None, last_node=None)
         workload = replace(workload, batch_per_rank=None, global_batch=run.global_batch)
     source = locate(workload, data_dir)
     if source.sha256 != run.data.sha256:
