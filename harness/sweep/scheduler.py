@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.sweep.commands import Commands, beyond
 from harness.sweep.job_options import LAUNCHERS, SHAPES, Request
-from harness.sweep.launch_command import LaunchCommand
+from harness.sweep.launch_command import LaunchCommand, rank_environment
 from harness.sweep.site import Partition, Site
 
 
@@ -159,9 +159,9 @@ class Scheduler(abc.ABC):
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return the command that starts the ranks of `layout`, bound to their cores."""
 
-    @abc.abstractmethod
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the launcher and the MPI library need exported, None for unset."""
+        return rank_environment(self.site, self.name)
 
     @abc.abstractmethod
     def output(self, folder: Path, job: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi_family
 from harness.schema.layout import Layout
-from harness.sweep import launch_command, scheduler
+from harness.sweep import scheduler
 from harness.sweep.commands import Commands
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job, State, plain_path
@@ -65,10 +65,6 @@ class Scheduler(scheduler.Scheduler):
         # Without it the other ranks wait for a dead one until the time limit.
         words.append("--setopt=exit-on-error")
         return LaunchCommand(words=(*words, *self.site.launcher_options))
-
-    def environment(self, layout: Layout) -> Mapping[str, str | None]:
-        """Return what the ranks need exported."""
-        return launch_command.rank_environment(self.site, self.name)
 
     def output(self, folder: Path, job: str) -> Path:
         """Return the file that ``--output`` names."""

@@ -49,10 +49,6 @@ class Scheduler(scheduler.Scheduler):
         """Return mpirun, whose daemons on other nodes start through LSF's blaunch."""
         return launch_command.mpirun(layout, self.site, agent="blaunch" if layout.nodes > 1 else None)
 
-    def environment(self, layout: Layout) -> Mapping[str, str | None]:
-        """Return what the ranks need exported."""
-        return launch_command.rank_environment(self.site, self.name)
-
     def output(self, folder: Path, job: str) -> Path:
         """Return the file that ``-o`` names."""
         return folder / f"{job}.out"

@@ -89,10 +89,6 @@ class Scheduler(scheduler.Scheduler):
         """Return mpirun, which reads PBS_NODEFILE by itself."""
         return launch_command.mpirun(layout, self.site, agent=f"$jobs/{REMOTE}" if layout.nodes > 1 else None)
 
-    def environment(self, layout: Layout) -> Mapping[str, str | None]:
-        """Return what the ranks need exported."""
-        return launch_command.rank_environment(self.site, self.name)
-
     def output(self, folder: Path, job: str) -> Path:
         """Return the file that PBS makes when ``-o`` names a folder."""
         return folder / f"{job}.OU"

@@ -113,7 +113,7 @@ class Scheduler(scheduler.Scheduler):
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the ranks need exported; SLURM_EXPORT_ENV unset, or srun would withhold it from them."""
-        return {"SLURM_EXPORT_ENV": None, **launch_command.rank_environment(self.site, self.name)}
+        return {"SLURM_EXPORT_ENV": None, **super().environment(layout)}
 
     def output(self, folder: Path, job: str) -> Path:
         """Return the file that ``--output`` names."""
