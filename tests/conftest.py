@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.caches import own_cache
+
 # The machine that runs the tests may be busy: a slow example is no failure.
 settings.register_profile("harness", deadline=None)
 settings.load_profile("harness")
@@ -79,5 +81,5 @@ def session_environment() -> Iterator[pytest.MonkeyPatch]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty cache folder of the test's own, which the harness uses."""
     monkeypatch.delenv("HARNESS_DATA_DIR", raising=False)
-    monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path / "cache"))
     return tmp_path / "cache"

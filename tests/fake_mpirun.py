@@ -3,7 +3,8 @@
 
 ``ok`` writes a whole record, ``fail`` prints what a failing rank prints, ``silent`` exits with 0 and writes
 nothing, ``slow`` writes a whole record after half a second, ``cut`` leaves half a record, ``hang`` starts a rank and
-waits, ``stubborn`` one that ignores SIGTERM.
+waits, ``stubborn`` one that ignores SIGTERM. ``stops`` leaves a checkpoint and asks to be started again, twice, and
+``recovers`` fails at first.
 """
 
 import json
@@ -46,6 +47,8 @@ def act(behaviour: str, point: object, folder: Path, ranks: int) -> int:
         sys.stdout.buffer.write(b"epoch 1/3\0\xff\n")
         print("harness: rank 1: loss is not finite: lower the learning rate", file=sys.stderr)
         return 1
+    if behaviour in ("stops", "recovers"):
+        return in_pieces(behaviour, folder, record)
     if behaviour == "slow":
         time.sleep(0.5)
         write_whole(folder, record)
@@ -55,6 +58,20 @@ def act(behaviour: str, point: object, folder: Path, ranks: int) -> int:
         folder.mkdir(exist_ok=True)
         shutil.copy(HERE / "steps.parquet", folder)
         (folder / "run.json").write_text(record[: len(record) // 2] if behaviour == "cut" else record)
+    return 0
+
+
+def in_pieces(behaviour: str, folder: Path, record: str) -> int:
+    """Leave a checkpoint and exit with 75 twice, or fail once, and write a whole record then."""
+    kept = folder.parent / "checkpoints" / folder.name
+    kept.mkdir(parents=True, exist_ok=True)
+    attempts = len(list(kept.iterdir()))
+    if attempts < (2 if behaviour == "stops" else 1):
+        (kept / f"{attempts + 1:06d}-000000000.ckpt").touch()
+        print(f"harness: stopped by SIGUSR1 in epoch {attempts + 2}" if behaviour == "stops" else "harness: a bad node")
+        return 75 if behaviour == "stops" else 1
+    shutil.rmtree(kept)
+    write_whole(folder, record)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.caches import own_cache
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,22 +68,14 @@ TABLE = (
     ),
 )
 
-RINGS = '''"""Two rings in the plane."""
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 
-from harness.datasets.dataset import Dataset, DatasetInfo, Found, Twin, last_tenth
-from harness.datasets.synthetic import render_plain
 
-DATASET = Dataset(
-    info=DatasetInfo(
-        name="rings", title="Two rings", features=(7,), classes=2, dtype="float32", default_model="dnn",
-        train_rows=900, test_rows=100, source="this test", shares=(0.5, 0.5), twin_rows=900,
-    ),
-    find=lambda folder: Found(missing=("rings.csv",)),
-    read=lambda paths, part: iter(()),
-    hold_out=last_tenth,
-    twin=Twin(render=render_plain, latent=3, separation=3.0),
-)
-'''
+def block(name: str) -> str:
+    """Return the file called `name` as docs/extending.md gives it: the first block of code behind its name."""
+    found = re.search(rf"`{re.escape(name)}`.*?^```(?:python|toml)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert found, name
+    return found[1]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +84,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("added")
     shutil.copytree(ROOT / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "jobs", folder / "jobs")
-    (folder / "harness/datasets/known/rings.py").write_text(RINGS)
+    shutil.copytree(ROOT / "reports/templates", folder / "reports/templates")
+    (folder / "harness/datasets/known/rings.py").write_text(block("rings.py"))
+    for name in ("tower.py", "halfway.py", "centre.toml"):
+        (folder / name).write_text(block(name))
     workload = folder / "harness/schema/workload.py"
     line = '    "rmsprop": "keras.optimizers:RMSprop",\n}'
     before, _, behind = workload.read_text().partition("OPTIMIZERS = {")
@@ -99,7 +97,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def harness(package: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command of the harness in `package`."""
-    environment = os.environ | {"PYTHONPATH": str(package), "HARNESS_CACHE_DIR": str(package / "cache")}
+    environment = os.environ | {"PYTHONPATH": str(package), "HARNESS_CACHE_DIR": own_cache(package / "cache")}
     command = [sys.executable, "-m", "harness", *words]
     return subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True, check=False)
 
@@ -112,6 +110,21 @@ def test_a_data_set_is_one_module(package: Path) -> None:
     finished = harness(package, "train", "--dataset", "rings", "--data-kind", "synthetic", "--epochs", "2")
     assert finished.returncode == 0, finished.stderr
     assert "epoch 2/2" in finished.stdout
+
+
+@pytest.mark.slow
+def test_the_documentation_word_for_word_adds_a_data_set_a_network_a_policy_and_a_site(package: Path) -> None:
+    (command,) = re.findall(r"^make sweep (.*DRY_RUN=1)$", PAGE, re.MULTILINE)
+    planned = harness(package, "make", "sweep", command)
+    assert planned.returncode == 0, planned.stderr
+    (study,) = package.glob("results/rings-tower*/sweep.json")
+    scripts = sorted((study.parent / "jobs").glob("*.sh"))
+    assert len(scripts) == 12 and all("--account=physics" in one.read_text() for one in scripts)
+    assert "module load openmpi/5" in scripts[0].read_text()
+    words = ("--dataset", "rings", "--data-kind", "synthetic", "--epochs", "2")
+    trained = harness(package, "train", *words, "--model", "tower:tower", "--sync", "halfway:HalfWay")
+    assert trained.returncode == 0, trained.stderr
+    assert "epoch 2/2" in trained.stdout
 
 
 @pytest.mark.slow

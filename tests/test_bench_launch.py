@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 from harness.base import hostload
 from harness.base.errors import RunError, UserError
@@ -14,6 +15,7 @@ from harness.base.hostload import Usage, other_load, wait_until_quiet
 from harness.bench.contenders import CONTENDERS, installed
 from harness.bench.plan import Task
 from harness.bench.processes import cores, free_ports, run_together
+from harness.cli import main
 
 # Starts a child in the same group, writes both numbers to the file that is its last argument, then waits.
 FAMILY = (
@@ -150,6 +152,18 @@ def test_a_contender_trains(name: str, cache: Path) -> None:
     assert len(measured.seconds) == 3
     assert all(0 < seconds < 60 for seconds in measured.seconds)
     assert (measured.loss is None) == (name == "raw-sums")
+
+
+@pytest.mark.e2e
+@pytest.mark.mpi
+def test_a_bench_on_the_command_line_launches_ours(cache: Path, tmp_path: Path) -> None:
+    if len(cores()) < 2:
+        pytest.skip("needs 2 cores")
+    words = ("--quick", "--force", "--workloads", "adult-dnn", "--contenders", "gradients,bare", "--limit", "100")
+    said = CliRunner().invoke(main, ["bench", *words, "--reports", str(tmp_path)])
+    assert said.exit_code == 0, said.output
+    assert "[2/2] round 1 adult-dnn" in said.output
+    assert "failed" not in said.output
 
 
 @pytest.mark.e2e

@@ -105,7 +105,7 @@ def test_any_command_line_is_an_answer_or_one_sentence(place: Path, line: list[s
     ends_well(line)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     target=st.sampled_from(sorted(COMMANDS)),
     text=st.text(TEXT, max_size=30) | st.sampled_from([f"{name}=x" for name in ("SWEEP", "ACTION")]),

@@ -11,6 +11,7 @@ import pytest
 
 from harness.__main__ import run
 from harness.cli.make import command_line, read_overrides
+from tests.caches import own_cache
 from tests.mpi.launch import run_ranks
 from tests.test_docs import EVERYTHING, FENCE, PAGES, ROOT, examples, mentions, planned, words
 
@@ -29,9 +30,14 @@ LONG = {
     "harness check --against main --decide": "launches for 20 minutes",
     "mpirun -n 4": "needs four GPUs",
     "harness run -n 4 --gpus-per-rank 1": "needs four GPUs; tests/test_gpus.py runs one with a double of the driver",
+    "harness explain SWEEP --prove": "launches counterfactuals; tests/test_explain.py makes some",
     "harness reproduce": "launches again what was recorded",
+    "harness bundle": "draws every figure for print; tests/test_bundle.py writes one",
+    "harness report --from": "needs a bundle; tests/test_bundle.py draws one again",
+    "harness whence": "needs a report; tests/test_origin.py asks of every file of one",
     "harness compare --duet": "launches two scripts in turn",
     "make predict NETWORK=results/probes": "needs SimGrid",
+    "make sweep DATASET=rings": "needs the files of its page; tests/test_additions.py makes them",
     "make sweep DATASET=mnist TUNED=1": "needs a probe of this machine",
     "make sweep DATASET=mnist NODES=1..8 PREDICT_FIRST=1": "needs launches of this state of the code",
 }
@@ -45,6 +51,7 @@ ADDED = {
 }
 INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
+    "trace LAUNCH": f"trace {RECORDS.name}",
     "SWEEP OTHER --together": RECORDS.name,
     "SWEEP --base 16": f"{RECORDS.name} --base 1",
 }
@@ -63,7 +70,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mynetwork.py").write_text(model)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path / "cache"))
     monkeypatch.delenv("HARNESS_DATA_DIR", raising=False)
     return tmp_path
 

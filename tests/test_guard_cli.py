@@ -307,9 +307,28 @@ def test_one_launch_can_be_compared(kept: Path) -> None:
     assert "6 launches of each are needed to judge" in " ".join(result.output.split())
 
 
+def test_a_window_of_sittings_is_a_reference_without_a_baseline(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    for day in range(4):
+        write_launches(results, 6, first=200 * day, commit=OLD)
+    both = harness("check", "--window", 3, "--against", "main", folder=tmp_path)
+    assert "leave out --decide and --against" in str(both.exception)
+    calm = harness("check", "--window", 3, folder=tmp_path)
+    assert code(calm) == 0 and "the 3 sittings before" in " ".join(calm.output.split())
+    write_launches(results, 6, first=800, commit=NEW, slower=1.4)
+    assert code(harness("check", "--window", 9, folder=tmp_path)) == 1
+    two = tmp_path / "two"
+    for day in range(2):
+        write_launches(two / "results", 6, first=200 * day)
+    few = harness("check", "--window", 3, folder=two)
+    assert "needs 3 sittings of mnist-dnn, an hour apart or more, and there are 2" in str(few.exception)
+
+
 def test_history_draws_every_commit_of_the_study(kept: Path) -> None:
     write_launches(kept / "results", 6, slower=1.4, commit=NEW, first=20)
-    result = harness("history", folder=kept)
+    result = harness("history", "--markdown", str(kept / "history.md"), folder=kept)
+    comment = (kept / "history.md").read_text()
+    assert comment.startswith("**") and "\n| --- |" in comment and comment.count("\n| ") >= 3
     assert code(result) == 0
     assert "at bbbbbbbbbbbb after aaaaaaaaaaaa" in result.output
     page = Path(result.output.splitlines()[-1])

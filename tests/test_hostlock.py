@@ -57,6 +57,21 @@ def test_two_that_launch_again_and_again_take_turns(folder: Path) -> None:
     assert turns == ["one", "other"] * 4
 
 
+def test_launches_of_a_command_that_has_the_host_need_not_wait_for_it(folder: Path) -> None:
+    """As those of a bench."""
+    launch, other = HostLock(), "from harness.base.hostlock import HostLock; print(HostLock().take())"
+    with HostLock().held("a bench", print) as handles:
+        assert launch.take() is None
+        assert launch.handles == handles
+        launch.tell("a launch")
+        launch.release()
+        said = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=60, check=True)
+        assert said.stdout == f"waiting: a bench (process {os.getpid()}) is timed on this host\n"
+    assert launch.take() is None
+    assert launch.handles
+    assert HostLock().take() is not None
+
+
 def test_whose_launch_has_ended_is_not_told_that_it_is_timed(folder: Path) -> None:
     one, other = HostLock(), HostLock()
     assert one.take() is None

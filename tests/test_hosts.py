@@ -14,6 +14,7 @@ from harness.probe.execute import fit
 from harness.probe.measure import Answer, Plan
 from harness.schema.message_cost import ALLREDUCE, NETWORK
 from harness.schema.record import decode, encode, read_run
+from tests.caches import own_cache
 from tests.hosts.lab import Lab, hosts, missing
 from tests.mpi.launch import PROGRAMS, result
 
@@ -34,7 +35,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, session_environment: pytest.MonkeyPatch) -> None:
-    session_environment.setenv("HARNESS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    session_environment.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path_factory.mktemp("cache")))
 
 
 def told(lab: Lab, ranks_per_host: int, *words: object) -> Any:

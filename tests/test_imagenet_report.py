@@ -55,7 +55,7 @@ def test_both_published_charts_hold_every_value_that_was_read():
     assert table.set_index(["experiment", "count"])["value"]["ResNet-50", 16] == 15.3
     assert gpus.published.table.set_index(["experiment", "count"])["value"]["AlexNet", 4] == 1.93
     assert len(table) == 16 and len(gpus.published.table) == 8
-    assert "AlexNet" in cpus.published.picture.svg.decode() or cpus.published.picture.inline.startswith("<svg")
+    assert "AlexNet" in cpus.published.picture.file("svg").decode() or cpus.published.picture.inline.startswith("<svg")
     assert cpus.ours is None and gpus.ours is None and cpus.rows == ()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.caches import own_cache
 from tests.mpi.launch import result
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(3000)]
@@ -25,7 +26,7 @@ CASES = [(ALEXNET, 1e-4), (GOOGLENET, 1e-4), (RESNET, 3e-2), (SMALL, 1e-4)]
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory, session_environment):
     """Keep prepared data of these tests in a folder of their own."""
-    session_environment.setenv("HARNESS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    session_environment.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path_factory.mktemp("cache")))
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from harness.comm.autotune import CHOICES
 from harness.comm.native.build import build
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sync import find_policy
+from tests.caches import own_cache
 from tests.mpi.launch import PROGRAMS, result, run_ranks
 
 pytestmark = pytest.mark.mpi
@@ -31,7 +32,7 @@ def curves(ranks: int) -> dict:
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory, session_environment):
     """Keep prepared data of these tests in a folder of their own."""
-    session_environment.setenv("HARNESS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    session_environment.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -135,7 +136,7 @@ def test_replicas_end_equal_under_every_policy(four_ranks, sync):
 
 def test_steps_have_entry_and_exit_of_every_call(tmp_path):
     record = train(tmp_path, 2, "--dataset", "adult", "--samples", 1000, "--epochs", 2, "--sync", "weights:3")
-    steps = pd.read_parquet(next(tmp_path.iterdir()) / "steps.parquet")
+    steps = pd.read_parquet(next(tmp_path.glob("*/steps.parquet")))
     assert len(steps) == 2 * 2 * record.steps_per_epoch  # epochs x ranks x steps
     called = steps[steps["entry_s"].notna()]
     assert set(called["step"]) == {2, 5, 7}  # every third of 8 steps and the epoch's last

@@ -20,6 +20,7 @@ from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_publi
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Sweep
+from tests.caches import own_cache
 from tests.factories import make_point, make_run, write_run
 from tests.test_report import Text
 
@@ -218,7 +219,7 @@ def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> No
     finished = subprocess.run(
         [sys.executable, "-m", "harness", "paper", *size],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": str(tmp_path / "cache")},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": own_cache(tmp_path / "cache")},
     )  # fmt: skip
     assert finished.returncode == 0, finished.stdout + finished.stderr
     runs = [read_run(file.parent) for file in sorted((tmp_path / "results").glob("*/*/run.json"))]

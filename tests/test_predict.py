@@ -19,7 +19,7 @@ from harness.base.errors import UserError
 from harness.prediction.allreduce import ALGORITHMS, BEST, Levels, Link, allreduce_seconds
 from harness.prediction.forecast import predict_first, read_prediction, score
 from harness.prediction.links import read_links
-from harness.prediction.measured_base import find_base
+from harness.prediction.measured_base import find_launches, measured_base
 from harness.prediction.model import Base, Uncertain, assumptions, measured_factor, predict, predict_ratio
 from harness.prediction.simulate import cheapest, simulated
 from harness.schema.layout import Layout
@@ -98,7 +98,7 @@ def test_a_rank_that_is_always_slower_stays_so_in_the_prediction(tmp_path: Path)
     ]
     steps = [one | {"entry_s": one["entry_s"] - 0.1} for one in steps]
     pq.write_table(pa.Table.from_pylist(steps), folder / "steps.parquet")
-    found = find_base(tmp_path, lambda study: True, "mnist-dnn")
+    found = measured_base(find_launches(tmp_path, lambda study: True, "mnist-dnn"))
     assert found.imbalance == pytest.approx((0.8, 1.2)) and max(found.jitter) == pytest.approx(1)
     row = predict(found, [2], Uncertain.exact(FLAT), "ring").iloc[0]
     assert row["straggler_s"] == pytest.approx((3 / 4 * 1.2 + 1 / 4 * 0.8 - 1) * row["compute_s"])
@@ -211,14 +211,14 @@ def write_base(results: Path, compute: float = 0.01) -> Sweep:
 
 def test_the_base_comes_from_the_fewest_ranks_and_the_jitter_from_the_most(tmp_path: Path) -> None:
     sweep = write_base(tmp_path)
-    found = find_base(tmp_path, lambda study: study.sweep.workload == sweep.workload, "mnist-dnn")
+    found = measured_base(find_launches(tmp_path, lambda study: study.sweep.workload == sweep.workload, "mnist-dnn"))
     assert found.ranks == 1 and found.compute_s == pytest.approx(0.01025) and found.bytes == 712_440
     assert (found.low_s, found.high_s) == pytest.approx((0.01, 0.0105)) and found.rows == 6400
     assert len(found.jitter) == 6 * 2 * 49 and max(found.jitter) == pytest.approx(1.2 / np.mean(
         [1.2 if step % 10 == 0 else 1.0 for step in range(1, 50)]
     ))  # fmt: skip
     with pytest.raises(UserError, match=r"no valid launch of adult-dnn .* run `harness sweep` with --nodes 1 first"):
-        find_base(tmp_path, lambda study: study.sweep.workload.name == "adult-dnn", "adult-dnn")
+        find_launches(tmp_path, lambda study: study.sweep.workload.name == "adult-dnn", "adult-dnn")
 
 
 def test_a_prediction_is_kept_and_scored_by_what_came_after(tmp_path: Path) -> None:

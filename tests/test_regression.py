@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.analysis.stats import SITTING
 from harness.regression.compare import ALIKE, OPEN, WORSE, compare, sentence
 from harness.regression.hodges_lehmann import needed_values, shift, shift_interval, tail_count
 from harness.regression.judging import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION
-from harness.regression.noise import SITTING, detectable_losses, learn
+from harness.regression.noise import detectable_losses, learn
 from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY, SKEW, TIME, WIRE, Size, samples
 from harness.regression.states import group_by_code
 from harness.regression.verdict import check

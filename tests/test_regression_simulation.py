@@ -18,6 +18,7 @@ from harness.regression.history import history
 from harness.regression.judging import IMPROVEMENT, PASS, REGRESSION
 from harness.regression.states import join
 from harness.regression.verdict import check, check_duet
+from harness.regression.window import last_sittings
 from tests.histories import Weather, simulate, simulate_duet, weathers
 
 QUICK, SLOW = 150, 1000
@@ -148,3 +149,18 @@ def test_the_table_of_the_promise(weather: str) -> None:
     wrong = blamed(found, histories)
     print(f"{weather}; history of 10 commits: {100 * wrong / histories:.1f} % blame one")
     assert keeps(wrong, histories, HISTORIES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(weathers()))
+def test_a_window_of_sittings_has_few_false_alarms_and_finds_losses(name: str) -> None:
+    """Six sittings of six launches, each of a code of its own, then one more."""
+    random, found = np.random.default_rng(0), {0.0: 0, 0.1: 0}
+    for loss in found:
+        for _ in range(60):
+            days = [
+                simulate(random, weathers()[name], blocks=6, day=day, commit=f"{day:x}" * 40, loss=loss * (day == 6))
+                for day in range(7)
+            ]
+            found[loss] += check(*last_sittings(days, 6)).verdict == REGRESSION
+    assert found[0.0] <= 2 and found[0.1] >= 42

@@ -241,6 +241,7 @@ def test_the_same_records_give_the_same_files(study: Path, report: Path, tmp_pat
         assert (again.parent / name).read_bytes() == (report.parent / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_page_of_300_launches_takes_seconds(tmp_path: Path) -> None:
     for repeat in range(75):
         for ranks in (1, 2, 4, 8):

@@ -160,8 +160,18 @@ def test_interval_of_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: 
 def test_every_table_of_the_page_is_recomputed_here(tables: dict[str, list[list[str]]]) -> None:
     assert set(tables) == {
         "Scaling table", "What the speedup loses", "Parts of an epoch", "Parts of a launch", "Fitted laws",
-        "Loss and accuracy", "Time to accuracy", "Launches",
+        "Loss and accuracy", "Time to accuracy", "Launches", "Diagnoses",
     }  # fmt: skip
+
+
+def test_two_ranks_with_one_ranks_learning_rate_learn_less(
+    runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]
+) -> None:
+    ((cause, _, found, evidence, _),) = tables["Diagnoses"]
+    (one, two) = (runs[ranks][0]["epochs"][-1] for ranks in (1, 2))
+    assert (cause, found) == ("learning rate", "6 of 12")
+    assert f"ends at {two['train_loss']:.3f} instead of {one['train_loss']:.3f}" in evidence
+    assert f"{two['test_accuracy']:.1%} instead of {one['test_accuracy']:.1%}".replace("%", " %") in evidence
 
 
 def test_parts_of_an_epoch_from_the_steps(

@@ -5,11 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from harness.base import cores
+from harness.base import cores, hostload
 from harness.base.errors import UserError
-from harness.base.hostload import delayed
+from harness.base.hostload import Usage, delayed
 from harness.comm import launcher
 
 
@@ -66,6 +67,17 @@ def test_a_narrow_mask_is_noticed_but_a_cpuset_is_none(machine: Path, monkeypatc
     write(machine / "proc/self/cgroup", "0::/\n")
     write(machine / "sys/fs/cgroup/cpuset.cpus.effective", "0-2,3\n")
     assert not cores.affinity_narrowed(machine)
+
+
+def test_only_load_on_the_cpus_of_the_cgroup_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a job that has a part of a host: its neighbours take nothing from it."""
+    idle = type(psutil.cpu_times())(*[0.0] * len(psutil.cpu_times()))
+    times = [idle._replace(user=seconds) for seconds in (10.0, 20.0, 400.0, 800.0)]
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: times)
+    monkeypatch.setattr(hostload, "allowed_cpus", lambda: {0, 1})
+    assert Usage.now().host == 30.0
+    monkeypatch.setattr(hostload, "allowed_cpus", lambda: {0, 1, 2, 3})
+    assert Usage.now().host == 1230.0
 
 
 def test_without_any_of_these_files_the_machine_still_counts(tmp_path: Path) -> None:

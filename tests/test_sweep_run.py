@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,10 +26,11 @@ from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
 from harness.sweep import store
 from harness.sweep.execute import run_sweep, write_scripts
+from harness.sweep.job_options import Request
 from harness.sweep.outcome import first_error
 from harness.sweep.pace import Pace
 from harness.sweep.plan import build_sweep, current
-from harness.sweep.resume import tidy
+from harness.sweep.resume import Submission, tidy
 from harness.sweep.schedulers import local
 from harness.sweep.status import read_status
 from harness.sweep.store import is_locked, locked
@@ -398,3 +400,45 @@ def test_a_wrong_model_is_found_before_anything_is_launched(
     with pytest.raises(UserError, match=re.escape(sentence)):
         lab.run(build_sweep(replace(lab.workload, model=model), nodes=(1,)))
     assert lab.launched() == []
+
+
+def test_a_launch_that_stops_with_a_checkpoint_is_started_again_until_it_ends(lab: Lab) -> None:
+    lab.behave(r1="stops")
+    sweep = lab.sweep(nodes=(1, 2), repeats=1)
+    said = " ".join(lab.run(sweep).split())
+    one, two = (point.folder for point in sorted(sweep.points(), key=lambda point: point.layout.ranks))
+    assert Counter(lab.launched()) == {one: 3, two: 1}
+    assert "stopped by SIGUSR1 in epoch 2; submitted again" in said and "epoch 3; submitted again" in said
+    status = read_status(lab.results / sweep.name)
+    assert status.count("done") == 2 and not list((lab.results / sweep.name).glob("failures/*"))
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries: int) -> None:
+    lab.behave(r2="recovers")
+    sweep = lab.sweep(nodes=(2,), repeats=1)
+    submission = Submission(request=Request(retries=retries))
+    console = Console(file=io.StringIO(), width=200)
+    failed = pytest.raises(RunError, match="1 of 1 launches failed") if not retries else contextlib.nullcontext()
+    with failed:
+        run_sweep(sweep, data_dir=None, results=lab.results, console=console, submission=submission)
+    assert len(lab.launched()) == 1 + retries
+    kept = [path.name for path in (lab.results / sweep.name / "failures").iterdir()]
+    (point,) = sweep.points()
+    assert kept == [f"{point.folder}-attempt1.json" if retries else f"{point.folder}.json"]
+    assert "a bad node" in next((lab.results / sweep.name / "failures").iterdir()).read_text()
+
+
+def test_what_a_killed_launch_half_wrote_beside_its_checkpoints_goes(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1,), repeats=1)
+    (point,) = sweep.points()
+    kept = lab.results / sweep.name / "checkpoints" / point.folder
+    other = kept.with_name("n9x1x1-r0-of-other-code")
+    for folder in (kept, other):
+        folder.mkdir(parents=True)
+        for name in (".000002-000000000.ckpt.x1y2", "000001-000000000.ckpt"):
+            (folder / name).touch()
+    lab.run(sweep)
+    assert [path.name for path in other.iterdir()] == ["000001-000000000.ckpt"]
+    lab.run(sweep)
+    assert not kept.exists()

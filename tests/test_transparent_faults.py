@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 
-from harness.transparent.hang import Call, RankState, describe
+from harness.comm.hang_page import Call, RankState, describe
 from tests.mpi.launch import PROGRAMS, run_ranks
 
 WITHIN_S = 60.0  # TensorFlow's import on a busy machine is most of it
@@ -53,7 +53,7 @@ def test_a_rank_that_differs_or_fails_is_named_before_anything_hangs(tmp_path, n
     finished = fault(name, tmp_path)
     assert finished.returncode == code, finished.stderr[-3000:]
     assert message in finished.stderr
-    assert len([line for line in finished.stderr.splitlines() if line.startswith("harness:")]) == 1
+    assert finished.stderr.count("harness:") == 1  # other lines may cut into it
 
 
 @pytest.mark.mpi

@@ -58,6 +58,8 @@ def test_records_of_a_script_make_a_report(tmp_path):
         assert record.epochs[-1].test_accuracy is not None
         assert all(seconds > 0 for epoch in record.epochs for seconds in epoch.seconds)
         assert (record.epochs[0].sync_seconds[0] > 0) == (ranks > 1)
+        first, second = record.epochs
+        assert first.begin_s == 0.0 and second.begin_s is not None and second.begin_s > first.seconds[0]
     page = write_report(folder, tmp_path / "reports").read_text()
     assert "fit_arrays.py" in page
 

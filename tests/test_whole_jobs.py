@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.schema.record import read_run
+from tests.caches import own_cache
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mpi, pytest.mark.smoke]
 
@@ -23,7 +24,7 @@ LIMIT_S = 500
 
 def harness(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     """Run the command in `folder`, as a user does."""
-    environment = {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": str(folder / "cache")}
+    environment = {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": own_cache(folder / "cache")}
     command = [sys.executable, "-m", "harness", *map(str, words)]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ | environment, check=False

@@ -55,7 +55,7 @@ def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
     training parts of a launch are sums over its epochs, overhead is what no other part is.
     """
     valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
-    parted = valid.assign(trained_compute_s=valid["trained_s"] - valid["trained_sync_s"] - valid["trained_input_s"])
+    parted = with_launch_parts(valid)
     rows = [
         {"layout": layout, "ranks": int(group["ranks"].iloc[0])}
         | _middle(group, group["seconds"], EPOCH_PARTS)
@@ -63,6 +63,12 @@ def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
         for layout, group in parted.groupby("layout", sort=False)
     ]
     return pd.DataFrame(rows)
+
+
+def with_launch_parts(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `frames.launch_frame` with the one of the LAUNCH_PARTS that is a rest."""
+    rest = launches["trained_s"] - launches["trained_sync_s"] - launches["trained_input_s"]
+    return launches.assign(trained_compute_s=rest)
 
 
 def _middle(group: pd.DataFrame, whole: "pd.Series[float]", parts: Sequence[str]) -> dict[str, float]:
@@ -144,8 +150,8 @@ def caps(scaling: Scaling, launches: pd.DataFrame) -> tuple[Cap, ...]:
 
 def _cap(point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling) -> Cap:
     share, factor = (point.ideal, 1.0) if scaling.scaling == "strong" else (1.0, point.ideal)
-    seconds, parts = _median_launches(group, np.arange(len(group))[None])
-    base_seconds, base_parts = _median_launches(base, np.arange(len(base))[None])
+    seconds, parts = median_launches(group, np.arange(len(group))[None], EPOCH_PARTS)
+    base_seconds, base_parts = median_launches(base, np.arange(len(base))[None], EPOCH_PARTS)
     lost = (parts - base_parts / share)[0]
     without = _resampled_without(group, base, share) if point.speedup_interval else None
     fewest = min(len(group), len(base))
@@ -164,9 +170,14 @@ def _cap(point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: 
     return Cap(layout=point.layout, ranks=point.ranks, losses=tuple(ordered))
 
 
-def _median_launches(group: pd.DataFrame, drawn: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Return seconds [draws] and EPOCH_PARTS [draws, parts] of the median launch of every draw [draws, launches]."""
-    seconds, parts = group["seconds"].to_numpy(), group[list(EPOCH_PARTS)].to_numpy()
+def median_launches(
+    group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
+) -> tuple[Array, Array]:
+    """Return `whole` [draws] and the `columns` [draws, columns] of the median launch of every draw [draws, launches].
+
+    The median launch by `whole` is the middle one, or the mean of the two middle ones, as in `breakdown_frame`.
+    """
+    seconds, parts = group[whole].to_numpy(), group[list(columns)].to_numpy()
     order = np.take_along_axis(drawn, np.argsort(seconds[drawn], axis=1, kind="stable"), axis=1)
     low, high = order[:, (drawn.shape[1] - 1) // 2], order[:, drawn.shape[1] // 2]
     return (seconds[low] + seconds[high]) / 2, (parts[low] + parts[high]) / 2
@@ -178,8 +189,8 @@ def _resampled_without(group: pd.DataFrame, base: pd.DataFrame, share: float) ->
     if found is None:
         return None
     first, second = resamples(len(found.base), len(found.group), paired=found.paired)
-    base_seconds, base_parts = _median_launches(found.base, first)
-    seconds, parts = _median_launches(found.group, second)
+    base_seconds, base_parts = median_launches(found.base, first, EPOCH_PARTS)
+    seconds, parts = median_launches(found.group, second, EPOCH_PARTS)
     left = seconds[:, None] - (parts - base_parts / share)
     ratio: Array = base_seconds[:, None] / np.maximum(left, np.finfo(float).tiny)
     return ratio

@@ -158,6 +158,13 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     return frame.reset_index(drop=True)
 
 
+def middle_launch(launches: pd.DataFrame) -> str:
+    """Return the folder's name of the median launch on most ranks, the lower of two, of a frame with valid launches."""
+    valid = launches[launches["valid"]]
+    most = valid[valid["ranks"] == valid["ranks"].max()].sort_values("seconds", kind="stable")
+    return str(most["run"].iloc[(len(most) - 1) // 2])
+
+
 def _outliers(frame: pd.DataFrame) -> pd.Series:
     """Return which valid launches lie far from the others of their layout."""
     marked = pd.Series(False, index=frame.index)

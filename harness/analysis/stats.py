@@ -17,6 +17,7 @@ from scipy.stats import binom, norm
 LEVEL = 0.95
 NEEDED = 6  # launches: below this no pair of order statistics reaches 95 %
 SITTING_GAP = timedelta(hours=1)
+SITTING = 0.02  # deviation between sittings that stands in where too few were measured
 _RESAMPLES = 9999
 
 

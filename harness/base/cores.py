@@ -48,13 +48,19 @@ def affinity_narrowed(root: Path = _ROOT) -> bool:
 
     Open MPI's mpirun binds to all CPUs of the cgroup and ignores such a mask.
     """
-    allowed: set[int] = set(range(os.cpu_count() or 1))
+    return len(os.sched_getaffinity(0)) < len(allowed_cpus(root))
+
+
+def allowed_cpus(root: Path = _ROOT) -> set[int]:
+    """Return the numbers of the CPUs that the cgroup's cpuset allows: all, where there is none.
+
+    A job's own share of a host that others use too, as Slurm gives it.
+    """
     for folder in _cgroup_folders(root, "cpuset"):
         words = _words(folder / "cpuset.cpus.effective") or _words(folder / "cpuset.effective_cpus")
         if words:
-            allowed = _cpu_list(words[0])
-            break
-    return len(os.sched_getaffinity(0)) < len(allowed)
+            return _cpu_list(words[0])
+    return set(range(os.cpu_count() or 1))
 
 
 def _physical(affinity: set[int], root: Path) -> int:

@@ -5,11 +5,14 @@ import errno
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from harness.base.errors import UserError
 
+_ASKED = threading.Lock()
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EFBIG}
 
 
@@ -35,20 +38,38 @@ def user_errors(field: str, path: Path) -> Iterator[None]:
         raise UserError(f"{field} '{path}' cannot be written: {reason}; choose another folder") from error
 
 
+def _umask() -> int:
+    """Return what the user withholds from others; asking sets it, so that threads ask one after the other."""
+    with _ASKED:
+        mask = os.umask(0o077)
+        os.umask(mask)
+    return mask
+
+
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Write `content` to `path` by way of a temporary name, so that no reader ever sees half a file.
 
     Raises:
         UserError: the folder cannot be written to or the disk is full; `path` is as it was before.
     """
-    data = content.encode() if isinstance(content, str) else content
-    with user_errors("output file", path):
+    with file_atomic(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def file_atomic(path: Path, field: str = "output file") -> Iterator[BinaryIO]:
+    """Yield an open file of a temporary name that becomes `path` when the block ends without an error.
+
+    Raises:
+        UserError: the folder cannot be written to or the disk is full; it names `field`, and `path` is as it was.
+    """
+    with user_errors(field, path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(name).chmod(0o644)
+                yield file
+            Path(name).chmod(0o666 & ~_umask())
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -67,7 +88,7 @@ def folder_atomic(path: Path) -> Iterator[Path]:
     with user_errors("output folder", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        staging.chmod(0o755)
+        staging.chmod(0o777 & ~_umask())
     try:
         with user_errors("output folder", path):
             yield staging

@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from harness.base.cores import allowed_cpus
 from harness.base.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _PATIENCE_S = 60.0
 class Usage:
     """CPU seconds of the host (stolen time included), and of this process with its ended descendants, at one moment.
 
+    Of a host that is shared with others by cgroups, only the CPUs of this process's cgroup count.
+
     `stolen` are the host's seconds that its hypervisor gave to others, `queued` the seconds that this process's threads
     were ready to run and had no core (Linux's schedstat, 0 elsewhere), `preempted` how often they lost theirs.
     """
@@ -42,15 +45,21 @@ class Usage:
     @classmethod
     def now(cls) -> "Usage":
         """Return the usage so far."""
-        own, host = os.times(), psutil.cpu_times()
+        own, hosts = os.times(), _cpu_times()
         return cls(
             clock=time.perf_counter(),
-            host=sum(host) - host.idle - host.iowait - host.guest - host.guest_nice,
+            host=sum(sum(host) - host.idle - host.iowait - host.guest - host.guest_nice for host in hosts),
             own=own.user + own.system + own.children_user + own.children_system,
-            stolen=getattr(host, "steal", 0.0),
+            stolen=sum(getattr(host, "steal", 0.0) for host in hosts),
             queued=_queued_s(),
             preempted=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )
+
+
+def _cpu_times() -> list[Any]:
+    """Return the times of the CPUs that this process's cgroup allows: who works on others takes nothing from it."""
+    allowed, times = allowed_cpus(), psutil.cpu_times(percpu=True)
+    return [times[cpu] for cpu in sorted(allowed) if cpu < len(times)] or times
 
 
 def _queued_s() -> float:
@@ -79,7 +88,7 @@ class Delays:
         seconds = max(end.clock - begin.clock, 1e-9)
         return cls(
             queued=(end.queued - begin.queued) / seconds / threads,
-            stolen=(end.stolen - begin.stolen) / seconds / (psutil.cpu_count() or 1),
+            stolen=(end.stolen - begin.stolen) / seconds / len(_cpu_times()),
             preempted=end.preempted - begin.preempted,
         )
 

@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 _log = logging.getLogger(__name__)
 _NAMES = ("harness-timed.lock", "harness-next.lock")
@@ -19,7 +20,11 @@ class HostLock:
 
     There are two locks of the kernel (flock): who has the first one times, who has the second one is next. So two who
     launch again and again take turns. Both end with the last process that holds them open, however it ends.
+
+    While a command holds the lock (`held`), its own launches have it too.
     """
+
+    _command: "ClassVar[HostLock | None]" = None
 
     def __init__(self) -> None:
         # Not TMPDIR, which may be a user's own. HARNESS_LOCK_DIR is for containers that share cores and not /tmp.
@@ -31,11 +36,12 @@ class HostLock:
     @property
     def handles(self) -> tuple[int, ...]:
         """The open file that a child keeps the lock by."""
-        return () if self._timed is None else (self._timed,)
+        holder = self._command or self
+        return () if holder._timed is None else (holder._timed,)
 
     def take(self) -> str | None:
         """Take the lock and return None, or return who has it, in one sentence. Taking it again is no error."""
-        if self._timed is not None:
+        if self._timed is not None or self._command is not None:
             return None
         try:
             if self._next is None:
@@ -66,8 +72,10 @@ class HostLock:
                 say(waits)
             self.wait()
             self.tell(holder)
+            HostLock._command = self
             yield self.handles
         finally:
+            HostLock._command = None
             self.release()
 
     def tell(self, holder: str) -> None:

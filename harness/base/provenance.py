@@ -57,6 +57,11 @@ def git_commit() -> tuple[str, bool]:
     return head.out.strip(), bool(changed.out.strip())
 
 
+def has_commit(folder: Path, commit: str) -> bool:
+    """Tell whether the checkout in `folder` has `commit`: a shallow one may not."""
+    return git(folder, "cat-file", "-e", f"{commit}^{{commit}}").code == 0
+
+
 def git(folder: Path, *arguments: str) -> Reply:
     """Run git in `folder`, whoever owns it."""
     return ask(["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments])

@@ -4,10 +4,11 @@ A new one is one entry of `CONTENDERS`: a script of its own (`Script`), a sync p
 class with the same attributes and `launch`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from typing import Protocol
 
+from harness.base.errors import unknown
 from harness.bench.launches import Bare, Ours, RawSums, Script, Timing, Transparent
 from harness.bench.plan import Task
 
@@ -67,6 +68,18 @@ CONTENDERS: dict[str, Contender] = {
         RawSums(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", ranks=2),
     )
 }
+
+
+def choose(contenders: Mapping[str, Contender], names: Collection[str]) -> list[str]:
+    """Return those of `contenders` that are among `names`; without `names`, all whose own package is installed.
+
+    Raises:
+        UserError: a name is not a contender's.
+    """
+    for name in names:
+        if name not in contenders:
+            raise unknown("CONTENDERS", name, contenders)
+    return [name for name in contenders if name in names] if names else installed(contenders)
 
 
 def installed(contenders: Mapping[str, Contender]) -> list[str]:

@@ -12,7 +12,7 @@ from harness.base import __version__
 from harness.base.errors import RunError, UserError
 from harness.base.hostload import TOLERANCE, Usage, other_load, wait_until_quiet
 from harness.base.provenance import describe_machine, git_commit, package_version
-from harness.bench.contenders import CONTENDERS, Contender, installed
+from harness.bench.contenders import CONTENDERS, Contender, choose
 from harness.bench.plan import SCHEMA, BenchRecord, Sample, Settings, Task, correct_epochs, guess_epochs, shuffled
 from harness.sweep.plan import format_seconds
 
@@ -26,13 +26,14 @@ def run_bench(settings: Settings, say: Say) -> Iterator[BenchRecord]:
     """Yield the record so far after every round of every workload.
 
     Raises:
-        UserError: the machine is under load, or a twin cannot be prepared; what was yielded before holds.
+        UserError: a contender is unknown, the machine is under load, or a twin cannot be prepared; what was yielded
+            before holds.
     """
     record = _new_record(settings)
+    bench = _Bench(settings, say)
     for workload in settings.workloads:
         say(f"preparing the synthetic twin of {workload}")
         datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
-    bench = _Bench(settings, say)
     for number in range(settings.rounds):
         for workload in settings.workloads:
             samples = bench.run_round(workload, number)
@@ -69,7 +70,7 @@ class _Bench:
         self._failures: dict[tuple[str, str], int] = {}
         self._begin = time.monotonic()
         self._done = 0
-        self._contenders = installed(CONTENDERS)
+        self._contenders = choose(CONTENDERS, settings.contenders)
         self._total = settings.rounds * len(settings.workloads) * len(self._contenders)
 
     def run_round(self, workload: str, number: int) -> tuple[Sample, ...]:

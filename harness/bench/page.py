@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.bench.contenders import CONTENDERS
 from harness.bench.plan import BATCH_PER_RANK, LEARNING_RATE, LOSS_EPOCH, WARM_UP_EPOCHS, BenchRecord
-from harness.bench.table import RATIOS, Cell, Line, Ratio, shown, tabulate
+from harness.bench.table import RATIOS, Cell, Line, Ratio, has_bound, shown, tabulate
 from harness.schema.record import encode
 
 PAGE, RECORD, TABLE = "index.md", "bench.json", "bench.csv"
@@ -33,7 +33,7 @@ def grids(record: BenchRecord, lines: Sequence[Line]) -> tuple[Grid, ...]:
     return (
         (
             "Training throughput, thousand rows per second over all ranks: median (min-max) of the rounds",
-            ["workload", "rows an epoch", *titles, "bound"],
+            ["workload", "rows an epoch", *titles, *(["bound"] if has_bound(record) else [])],
             rates,
         ),
         (

@@ -152,9 +152,10 @@ class BenchRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What the user asked for. `rows` replaces every workload's own number, None keeps it."""
+    """What the user asked for. `rows` replaces every workload's own number, None keeps it; no `contenders` are all."""
 
     workloads: tuple[str, ...]
+    contenders: tuple[str, ...] = ()
     rounds: int = 3
     rows: int | None = None
     quick: bool = False

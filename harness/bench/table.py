@@ -9,6 +9,7 @@ from harness.bench.plan import BenchRecord, Sample
 
 BOUND = "bound"
 """Two ranks' bare steps, and after each the bare sums of its gradients: a rate like a contender's."""
+_PARTS = ("bare", "raw-sums")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,9 +79,14 @@ def tabulate(record: BenchRecord) -> tuple[Line, ...]:
 
 
 def shown(record: BenchRecord) -> list[str]:
-    """Return the contenders with a column: all but those that need a package which was not installed."""
+    """Return the contenders that were launched: each has a column."""
     launched = {sample.contender for sample in record.samples}
-    return [name for name, contender in CONTENDERS.items() if not contender.package or name in launched]
+    return [name for name in CONTENDERS if name in launched]
+
+
+def has_bound(record: BenchRecord) -> bool:
+    """Tell whether both parts of the bound were launched."""
+    return set(_PARTS) <= set(shown(record))
 
 
 def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str | float]]:
@@ -105,11 +111,12 @@ def _line(workload: str, samples: Sequence[Sample], record: BenchRecord) -> Line
     by_round = _by_round(samples, forced=forced)
     ratios = tuple(_ratio(ratio, by_round) for ratio in RATIOS)
     judged = not (record.forced or record.quick)
+    bound = {BOUND: _cell([one[BOUND] for one in by_round if BOUND in one], "no round has both of its parts")}
     return Line(
         workload=workload,
         rows=samples[0].rows,
         rates={name: _rate(name, samples, forced=forced) for name in shown(record)}
-        | {BOUND: _cell([one[BOUND] for one in by_round if BOUND in one], "no round has both of its parts")},
+        | (bound if has_bound(record) else {}),
         losses={
             name: _cell([one.loss for one in samples if one.contender == name and one.loss is not None], "none")
             for name in shown(record)
@@ -133,8 +140,8 @@ def _by_round(samples: Iterable[Sample], *, forced: bool) -> list[dict[str, floa
         if sample.counts(forced=forced):
             rounds.setdefault(sample.round, {})[sample.contender] = sample.rows_per_s / 1000
     for found in rounds.values():
-        if "bare" in found and "raw-sums" in found:
-            found[BOUND] = 1 / (1 / found["bare"] + 1 / found["raw-sums"])
+        if set(_PARTS) <= set(found):
+            found[BOUND] = 1 / sum(1 / found[part] for part in _PARTS)
     return list(rounds.values())
 
 

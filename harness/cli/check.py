@@ -34,6 +34,7 @@ CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 @click.command(name="check")
 @sweep_argument
 @click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
+@click.option("--window", type=click.IntRange(2, 100), help="Hold the newest sitting against as many before it.")
 @click.option("--decide", is_flag=True, help="Measure the code as it is now, until there is a verdict.")
 @click.option("--duet/--apart", default=None, help="Launch baseline and now in turn [default: if its commit is here].")
 @budget_option
@@ -50,6 +51,7 @@ CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 def check(
     sweep: str | None,
     against: str | None,
+    window: int | None,
     decide: bool,
     duet: bool | None,
     budget: float,
@@ -80,6 +82,8 @@ def check(
 
     if duet is not None and not decide:
         raise UserError("--duet and --apart say how to measure: give --decide too (make check DECIDE=1)")
+    if window and (decide or against):
+        raise UserError("--window takes its reference from sittings that are there: leave out --decide and --against")
     if practical >= size:
         raise UserError(f"--practical {practical:g} must be below --size {size:g}: a loss not to miss has to count")
     folders = {"results": results, "baselines": baselines}
@@ -88,13 +92,14 @@ def check(
         result, kept = _measure(sweep, against, duet, limits, 60 * budget, data_dir, options, **folders)
     else:
         refuse_batch("give --decide too (make check DECIDE=1)")
-        result, kept = _compare(sweep, against, limits, **folders)
+        result, kept = _compare(sweep, against, window, limits, **folders)
     said = notes(result, kept, datetime.now(UTC))
     if summary:
         write_atomic(summary, markdown(result, said))
     if junit_file:
         write_atomic(junit_file, junit(result, said))
     words = ["harness", "check", *([sweep] if sweep else []), *(["--against", against] if against else [])]
+    words += ["--window", str(window)] if window else []
     command = shlex.join([*words, *(["--decide"] if decide else [])])
     return replace(check_answer(result, said), page=write_check(result, said, command, reports, results))
 
@@ -116,15 +121,22 @@ def check_answer(result: "Check", notes: Sequence[str]) -> Answer:
 
 
 def _compare(
-    sweep: str | None, against: str | None, limits: "Limits", *, results: Path, baselines: Path
+    sweep: str | None, against: str | None, window: int | None, limits: "Limits", *, results: Path, baselines: Path
 ) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of launches that are there, and the A/A launches it used."""
     from harness.cli.select import find_measurement
     from harness.regression.match import check_comparable, default_reference
+    from harness.regression.resolve import all_of
     from harness.regression.states import without
     from harness.regression.store import find_noises
     from harness.regression.verdict import check
+    from harness.regression.window import last_sittings
 
+    if window:
+        study = find_measurement(sweep, results=results, baselines=baselines)
+        before, newest = last_sittings(all_of(study, results=results, baselines=baselines), window)
+        kept = find_noises(before, baselines)
+        return check(before, newest, [one.measurement for one in kept], limits=limits), kept
     reference = find_measurement(against, results=results, baselines=baselines) if against else None
     name = sweep or _comparable_sweep([reference] if reference else _baselines(baselines), results)
     current = find_measurement(name, results=results, baselines=baselines)

@@ -27,6 +27,13 @@ data_dir_option = _folder("--data-dir", None, "Folder with the original files.",
 network_option = click.option(
     "--network", help="ALPHA,BETA or a probe.json, for predictions [default: this machine's newest probe]."
 )
+style_option = click.option(
+    "--style",
+    type=click.Choice(("screen", "paper")),
+    default="screen",
+    show_default=True,
+    help="paper: also PDF figures of one column and of two.",
+)
 budget_option = click.option(
     "--budget", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Minutes to measure."
 )

@@ -64,10 +64,10 @@ def compare(
 
 def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path, reports: Path) -> Answer:
     from harness.analysis.numbers import percent
+    from harness.analysis.stats import SITTING
     from harness.cli.select import find_measurement
     from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences, side_names
     from harness.regression.compare import compare, sentence
-    from harness.regression.noise import SITTING
     from harness.regression.states import group_by_code, without
     from harness.regression.store import find_noises
     from harness.report.check_pages import write_comparison
@@ -139,17 +139,20 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
 
 @click.command(name="history")
 @sweep_argument
+@click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
 @results_option
 @baselines_option
 @reports_option
 @answering
-def history(sweep: str | None, results: Path, baselines: Path, reports: Path) -> Answer:
+def history(sweep: str | None, summary: Path | None, results: Path, baselines: Path, reports: Path) -> Answer:
     """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
 
     The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
     all sweeps in --results and from the baselines. The last line is the page's path.
     """
+    from harness.base.files import write_atomic
     from harness.cli.select import find_measurement
+    from harness.regression.formats import markdown_table
     from harness.regression.history import history
     from harness.regression.resolve import all_of
     from harness.report.history_page import headline, sentence, series_name, state_rows, write_history
@@ -158,12 +161,16 @@ def history(sweep: str | None, results: Path, baselines: Path, reports: Path) ->
     found = history(all_of(study, results=results, baselines=baselines))
     names = [f"{series_name(series)}".capitalize() for series in found.series]
     rows = [(row.since, str(row.launches), *row.medians, row.commit) for row in state_rows(found)]
-    for change in found.changes:
-        click.echo(sentence(found, change))
+    changes = [sentence(found, change) for change in found.changes]
+    for change in changes:
+        click.echo(change)
+    headings = ("First launch (UTC)", "Launches", *names, "Commit")
+    if summary:
+        write_atomic(summary, markdown_table(headline(found), headings, rows, changes))
     return Answer(
         sentence=headline(found),
-        headings=("First launch (UTC)", "Launches", *names, "Commit"),
+        headings=headings,
         rows=rows,
-        data={"states": rows, "changes": [sentence(found, change) for change in found.changes]},
+        data={"states": rows, "changes": changes},
         page=write_history(found, reports, results),
     )

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 @click.command(name="bench")
-@click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
+@click.option("--workloads", default="", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
+@click.option("--contenders", default="", help="Some of them, such as bare,raw-sums,gradients [default: all].")
 @click.option("--rounds", type=int, default=3, show_default=True, help="Launches of every contender; 5 are better.")
 @click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
 @click.option("--quick", is_flag=True, help="One round on few rows: shows that it works, not how fast it is.")
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     "--seed", type=int, default=0, show_default=True, help="Seed of the order of launches and of the weights."
 )
 @reports_option
-def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, reports: Path, **options: Any) -> None:
+def bench(
+    workloads: str, contenders: str, rounds: int, quick: bool, decoding: bool, reports: Path, **options: Any
+) -> None:
     """Measure the harness against Keras fit and MultiWorkerMirroredStrategy, side by side.
 
     Every contender trains the same networks on the same synthetic rows, one core per rank. All of it takes about
@@ -44,13 +47,22 @@ def bench(workloads: str | None, rounds: int, quick: bool, decoding: bool, repor
     from harness.report.bench_page import write_bench_page
     from harness.schema.claim import EXPERIMENTS
 
-    names = tuple(dict.fromkeys(name.strip() for name in workloads.split(","))) if workloads else tuple(EXPERIMENTS)
-    settings = Settings(workloads=names, rounds=1 if quick else rounds, quick=quick, **options)
+    settings = Settings(
+        workloads=_names(workloads) or tuple(EXPERIMENTS),
+        contenders=_names(contenders),
+        rounds=1 if quick else rounds,
+        quick=quick,
+        **options,
+    )
     with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", click.echo):
         for record in run_bench(settings, click.echo):
             page = write_bench_page(record, reports)
     click.echo(f"\n{bench_files(record)[PAGE]}")
     click.echo(page)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 @click.command(name="probe")

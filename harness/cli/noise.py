@@ -81,7 +81,8 @@ def noise(
 
 def _show(measurement: "Measurement", kept: "Sequence[Measurement]") -> None:
     from harness.analysis.numbers import percent
-    from harness.regression.noise import KNOWN, SITTING, detectable_losses
+    from harness.analysis.stats import SITTING
+    from harness.regression.noise import KNOWN, detectable_losses
     from harness.regression.states import group_by_code
 
     state, *others = group_by_code([measurement, *kept])

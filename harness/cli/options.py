@@ -14,6 +14,7 @@ from harness.base.errors import UserError, unknown
 from harness.cli.common import Command, data_dir_option, field_options, split_words, with_options
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve
+from harness.schema.secrets import check_secrets
 from harness.schema.workload import Workload, script_workload
 from harness.sweep.schedulers import known_schedulers
 
@@ -70,9 +71,11 @@ def _build_script(options: dict[str, Any], given: dict[str, Any]) -> Workload:
                 f"--{name.replace('_', '-')} does not go with --script: the script settles it, "
                 "give it what it needs with --script-arguments"
             )
+    arguments = split_words("SCRIPT_ARGUMENTS", options["script_arguments"])
+    check_secrets(arguments)
     return script_workload(
         options["script"],
-        split_words("SCRIPT_ARGUMENTS", options["script_arguments"]),
+        arguments,
         sync=given["sync"] or "gradients",
         batch=options["script_batch"],
     )
@@ -156,6 +159,7 @@ _BATCH_OPTIONS: tuple[Option, ...] = (
     click.option("--mail", help="Address to write to when a job ends."),
     click.option("--requeue/--no-requeue", default=None, help="Let the scheduler start interrupted jobs again."),
     click.option("--signal", "signal_s", type=int, help="End the ranks so many seconds before the limit (Slurm)."),
+    click.option("--retries", type=int, help="Try a launch that fails again, so many times [default: 0]."),
     click.option("--after", help="Job that must have succeeded first."),
     click.option("--extra", multiple=True, help="Any other options of a directive, as the scheduler reads them."),
     click.option("--container", help="Apptainer or Singularity image in which the ranks run."),

@@ -1,6 +1,7 @@
 """``harness predict``: the curve beyond the machine, before it is measured."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from harness.schema.claim import EXPERIMENTS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from harness.analysis.load import Loaded
+    from harness.prediction.growth import Grown
     from harness.prediction.model import Base, Uncertain
 
 
@@ -47,11 +50,13 @@ def predict(
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
 
     The computation of a step is taken from the sweep of each workload that has most valid launches with its preset's
-    settings, on its fewest ranks; the allreduce is computed from the network. Nothing is measured but those two.
+    settings, on its fewest ranks; the allreduce is computed from the network. Nothing is measured but those two. Beside
+    it stand growth models of each part of a step, where the sweep has 5 counts above 1 rank, with bands of 95 %.
     """
     import pandas as pd
 
     from harness.base.files import write_atomic
+    from harness.prediction.growth import grown
     from harness.prediction.links import read_links
     from harness.prediction.model import assumptions
     from harness.report.predict_page import write_predictions
@@ -61,41 +66,36 @@ def predict(
     if simulate and ranks_per_node > 1:
         raise UserError("--simulate knows one rank per node only: leave --ranks-per-node at 1")
     links, said = read_links(network, node, ranks_per_node)
-    bases = _bases(names, results)
-    frames = [_predict(base, counts, links, algorithm, simulate=simulate) for base in bases]
+    found = [
+        (base, _predict(base, counts, links, algorithm, simulate=simulate), grown(loaded, base, counts))
+        for loaded, base in _bases(names, results)
+    ]
     if table:
-        named = [frame.assign(workload=base.workload.name) for base, frame in zip(bases, frames, strict=True)]
-        write_atomic(table, pd.concat(named).to_csv(index=False, lineterminator="\n"))
+        write_atomic(table, pd.concat(_columns(found)).to_csv(index=False, lineterminator="\n"))
         click.echo(table)
     click.echo(f"Network: {said}; allreduce: {algorithm}.")
-    sentences, ends = [], []
-    for base, frame in zip(bases, frames, strict=True):
+    for base, frame, by_growth in found:
         for line in (f"{base.workload.name}: base is {base.source}.", *assumptions(base, frame["ranks"])):
             click.echo(line)
-        if len(bases) > 1:
+        if len(found) > 1:
             print_table(_headings(frame), _rows(frame))
-        sentences.append(_sentence(base, int(frame["ranks"].iloc[-1]), links, algorithm))
-        ends.append((base.workload.name, *_rows(frame)[-1]))
+        _tell_growth(base, by_growth)
     words = [word for name in names for word in ("--workload", name)] + ["--nodes", nodes, "--network", network]
     words += ["--ranks-per-node", str(ranks_per_node), "--algorithm", algorithm, *(["--node", node] if node else [])]
-    command, found = shlex.join(["harness", "predict", *words]), list(zip(bases, frames, strict=True))
+    command, first = shlex.join(["harness", "predict", *words]), found[0][1]
+    ends = [(base.workload.name, *_rows(frame)[-1]) for base, frame, _ in found]
+    sentences = [_sentence(base, by_growth, counts[-1], links, algorithm) for base, _, by_growth in found]
     return Answer(
         page=write_predictions(found, f"{said}; allreduce: {algorithm}", command, reports, results),
         sentence=f"Predicted, not measured: {'; '.join(sentences)}.",
-        headings=_headings(frames[0]) if len(bases) == 1 else ("Workload", *_headings(frames[0])),
-        rows=_rows(frames[0]) if len(bases) == 1 else ends,
-        data={
-            "network": said,
-            "predicted": [
-                {"workload": base.workload.name, "base": base.source, "points": frame.to_dict("records")}
-                for base, frame in zip(bases, frames, strict=True)
-            ],
-        },
+        headings=_headings(first) if len(found) == 1 else ("Workload", *_headings(first)),
+        rows=_rows(first) if len(found) == 1 else ends,
+        data={"network": said, "predicted": [_told(*one) for one in found]},
     )
 
 
-def _bases(names: tuple[str, ...], results: Path) -> "list[Base]":
-    """Return the base of each named workload, or of all that were measured; say which sweep each is from."""
+def _bases(names: tuple[str, ...], results: Path) -> "list[tuple[Loaded, Base]]":
+    """Return sweep and base of each named workload, or of all that were measured; say which sweep each is from."""
     from harness.analysis.choice import choose
     from harness.prediction.measured_base import measured_base
 
@@ -104,7 +104,7 @@ def _bases(names: tuple[str, ...], results: Path) -> "list[Base]":
         choice = choose(results, lambda study, name=name: study.sweep.workload.name == name)  # type: ignore[misc]
         if choice is not None:
             click.echo(choice.sentence(name))
-            found.append(measured_base(choice.loaded))
+            found.append((choice.loaded, measured_base(choice.loaded)))
         elif names:
             raise UserError(f"no valid launch of {name} in '{results}' to predict from: run `harness sweep` first")
     if not found:
@@ -125,7 +125,46 @@ def _predict(
     return frame
 
 
-def _sentence(base: "Base", ranks: int, links: "Uncertain", algorithm: str) -> str:
+def _tell_growth(base: "Base", by_growth: "Grown") -> None:
+    """Print a sweep's growth models, how they did at the largest count, and what they say; or why there are none."""
+    from harness.report.predict_page import GROWTH_HEADINGS, PART_HEADINGS, growth_rows, held_sentence, part_rows
+
+    if by_growth.frame is None:
+        click.echo(f"{base.workload.name}: no growth models: {by_growth.growth.refused}.")
+        return
+    click.echo(f"{base.workload.name}: growth models from {', '.join(map(str, by_growth.growth.counts))} ranks:")
+    print_table(PART_HEADINGS, part_rows(by_growth.growth))
+    if by_growth.held:
+        click.echo(held_sentence(by_growth.held))
+    print_table(GROWTH_HEADINGS, growth_rows(by_growth.frame))
+
+
+def _columns(found: "Sequence[tuple[Base, pd.DataFrame, Grown]]") -> "list[pd.DataFrame]":
+    """Return the frames for a file, with what growth models say in columns of their own."""
+    frames = []
+    for base, frame, by_growth in found:
+        if by_growth.frame is not None:
+            own = by_growth.frame.drop(columns=["ranks", "steps"]).add_prefix("grown_")
+            frame = frame.join(own)
+        frames.append(frame.assign(workload=base.workload.name))
+    return frames
+
+
+def _told(base: "Base", frame: "pd.DataFrame", by_growth: "Grown") -> dict[str, object]:
+    """Return a prediction as JSON has it."""
+    growth = by_growth.growth
+    parts = [{"part": one.part, "model": one.words, "error": one.error} for one in growth.parts]
+    points = [] if by_growth.frame is None else by_growth.frame.to_dict("records")
+    said = {"refused": growth.refused, "counts": growth.counts, "parts": parts, "points": points}
+    return {
+        "workload": base.workload.name,
+        "base": base.source,
+        "points": frame.to_dict("records"),
+        "growth": {**said, "held_out": by_growth.held},
+    }
+
+
+def _sentence(base: "Base", by_growth: "Grown", ranks: int, links: "Uncertain", algorithm: str) -> str:
     from harness.analysis import numbers
     from harness.prediction.model import predict_ratio
 
@@ -134,8 +173,18 @@ def _sentence(base: "Base", ranks: int, links: "Uncertain", algorithm: str) -> s
     span = numbers.ratio_span(interval.scaled(scaled / ratio))
     return (
         f"{base.workload.name} on {numbers.ranks(ranks)} is {numbers.significant(scaled)} times as fast as on "
-        f"{numbers.ranks(base.ranks)} ({span} by the measured costs' intervals)"
+        f"{numbers.ranks(base.ranks)} ({span} by the measured costs' intervals){_said_by_growth(by_growth)}"
     )
+
+
+def _said_by_growth(by_growth: "Grown") -> str:
+    from harness.analysis.numbers import significant
+
+    if by_growth.frame is None:
+        return ""
+    last = by_growth.frame.iloc[-1]
+    low, high = (last["speedup"] * last["epoch_s"] / last[end] for end in ("epoch_high_s", "epoch_low_s"))
+    return f", by growth models {significant(last['speedup'])} ({significant(low)} to {significant(high)})"
 
 
 def _headings(frame: "pd.DataFrame") -> tuple[str, ...]:

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from harness.base.errors import UserError
 from harness.cli.answer import Answer, answering
 from harness.cli.common import data_dir_option, results_option
 from harness.cli.options import batch_options, build_submission
+from harness.cli.select import find_recorded
 
 
 @click.command()
@@ -31,7 +31,7 @@ def reproduce(name: str, same_layout: bool, results: Path, data_dir: Path | None
     from harness.reproduction.rerun import plan, recorded, repeat, source_changes
     from harness.reproduction.verdicts import DIFFERENT, NOT_COMPARED, environment, results_of, sentence
 
-    folder = _folder(name, results)
+    folder = find_recorded(name, results)
     submission, _ = build_submission(options)
     lines, changes = [], []
     for known in recorded(folder):
@@ -58,16 +58,3 @@ def reproduce(name: str, same_layout: bool, results: Path, data_dir: Path | None
 
 def _verdict(line: Any) -> str:
     return f"{line.verdict}: {line.remark}" if line.remark else line.verdict
-
-
-def _folder(name: str, results: Path) -> Path:
-    from harness.cli.select import find_sweep
-    from harness.schema.record import RUN_FILE
-
-    path = Path(name)
-    for folder in (path, path.parent if path.name == RUN_FILE else path, results / name):
-        if (folder / RUN_FILE).exists():
-            return folder
-    if path.is_file():
-        raise UserError(f"'{name}' is no record: name a launch's folder, its {RUN_FILE}, or a sweep")
-    return find_sweep(name, results)

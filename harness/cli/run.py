@@ -12,6 +12,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.answer import Answer, answering
+from harness.schema.secrets import check_secrets
 from harness.transparent.settings import Settings, mpi_enabled, run_options
 
 
@@ -55,6 +56,7 @@ def run(
     with contextlib.ExitStack() as stack:
         handles: tuple[int, ...] = ()
         if options["record"] is not None:  # its times count: no sweep's or probe's launch beside it
+            check_secrets(arguments)
             lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         begin = time.monotonic()

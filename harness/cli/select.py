@@ -56,6 +56,24 @@ def newest_sweep(results: Path) -> Path:
     return newest
 
 
+def find_recorded(name: str | None, results: Path) -> Path:
+    """Return the folder of the launch called `name` (a folder, its record, or its name alone), else of the sweep.
+
+    Raises:
+        UserError: there is neither.
+    """
+    if name is None:
+        return newest_sweep(results)
+    path = Path(name)
+    for folder in (path, path.parent if path.name == RUN_FILE else path, results / name):
+        if (folder / RUN_FILE).exists():
+            return folder
+    if path.is_file():
+        raise UserError(f"'{name}' is no record: name a launch's folder, its {RUN_FILE}, or a sweep")
+    alone = next((sweep / name for sweep in sweep_folders(results) if (sweep / name / RUN_FILE).exists()), None)
+    return alone or find_sweep(name, results)
+
+
 def find_measurement(name: str | None, *, results: Path, baselines: Path | None) -> "Measurement":
     """Return the measurement called `name`, that of the newest sweep without one. Without `baselines`, of no baseline.
 

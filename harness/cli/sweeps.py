@@ -1,5 +1,6 @@
 """Commands about sweeps that are there: status, collect, cancel, retry and report."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.answer import Answer, answering
-from harness.cli.common import reports_option, results_option, sweep_argument
+from harness.cli.common import reports_option, results_option, style_option, sweep_argument
 from harness.cli.options import approval, cost_options
 from harness.cli.select import find_sweep, find_sweeps
 from harness.schema.record import RUN_FILE
@@ -33,7 +34,8 @@ def status(sweep: str | None, results: Path) -> Answer:
     for folder in find_sweeps(sweep, results):
         found.append(read_status(folder))
         _print(found[-1], folder, whole=sweep is not None)
-    return Answer(sentence="", data={"sweeps": found})
+    counts = {one.name: Counter(entry.state for entry in one.entries) for one in found}
+    return Answer(sentence="", data={"counts": counts, "sweeps": found})
 
 
 @click.command()
@@ -98,15 +100,10 @@ def retry(sweep: str | None, results: Path, reports: Path, max_node_hours: float
 @results_option
 @reports_option
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
-@click.option(
-    "--style",
-    type=click.Choice(("screen", "paper")),
-    default="screen",
-    show_default=True,
-    help="paper: also PDF figures of one column and of two.",
-)
+@style_option
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")
 @click.option("--target", type=click.FloatRange(0, 1), help="With --together: test accuracy to reach, such as 0.97.")
+@click.option("--from", "bundled", type=click.Path(path_type=Path), help="Draw a bundle's pages again and compare.")
 @answering
 def report(
     sweep: tuple[str, ...],
@@ -116,8 +113,14 @@ def report(
     style: str,
     together: bool,
     target: float | None,
+    bundled: Path | None,
 ) -> Answer:
-    """Draw the report of each SWEEP from its records, of the newest if none is named."""
+    """Draw the report of each SWEEP from its records, of the newest if none is named.
+
+    With --from nothing else counts: exit code 1 if a file is not the bundle's byte for byte.
+    """
+    if bundled is not None:
+        return _redrawn(bundled, reports)
     folders = [find_sweep(name, results) for name in sweep or (None,)]
     if together:
         from harness.report.policies_page import write_policies
@@ -130,6 +133,24 @@ def report(
         pages.append(write_report(folder, reports, base=base, style=style))
         click.echo(pages[-1])
     return Answer(sentence="", data={"pages": pages})
+
+
+def _redrawn(bundled: Path, reports: Path) -> Answer:
+    """Draw the pages of a bundle into ``REPORTS/<its name>`` and tell which files are not the same as in it."""
+    from harness.bundle.manifest import drawn_with
+    from harness.bundle.pages import redraw
+
+    found = redraw(bundled, reports / bundled.name.removesuffix(".tar.gz"))
+    here, said = drawn_with(), f"{len(found.files) - len(found.different)} of {len(found.files)} files are the bundle's"
+    why = f"; drawn there with {found.drawn_with}, here with {here}" if here != found.drawn_with else ""
+    return Answer(
+        sentence=f"{said} byte for byte{why if found.different else ''}.",
+        headings=("Not the same",),
+        rows=[(name,) for name in found.different],
+        data={"files": len(found.files), "different": found.different, "pages": found.pages},
+        page=found.pages[0],
+        code=1 if found.different else 0,
+    )
 
 
 def _print(status: "Status", folder: Path, *, whole: bool) -> None:

@@ -1,10 +1,14 @@
 """`harness train`: one launch, as one rank of the MPI world it was started in."""
 
+import functools
 import os
+import shutil
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -13,11 +17,12 @@ from harness.cli.options import build_workload, workload_options
 from harness.schema.identity import check_source, code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.workload import batch_mode, is_script
+from harness.schema.workload import batch_mode, is_script, survives
 
 if TYPE_CHECKING:
     from harness.comm.world import World
     from harness.schema.record import EpochRecord
+    from harness.train.run import Outcome
 
 
 @click.command()
@@ -27,6 +32,13 @@ if TYPE_CHECKING:
 @click.option("--shares", help="Unequal parts of the rows for unequal devices, such as 2:1:1.")
 @click.option("--point", "point_file", type=click.Path(path_type=Path), help="Train this point; a sweep writes it.")
 @click.option("--record", type=click.Path(path_type=Path), help="Write the run's record into this new folder.")
+@click.option(
+    "--hang-timeout",
+    type=click.FloatRange(0),
+    default=120.0,
+    show_default=True,
+    help="Seconds to wait for a rank before the run ends with a report; 0 for ever.",
+)
 def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     """Train one workload on the ranks of this MPI world.
 
@@ -35,37 +47,50 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     import_begin = _process_start()
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from harness.comm.world import abort, check_start, start
+    from harness.comm.world import abort, abort_together, check_start, start
+    from harness.train.stop import AGAIN, Stopped
 
     world = start()
     check_start(world.size)
+    point: Point | None = None
     try:
-        point = world.on_root(lambda: _point(world.size, point_file, options))
+        point = world.on_root(lambda: _point(world.size - (options["spares"] or 0), point_file, options))
         if is_script(point.workload):
-            sys.exit(_run_script(world, point, record))
-        _train(world, point, options["data_dir"], record, import_begin, load_before)
+            sys.exit(_run_script(world, point, record, options["hang_timeout"]))
+        _train(world, point, record, options, import_begin, load_before)
     except SharedError as shared:
+        if point is not None and survives(point.workload):  # spares wait for an agreement that will not come
+            abort_together(world, shared)
         if world.rank == 0:
             raise shared.error from shared
         sys.exit(2 if isinstance(shared.error, UserError) else 1)
+    except Stopped as stopped:
+        if world.rank == 0:
+            click.echo(f"harness: {stopped}", err=True)
+        sys.exit(AGAIN)
     except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
         abort(world, error)
 
 
-def _run_script(world: "World", point: Point, record: Path | None) -> int:
+def _logs(record: Path | None) -> Path:
+    return record.parent / "rank-logs" / record.name if record else Path("harness-logs")
+
+
+def _run_script(world: "World", point: Point, record: Path | None, patience_s: float) -> int:
     from harness.transparent.run import run_point
     from harness.transparent.settings import Settings
 
-    logs = record.parent / "rank-logs" / record.name if record else Path("harness-logs")
-    batch = batch_mode(point.workload)
-    return run_point(world, Settings(sync=point.workload.sync, batch=batch, logs=logs, record=record), point)
+    batch, logs = batch_mode(point.workload), _logs(record)
+    settings = Settings(sync=point.workload.sync, batch=batch, hang_timeout=patience_s, logs=logs, record=record)
+    return run_point(world, settings, point)
 
 
 def _train(
-    world: "World", point: Point, data_dir: Path | None, record: Path | None, begin: float, load_before: float
+    world: "World", point: Point, record: Path | None, options: dict[str, Any], begin: float, load_before: float
 ) -> None:
     from harness.base.logs import quiet_stderr, without_optional_packages
     from harness.comm.gpus import own_gpu
+    from harness.comm.hang import HangWatch
 
     gpu = own_gpu(world, point.layout.gpus_per_rank, shared=point.oversubscribe)
     with quiet_stderr(), without_optional_packages():
@@ -75,10 +100,23 @@ def _train(
         start_gpu(gpu)
         configure_tensorflow(point.layout.threads)
     import_s = time.time() - begin
-    outcome = train(world, point, data_dir, _progress(world.rank, point.workload.epochs), gpu)
+    if survives(point.workload):
+        _survive(world, point, record, options, (import_s, load_before))
+    watch = HangWatch(world, _logs(record) / "hang", options["hang_timeout"])
+    world = replace(world, comm=watch.watched(world.comm))
+    show = functools.partial(_progress(point.workload.epochs), world)
+    outcome = train(world, point, options["data_dir"], show, gpu, watch, record)
+    _finish(world, outcome, record, (import_s, load_before))
+    watch.stop()
+
+
+def _finish(world: "World", outcome: "Outcome", record: Path | None, before: tuple[float, float]) -> int:
+    """Write the record and tell; on all ranks together. Return how many ranks were lost."""
+    from harness.train.checkpoint import forget_checkpoints
     from harness.train.collect import collect, describe_ranks
     from harness.train.record import write_run
 
+    import_s, load_before = before
     collected = collect(outcome, import_s=import_s, load_before=load_before)
 
     def finish() -> None:
@@ -91,10 +129,50 @@ def _train(
         for note in run.notes:
             click.echo(note)
         if record:
+            for left in record.parent.glob(f".{record.name}.*") if run.losses else ():  # by a rank 0 that was lost
+                shutil.rmtree(left, ignore_errors=True)
             write_run(record, run, steps)
+            forget_checkpoints(record)
         click.echo(f"replicas identical: {'yes' if run.weights.identical else 'no'} (sha256 {run.weights.sha256[:16]})")
 
     world.on_root(finish)
+    return len(outcome.losses)
+
+
+LOST = 4
+"""The exit code of a launch that came to its end and wrote its record without some of its ranks."""
+
+
+def _survive(
+    world: "World", point: Point, record: Path | None, options: dict[str, Any], before: tuple[float, float]
+) -> NoReturn:
+    """Train with whoever is left, and end every process at once: MPI_Finalize may wait for those that are gone."""
+    from harness.comm.team import Team
+    from harness.train.survive import Survivor
+
+    spares, layout = point.workload.spares or 0, point.layout
+    world.on_root(lambda: _check_survival(world, point, spares))
+    team = Team(world.comm, layout.shares or (1,) * layout.ranks, options["hang_timeout"])
+    show = _progress(point.workload.epochs)
+    survivor = Survivor(team=team, point=point, data_dir=options["data_dir"], tell=show)
+    lost = survivor.run(lambda now, outcome: _finish(now, outcome, record, before))
+    team.leave()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(LOST if lost else 0)
+
+
+def _check_survival(world: "World", point: Point, spares: int) -> None:
+    from harness.comm.team import check_library
+    from harness.train.survive import check_workload
+
+    check_library(str(point.workload.on_failure))
+    check_workload(point)
+    if world.size != point.layout.ranks + spares:
+        raise UserError(
+            f"{world.size} MPI ranks were started for a layout of {point.layout.ranks} and {spares} spares: start "
+            f"it with mpirun -n {point.layout.ranks + spares}"
+        )
 
 
 def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Point:
@@ -119,9 +197,9 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
     return Point(workload=workload, layout=layout, data_id=source.data_id, code=code_identity(workload, mpi_version()))
 
 
-def _progress(rank: int, epochs: int) -> "Any":
-    def show(epoch: "EpochRecord") -> None:
-        if rank == 0:
+def _progress(epochs: int) -> "Callable[[World, EpochRecord], None]":
+    def show(world: "World", epoch: "EpochRecord") -> None:
+        if world.rank == 0:
             click.echo(_line(epoch, epochs))
 
     return show

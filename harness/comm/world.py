@@ -101,6 +101,13 @@ def abort(world: World, error: BaseException) -> NoReturn:
     os._exit(2 if mendable else 1)  # MPI_Abort does not return; this says so to the type checker
 
 
+def abort_together(world: World, shared: SharedError) -> NoReturn:
+    """End all processes because of an error that all ranks have raised; rank 0 speaks, the others wait for it."""
+    if world.rank:
+        time.sleep(_FIRST_SPEAKS_S)
+    abort(world, shared.error)
+
+
 def _sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, (UserError, RunError)) else f"{type(error).__name__}: {error}"
 

@@ -38,6 +38,10 @@ class Shards:
         """Rows of the epoch's partial last batch over all ranks; 0 when rows divide by the batch."""
         return self.rows % self.batch
 
+    def steps(self, drop_remainder: bool) -> int:
+        """Return an epoch's steps, its partial batch among them unless that is dropped."""
+        return self.full_steps + (bool(self.remainder) and not drop_remainder)
+
     def lanes(self, rank: int) -> range:
         """Return the lanes that `rank` owns: its rows of a full global batch."""
         return range(self._first_lane(rank), self._first_lane(rank + 1))

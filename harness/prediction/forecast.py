@@ -13,7 +13,8 @@ from harness.analysis.stats import Interval
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.prediction.allreduce import BEST
-from harness.prediction.measured_base import find_base
+from harness.prediction.growth import grown
+from harness.prediction.measured_base import find_launches, measured_base
 from harness.prediction.model import Base, Uncertain, assumptions, predict
 from harness.schema.measurement import PREDICTION_FILE, PredictedPoint, Prediction
 from harness.schema.record import SCHEMA, decode, encode
@@ -40,14 +41,17 @@ class Score:
         return Interval(low=self.predicted.epoch_low_s, high=self.predicted.epoch_high_s)
 
 
-def score(prediction: Prediction, points: Sequence[PointScaling], first: dict[str, datetime]) -> tuple[Score, ...]:
-    """Return the score of every predicted point, in order of ranks.
+def score(
+    prediction: Prediction, points: Sequence[PointScaling], first: dict[str, datetime], *, growth: bool = False
+) -> tuple[Score, ...]:
+    """Return the score of every predicted point, or of those by growth models, in order of ranks.
 
     `first` has the start of the first valid launch of each layout: what was measured before the prediction was
     made is no test of it.
     """
     later = {point.ranks: point for point in points if first[point.layout] >= prediction.made}
-    return tuple(_score(entry, later.get(entry.ranks)) for entry in prediction.points)
+    entries = prediction.growth if growth else prediction.points
+    return tuple(_score(entry, later.get(entry.ranks)) for entry in entries)
 
 
 def _score(entry: PredictedPoint, point: PointScaling | None) -> Score:
@@ -81,13 +85,14 @@ def predict_first(sweep: Sweep, results: Path, network: Uncertain, said: str) ->
         return path
 
     workload, scaling = sweep.workload, sweep.scaling
-    base = find_base(
+    loaded = find_launches(
         results,
         lambda study: study.sweep.workload == workload and study.sweep.scaling == scaling,
         f"{workload.name} with these settings",
     )
+    base = measured_base(loaded)
     frame = predict(base, ranks, network, BEST)
-    write_atomic(path, encode(_prediction(sweep, base, frame, said)))
+    write_atomic(path, encode(_prediction(sweep, base, frame, grown(loaded, base, ranks).frame, said)))
     return path
 
 
@@ -101,8 +106,7 @@ def read_prediction(folder: Path) -> Prediction | None:
     return decode(path.read_bytes(), Prediction, path) if path.exists() else None
 
 
-def _prediction(sweep: Sweep, base: Base, frame: pd.DataFrame, said: str) -> Prediction:
-    rows: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]
+def _prediction(sweep: Sweep, base: Base, frame: pd.DataFrame, by_growth: pd.DataFrame | None, said: str) -> Prediction:
     return Prediction(
         schema=SCHEMA,
         made=datetime.now(UTC),
@@ -113,5 +117,11 @@ def _prediction(sweep: Sweep, base: Base, frame: pd.DataFrame, said: str) -> Pre
         base=base.source,
         network=said,
         assumptions=assumptions(base, frame["ranks"]),
-        points=tuple(PredictedPoint(**{str(name): value for name, value in row.items()}) for row in rows),
+        points=_points(frame),
+        growth=() if by_growth is None else _points(by_growth),
     )
+
+
+def _points(frame: pd.DataFrame) -> tuple[PredictedPoint, ...]:
+    rows: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]
+    return tuple(PredictedPoint(**{str(name): value for name, value in row.items()}) for row in rows)

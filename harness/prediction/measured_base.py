@@ -21,8 +21,8 @@ _MOST_JITTER = 20_000
 _MOST_RUNS = 24  # whose steps are read
 
 
-def find_base(results: Path, wanted: Callable[[Study], bool], what: str) -> Base:
-    """Return the base in the sweep of `results` that answers among those `wanted` (`analysis.choice`).
+def find_launches(results: Path, wanted: Callable[[Study], bool], what: str) -> Loaded:
+    """Return the sweep of `results` that answers among those `wanted` (`analysis.choice`).
 
     `what` names the workload in the error.
 
@@ -31,7 +31,7 @@ def find_base(results: Path, wanted: Callable[[Study], bool], what: str) -> Base
     """
     found = choose(results, wanted)
     if found is not None:
-        return measured_base(found.loaded)
+        return found.loaded
     raise UserError(
         f"no valid launch of {what} in '{results}' to predict from: run `harness sweep` with --nodes 1 first, "
         "or name another folder with --results"

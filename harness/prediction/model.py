@@ -125,21 +125,23 @@ def predict(base: Base, ranks: ArrayLike, network: Uncertain, algorithm: str) ->
     low = _points(replace(base, compute_s=base.low_s), counts, network.low, algorithm)
     high = _points(replace(base, compute_s=base.high_s), counts, network.high, algorithm)
     frame["epoch_low_s"], frame["epoch_high_s"] = low["epoch_s"], high["epoch_s"]
-    ideal = counts / base.ranks
-    gain = float(own["epoch_s"].iloc[0]) / frame["epoch_s"]
-    frame["speedup"] = gain if base.scaling == "strong" else gain * ideal
-    frame["efficiency"] = frame["speedup"] / ideal
-    return frame
+    return with_speedup(frame, base, float(own["epoch_s"].iloc[0]))
+
+
+def with_speedup(frame: pd.DataFrame, base: Base, own_s: float) -> pd.DataFrame:
+    """Return `frame` with speedup and efficiency over `own_s`, the predicted epoch on `base.ranks` ranks."""
+    ideal = frame["ranks"] / base.ranks
+    gain = own_s / frame["epoch_s"]
+    speedup = gain if base.scaling == "strong" else gain * ideal
+    return frame.assign(speedup=speedup, efficiency=speedup / ideal)
 
 
 def _points(base: Base, counts: Array, levels: Levels, algorithm: str) -> pd.DataFrame:
     workload = base.workload
-    batch = _batches(workload, counts)
-    rows = base.rows * (counts if base.scaling == "weak" else 1.0)
-    steps = np.maximum(1.0, np.floor(rows / batch) if workload.drop_remainder else np.ceil(rows / batch))
+    batch, steps = _batches(workload, counts), epoch_steps(base, counts)
     share = (batch / counts) / (workload.batch(base.ranks) / base.ranks)  # of the rows that were timed in a step
     compute = base.compute_s * share
-    between = _between(workload, steps)
+    between = steps_between(workload, steps)
     wait = compute * np.maximum(0.0, _slowest(base, counts, between) - 1)
     reduce = np.where(
         np.isfinite(between) & (counts > 1), allreduce_seconds(algorithm, counts, base.bytes, levels) / between, 0.0
@@ -158,7 +160,19 @@ def _batches(workload: Workload, counts: Array) -> Array:
     return product
 
 
-def _between(workload: Workload, steps: Array) -> Array:
+def epoch_steps(base: Base, counts: Array) -> Array:
+    """Return the steps of an epoch at each count, at least 1."""
+    return np.maximum(1.0, np.ceil(epoch_batches(base, counts)))
+
+
+def epoch_batches(base: Base, counts: Array) -> Array:
+    """Return the batches of an epoch at each count: the last one counts as the part of a batch that it is."""
+    rows = base.rows * (counts if base.scaling == "weak" else 1.0)
+    batches: Array = rows / _batches(base.workload, counts)
+    return np.maximum(1.0, np.floor(batches)) if base.workload.drop_remainder else batches
+
+
+def steps_between(workload: Workload, steps: Array) -> Array:
     """Return the steps from one synchronisation to the next: infinite without any."""
     policy = find_policy(workload.sync)
     if policy.shares_gradients:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from harness.base.logs import quiet_stderr
 from harness.comm.placement import observe
-from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT
+from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -128,6 +128,6 @@ def _own_reductions(
             total(address, [count // 4])
 
         found.append(
-            Bench(operation=f"reduction:{name}", level=level, ranks=world.size, largest=buffer.nbytes, call=call)
+            Bench(operation=f"{REDUCTION}{name}", level=level, ranks=world.size, largest=buffer.nbytes, call=call)
         )
     return found, []

@@ -19,6 +19,7 @@ from harness.schema.message_cost import (
     PROBE_FILE,
     PROBE_SCHEMA,
     PROBES,
+    REDUCTION,
     Cost,
     MessageCosts,
     Probe,
@@ -55,7 +56,6 @@ def newest_probe(results: Path, fingerprint: str) -> Probe | None:
     return max(usable, key=lambda probe: probe.measured, default=None)
 
 
-_OWN = "reduction:"
 _FALSE = 0.03  # of probes in which all ways are equal, and another than the default is chosen all the same
 
 
@@ -109,8 +109,9 @@ def _candidates(probe: Probe) -> list[tuple[Setting, str, Cost]]:
     found: list[tuple[Setting, str, Cost]] = []
     for network in probe.by_setting:
         level = next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
-        own = [cost for cost in network.costs if cost.operation.startswith(_OWN) and cost.level == level]
-        found += [(network.setting, cost.operation.removeprefix(_OWN), cost) for cost in own] or _plain(network, level)
+        own = [cost for cost in network.costs if cost.operation.startswith(REDUCTION) and cost.level == level]
+        ours = [(network.setting, cost.operation.removeprefix(REDUCTION), cost) for cost in own]
+        found += ours or _plain(network, level)
     if not found:
         raise UserError("the probe measured no allreduce: run `harness probe` again")
     usual = found[0]

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from harness.analysis import numbers
-from harness.analysis.stats import NEEDED
+from harness.analysis.stats import NEEDED, SITTING
 from harness.regression.compare import Comparison
 from harness.regression.judging import IMPROVEMENT, INCONCLUSIVE, REGRESSION, Row
 from harness.regression.match import describe, describe_differences
-from harness.regression.noise import KNOWN, SITTING
+from harness.regression.noise import KNOWN
 from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY
 from harness.regression.verdict import Check
 from harness.schema.measurement import Baseline, Measurement

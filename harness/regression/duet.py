@@ -20,7 +20,7 @@ from harness.analysis.load import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.processes import ask, interruptible
-from harness.base.provenance import git
+from harness.base.provenance import git, has_commit
 from harness.regression.judging import DEFAULT_LIMITS, INCONCLUSIVE, Limits
 from harness.regression.states import measurements
 from harness.regression.verdict import Check, check_duet
@@ -176,7 +176,7 @@ def not_at_hand(software: Software) -> str:
         return "no commit names its code"
     if software.dirty:
         return "it was measured with uncommitted changes, which no commit names"
-    if git(_HERE, "cat-file", "-e", f"{software.commit}^{{commit}}").code != 0:
+    if not has_commit(_HERE, software.commit):
         return f"commit {software.commit[:12]} is not in this checkout: fetch it (git fetch --unshallow)"
     return ""
 

@@ -58,10 +58,16 @@ _EXPLANATION = (
 
 def markdown(check: Check, notes: Sequence[str]) -> str:
     """Return the verdict, the table and the notes."""
-    lines = [f"**{headline(check)}**", "", _line(HEADINGS), _line(["---"] * len(HEADINGS))]
-    lines += [_line(cells(row)) for row in check.rows]
-    lines += ["", _EXPLANATION, "", *(f"- {note}" for note in notes)]
-    return "\n".join(lines) + "\n"
+    return markdown_table(headline(check), HEADINGS, [cells(row) for row in check.rows], notes, _EXPLANATION)
+
+
+def markdown_table(
+    answer: str, headings: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str], explanation: str = ""
+) -> str:
+    """Return an answer in bold, its table, and what is to be said about it."""
+    lines = [f"**{answer}**", "", _line(headings), _line(["---"] * len(headings)), *map(_line, rows)]
+    lines += ["", explanation] if explanation else []
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes)]).rstrip("\n") + "\n"
 
 
 def _line(values: Sequence[str]) -> str:

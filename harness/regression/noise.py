@@ -12,14 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from harness.analysis.stats import NEEDED, Interval
+from harness.analysis.stats import NEEDED, SITTING, Interval
 from harness.regression.hodges_lehmann import ASYMPTOTIC, Values
 from harness.regression.quantities import RELATIVE, Sample, Size, as_cost, as_loss, samples
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
 FALSE_ALARMS = 0.01  # of checks without a change, over all that one check compares
-SITTING = 0.02  # deviation between sittings that stands in where too few were measured
 KNOWN = 4  # degrees of freedom between sittings from which they are measured: five sittings of one commit
 _ASSUMED = np.inf  # degrees of freedom of what is assumed
 _MOST_CORRELATED = 0.8

@@ -25,6 +25,7 @@ from harness.regression.compare import Comparison, sentence
 from harness.regression.judging import IMPROVEMENT, REGRESSION
 from harness.regression.verdict import Check
 from harness.report import captions
+from harness.report.origin import measured_origin
 from harness.report.publish import Page, Summary, publish
 from harness.report.render import Fact, FigureBlock, Head, Table, Tile, facts
 from harness.report.run_words import days, machine_words
@@ -72,7 +73,8 @@ def write_check(check: Check, notes: Sequence[str], command: str, reports: Path,
         when=current.newest,
         machine=machine_words(current.machine),
     )
-    page = _page(f"check-{workload.name}", summary, head, [table], figures, notes)
+    sides = [check.reference, check.current]
+    page = _page(f"check-{workload.name}", summary, head, [table], figures, sides, notes)
     return publish(page, reports, results)
 
 
@@ -117,7 +119,7 @@ def write_comparison(
         sides=tuple(sorted(sides)),
     )
     where = re.sub(r"[^\w.-]+", "_", "-".join(["compare", *sides]))[:200]
-    page = _page(where, summary, head, _tables(names, measured, found), figures)
+    page = _page(where, summary, head, _tables(names, measured, found), figures, measured)
     return publish(page, reports, results)
 
 
@@ -142,13 +144,17 @@ def _page(
     head: Head,
     tables: Sequence[Table],
     figures: Sequence[FigureBlock],
+    sides: Sequence[Measurement],
     notes: Sequence[str] = (),
 ) -> Page:
     values = {
         "banners": (), "tables": tables, "figures": figures, "lines": notes, "lines_title": "What to know",
         "tones_of": _TONES,
     }  # fmt: skip
-    return Page(place=place, template="tables.html.j2", summary=summary, head=head, values=values, figures=figures)
+    return Page(
+        place=place, template="tables.html.j2", summary=summary, head=head, values=values, figures=figures,
+        origin=measured_origin(head.command, sides),
+    )  # fmt: skip
 
 
 def _interval(found: Interval | None) -> str:

@@ -17,6 +17,7 @@ from harness.prediction.model import Uncertain
 from harness.report import captions, render
 from harness.report.claims_figures import imagenet_charts, published_picture, published_table
 from harness.report.figures.scaling import series_table, speedup_picture
+from harness.report.origin import sweeps_origin
 from harness.report.render import PAGE, Banner, FigureBlock, check_replaceable, distinct, relative_link, write_figures
 from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts
@@ -78,7 +79,8 @@ def write_claims(
     runs = [run for one in evidence for run in one.runs]
     with folder_atomic(target) as staging:
         drawn = [(one.published, one.ours) for one in pairs] + [(chart.published, chart.ours) for chart in charts]
-        write_figures(staging, [block for blocks in drawn for block in blocks if block])
+        origin = sweeps_origin("harness claims", {id(one.loaded): one.loaded for one in evidence}.values())
+        write_figures(staging, [block for blocks in drawn for block in blocks if block], origin)
         content = render.page(
             "claims.html.j2",
             headline=headline(judgements),

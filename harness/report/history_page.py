@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
 from harness.analysis import numbers
+from harness.analysis.stats import SITTING
 from harness.regression.history import Change, History, Series
-from harness.regression.noise import SITTING
 from harness.regression.quantities import TIME
 from harness.report import captions
 from harness.report.axes import time_unit
+from harness.report.origin import measured_origin
 from harness.report.publish import Page, Summary, publish
 from harness.report.render import FigureBlock, Head, facts
 from harness.report.run_words import days, machine_words
@@ -155,7 +156,10 @@ def write_history(history: History, reports: Path, results: Path | None = None) 
         machine=machine_words(machine),
     )  # fmt: skip
     place = f"history-{workload.name}-{workload.preset}"
-    page = Page(place=place, template="history.html.j2", summary=summary, head=head, values=values, figures=blocks)
+    page = Page(
+        place=place, template="history.html.j2", summary=summary, head=head, values=values, figures=blocks,
+        origin=measured_origin(head.command, history.states),
+    )  # fmt: skip
     return publish(page, reports, results)
 
 

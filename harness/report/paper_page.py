@@ -13,6 +13,7 @@ from harness.analysis.side_by_side import Side, Sided, side_by_side
 from harness.analysis.stats import NEEDED
 from harness.base.files import folder_atomic
 from harness.report import render
+from harness.report.origin import Origin, Source, sweeps_origin
 from harness.report.paper_figure import experiment_picture, experiment_table
 from harness.report.render import PAGE, Banner, FigureBlock, check_replaceable, distinct, relative_link, write_figures
 from harness.report.sweep_facts import machine_facts
@@ -50,6 +51,7 @@ class Measured:
     """What ran of one experiment. `goal` is the test accuracy that times are taken to, None where none was tested."""
 
     runs: tuple[RunRecord, ...]
+    sources: tuple[Source, ...]
     lines: tuple[Line, ...]
     goal: float | None
 
@@ -94,7 +96,9 @@ def write_paper_page(parts: Sequence[Part], reports: Path, claims: Path) -> Path
     runs = [run for part in parts if part.measured for run in part.measured.runs]
     presets = list(dict.fromkeys(run.point.workload.preset for run in runs))
     with folder_atomic(target) as staging:
-        write_figures(staging, [part.figure for part in parts if part.figure])
+        sources = tuple(source for part in parts if part.measured for source in part.measured.sources)
+        origin = Origin(command="harness paper", sources=sources)
+        write_figures(staging, [part.figure for part in parts if part.figure], origin)
         content = render.page(
             "paper.html.j2",
             headline=headline(parts),
@@ -134,6 +138,7 @@ def _measure(loaded: Sequence[Loaded], target: Path) -> Measured:
     sided = side_by_side(frames, 2.0 if goal is None else goal, shared=True)
     return Measured(
         runs=tuple(run for one in loaded for run in one.runs),
+        sources=sweeps_origin("", loaded).sources,
         lines=tuple(
             Line(sync=policy_words(one.runs[0].point.workload.sync), sided=found, link=_report(one.folder, target))
             for one, found in zip(loaded, sided, strict=True)

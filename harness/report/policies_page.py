@@ -18,6 +18,7 @@ from harness.analysis.side_by_side import side_by_side
 from harness.base.errors import UserError
 from harness.report import captions
 from harness.report.axes import time_unit
+from harness.report.origin import sweeps_origin
 from harness.report.publish import Page, Summary, publish
 from harness.report.render import PAGE, FigureBlock, Head, check_replaceable, relative_link
 from harness.report.run_words import machine_words, run_facts
@@ -92,7 +93,10 @@ def write_policies(folders: Sequence[Path], reports: Path, target: float | None 
         when=max(run.started for entry in entries for run in entry.loaded.runs),
         machine=machine_words(first.loaded.runs[0].provenance.machine),
     )
-    page = Page(place=FOLDER, template="policies.html.j2", summary=summary, head=head, values=values, figures=(block,))
+    page = Page(
+        place=FOLDER, template="policies.html.j2", summary=summary, head=head, values=values, figures=(block,),
+        origin=sweeps_origin(head.command, [entry.loaded for entry in entries]),
+    )  # fmt: skip
     return publish(page, reports, folders[0].resolve().parent)
 
 

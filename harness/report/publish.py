@@ -10,6 +10,7 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, write_atomic
 from harness.report import render
+from harness.report.origin import Origin
 from harness.report.render import PAGE, SCREEN, FigureBlock, Head, check_replaceable, relative_link, write_figures
 from harness.schema.record import decode, encode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
@@ -40,7 +41,10 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """All of a page: where it lies below the folder of reports, what it says, and the files beside it."""
+    """All of a page: where it lies below the folder of reports, what it says, and the files beside it.
+
+    `origin` is what the figures and tables show; without one they tell the head's command.
+    """
 
     place: str
     template: str
@@ -49,6 +53,7 @@ class Page:
     values: Mapping[str, Any]
     figures: Sequence[FigureBlock] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    origin: Origin | None = None
 
 
 def publish(page: Page, reports: Path, results: Path | None = None, *, style: str = SCREEN) -> Path:
@@ -64,9 +69,9 @@ def publish(page: Page, reports: Path, results: Path | None = None, *, style: st
     root = "/".join([".."] * len(Path(page.place).parts))
     content = render.page(page.template, head=page.head, root=root, **page.values)
     with folder_atomic(target) as staging:
-        write_figures(staging, page.figures, style)
         for name, text in page.files.items():
             (staging / name).write_text(text, encoding="utf-8")
+        write_figures(staging, page.figures, page.origin or Origin(command=page.head.command), style)
         (staging / SUMMARY).write_bytes(encode(page.summary))
         (staging / PAGE).write_text(content, encoding="utf-8")
     write_index(reports, results)

@@ -15,6 +15,7 @@ from harness.analysis import numbers
 from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.report.glossary import anchor, glossary
+from harness.report.origin import Origin, describe_tables, origin_text
 from harness.report.svg import COLUMNS, TONES, Picture, printed
 
 TEMPLATES = "reports/templates"
@@ -111,17 +112,22 @@ SCREEN, PAPER = "screen", "paper"
 """For whom figures are written: for a paper also as PDF files that fit one column and two."""
 
 
-def write_figures(folder: Path, blocks: Sequence[FigureBlock], style: str = SCREEN) -> None:
-    """Write each figure's PDF, SVG, PNG and CSV into `folder`; in the style ``paper`` PDFs of COLUMNS too."""
+def write_figures(folder: Path, blocks: Sequence[FigureBlock], origin: Origin, style: str = SCREEN) -> None:
+    """Write each figure's PDF, SVG, PNG and CSV into `folder`; in the style ``paper`` PDFs of COLUMNS too.
+
+    All of them, and the tables that lie there already, tell their `origin`.
+    """
     texts: dict[int, str] = {}  # several figures may be of one table, which can be long
+    told = origin_text(origin)
     for block in blocks:
         for kind in ("pdf", "svg", "png"):
-            (folder / f"{block.name}.{kind}").write_bytes(getattr(block.picture, kind))
+            (folder / f"{block.name}.{kind}").write_bytes(block.picture.file(kind, told))
         for name, width in COLUMNS.items() if style == PAPER else ():
-            (folder / f"{block.name}-{name}.pdf").write_bytes(printed(block.picture, width))
+            (folder / f"{block.name}-{name}.pdf").write_bytes(printed(block.picture, width, told))
         if id(block.table) not in texts:
             texts[id(block.table)] = block.table.to_csv(index=False, lineterminator="\n")
         (folder / f"{block.name}.csv").write_text(texts[id(block.table)])
+    describe_tables(folder, origin)
 
 
 def check_replaceable(target: Path) -> None:

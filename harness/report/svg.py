@@ -108,7 +108,7 @@ Paint = Callable[[Axes], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """One finished figure: `inline` for a page (colours are CSS variables), `svg`, `pdf` and `png` as files.
+    """One finished figure: `inline` for a page (colours are CSS variables), `drawn` for files.
 
     `paint` draws it again in another size, see `printed`.
     """
@@ -116,10 +116,15 @@ class Picture:
     name: str
     title: str
     inline: str
-    svg: bytes
-    pdf: bytes
-    png: bytes
+    drawn: Figure
     paint: Paint
+
+    def file(self, kind: str, keywords: str = "") -> bytes:
+        """Return it as a file of `kind`, ``svg``, ``pdf`` or ``png``, with `keywords` among its metadata."""
+        with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+            content = _saved(self.drawn, kind, self.title, keywords)
+        # A file has no table of launches to point into.
+        return re.sub(rf' xlink:href="{LAUNCH}[^"]*"'.encode(), b"", content) if kind == "svg" else content
 
 
 def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, *, numbers: str = "") -> Picture:
@@ -130,22 +135,17 @@ def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, 
     """
     with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
         figure = _figure(paint, size)
-        svg = _saved(figure, "svg", {"Date": None, "Title": title})
-        pdf = _saved(figure, "pdf", {"CreationDate": None, "Title": title})
-        png = _saved(figure, "png", {"Title": title})
-        width = figure.get_figwidth()
-    text = svg.decode()
-    alone = re.sub(rf' xlink:href="{LAUNCH}[^"]*"', "", text)  # a file has no table of launches to point into
+        text = _saved(figure, "svg", title, "").decode()
     spoken = f"{title}. {numbers}" if numbers else title
-    inline = _inline(text, name, spoken, width)
-    return Picture(name=name, title=title, inline=inline, svg=alone.encode(), pdf=pdf, png=png, paint=paint)
+    inline = _inline(text, name, spoken, figure.get_figwidth())
+    return Picture(name=name, title=title, inline=inline, drawn=figure, paint=paint)
 
 
-def printed(picture: Picture, width: float) -> bytes:
+def printed(picture: Picture, width: float, keywords: str = "") -> bytes:
     """Return `picture` as a PDF `width` inches wide with text of 8 points, for a column of a paper."""
     with matplotlib.rc_context(_STYLE | _PRINT):  # type: ignore[arg-type]
         figure = _figure(picture.paint, (width, min(0.72 * width, 3.2)))
-        return _saved(figure, "pdf", {"CreationDate": None, "Title": picture.title})
+        return _saved(figure, "pdf", picture.title, keywords)
 
 
 def _figure(paint: Paint, size: tuple[float, float]) -> Figure:
@@ -174,9 +174,11 @@ def _legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) ->
     return -(-len(handles) // columns) + sum(text.count("\n") for text in texts)
 
 
-def _saved(figure: Figure, kind: str, metadata: Mapping[str, str | None]) -> bytes:
+def _saved(figure: Figure, kind: str, title: str, keywords: str) -> bytes:
+    told = {"Title": title} | ({"Keywords": keywords} if keywords else {})
+    metadata = told | {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     file = io.BytesIO()
-    figure.savefig(file, format=kind, dpi=DPI if kind == "png" else "figure", metadata=dict(metadata))
+    figure.savefig(file, format=kind, dpi=DPI if kind == "png" else "figure", metadata=metadata)
     return file.getvalue()
 
 

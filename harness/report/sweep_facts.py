@@ -7,7 +7,6 @@ from statistics import median
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.breakdown import SlowRank
 from harness.analysis.load import Loaded
 from harness.analysis.warnings import doubts, mixtures, notes
 from harness.report.render import Banner, Fact, distinct, facts
@@ -17,10 +16,10 @@ from harness.schema.record import DataRecord, RunRecord
 from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
 
 
-def banners(runs: Sequence[RunRecord], launches: pd.DataFrame, slow: Sequence[SlowRank]) -> tuple[Banner, ...]:
-    """Return what a reader must know first: synthetic data, held-out rows, mixed records, doubts, slow ranks.
+def banners(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Banner, ...]:
+    """Return what a reader must know first: synthetic data, held-out rows, mixed records, doubts.
 
-    `launches` (`frames.launch_frame`) and `slow` may be of more launches than `runs`.
+    `launches` (`frames.launch_frame`) may be of more launches than `runs`.
     """
     names = {run.point.folder for run in runs}
     own = launches[launches["run"].isin(names)]
@@ -40,7 +39,7 @@ def banners(runs: Sequence[RunRecord], launches: pd.DataFrame, slow: Sequence[Sl
         if held_out:
             text = f"The test rows of {name} were held out of its training part: no test part was there."
             found.append(Banner(kind="data", text=text))
-    sentences = (*mixtures(runs), *doubts(runs, own), *slow_words([one for one in slow if one.run in names]))
+    sentences = (*mixtures(runs), *doubts(runs, own))
     return (*found, *(Banner(kind="warning", text=text) for text in sentences))
 
 
@@ -54,19 +53,6 @@ def other_code(loaded: Loaded) -> tuple[Banner, ...]:
         "`harness history` and `harness check` compare them."
     )
     return (Banner(kind="warning", text=text),)
-
-
-def slow_words(found: Sequence[SlowRank]) -> tuple[str, ...]:
-    """Return one sentence for every rank that the others waited for, with the longest wait."""
-    groups: dict[tuple[int, int, str], list[SlowRank]] = {}
-    for slow in found:
-        groups.setdefault((slow.ranks, slow.rank, slow.host), []).append(slow)
-    return tuple(
-        f"Rank {rank} of {ranks} on {host} is slow: in {numbers.plural(len(group), 'launch')} it computed up to "
-        f"{max(slow.ratio for slow in group):.2f} times as long as the others, which waited for it up to "
-        f"{numbers.percent(max(slow.waited for slow in group))} of an epoch."
-        for (ranks, rank, host), group in groups.items()
-    )
 
 
 def data_facts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Fact, ...]:

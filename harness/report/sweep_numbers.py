@@ -34,7 +34,7 @@ def numbers_of(loaded: Loaded, view: SweepView) -> dict[str, Any]:
     breakdown = rows_of(view.parts)
     capped = caps(scaling, view.launches)
     final = final_frame(view.launches)
-    prediction = read_prediction(loaded.folder)
+    prediction, starts = read_prediction(loaded.folder), _first_starts(view.launches)
     goal = default_accuracy(view.launches, scaling.base.layout)
     targets = _targets(loaded.epochs, scaling, goal) if goal is not None else ()
     sentences = (captions.headline(scaling, workload), captions.to_accuracy(scaling, targets, goal))
@@ -55,7 +55,8 @@ def numbers_of(loaded: Loaded, view: SweepView) -> dict[str, Any]:
         "target": goal,
         "targets": targets,
         "prediction": prediction,
-        "scores": score(prediction, scaling.points, _first_starts(view.launches)) if prediction else (),
+        "scores": score(prediction, scaling.points, starts) if prediction else (),
+        "growth_scores": score(prediction, scaling.points, starts, growth=True) if prediction else (),
         "breakdown": breakdown,
         "epoch_parts": EPOCH,
         "launch_parts": visible(view.parts, LAUNCH),

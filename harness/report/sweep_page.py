@@ -1,5 +1,6 @@
 """The report of a sweep: one page that stands alone, its figures as files, the numbers behind each."""
 
+import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +17,12 @@ from harness.analysis.learning import (
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, ratios_frame, scale
 from harness.base.errors import UserError
+from harness.diagnosis.study import diagnose_sweep
 from harness.prediction.links import network_reference
 from harness.report import captions
 from harness.report.captions import part_name
 from harness.report.figures import SECTIONS, SweepView, draw_figures
+from harness.report.origin import sweeps_origin
 from harness.report.publish import Page, Summary, publish
 from harness.report.render import SCREEN, Head, check_replaceable, relative_link
 from harness.report.run_words import data_words, layout_words, machine_words, on_one_machine, run_facts
@@ -55,8 +58,14 @@ def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None, 
         values=values | _always(loaded),
         figures=[block for section in SECTIONS for block in values["figures"][section]],
         files={} if table is None else {LAUNCHES: table.to_csv(index=False, lineterminator="\n")},
+        origin=sweeps_origin(_drawn_by(target.name, base, style), [loaded]),
     )
     return publish(page, reports, sweep_folder.resolve().parent, style=style)
+
+
+def _drawn_by(name: str, base: int | None, style: str) -> str:
+    words = [*(["--base", str(base)] if base else []), *(["--style", style] if style != SCREEN else [])]
+    return shlex.join(["harness", "report", name, *words])
 
 
 def _summary(loaded: Loaded, name: str, head: Head) -> Summary:
@@ -113,6 +122,7 @@ def _always(loaded: Loaded) -> dict[str, Any]:
         "skipped": loaded.study.skipped if loaded.study else (),
         "failures": loaded.failures,
         "damaged": loaded.damaged,
+        "findings": diagnose_sweep(loaded),
         "part_name": part_name,
         "names": _names(loaded),
         "layout_words": lambda layout: layout_words(layout, on_one_machine(loaded.runs)),
@@ -170,7 +180,7 @@ def _measured(loaded: Loaded, target: Path, base: int | None) -> dict[str, Any]:
     about: dict[str, Any] = {
         "subject": subject,
         "table": launches,
-        "banners": banners(used, launches, loaded.slow),
+        "banners": banners(used, launches),
         "launches": _launch_rows(loaded, launches, target),
         "groups": (
             ("Training", workload_facts(workload, used)),
@@ -183,6 +193,7 @@ def _measured(loaded: Loaded, target: Path, base: int | None) -> dict[str, Any]:
         invalid = Head(question=question, answer=headline(loaded, None), facts=run_facts(used, loaded.runs))
         return _nothing_measured(loaded) | about | {"head": invalid}
     view = SweepView(
+        folder=loaded.folder,
         subject=subject,
         names=_names(loaded),
         runs=loaded.runs,

@@ -8,7 +8,7 @@ from statistics import median, stdev
 from scipy import stats
 
 from harness.analysis.numbers import percent
-from harness.regression.noise import SITTING
+from harness.analysis.stats import SITTING
 from harness.schema.record import RunRecord
 from harness.sweep.pace import layout_words
 

@@ -20,7 +20,7 @@ from harness.base.provenance import package_version
 from harness.schema.workload import Workload, is_script, script_command
 
 _READERS = frozenset(
-    {"analysis", "bench", "claims", "doctor", "prediction", "probe", "regression", "report", "reproduction"}
+    {"analysis", "bench", "bundle", "claims", "doctor", "prediction", "probe", "regression", "report", "reproduction"}
 )
 """Rooms that a launch never enters: they read what it wrote, or launch it in another way. A new room counts."""
 _SOURCES = (".py", ".cc", ".h")

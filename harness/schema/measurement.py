@@ -37,7 +37,8 @@ class Prediction:
     """Predicted points of one workload, and all that they rest on.
 
     `base` says which measurement gave the computation, `network` which link costs were used; `assumptions` are
-    sentences. `speedup` of the points is over `base_ranks` ranks.
+    sentences. `speedup` of the points is over `base_ranks` ranks. `growth` has what growth models of the parts say,
+    where enough rank counts were measured.
     """
 
     schema: int
@@ -50,6 +51,7 @@ class Prediction:
     network: str
     assumptions: tuple[str, ...]
     points: tuple[PredictedPoint, ...]
+    growth: tuple[PredictedPoint, ...] = ()
 
 
 BASELINE_SCHEMA = 2

@@ -16,6 +16,9 @@ POINT_TO_POINT = "point-to-point"  # half a round trip between two ranks
 BROADCAST = "broadcast"
 ALLREDUCE = "allreduce"  # MPI_Allreduce, in place, sums of float32
 NODE, NETWORK, ALL = "node", "network", "all"
+REDUCTION = "reduction:"  # the harness's own grouped allreduce, by way of what follows
+REDUCTION_NAMES = {"messages": "MPI_Allreduce", "native": "shared memory", "node-aware": "node-aware"}
+"""What records call the choices of HARNESS_REDUCTION that are native operations."""
 
 BAD_FIT = 0.25  # relative error from which a line is no description of the times
 

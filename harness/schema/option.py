@@ -45,7 +45,12 @@ class Option:
         Raises:
             UserError: it is none of the choices, out of its range, or not finite.
         """
-        if self.choices and value not in self.choices and not (self.own and is_own(str(value))):
+        if (
+            self.choices
+            and not (self.younger and value is None)
+            and value not in self.choices
+            and not (self.own and is_own(str(value)))
+        ):
             raise unknown(name, str(value), self.choices)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return

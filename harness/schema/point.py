@@ -2,11 +2,13 @@
 
 import functools
 import hashlib
+import re
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
 import msgspec
 
+from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.workload import Workload
 
@@ -20,6 +22,9 @@ class Point:
     ranks than cores: for function, never for timing. `settings` are environment variables that tune communication
     (`harness sweep --tuned`), as pairs of name and value. `code` is what would run
     (`harness.schema.identity.code_identity`), so that a launch of other code is another launch.
+
+    Raises:
+        UserError: a name in `settings` is none.
     """
 
     workload: Workload
@@ -30,6 +35,11 @@ class Point:
     oversubscribe: bool = False
     settings: tuple[tuple[str, str], ...] = ()
     code: str = ""
+
+    def __post_init__(self) -> None:
+        for name, _ in self.settings:
+            if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):  # it stands in a job script, and unquoted
+                raise UserError(f"setting '{name}' is no name of an environment variable: use letters, digits and _")
 
     @property
     def seed(self) -> int:

@@ -9,6 +9,7 @@ import msgspec
 
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
+from harness.schema.loss import LossRecord
 from harness.schema.point import Point
 
 SCHEMA = 1
@@ -112,7 +113,7 @@ class EpochRecord:
     evaluation, and the part of it spent inside synchronisation calls (waiting included). The latter's parts are
     `skew_seconds`, waiting for the last rank to come, and `wire_seconds`, the sum itself; `input_seconds` is the
     part spent on getting rows: drawing their order, waiting for images to be decoded. All three are empty in records
-    that lack them.
+    that lack them. `begin_s` is when rank 0 began the epoch, seconds since it began the first: of scripts, else None.
 
     `train_loss` is the mean over the rows as they were visited; the rest is measured after the epoch on
     the test rows, None where that epoch was not evaluated. `test_auc` only for two classes. Losses that are
@@ -130,6 +131,7 @@ class EpochRecord:
     input_seconds: tuple[float, ...] = field(default=())
     skew_seconds: tuple[float, ...] = field(default=())
     wire_seconds: tuple[float, ...] = field(default=())
+    begin_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,12 +145,33 @@ class WeightsRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """One attempt of a launch that was ended and taken up again; the last one of a record came to the launch's end.
+
+    `started` and `ended` are aware datetimes; an attempt that could not say so ended some time after `ended`. `stopped`
+    is the signal it was asked to stop by, empty where it was killed, crashed, or came to the launch's end. It went from
+    `begin` to `end`, each the number of epochs that were whole and of steps of the next. `redone` steps of the attempt
+    before were made again in this one; where that could not say where it ended it is the least. `ranks` are its ranks.
+    """
+
+    started: datetime
+    ended: datetime
+    begin: tuple[int, int]
+    end: tuple[int, int]
+    ranks: int
+    stopped: str = ""
+    redone: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
     """One finished launch. A record is written only by a run that reached its end with all ranks.
 
     `invalid` lists why the times must not be used (too few cores, other load, ranks not where they should
     be); an empty tuple is a valid run. `started` and `ended` are aware datetimes. `seed` is what the initial weights
-    and the order of rows came from, None in a script's record and in older ones.
+    and the order of rows came from, None in a script's record and in older ones. `segments` are the attempts of a
+    launch that was taken up from a checkpoint, in their order; empty for one that ran in one piece. `losses` are the
+    ranks that it outlived: `ranks` and the times of epochs are of those that came to the end.
     """
 
     schema: int
@@ -165,6 +188,8 @@ class RunRecord:
     invalid: tuple[str, ...] = field(default=())
     notes: tuple[str, ...] = field(default=())
     seed: int | None = None
+    segments: tuple[Segment, ...] = field(default=())
+    losses: tuple[LossRecord, ...] = field(default=())
 
     @property
     def wall_seconds(self) -> float:
@@ -222,7 +247,7 @@ def read_run(folder: Path) -> RunRecord:
     if record.schema != SCHEMA:
         raise UserError(f"'{path}' has schema {record.schema}, this harness reads {SCHEMA}: run the point again")
     _check_steps(folder / STEPS_FILE)
-    ranks = record.point.layout.ranks
+    ranks = record.losses[-1].ranks if record.losses else record.point.layout.ranks
     if not record.epochs or len(record.ranks) != ranks:
         raise UserError(
             f"'{folder}' has {len(record.epochs)} epochs and {len(record.ranks)} of {ranks} ranks: "

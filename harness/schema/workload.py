@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.own_code import is_own
+from harness.schema.interval import parse_interval
 from harness.schema.option import check_options, option
 from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
 
@@ -183,16 +184,37 @@ class Workload:
     precision: str = option("Type of the computation.", "float32", choices=PRECISIONS)
     sync_bn: bool = option("Batch normalisation over all ranks.", False, title="Batch normalisation over all ranks")
     xla: bool = option("Compile the step with XLA, on GPUs.", False, title="XLA")
+    checkpoint: str | None = option(
+        "How often a checkpoint is written beside the record: steps (500), minutes (10m) or none [default: 10m].",
+        None,
+        values="STEPS|MINUTESm|none",
+        younger=True,
+    )
+    on_failure: str | None = option(
+        "A lost rank ends the launch, the others go on without it, or a spare takes its place [default: abort].",
+        None,
+        choices=("abort", "shrink", "replace"),
+        title="When a rank is lost",
+        younger=True,
+    )
+    spares: int | None = option(
+        "Processes that wait to take a lost rank's place, for ON_FAILURE=replace.", None, least=1, younger=True
+    )
 
     def __post_init__(self) -> None:
         check_options(self)
         check_sync(self.sync)
+        parse_interval(self.checkpoint)
         if self.wire != "float32" and self.sync != Gradients.form:
             raise UserError(f"WIRE={self.wire} is for SYNC=gradients: weights must keep their digits, leave WIRE out")
         if (self.batch_per_rank is None) == (self.global_batch is None):
             raise UserError("set exactly one of batch per rank and global batch")
         if self.sync_bn and (self.sync == NoSync.form or self.xla):
             raise UserError("synchronised batch normalisation needs a sync policy and no XLA: leave one of them out")
+        if (self.on_failure == "replace") != (self.spares is not None):
+            raise UserError("ON_FAILURE=replace and SPARES belong together: set both or none")
+        if survives(self) and self.checkpoint not in (None, "none"):
+            raise UserError(f"CHECKPOINT={self.checkpoint} is for ON_FAILURE=abort: leave one of them out")
         self._check_rates()
         check_images(self.dataset, self.model, self.image_size, self.classes, self.input)
 
@@ -229,6 +251,11 @@ class Workload:
             return self.global_batch
         assert self.batch_per_rank is not None
         return self.batch_per_rank * ranks
+
+
+def survives(workload: Workload) -> bool:
+    """Tell whether a launch of `workload` goes on when a rank is lost."""
+    return workload.on_failure in ("shrink", "replace")
 
 
 DATASET = "script"

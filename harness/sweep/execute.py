@@ -154,6 +154,7 @@ def _launch(plan: Plan, scheduler: Scheduler, submission: Submission, console: C
             carried=plan.carried,
             pace=Pace(plan.points, plan.known.records.values()),
             shown=shown,
+            resubmits=True,
         )
         try:
             return launches.run(), launches.dropped

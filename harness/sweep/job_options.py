@@ -21,7 +21,8 @@ class Request:
     limit, 0 for none. `after` is a job that must have succeeded first. `launcher` starts the ranks inside the
     job. `extra` are options as they stand in a directive of the scheduler, a line for each. `container` is an
     Apptainer image in which the ranks run. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each
-    layout) or ``nested`` (one allocation of the largest size for all). `max_jobs` may be submitted at a time.
+    layout) or ``nested`` (one allocation of the largest size for all). `max_jobs` may be submitted at a time. A launch
+    that fails is tried again at most `retries` times.
 
     Raises:
         UserError: a field is out of its range or could not be written into a directive.
@@ -45,6 +46,7 @@ class Request:
     container: str = ""
     shape: str = "jobs"
     max_jobs: int = 500
+    retries: int = 0
 
     def __post_init__(self) -> None:
         for field in ("partition", "account", "project", "qos", "constraint", "reservation", "mail", "after"):
@@ -61,6 +63,8 @@ class Request:
             raise UserError(f"SIGNAL={self.signal_s} is negative: write the seconds before the time limit")
         if self.max_jobs < 1:
             raise UserError(f"MAX_JOBS={self.max_jobs} is too small: use at least 1")
+        if self.retries < 0:
+            raise UserError(f"RETRIES={self.retries} is negative: write how often a launch that fails is tried again")
         if self.launcher not in LAUNCHERS:
             raise unknown("LAUNCHER", self.launcher, LAUNCHERS)
         if self.shape not in SHAPES:

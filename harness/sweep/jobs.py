@@ -17,7 +17,7 @@ from harness.schema.record import encode
 from harness.schema.sweep import LOGS
 from harness.sweep.job_groups import Group, time_limit
 from harness.sweep.job_options import Request
-from harness.sweep.launch_command import LaunchCommand
+from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.scheduler import Job, Scheduler, check_directives
 from harness.sweep.site import Site
 
@@ -192,7 +192,7 @@ def _launch(point: Point, scheduler: Scheduler, folder: Path) -> Launch:
     return Launch(
         name=point.folder,
         layout=point.layout,
-        launcher=scheduler.launcher(point.layout),
+        launcher=surviving(scheduler.launcher(point.layout), point),
         point_file=str(folder / JOBS / f"{point.folder}.json"),
         record=str(folder / point.folder),
     )

@@ -2,10 +2,14 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.workload import survives
 from harness.sweep.site import Site
 
 # What the user set for the harness in his shell; a job's shell may start without it.
@@ -55,6 +59,33 @@ def mpirun(layout: Layout, site: Site, agent: str | None = None) -> LaunchComman
         words += ["--prtemca", "plm_ssh_agent", agent, "--leave-session-attached"]
     slots = f":{layout.ranks_per_node * layout.threads}"
     return LaunchCommand(words=(*words, *site.launcher_options), node_option="--host", node_suffix=slots)
+
+
+# coll han and adapt lose ranks over hosts; ob1 is the only messaging that knows of losses (Open MPI's ULFM guide).
+_TOLERANT = ("--with-ft", "ulfm", "--mca", "coll", "^han,adapt", "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp")
+_ANYWHERE = ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none")
+
+
+def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
+    """Return `command` such that the loss of a rank does not end all where the workload asks for that, with its spares.
+
+    Spares need no cores while they wait: where there are some, ranks are bound to none.
+
+    Raises:
+        UserError: the ranks are not started by Open MPI's mpirun.
+    """
+    workload = point.workload
+    if not survives(workload):
+        return command
+    program, *words = command.words
+    if Path(program).name != "mpirun" or mpi_family(Path(program)) != "openmpi":
+        raise UserError(
+            f"ON_FAILURE={workload.on_failure} needs the mpirun of Open MPI 5, but {program} starts the ranks here: "
+            "use LAUNCHER=mpirun with it, or ON_FAILURE=abort"
+        )
+    if workload.spares:
+        words = ["-n", str(point.layout.ranks + workload.spares), *_ANYWHERE]
+    return replace(command, words=(program, *_TOLERANT, *words))
 
 
 def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:

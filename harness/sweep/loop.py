@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.sweep import store
 from harness.sweep.job_groups import Group
 from harness.sweep.jobs import queue_name, write_group
@@ -26,7 +28,11 @@ _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolo
 
 
 class Launches:
-    """The launches of one command. `running` holds, by point folder, what is submitted and not settled."""
+    """The launches of one command. `running` holds, by point folder, what is submitted and not settled.
+
+    With `resubmits` a launch that was stopped with a checkpoint is submitted again, as often as it goes on, and one
+    that failed as often as the request says.
+    """
 
     def __init__(
         self,
@@ -38,6 +44,7 @@ class Launches:
         carried: Iterable[store.Running],
         pace: Pace,
         shown: Display,
+        resubmits: bool = False,
     ) -> None:
         self._scheduler = scheduler
         self._submission = submission
@@ -47,10 +54,12 @@ class Launches:
         self._states: dict[str, State] = {running.job: State(phase="queued") for running in self._running.values()}
         self._pace = pace
         self._shown = shown
+        self._resubmits = resubmits
         self._last_reasons: dict[Layout, str] = {}
         self._since: dict[str, float] = {}
         self._said: set[str] = set()
         self._noted = 0.0
+        self._tried: Counter[str] = Counter()
         self.failed = self.dropped = 0
 
     def run(self) -> int:
@@ -205,7 +214,9 @@ class Launches:
             self._states.pop(running.job, None)
         point, local = running.point, not self._scheduler.survives_client
         text = outcome.text
-        if outcome.record is None:
+        if outcome.record is None and self._goes_on(point, outcome):
+            text = f"{text.removeprefix('FAILED: ')}; submitted again"
+        elif outcome.record is None:
             self.failed += 1
             self._give_up(point.layout, outcome)
         else:
@@ -216,6 +227,18 @@ class Launches:
         waiting = [other for group in self._waiting for other in group.points]
         left = self._pace.left([*waiting, *(other.point for other in self._running.values())])
         self._shown.ended(self._pace.name(point), text, left if local else None)
+
+    def _goes_on(self, point: Point, outcome: Outcome) -> bool:
+        """Put a launch that is to be submitted again behind what waits; tell whether it is."""
+        if not self._resubmits:
+            return False
+        if not outcome.again:
+            if self._tried[point.folder] >= self._scheduler.request.retries:
+                return False
+            self._tried[point.folder] += 1
+            store.keep_failure(self._folder, point, self._tried[point.folder])
+        self._waiting.append(Group(shape="jobs", points=(point,)))
+        return True
 
     def _give_up(self, layout: Layout, outcome: Outcome) -> None:
         """Drop what waits of a layout whose last two launches failed alike: the others would fail so too."""

@@ -11,6 +11,8 @@ from harness.schema.sweep import LOGS
 from harness.sweep import store
 from harness.sweep.jobs import exit_file
 from harness.sweep.scheduler import Scheduler, State
+from harness.train.checkpoint import has_checkpoint
+from harness.train.stop import AGAIN
 
 _TAIL_LINES = 30
 _READ_BYTES = 1_000_000
@@ -54,10 +56,14 @@ _MISSING_S = 60.0  # how long a job that no answer lists may still be there: wit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The end of a launch: its record, or None and why in `text`; with a record, `text` has its doubts."""
+    """The end of a launch: its record, or None and why in `text`; with a record, `text` has its doubts.
+
+    `again` says that it was stopped with a checkpoint: submitted again it goes on from there.
+    """
 
     record: RunRecord | None
     text: str
+    again: bool = False
 
 
 def settle(
@@ -82,10 +88,18 @@ def settle(
         return Outcome(record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else "")
     if not over:
         return None
-    if scheduler.survives_client and _exit_code(folder, point, state) == 0:
+    if scheduler.request.requeue and not exited and has_checkpoint(folder / point.folder):
+        # Between its end and its place in the queue Slurm calls a job that requeues itself cancelled.
+        if time.monotonic() - since.setdefault(f"requeued {running.job}", time.monotonic()) < _GRACE_S:
+            return None
+    code = _exit_code(folder, point, state)
+    if scheduler.survives_client and code == 0:
         if time.monotonic() - since.setdefault(point.folder, time.monotonic()) < _GRACE_S:
             return None
-    return Outcome(record=None, text=f"FAILED: {_keep_failure(folder, running, state, scheduler)}")
+    reason = _keep_failure(folder, running, state, scheduler)
+    if code == AGAIN and not state.forced and has_checkpoint(folder / point.folder):
+        return Outcome(record=None, text=reason, again=True)
+    return Outcome(record=None, text=f"FAILED: {reason}")
 
 
 def _may_live(running: store.Running, scheduler: Scheduler, since: dict[str, float]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.schema.record import decode, encode
+from harness.schema.record import RUN_FILE, decode, encode
 from harness.schema.sweep import FAILURES, LOGS
 from harness.sweep import store
 from harness.sweep.job_options import Request
@@ -17,6 +17,7 @@ from harness.sweep.jobs import JOBS, exit_file
 from harness.sweep.scheduler import Scheduler, State
 from harness.sweep.schedulers import open_scheduler
 from harness.sweep.site import Site
+from harness.train.checkpoint import CHECKPOINTS, forget_checkpoints
 
 SUBMISSION_FILE = "submission.json"  # results/<sweep>/submission.json
 
@@ -107,7 +108,13 @@ def tidy(folder: Path, going: Sequence[store.Running]) -> None:
     Launches that are `going` on may be writing theirs.
     """
     kept = (store.LOCK_FILE, *(f".{running.point.folder}." for running in going))
-    for path in (path for part in (".", JOBS, LOGS, FAILURES) for path in (folder / part).glob(".*")):
+    at_work = {running.point.folder for running in going}
+    unfinished = [path for path in (folder / CHECKPOINTS).glob("*") if path.name not in at_work]
+    for path in unfinished:
+        if (folder / path.name / RUN_FILE).exists():  # it was killed when its record was written
+            forget_checkpoints(folder / path.name)
+    places = (*(folder / part for part in (".", JOBS, LOGS, FAILURES)), *unfinished)
+    for path in (path for place in places for path in place.glob(".*")):
         if path.name.startswith(kept):
             continue
         if path.is_dir():

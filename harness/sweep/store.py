@@ -131,13 +131,16 @@ class Survey:
     def missing(self, points: Iterable[Point], *, invalid_too: bool = True) -> tuple[Point, ...]:
         """Return the points without a record, or with `invalid_too` without one whose times are valid, in order.
 
-        A point that was asked to oversubscribe is never valid for timing, and not missing for that.
+        A point that was asked to oversubscribe is never valid for timing, and not missing for that; nor is one that
+        was taken up from a checkpoint, which was too long to begin anew.
         """
         return tuple(point for point in points if not self._counts(point, invalid_too))
 
     def _counts(self, point: Point, invalid_too: bool) -> bool:
         record = self.records.get(point.folder)
-        return record is not None and (not record.invalid or point.oversubscribe or not invalid_too)
+        return record is not None and (
+            not record.invalid or bool(record.segments) or point.oversubscribe or not invalid_too
+        )
 
     def durations(self) -> dict[Layout, list[float]]:
         """Return the seconds that finished launches took, with the start of TensorFlow, by layout."""
@@ -234,6 +237,12 @@ def write_failure(folder: Path, point: Point, *, exit_code: int, reason: str, ta
     """Keep why `point` failed until it succeeds."""
     failure = Failure(point=point, ended=datetime.now(UTC), exit_code=exit_code, reason=reason, tail=tail)
     write_atomic(_failure_path(folder, point), encode(failure))
+
+
+def keep_failure(folder: Path, point: Point, number: int) -> None:
+    """Keep the failure of attempt `number` of `point`, which is tried again, under a name of its own."""
+    path = _failure_path(folder, point)
+    path.replace(path.with_name(f"{point.folder}-attempt{number}.json"))
 
 
 def forget_failure(folder: Path, point: Point) -> None:

@@ -36,7 +36,7 @@ def on_one_clock(steps: Sequence[Sequence[Columns]], clocks: Sequence[Clock]) ->
     epochs = len(steps[0])
     converted: list[list[Columns]] = [[] for _ in steps]
     for epoch in range(epochs):
-        zero = float(clocks[0].common(steps[0][epoch]["begin_s"][:1])[0])
+        zero = float(clocks[0].common(steps[0][epoch]["begin_s"][:1]).sum())  # of one value, or of none without steps
         parts = [_shifted(own[epoch], clock, zero) for own, clock in zip(steps, clocks, strict=True)]
         last = np.max([part["entry_s"] for part in parts], axis=0)
         for rank, part in enumerate(parts):
@@ -54,14 +54,20 @@ def _shifted(columns: Columns, clock: Clock, zero: float) -> Columns:
 
 
 def with_parts(epochs: Sequence[EpochRecord], steps: Sequence[Sequence[Columns]]) -> tuple[EpochRecord, ...]:
-    """Return `epochs` with the sums of every rank's skew and wire; `steps` [rank][epoch] from `on_one_clock`."""
+    """Return `epochs` with the sums of every rank's skew and wire; `steps` [rank][epoch] from `on_one_clock`.
+
+    Epochs without columns stay as they are: those in which a rank was lost.
+    """
+    places = {int(columns["epoch"][0]): place for place, columns in enumerate(steps[0]) if len(columns["epoch"])}
     return tuple(
         replace(
             record,
-            skew_seconds=tuple(float(np.nansum(own[number]["skew_s"])) for own in steps),
-            wire_seconds=tuple(float(np.nansum(own[number]["wire_s"])) for own in steps),
+            skew_seconds=tuple(float(np.nansum(own[places[record.epoch]]["skew_s"])) for own in steps),
+            wire_seconds=tuple(float(np.nansum(own[places[record.epoch]]["wire_s"])) for own in steps),
         )
-        for number, record in enumerate(epochs)
+        if record.epoch in places
+        else record
+        for record in epochs
     )
 
 
@@ -108,11 +114,14 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
             sha256=outcome.weights_sha256,
             identical=outcome.identical,
         ),
-        invalid=misplaced
+        losses=outcome.losses,
+        invalid=_pieces(outcome)
+        or tuple(map(str, outcome.losses)) + misplaced
         or loaded
         or delayed([rank.host for rank in ranks], [rank.queued_share for rank in ranks], loads),
         notes=_notes(outcome),
         seed=replica.point.seed,
+        segments=outcome.segments,
     )
     return record, [columns for part in steps for columns in part]
 
@@ -124,7 +133,13 @@ def describe_ranks(ranks: Sequence[RankRecord]) -> tuple[str, ...]:
 
 def _notes(outcome: Outcome) -> tuple[str, ...]:
     drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
-    return tuple(note for note in (outcome.replica.reduction.note, drifted) if note)
+    return tuple(note for note in (outcome.replica.reduction.note, drifted, *outcome.notes) if note)
+
+
+def _pieces(outcome: Outcome) -> tuple[str, ...]:
+    """Return why the times of a launch that did not run in one piece count nowhere; nothing for one that did."""
+    attempts = len(outcome.segments)
+    return (f"it was ended and taken up from a checkpoint: {attempts} attempts",) if attempts else ()
 
 
 def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:

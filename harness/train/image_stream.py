@@ -137,10 +137,12 @@ class StreamedEpoch:
         partial_rows = 0 if drop_remainder else data.shards.remainder
         self._partial = len(data.shards.partial(rank)) if partial_rows else 0
         self._loop = _compile(state, data, rank=rank, partial_rows=partial_rows)
+        self._part = _compile(state, data, rank=rank, partial_rows=0) if partial_rows else self._loop
 
-    def __call__(self, order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+    def __call__(self, order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor, *, last: bool = True) -> tf.Tensor:
         """Train on the rows in the given order (`Shards.order`), each cropped and mirrored by `salt`."""
-        return self._loop(iter(self._batches(order, partial, salt)), tf.shape(order)[0])
+        batches = iter(self._batches(order, partial if last else partial[:0], salt))
+        return (self._loop if last else self._part)(batches, tf.shape(order)[0])
 
     def without_input(self, order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> float:
         """Return the seconds of a step that gets the same decoded batch again and again: input costs nothing.

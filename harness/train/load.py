@@ -49,8 +49,8 @@ class RankData:
     files: npt.NDArray[np.bytes_] | None = None
 
 
-def load(world: "World", point: Point, data_dir: Path | None) -> RankData:
-    """Prepare the data once and return this rank's part of it.
+def load(world: "World", point: Point, data_dir: Path | None, shares: tuple[int, ...] | None = None) -> RankData:
+    """Prepare the data once and return this rank's part of it; `shares` are the ranks' where it is not all of them.
 
     Raises:
         SharedError: the data is absent or damaged, or has fewer rows than asked for.
@@ -59,7 +59,7 @@ def load(world: "World", point: Point, data_dir: Path | None) -> RankData:
     scatter = point.workload.distribution == "scatter" and world.size > 1
     source, head = world.on_root(lambda: _prepare_once(point, data_dir))
     prepared = head if scatter and world.rank else datasets.prepare(source)
-    shards = _shards(point, prepared.record.train_rows)
+    shards = _shards(point, prepared.record.train_rows, shares)
     record = _with_fewer_test_rows(prepared, point.workload.samples)
     train = [shards.own_rows(rank) for rank in range(world.size)]
     test = [split_evenly(record.test_rows, world.size, rank) for rank in range(world.size)]
@@ -112,12 +112,14 @@ def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.Source,
     return source, head
 
 
-def _shards(point: Point, available: int) -> Shards:
+def _shards(point: Point, available: int, shares: tuple[int, ...] | None = None) -> Shards:
     workload, layout = point.workload, point.layout
     rows = workload.samples or available
     if rows > available:
         raise UserError(f"SAMPLES={rows} is more than the {available} training rows of {workload.dataset}")
-    shards = Shards(rows=rows, batch=workload.batch(layout.ranks), shares=layout.shares or (1,) * layout.ranks)
+    shards = Shards(
+        rows=rows, batch=workload.batch(layout.ranks), shares=shares or layout.shares or (1,) * layout.ranks
+    )
     if workload.drop_remainder and not shards.full_steps:
         raise UserError(
             f"SAMPLES={rows} does not fill one global batch of {shards.batch} and partial batches are dropped: "

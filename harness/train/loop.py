@@ -1,7 +1,7 @@
 """An epoch as one compiled graph: all steps, the optimizer and the synchronisation; no Python per step."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -9,38 +9,53 @@ from harness.train.batch import resident_batch
 from harness.train.load import RankData
 from harness.train.step import TrainState, train_step
 
-Epoch = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+
+class Epoch(Protocol):
+    """Trains an epoch, or without `last` steps that others follow: its partial batch, if any, is made in the last call.
+
+    Taken are the order of an epoch (`Shards.order`: int32 [steps, batch] and int32 [partial]) and its `flip_salt`
+    (uint32); returned is float32 [steps, and one for the partial batch]: the rank's summed row losses of every step.
+    """
+
+    def __call__(self, order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor, *, last: bool = True) -> tf.Tensor:
+        """Make the steps of `order`."""
 
 
 def compile_epoch(state: TrainState, data: RankData, *, rank: int, drop_remainder: bool) -> Epoch:
-    """Return a function that trains one epoch on the rank's rows, which it keeps resident on the device.
-
-    The function takes the order of an epoch (`Shards.order`: int32 [steps, batch] and int32 [partial]) and its
-    `flip_salt` (uint32), and returns float32 [steps + 1 if there is a partial batch]: the rank's summed row
-    losses of every step.
-    """
+    """Return a function that trains one epoch on the rank's rows, which it keeps resident on the device."""
     lanes, last = data.shards.lanes(rank), data.shards.partial(rank)
     partial_rows = 0 if drop_remainder else data.shards.remainder
     batch = resident_batch(data, first=data.shards.own_rows(rank).start, mirror=state.mirror)
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, len(lanes)], tf.int32),
-            tf.TensorSpec([len(last)], tf.int32),
-            tf.TensorSpec([], tf.uint32),
-        ],
-        autograph=False,  # which would rewrite all that is called from here: a second of every launch
-    )
-    def epoch(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
-        def whole_step(index: tf.Tensor) -> tf.Tensor:
-            return train_step(state, *batch(order, index, salt), lanes, data.shards.batch)
+    def compiled(*, ending: bool) -> Any:
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None, len(lanes)], tf.int32),
+                tf.TensorSpec([len(last)], tf.int32),
+                tf.TensorSpec([], tf.uint32),
+            ],
+            autograph=False,  # which would rewrite all that is called from here: a second of every launch
+        )
+        def epoch(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+            def whole_step(index: tf.Tensor) -> tf.Tensor:
+                return train_step(state, *batch(order, index, salt), lanes, data.shards.batch)
 
-        def partial_step() -> tf.Tensor:
-            return train_step(state, *batch(partial[tf.newaxis], tf.constant(0), salt), last, partial_rows)
+            def partial_step() -> tf.Tensor:
+                return train_step(state, *batch(partial[tf.newaxis], tf.constant(0), salt), last, partial_rows)
 
-        return run_steps(state, tf.shape(order)[0], whole_step, partial_step if partial_rows else None)
+            return run_steps(state, tf.shape(order)[0], whole_step, partial_step if ending else None)
 
-    return cast(Epoch, epoch)
+        return epoch
+
+    whole = compiled(ending=bool(partial_rows))
+    whole.get_concrete_function()  # traced now: where ranks were lost, no other waits for that in a step
+    part = compiled(ending=False) if partial_rows else whole  # traced when it is first called
+
+    def train(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor, *, last: bool = True) -> tf.Tensor:
+        losses: tf.Tensor = (whole if last else part)(order, partial, salt)
+        return losses
+
+    return train
 
 
 def run_steps(

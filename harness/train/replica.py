@@ -1,7 +1,9 @@
 """One rank's replica: its network, optimizer and compiled epoch, equal on all ranks when training begins."""
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -66,6 +68,7 @@ def _first_batch(rank: int, data: RankData, seed: int, epoch: int) -> tuple[tf.T
 
 
 _WARM_UP_STEPS = 3
+_TIMED_STEPS, _TIMED_S = 64, 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,8 +92,10 @@ class Replica:
     step_without_input_s: float = 0.0
 
 
-def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None = None) -> Replica:
-    """Build the model with rank 0's weights, compile the epoch and run a few steps that leave no trace.
+def prepare_replica(
+    world: World, point: Point, data: RankData, gpu: Gpu | None = None, *, warm: bool = True
+) -> Replica:
+    """Build the model with rank 0's weights, compile the epoch and, if `warm`, run a few steps that leave no trace.
 
     Raises:
         SharedError: the workload's network or augmentation does not suit the data, or a step does not fit into
@@ -100,7 +105,7 @@ def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None 
     _check_images(point, data)
     model = build_network(point, data)
     partial = bool(shards.remainder) and not workload.drop_remainder
-    optimizer = build_optimizer(workload, steps_per_epoch=shards.full_steps + partial, ranks=world.size)
+    optimizer = build_optimizer(workload, steps_per_epoch=shards.full_steps + partial, ranks=point.layout.ranks)
     optimizer.build(model.trainable_variables)
     rows = len(shards.lanes(world.rank))
     needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
@@ -140,7 +145,7 @@ def prepare_replica(world: World, point: Point, data: RankData, gpu: Gpu | None 
     )
     if isinstance(reduction, WireReduction):
         check_wire(world.rank, data, state, reduction, seed=point.seed, epoch=0)
-    return replace(replica, step_without_input_s=_warm_up(replica))
+    return replace(replica, step_without_input_s=_warm_up(replica)) if warm else replica
 
 
 def _check_images(point: Point, data: RankData) -> None:
@@ -164,25 +169,49 @@ def _compile_epoch(world: World, point: Point, data: RankData, state: TrainState
 
 
 def _warm_up(replica: Replica) -> float:
-    """Trace, compile, touch all memory and make the first collectives; then restore every variable.
+    """Trace, compile, touch all memory and make the first collectives, without a trace.
 
     Return the seconds of a step whose input costs nothing, 0 where rows are resident anyway.
     """
+    with _untouched(replica) as (order, partial, salt):
+        replica.epoch(order[:_WARM_UP_STEPS], partial, salt)
+        seconds = 0.0
+        if isinstance(replica.epoch, StreamedEpoch):
+            seconds = replica.epoch.without_input(order, partial, salt)
+        replica.evaluate()
+    return seconds
+
+
+def seconds_per_step(replica: Replica) -> float:
+    """Return about how long a step takes on this rank, made on all ranks together and without a trace."""
+    with _untouched(replica) as (order, partial, salt):
+        for steps in (1, _TIMED_STEPS):
+            begin = time.perf_counter()
+            replica.epoch(order[:steps], partial, salt).numpy()
+            seconds = time.perf_counter() - begin
+            if replica.world.comm.bcast(seconds, root=0) > _TIMED_S:
+                break
+    return seconds / min(steps, len(order))
+
+
+def trace_part(replica: Replica) -> None:
+    """Compile what trains a part of an epoch, without a trace."""
+    with _untouched(replica) as (order, partial, salt):
+        replica.epoch(order[:_WARM_UP_STEPS], partial, salt, last=False)
+
+
+@contextmanager
+def _untouched(replica: Replica) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+    """Yield the order of the first epoch; afterwards restore every variable and forget all calls."""
     model, optimizer = replica.state.model, replica.state.optimizer
     variables = [*model.variables, *optimizer.variables]
-    saved = [variable.numpy() for variable in variables]
-    order, partial, salt = epoch_order(replica, 0)
-    replica.epoch(order[:_WARM_UP_STEPS], partial, salt)
-    seconds = 0.0
-    if isinstance(replica.epoch, StreamedEpoch):
-        seconds = replica.epoch.without_input(order, partial, salt)
-    replica.evaluate()
+    saved = [np.array(variable.numpy(), order="C") for variable in variables]
+    yield epoch_order(replica, 0)
     for variable, value in zip(variables, saved, strict=True):
         variable.assign(value)
     replica.reduction.take_calls()
     if replica.statistics:
         replica.statistics.take_calls()
-    return seconds
 
 
 def epoch_order(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -16,26 +16,29 @@ from harness.base.hostload import Usage
 from harness.comm.clocks import Clock, read_offset
 from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
+from harness.comm.hang import HangWatch
 from harness.comm.placement import Place, observe
 from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import World
+from harness.schema.loss import LossRecord
 from harness.schema.point import Point
-from harness.schema.record import EpochRecord
+from harness.schema.record import EpochRecord, Segment
 from harness.train.devices import keep_generated_files
 from harness.train.evaluate import Scores
+from harness.train.keeper import Keeper, Progress
 from harness.train.load import load
 from harness.train.network import average_statistics
-from harness.train.record import Columns, per_step, step_columns
+from harness.train.record import Columns, step_columns
 from harness.train.replica import Replica, check_wire, epoch_order, prepare_replica
-
-Progress = Callable[[EpochRecord], None]
+from harness.train.resume import Part
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """What one rank knows when training has ended.
 
-    `place` was taken down before the epochs, `usage` at the first and at the last moment of them.
+    `place` was taken down before the epochs, `usage` at the first and at the last moment of them. `segments` are the
+    attempts of a launch that did not run in one piece, on rank 0; `notes` tell of its checkpoints.
     """
 
     started: datetime
@@ -49,6 +52,9 @@ class Outcome:
     usage: tuple[Usage, Usage]
     place: Place
     clock: Clock
+    segments: tuple[Segment, ...] = ()
+    notes: tuple[str, ...] = ()
+    losses: tuple[LossRecord, ...] = ()
 
 
 def configure_tensorflow(threads: int) -> None:
@@ -59,13 +65,24 @@ def configure_tensorflow(threads: int) -> None:
     keep_generated_files()
 
 
-def train(world: World, point: Point, data_dir: Path | None, progress: Progress, gpu: Gpu | None = None) -> Outcome:
-    """Train `point` on this rank, in step with all others. `progress` is called after every epoch.
+def train(
+    world: World,
+    point: Point,
+    data_dir: Path | None,
+    tell: Callable[[EpochRecord], None],
+    gpu: Gpu | None = None,
+    watch: HangWatch | None = None,
+    record: Path | None = None,
+) -> Outcome:
+    """Train `point` on this rank, in step with all others. `tell` is called after every epoch.
 
-    `gpu` is the one that TensorFlow trains on, None for the processor.
+    `gpu` is the one that TensorFlow trains on, None for the processor. `watch` is started with the first epoch: before
+    it a rank may wait long for another that prepares data or compiles. Beside `record`, the folder that is to hold the
+    launch's record, checkpoints are kept, and an earlier attempt that left some is taken up.
 
     Raises:
         SharedError: bad input, or replicas that differ at the end; on every rank.
+        Stopped: a signal asked for it; on every rank.
     """
     started = datetime.now(UTC)
     if world.size != point.layout.ranks:
@@ -79,23 +96,18 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress,
     begin = time.perf_counter()
     replica = prepare_replica(world, point, data, gpu)
     compile_s = time.perf_counter() - begin
+    if watch:
+        for reduction in (replica.reduction, *([replica.statistics] if replica.statistics else [])):
+            watch.opened(reduction)
+        watch.start()
     place = observe()
     hosts = world.comm.allgather(place.host)
-    epochs, steps, evaluate_s = [], [], 0.0
+    keeper = Keeper(replica, record)
+    progress = keeper.take_up()
     clock = read_offset(world, hosts)
     before = Usage.now()
-    for number in range(point.workload.epochs):
-        losses, columns, seconds, input_s = train_epoch(replica, number)
-        tick = time.perf_counter()
-        scores = _evaluate(replica)
-        evaluate_s += time.perf_counter() - tick
-        epochs.append(_epoch_record(replica, number, losses, columns, (seconds, input_s), scores))
-        steps.append(columns)
-        if isinstance(replica.reduction, WireReduction):  # small gradients, which 16 bits may lose, come late
-            check_wire(world.rank, data, replica.state, replica.reduction, seed=point.seed, epoch=number)
-        progress(epochs[-1])
-        if _time_is_up(epochs, point.workload.seconds):
-            break
+    with keeper.stoppable():
+        evaluate_s = _train_epochs(replica, keeper, progress, tell)
     usage = (before, Usage.now())
     drifting = world.size > 1 and not replica.state.synchroniser.policy.synchronises
     weights = replica.state.model.weights
@@ -104,62 +116,97 @@ def train(world: World, point: Point, data_dir: Path | None, progress: Progress,
         replica=replica,
         weights_sha256=hash_weights(weights) if drifting else verify_replicas(world, weights),
         identical=not drifting,
-        epochs=tuple(epochs),
-        steps=tuple(steps),
+        epochs=tuple(progress.epochs),
+        steps=tuple(progress.steps),
         compile_s=compile_s,
         evaluate_s=evaluate_s,
         usage=usage,
         place=place,
         clock=Clock(begin=clock, end=read_offset(world, hosts)),
+        segments=keeper.segments,
+        notes=tuple(keeper.notes),
     )
 
 
-def train_epoch(replica: Replica, number: int) -> tuple[npt.NDArray[np.float32], Columns, float, float]:
-    """Train epoch `number` on all ranks.
+def _train_epochs(replica: Replica, keeper: Keeper, progress: Progress, tell: Callable[[EpochRecord], None]) -> float:
+    """Train what `progress` does not have yet and return the seconds of all evaluations."""
+    point, evaluate_s = replica.point, 0.0
+    while progress.epoch < point.workload.epochs:
+        number, made = progress.epoch, progress.part.steps
+        losses, columns, seconds, input_s = train_epoch(replica, number, keeper, progress)
+        tick = time.perf_counter()
+        scores = evaluate_all(replica)
+        evaluate_s += time.perf_counter() - tick
+        progress.epochs.append(epoch_record(replica, number, losses, columns, (seconds, input_s), scores))
+        progress.steps.append(columns)
+        progress.part = Part()
+        if isinstance(replica.reduction, WireReduction):  # small gradients, which 16 bits may lose, come late
+            check_wire(
+                replica.world.rank, replica.data, replica.state, replica.reduction, seed=point.seed, epoch=number
+            )
+        tell(progress.epochs[-1])
+        if time_is_up(progress.epochs, point.workload.seconds):
+            break
+        if progress.epoch < point.workload.epochs:
+            keeper.boundary(progress, made=len(losses) - made)
+    keeper.finish(progress)
+    return evaluate_s
+
+
+def train_epoch(
+    replica: Replica, number: int, keeper: Keeper | None = None, progress: Progress | None = None
+) -> tuple[npt.NDArray[np.float32], Columns, float, float]:
+    """Train epoch `number` on all ranks, from where `progress` is; in parts where its `keeper` wants to pause.
 
     Returns:
         the rank's summed row losses of every step, its rows of steps.parquet, the epoch's seconds on this rank
         (from a barrier before its order of rows is drawn to the end of the compiled loop), and the part of them that
         drawing the order and waiting for images took.
     """
+    part = progress.part if progress else Part()
     replica.world.comm.Barrier()
-    begin = time.perf_counter()
-    order = epoch_order(replica, number)
-    input_s = time.perf_counter() - begin
-    losses = replica.epoch(*order).numpy()
-    seconds = time.perf_counter() - begin
+    begin = time.perf_counter() - part.seconds
+    order, partial, salt = epoch_order(replica, number)
+    part.input_s += time.perf_counter() - begin - part.seconds
+    step, steps = part.steps, len(order)
+    while keeper and progress and (cut := keeper.next_cut(step, steps)) < steps:
+        part.add(replica, begin, replica.epoch(order[step:cut], partial, salt, last=False))
+        keeper.boundary(progress, made=cut - step)
+        step = cut
+    part.add(replica, begin, replica.epoch(order[step:], partial, salt))
+    losses = np.concatenate(part.losses)
     extra = {}
     if losses.ndim == 2:
         losses, extra["input_s"] = losses[:, 0], losses[:, 1].astype(np.float64)
     if replica.statistics:
-        extra["statistics_s"] = per_step(replica.statistics.take_calls(), len(losses))
+        extra["statistics_s"] = np.concatenate(part.statistics)
     columns = step_columns(
         rank=replica.world.rank,
         epoch=number,
         begin=begin,
         losses=losses,
-        calls=replica.reduction.take_calls() - begin,
+        calls=np.concatenate(part.calls),
         period=replica.state.synchroniser.policy.period,
     )
     if replica.state.synchroniser.alone:
         replica.state.synchroniser.alone.take_calls()  # no synchronisation
     columns |= extra
-    return losses, columns, seconds, input_s + float(extra["input_s"].sum() if "input_s" in extra else 0.0)
+    return losses, columns, part.seconds, part.input_s + float(extra["input_s"].sum() if "input_s" in extra else 0.0)
 
 
-def _time_is_up(epochs: list[EpochRecord], budget: float | None) -> bool:
+def time_is_up(epochs: list[EpochRecord], budget: float | None) -> bool:
     """Tell whether the `epochs` have taken the budget's seconds, by the slowest rank of each; alike on every rank."""
     return budget is not None and sum(max(epoch.seconds) for epoch in epochs) >= budget
 
 
-def _evaluate(replica: Replica) -> Scores:
+def evaluate_all(replica: Replica) -> Scores:
     """Evaluate on all ranks; batch normalisation's statistics, each rank's own until now, become those of all first."""
     if replica.state.synchroniser.policy.synchronises:
         average_statistics(replica.world, replica.state.model, replica.data.shards.weight(replica.world.rank))
     return replica.evaluate()
 
 
-def _epoch_record(
+def epoch_record(
     replica: Replica,
     number: int,
     losses: npt.NDArray[np.float32],
@@ -167,6 +214,7 @@ def _epoch_record(
     times: tuple[float, float],
     scores: Scores,
 ) -> EpochRecord:
+    """Return the record of an epoch; on all ranks together. `times` are its seconds and those of its input."""
     synchronising = float(np.nansum(columns["exit_s"] - columns["entry_s"]))
     if "statistics_s" in columns:
         synchronising += float(columns["statistics_s"].sum())

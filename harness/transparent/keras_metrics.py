@@ -93,7 +93,8 @@ class Metrics:
         def update_state(metric: Any, *args: Any, **kwargs: Any) -> Any:
             runtime = self._runtime
             self._noted(metric, args)
-            if runtime.quiet or not metric._variables or self._inside.get():
+            # One of the script's own may hold its state in others, or in no variable of Keras's at all.
+            if runtime.quiet or self._inside.get() or not (metric._variables or is_own(metric)):
                 return original(metric, *args, **kwargs)
             rows = None if runtime.in_trainer or not tf.executing_eagerly() else _rows((args, kwargs))
             with runtime.rows.of(rows):

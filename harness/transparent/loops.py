@@ -224,7 +224,7 @@ def _check(batch: Any) -> None:
     if len(rows) > 1:
         raise UserError(
             f"the parts of a batch have {' and '.join(map(str, sorted(rows)))} rows, so that it cannot be divided over "
-            "the ranks: let the first dimension of each be the batch's rows, not time"
+            "the ranks: let the first dimension of each be the batch's rows, not time, and give single rows a .batch(n)"
         )
 
 

@@ -15,7 +15,7 @@ import psutil
 
 from harness.base.errors import SharedError, UserError
 from harness.base.hostload import Delays, delayed, other_loads, overloads
-from harness.comm.clocks import Clock, read_offset
+from harness.comm.clocks import Clock, Offset, read_offset
 from harness.comm.gpus import Gpu
 from harness.comm.placement import Place, misplacements, observe
 from harness.comm.world import World
@@ -61,20 +61,23 @@ def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
         raise SharedError(UserError("a record is of the epochs of Keras's fit, which the script never calls"))
     timed = seen.epochs[1:] or seen.epochs
     place = observe()
-    ranks = world.comm.gather(_rank(world, point, seen, place, timed), root=0)
     parts = world.comm.gather([(epoch.seconds, _inside(epoch)) for epoch in timed], root=0)
     steps = world.comm.gather([_columns(world.rank, number, epoch) for number, epoch in enumerate(timed)], root=0)
     places = world.comm.allgather((place, psutil.cpu_count() or 1))
     hosts = [where.host for where, _ in places]
     loads = other_loads(world.comm, hosts, timed[0].begin, timed[-1].end)
     offset = read_offset(world, hosts)
+    ranks = world.comm.gather(_rank(world, point, seen, place, timed, offset), root=0)
     clocks = world.comm.gather(Clock(begin=offset, end=offset), root=0)
     invalid = _doubts(point, places, loads, seen)
 
     def write() -> None:
         assert ranks is not None and parts is not None and steps is not None and clocks is not None
         columns = on_one_clock(steps, clocks)
-        epochs = [_epoch(number, epoch, [part[number] for part in parts]) for number, epoch in enumerate(timed)]
+        epochs = [
+            _epoch(number, epoch, [part[number] for part in parts], timed[0].start)
+            for number, epoch in enumerate(timed)
+        ]
         record = RunRecord(
             schema=SCHEMA,
             point=point,
@@ -121,7 +124,9 @@ def _data(point: Point, seen: Seen) -> DataRecord:
     )
 
 
-def _rank(world: World, point: Point, seen: Seen, place: Place, timed: Sequence[EpochTimes]) -> RankRecord:
+def _rank(
+    world: World, point: Point, seen: Seen, place: Place, timed: Sequence[EpochTimes], offset: Offset
+) -> RankRecord:
     delays = Delays.between(timed[0].begin, timed[-1].end, threads=point.layout.threads)
     share = seen.rows // world.size + (world.rank < seen.rows % world.size)
     first = seen.epochs[0].seconds - float(np.median([epoch.seconds for epoch in timed]))
@@ -140,6 +145,8 @@ def _rank(world: World, point: Point, seen: Seen, place: Place, timed: Sequence[
         evaluate_s=sum(epoch.evaluate_s for epoch in seen.epochs),
         peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         peak_gpu_memory_bytes=gpu_peak_bytes(),
+        clock_offset_s=offset.offset_s,
+        clock_error_s=offset.error_s,
         gpu=str(seen.gpu or ""),
         device=seen.gpu.uuid if seen.gpu else "",
         queued_share=delays.queued,
@@ -148,7 +155,7 @@ def _rank(world: World, point: Point, seen: Seen, place: Place, timed: Sequence[
     )
 
 
-def _epoch(number: int, epoch: EpochTimes, parts: Sequence[tuple[float, float]]) -> EpochRecord:
+def _epoch(number: int, epoch: EpochTimes, parts: Sequence[tuple[float, float]], first: float) -> EpochRecord:
     logs = epoch.logs
     return EpochRecord(
         epoch=number,
@@ -159,6 +166,7 @@ def _epoch(number: int, epoch: EpochTimes, parts: Sequence[tuple[float, float]])
         test_loss=_finite(logs.get("val_loss")),
         test_accuracy=_finite(logs.get("val_accuracy")),
         test_auc=_finite(logs.get("val_auc")),
+        begin_s=epoch.start - first,
     )
 
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.gpus import Gpu, own_gpu
+from harness.comm.hang import HangWatch
+from harness.comm.hang_page import END
 from harness.comm.world import World, abort
 from harness.schema.point import Point
 from harness.schema.workload import script_command
-from harness.transparent.hang import END, HangWatch
 from harness.transparent.install import common_seed, same_randomness
 from harness.transparent.own_rows import OwnRows, offer_old_name
 from harness.transparent.patch import ImportHook

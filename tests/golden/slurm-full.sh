@@ -55,8 +55,9 @@ export TMPDIR=/scratch
 export UCX_TLS=rc,sm
 
 ended='' ranks=''
-trap 'ended=1; [ -z "$ranks" ] || kill "$ranks" || true' USR1
+trap 'ended=1; [ -z "$ranks" ] || kill -USR1 "$ranks" || true' USR1
 failed=0
+again=''
 # launch NAME RECORD COMMAND...: run one point unless it is done; its log and exit code are kept beside the script.
 launch() {
   local name=$1 record=$2 code=0
@@ -67,20 +68,26 @@ launch() {
   # The ranks cannot see how they were started: the record quotes this.
   HARNESS_LAUNCHER="${*%% -m harness *}" "$@" --record "$record" >"$logs/$name.log" 2>&1 &
   ranks=$!
-  if [ -n "$ended" ]; then kill "$ranks" || true; fi
+  if [ -n "$ended" ]; then kill -USR1 "$ranks" || true; fi
   # The trap interrupts the first wait; the second one gets the exit code.
   wait "$ranks" || true
   wait "$ranks" || code=$?
   ranks=''
-  if [ -n "$ended" ]; then
+  if [ -n "$ended" ] && [ "$code" -ne 0 ] && [ "$code" -ne 75 ]; then
     echo "harness: ended 60 s before the time limit: ask for a longer WALLTIME" >>"$logs/$name.log"
   fi
   printf '%s\n' "$code" >"$jobs/$name.exit"
   if [ "$code" -ne 0 ]; then failed=$code; fi
+  # It has written a checkpoint, from which it goes on when it is started again.
+  if [ "$code" -eq 75 ]; then again=$name; fi
 }
 
 launch n2x2x1-r0-KEY0 /sweep/n2x2x1-r0-KEY0 \
   srun --mpi=pmix --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 --verbose \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n2x2x1-r0-KEY0.json
+if [ -n "$again" ]; then
+  rm -f "$jobs/$again.exit"
+  scontrol requeue "$SLURM_JOB_ID" || printf '75\n' >"$jobs/$again.exit"
+fi
 exit "$failed"

@@ -1,6 +1,7 @@
 """Models that fail on one rank, for `--model tests.mpi.faulty:NAME`."""
 
 import os
+import signal
 import time
 
 import keras
@@ -38,7 +39,10 @@ def drifts(features, classes):
 
 
 class _FailLater(keras.layers.Layer):
-    """A layer that raises in the middle of an epoch on rank 1."""
+    """A layer that raises, or stops its process, in the middle of an epoch on rank 1."""
+
+    def fail(self):
+        raise RuntimeError("planted fault in step 20")
 
     def call(self, inputs, training=False):
         import tensorflow as tf
@@ -48,7 +52,7 @@ class _FailLater(keras.layers.Layer):
         def fail(values):
             calls[0] += 1
             if _RANK == 1 and calls[0] > 20:
-                raise RuntimeError("planted fault in step 20")
+                self.fail()
             return values.astype(np.float32)
 
         passed = tf.numpy_function(fail, [inputs], tf.float32)
@@ -59,6 +63,33 @@ class _FailLater(keras.layers.Layer):
 def raises_in_a_step(features, classes):
     """Fail on rank 1 in the middle of the first epoch, while rank 0 waits in an allreduce."""
     return _network(features, classes, _FailLater())
+
+
+class _StopLater(_FailLater):
+    def fail(self):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stops(features, classes):
+    """Stop rank 1 in the middle of the first epoch: it lives and does not come."""
+    return _network(features, classes, _StopLater())
+
+
+class _DieLater(_FailLater):
+    def fail(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lives(features, classes):
+    """Pass rows on as the others do, and fail nobody."""
+    layer = _FailLater()
+    layer.fail = lambda: None
+    return _network(features, classes, layer)
+
+
+def dies(features, classes):
+    """Kill rank 1 in the middle of the first epoch."""
+    return _network(features, classes, _DieLater())
 
 
 def hangs_up(features, classes):

@@ -20,18 +20,27 @@ def run_ranks(
 
     They start in folder `cwd`.
     """
-    as_root = {name + suffix: "1" for name in _AS_ROOT for suffix in ("", "_CONFIRM")}
-    command = [find_launcher(), "-n", str(ranks), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable]
     return subprocess.run(
-        [*map(str, command), *map(str, arguments)],
+        [*rank_command(ranks), *map(str, arguments)],
         capture_output=True,
         text=True,
         errors="replace",
         timeout=timeout,
         cwd=cwd,
-        env={**os.environ, **as_root, "OMPI_MCA_mpi_yield_when_idle": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        env={**rank_environment(), **environment},
         check=False,
     )
+
+
+def rank_command(ranks: int) -> list[str]:
+    """Return the command that starts Python on `ranks` ranks."""
+    return [str(find_launcher()), "-n", str(ranks), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable]
+
+
+def rank_environment() -> dict[str, str]:
+    """Return the environment of ranks that share cores."""
+    as_root = {name + suffix: "1" for name in _AS_ROOT for suffix in ("", "_CONFIRM")}
+    return {**os.environ, **as_root, "OMPI_MCA_mpi_yield_when_idle": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def result(ranks: int, program: str, *arguments: object) -> Any:

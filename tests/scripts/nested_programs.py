@@ -82,4 +82,4 @@ def program(seed):
 
 first, count = map(int, sys.argv[1:])
 for seed in range(first, first + count):
-    print("PROGRAM", seed, json.dumps(program(seed)), flush=True)
+    print("RESULT", json.dumps({"seed": seed, "reported": program(seed)}), flush=True)

@@ -67,7 +67,7 @@ class AllreduceOp : public OpKernel {
     }
     group->Enter(entry, elements * sizeof(T), label_);
     const std::string failure = group->Sum(segments, static_cast<T>(scale_), label_);
-    group->Leave(entry);
+    group->Leave(entry, failure.empty());
     OP_REQUIRES(context, failure.empty(),
                 absl::InternalError(absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
                                                  " bytes failed: ", failure)));

@@ -11,7 +11,8 @@ from harness.base.processes import ask
 from harness.comm.launcher import find_launcher
 
 _SOURCES = tuple(
-    f"{name}.cc" for name in ("allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "update")
+    f"{name}.cc"
+    for name in ("allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "update", "wait")
 )
 _HEADERS = ("arithmetic.h", "group.h", "wire.h")
 _LIMIT_S = 600.0  # of the compiler; a minute on a slow machine

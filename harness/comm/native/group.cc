@@ -1,6 +1,8 @@
 #include "group.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -41,12 +43,24 @@ Group::Group(MPI_Comm comm, size_t bytes, Way way, bool guard) : guard_(guard), 
 }
 
 Group::~Group() {
+  for (const int file : peer_files_) {
+    if (file >= 0) close(file);
+  }
   if (memory_ != nullptr) munmap(memory_, here_ * region_);
   int ended = 0;
   MPI_Finalized(&ended);  // groups still open when the process ends are closed after MPI itself
   if (ended) return;
   if (peers_ != MPI_COMM_NULL) MPI_Comm_free(&peers_);
   if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
+}
+
+void Group::GiveUp() {
+  if (memory_ != nullptr) PeerOf(place_).gave_up.store(1, std::memory_order_release);
+  // Not in every library: https://fault-tolerance.org, MPI 5.
+  static const auto revoke = reinterpret_cast<int (*)(MPI_Comm)>(dlsym(RTLD_DEFAULT, "MPIX_Comm_revoke"));
+  if (revoke == nullptr || size_ == 1) return;
+  if (comm_ != MPI_COMM_NULL) revoke(comm_);
+  if (peers_ != MPI_COMM_NULL) revoke(peers_);
 }
 
 template <typename T>
@@ -65,8 +79,8 @@ std::string Group::Total(const std::vector<Segment<T>>& segments, T scale, const
   const Signature signature{elements, label.hash, kind};
   if (memory_ != nullptr) Publish(signature, label);
   if (way_ == Way::kMessages || elements * sizeof(T) > bytes_) {
-    if (memory_ != nullptr) Meet();
-    const std::string failure = guard_ ? Compare(signature, label, comm_) : "";
+    std::string failure = memory_ != nullptr ? Meet() : "";
+    if (failure.empty() && guard_) failure = Compare(signature, label, comm_);
     return failure.empty() ? SumByMessages(segments, scale) : failure;
   }
   const std::string failure = SumSlices(segments, scale, signature, label);
@@ -128,7 +142,8 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
   const Signature signature{elements, label.hash, kUpdate<T>};
   Publish(signature, label);
   if (here_ > 2) {
-    SumSlices(segments, T(1), signature, label);  // on one host, where no message can fail
+    const std::string failure = SumSlices(segments, T(1), signature, label);
+    if (!failure.empty()) return failure;
     for (int rank = 0; rank < here_; ++rank) {
       UpdateInBlocks(segments, Slice<T>(rank, elements), rule, [&](const Segment<T>& piece, size_t offset, T* sums) {
         std::memcpy(sums, Values<T>(rank) + offset, piece.count * sizeof(T));
@@ -139,7 +154,8 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
   ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
     std::memcpy(Values<T>(place_) + offset, piece.in, piece.count * sizeof(T));
   });
-  Meet();
+  const std::string lost = Meet();
+  if (!lost.empty()) return lost;
   const T* other = Values<T>(1 - place_);
   UpdateInBlocks(segments, {0, elements}, rule, [&](const Segment<T>& piece, size_t offset, T* sums) {
     Add(piece.in, other + offset, sums, piece.count);
@@ -190,7 +206,7 @@ Range Group::Slice(int rank, size_t elements) const {
 // Leaves the sums of slice r, one slice per rank of the host, in rank r's buffer, for all ranks to read: every rank
 // writes its values of the others' slices where they can read them, waits, adds up its own slice, then over all hosts
 // with the ranks of the same place there, and waits again. One rank adds for all of a host, so that all get the same
-// bits. Returns an empty string, or what went wrong with MPI on any rank of the host.
+// bits. Returns an empty string, or what went wrong: no rank of the host goes beyond the second wait then.
 template <typename T>
 std::string Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, const Signature& signature,
                              const Label& label) {
@@ -201,7 +217,8 @@ std::string Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, c
     ForEachPiece(segments, part,
                  [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
   }
-  Meet();
+  std::string lost = Meet();
+  if (!lost.empty()) return lost;
   if constexpr (kSixteen<T>) {
     ForEachPiece(segments, mine,
                  [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
@@ -220,7 +237,8 @@ std::string Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, c
     if (code == MPI_SUCCESS) code = Allreduce(own + mine.begin, mine.end - mine.begin, peers_);
   }
   Arrive(1);
-  AwaitAll(1);
+  lost = AwaitAll(1);
+  if (!lost.empty()) return lost;
   for (int rank = 0; rank < here_; ++rank) {
     if (Failure(rank) != MPI_SUCCESS) return Describe(Failure(rank));
   }

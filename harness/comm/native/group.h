@@ -17,7 +17,8 @@ double Now();
 constexpr size_t kLine = 64;  // bytes of a cache line
 constexpr int kPhases = 2;    // arrivals are counted apart for "written" and "summed"
 constexpr size_t kText = kLine;  // bytes of a label as other ranks can read it, the last one 0
-constexpr size_t kHeader = kPhases * kLine + 2 * kText;
+constexpr size_t kPeer = kPhases * kLine + 2 * kText;  // where a rank's Peer lies in its region
+constexpr size_t kHeader = kPeer + kLine;
 
 inline size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -60,6 +61,13 @@ struct Signature {
   }
 };
 
+// Who a rank is to the others of its host, and whether it has given up: no call of the group can end then.
+struct Peer {
+  int64_t pid;
+  uint64_t started;  // in ticks since the host's start: with the number it names a process for ever
+  std::atomic<int> gave_up;
+};
+
 // Elements begin .. end of a call's tensors laid end to end.
 struct Range {
   size_t begin;
@@ -85,6 +93,10 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
+  // Ends this rank's part in the group: whoever waits in one of its calls, here or on another rank, comes back with a
+  // failure. Any thread may ask.
+  void GiveUp();
+
   int rank() const { return rank_; }
   Way way() const { return way_; }
   bool short_of_memory() const { return short_of_memory_; }
@@ -100,9 +112,9 @@ class Group {
   std::string Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
 
   // Begin and end a call, which began at `entry`. One at a time in a process: a second one ends all ranks. What is
-  // logged is without the seconds in which weights were updated.
+  // logged is without the seconds in which weights were updated, and only of calls that were `made`.
   void Enter(double entry, size_t bytes, const Label& label);
-  void Leave(double entry);
+  void Leave(double entry, bool made);
   std::vector<double>& times() { return times_; }
   // Writes number, bytes, entry and exit of the last calls, oldest first, to `out` and returns how many there are.
   uint64_t Recent(double* out) const;
@@ -132,16 +144,21 @@ class Group {
   void OpenSharedMemory(Way way);
   void MapMemory(MPI_Comm host);
   void Publish(const Signature& signature, const Label& label);
-  void Meet();
+  std::string Meet();
   std::string Compare(const Signature& signature, const Label& label, MPI_Comm comm);
   Signature& Published(int rank) const;
   char* Text(int rank) const;
   [[noreturn]] void End(const std::string& sentence, bool speak) const;
   std::atomic<uint64_t>& Arrivals(int rank, int phase) const;
   char* Buffer(int rank, uint64_t call) const;
+  Peer& PeerOf(int rank) const;
+  void Introduce() const;
+  void Acquaint();
   void Arrive(int phase) const;
-  void Await(int rank, int phase) const;
-  void AwaitAll(int phase) const;
+  bool Arrived(int rank, int phase) const;
+  std::string Await(int rank, int phase) const;
+  std::string AwaitAll(int phase) const;
+  std::string WhyNot(int rank, double waited) const;
   int& Failure(int rank) const;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
@@ -159,6 +176,7 @@ class Group {
   uint64_t call_ = 0;
   size_t region_ = 0;        // bytes of one rank's part of the shared memory
   char* memory_ = nullptr;   // the regions of the host's ranks, in the order of ranks
+  std::vector<int> peer_files_;  // a pidfd of each rank of the host, -1 where the kernel gives none
   std::vector<char> packed_;   // small tensors of a message
   std::vector<char> sums_;     // sums that came by messages and are to be applied
   std::vector<double> times_;  // entry, exit, entry, exit ...
@@ -168,6 +186,9 @@ class Group {
 
 // Returns the open group with this number, or null.
 Group* FindGroup(int64_t number);
+
+// Seconds after which a rank that lives and does not come is given up, 0 for never; for all groups.
+extern std::atomic<double> patience;
 
 // What MPI says about a return code.
 std::string Describe(int code);

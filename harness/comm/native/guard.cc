@@ -51,16 +51,19 @@ void Group::Publish(const Signature& signature, const Label& label) {
   std::memcpy(Text(place_), label.text, kText);
 }
 
-// Waits until all ranks of the host have published this call and written their values, and compares.
-void Group::Meet() {
+// Waits until all ranks of the host have published this call and written their values, and compares. Returns an empty
+// string, or why a rank does not come.
+std::string Group::Meet() {
   Arrive(0);
-  AwaitAll(0);
+  const std::string lost = AwaitAll(0);
+  if (!lost.empty()) return lost;
   const Signature& own = Published(place_);
   for (int rank = 0; rank < here_; ++rank) {
     if (Published(rank) == own) continue;
     End(Mismatch(ranks_[place_], Name(own, Text(place_)), ranks_[rank], Name(Published(rank), Text(rank)), call_),
         place_ == 0);
   }
+  return "";
 }
 
 // The same by a short message. Returns an empty string, or what went wrong with MPI.
@@ -113,10 +116,9 @@ void Group::Enter(double entry, size_t bytes, const Label& label) {
   entered_.store(number + 1);
 }
 
-void Group::Leave(double entry) {
+void Group::Leave(double entry, bool made) {
   const double exit = std::max(entry, Now() - update_s_);
-  times_.push_back(entry);
-  times_.push_back(exit);
+  if (made) times_.insert(times_.end(), {entry, exit});
   recent_[(entered_.load(std::memory_order_relaxed) - 1) % kRecent].exit.store(exit);
   going_on.store(nullptr);
 }

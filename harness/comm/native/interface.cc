@@ -58,6 +58,15 @@ void harness_close(int64_t number) {
   harness::groups.erase(number);
 }
 
+// Has every call of every group come back with a failure, on all ranks.
+void harness_give_up() {
+  std::lock_guard<std::mutex> lock(harness::groups_mutex);
+  for (const auto& [number, group] : harness::groups) group->GiveUp();
+}
+
+// Seconds after which a rank that lives and does not come is given up in shared memory, 0 for never.
+void harness_patience(double seconds) { harness::patience.store(seconds); }
+
 // Number of calls logged since they were last taken.
 uint64_t harness_calls(int64_t number) {
   harness::Group* group = harness::FindGroup(number);

@@ -1,7 +1,6 @@
-// The memory that the ranks of a host share, and how they wait for each other in it.
+// The memory that the ranks of a host share.
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,19 +8,7 @@
 
 #include "group.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define HARNESS_PAUSE() _mm_pause()
-#else
-#define HARNESS_PAUSE() sched_yield()
-#endif
-
 namespace harness {
-namespace {
-
-constexpr int kSpins = 20000;  // pauses before the core is offered to others
-
-}  // namespace
 
 // POSIX shared memory under a name that is gone as soon as every rank of the host has opened it. Nothing changes where
 // there is not enough of it, or the hosts are not as `way` needs them: `memory_` stays null on every rank.
@@ -68,15 +55,19 @@ void Group::MapMemory(MPI_Comm host) {
     close(file);
   }
   int opened = memory != MAP_FAILED, all = 0;
+  if (opened) {
+    memory_ = static_cast<char*>(memory);
+    Introduce();
+  }
   const int code = MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm_);
   if (place_ == 0 && name[0] != 0) shm_unlink(name);
+  if (code != MPI_SUCCESS || !all) {
+    memory_ = nullptr;
+    if (opened) munmap(memory, here_ * region_);
+  }
   Require(code);
   short_of_memory_ = !all;
-  if (all) {
-    memory_ = static_cast<char*>(memory);
-  } else if (opened) {
-    munmap(memory, here_ * region_);
-  }
+  if (all) Acquaint();
 }
 
 std::atomic<uint64_t>& Group::Arrivals(int rank, int phase) const {
@@ -84,23 +75,6 @@ std::atomic<uint64_t>& Group::Arrivals(int rank, int phase) const {
 }
 
 char* Group::Buffer(int rank, uint64_t call) const { return memory_ + rank * region_ + kHeader + (call % 2) * bytes_; }
-
-void Group::Arrive(int phase) const { Arrivals(place_, phase).store(call_, std::memory_order_release); }
-
-void Group::Await(int rank, int phase) const {
-  int spins = 0;
-  while (Arrivals(rank, phase).load(std::memory_order_acquire) < call_) {
-    if (++spins < kSpins) {
-      HARNESS_PAUSE();
-    } else {
-      sched_yield();  // more ranks than cores: let the awaited one run
-    }
-  }
-}
-
-void Group::AwaitAll(int phase) const {
-  for (int rank = 0; rank < here_; ++rank) Await(rank, phase);
-}
 
 // Lies behind the rank's counter of phase 1, which is raised after it is written.
 int& Group::Failure(int rank) const {

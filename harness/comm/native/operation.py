@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from harness.base.errors import RunError
 from harness.comm.reduction import Descent, in_sequence
+from harness.schema.message_cost import REDUCTION_NAMES
 
 if TYPE_CHECKING:
     import keras
@@ -67,8 +68,19 @@ def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) 
         native.harness_close(number)
 
 
+def set_patience(library: Path, seconds: float) -> None:
+    """Have sums in shared memory fail when a rank that lives does not come for so long; 0 for never."""
+    tf.load_op_library(str(library))
+    ctypes.CDLL(str(library)).harness_patience(ctypes.c_double(seconds))
+
+
+def give_up(library: Path) -> None:
+    """Have all sums of all groups that this rank is in fail, on all their ranks."""
+    tf.load_op_library(str(library))
+    ctypes.CDLL(str(library)).harness_give_up()
+
+
 _RECENT = 32  # Group::kRecent
-_NAMES = {"messages": "MPI_Allreduce", "native": "shared memory", "node-aware": "node-aware"}
 
 
 class NativeReduction:
@@ -89,7 +101,7 @@ class NativeReduction:
         self._number = ctypes.c_int64(self._group)
         self.way, self.short_of_memory = _open(self._library, self._number, comm, largest, way, guard=guard)
         self.note = ""
-        self.name = f"native operation, {_NAMES[self.way]}"
+        self.name = f"native operation, {REDUCTION_NAMES[self.way]}"
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""

@@ -89,7 +89,7 @@ class UpdateOp : public OpKernel {
     const Rule<T> rule = MakeRule(rate->scalar<T>()(), steps->scalar<int64_t>()());
     group->Enter(entry, elements * sizeof(T), label_);
     const std::string failure = group->Update(segments, rule, label_);
-    group->Leave(entry);
+    group->Leave(entry, failure.empty());
     OP_REQUIRES(context, failure.empty(),
                 absl::InternalError(absl::StrCat("rank ", group->rank(), ": update failed: ", failure)));
   }

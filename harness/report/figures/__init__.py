@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
 import pandas as pd
@@ -21,11 +22,12 @@ SECTIONS = ("scaling", "time", "laws", "learning")
 class SweepView:
     """What a figure may draw: the numbers of one sweep, which has a valid launch.
 
-    `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios` (`scaling.ratios_frame`) of the valid
-    ones; `parts` is `breakdown.breakdown_frame`, `curves` is `learning.curve_frame`. `subject` names the workload,
-    `names` has a reader's words for every layout.
+    `folder` has the records. `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios`
+    (`scaling.ratios_frame`) of the valid ones; `parts` is `breakdown.breakdown_frame`, `curves` is
+    `learning.curve_frame`. `subject` names the workload, `names` has a reader's words for every layout.
     """
 
+    folder: Path
     subject: str
     names: Mapping[str, str]
     runs: tuple[RunRecord, ...]

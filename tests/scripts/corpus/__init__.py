@@ -1,6 +1,7 @@
 """Small scripts in the style of public tutorials, made of templates: what each prints alone, it prints on ranks."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from string import Template
 
 
@@ -9,7 +10,7 @@ class Script:
     """One script. `rtol`: how far its numbers may part on ranks (rounding, or random layers that differ by design).
 
     `refused`: part of the sentence that ends it before anything wrong is trained; empty for a script that runs. `told`:
-    part of the sentence that says that what it computes by hand is of one rank's rows.
+    part of the sentence that says that what it computes by hand is of one rank's rows. `threads` of each rank.
     """
 
     name: str
@@ -17,6 +18,7 @@ class Script:
     rtol: float = 2e-3
     refused: str = ""
     told: str = ""
+    threads: int = 1
 
 
 def scripts() -> dict[str, Script]:
@@ -26,6 +28,16 @@ def scripts() -> dict[str, Script]:
     found = [script for room in (devices, fit, loops, sessions, traps, updates) for script in room.SCRIPTS]
     assert len({script.name for script in found}) == len(found)
     return {script.name: script for script in found}
+
+
+def programs(count: int) -> dict[str, Script]:
+    """Return the random programs of nested functions of the seeds below `count`, by name."""
+    source = Path(__file__).parents[1].joinpath("nested_programs.py").read_text()
+    chosen = [
+        Script(name=f"program-{seed:03}", source=f"import sys\nsys.argv[1:] = ['{seed}', '1']\n{source}", threads=2)
+        for seed in range(count)
+    ]
+    return {script.name: script for script in chosen}
 
 
 def fill(template: str, **parts: str) -> str:

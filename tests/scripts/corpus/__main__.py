@@ -1,7 +1,8 @@
 """Run scripts of the corpus alone and on ranks, and say which print the same: ``python -m tests.scripts.corpus``.
 
 On ranks each is a launch of its own, as ``harness run --batch global`` makes it. All take their TensorFlow from one
-process that has imported it (`warm`).
+process that has imported it (`warm`). What has run in ``--folder`` is not run again unless the script has changed;
+``results.tsv`` there has a line for each script and number of ranks.
 """
 
 import argparse
@@ -9,22 +10,31 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from harness.base.files import write_atomic
 from tests.mpi.launch import run_ranks
-from tests.scripts.corpus import Script, scripts
+from tests.scripts.corpus import Script, programs, scripts
 
 ROOT = Path(__file__).parents[3]
 _WARM = Path(__file__).with_name("warm.py")
 _LIMIT_S = 240
+_GOOD = ("right", "refused", "told")
+_KINDS = (*_GOOD, "wrong", "error")
+
+Verdicts = dict[tuple[str, int], str]
+"""What has been found of a script on so many ranks: a kind, a colon, and numbers or a sentence."""
 
 
 @contextlib.contextmanager
@@ -44,19 +54,20 @@ def warm() -> Iterator[tuple[object, ...]]:
 
 
 def run(place: Path, script: Script, ranks: int, python: Sequence[object]) -> None:
-    """Run `script` alone or on several `ranks` in folder `place`, where its output stays, unless it has run there."""
-    if (place / "outcome").exists():
-        return
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "script.py").write_text(script.source)
+    """Run `script` alone or on several `ranks` in folder `place`, where its output stays."""
+    folder = place / "folder"  # the script's own: it may make files of any name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (place / "outcome").unlink(missing_ok=True)
+    (folder / "script.py").write_text(script.source)
     try:
         if ranks == 1:
             words = [sys.executable, *map(str, python), "script.py"]
-            finished = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S, cwd=place, check=False)
+            finished = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S, cwd=folder, check=False)
         else:
-            switches = ("--batch", "global", "--threads", 1, "--hang-timeout", 60)
+            switches = ("--batch", "global", "--threads", script.threads, "--hang-timeout", 60)
             words = (*python, "-m", "harness.transparent", *switches, "script.py")
-            finished = run_ranks(ranks, *words, timeout=_LIMIT_S, cwd=place, PYTHONHASHSEED="0")
+            finished = run_ranks(ranks, *words, timeout=_LIMIT_S, cwd=folder, PYTHONHASHSEED="0")
         said, complaints, outcome = finished.stdout, finished.stderr, finished.returncode
     except subprocess.TimeoutExpired:
         said, complaints, outcome = "", f"it has not ended after {_LIMIT_S} s", 124
@@ -65,10 +76,15 @@ def run(place: Path, script: Script, ranks: int, python: Sequence[object]) -> No
     (place / "outcome").write_text(str(outcome))
 
 
+def has_run(place: Path, script: Script) -> bool:
+    """Tell whether the output in `place` is this script's."""
+    return (place / "outcome").exists() and (place / "folder/script.py").read_text() == script.source
+
+
 def judge(script: Script, alone: Path, ranks: Path) -> str:
-    """Return ``right``, ``refused: ...``, ``told: ...``, or what is the matter: ``wrong: ...`` or ``failed: ...``."""
+    """Return the verdict, which begins with ``right:``, ``refused:``, ``told:``, ``wrong:`` or ``error:``."""
     if _outcome(alone) != 0 and not script.refused:
-        return "failed alone: " + _last(alone / "err")
+        return "error: alone: " + _last(alone / "err")
     code = _outcome(ranks)
     if code != 0:
         said = [
@@ -77,20 +93,20 @@ def judge(script: Script, alone: Path, ranks: Path) -> str:
         sentence = next((line for line in said if script.refused and script.refused in line), "")
         if code in (1, 2) and sentence:
             return f"refused: {sentence.removeprefix('harness: ').removeprefix('rank 0: ')}"
-        return f"failed ({code}): {said[-1] if said else _last(ranks / 'err')}"
+        return f"error: exit code {code}: {said[-1] if said else _last(ranks / 'err')}"
     if script.refused:
         return "wrong: not refused"
     one, many = _numbers(alone / "out"), _numbers(ranks / "out")
     if len(one) != len(many) or not one:
         return f"wrong: {len(one)} numbers alone, {len(many)} on ranks"
     scale = np.maximum(np.abs(one), 0.05)
-    apart = np.abs(np.array(many) - one) / scale
-    worst = int(np.argmax(np.nan_to_num(apart, nan=np.inf)))
-    if not apart[worst] <= script.rtol:
-        if script.told and script.told in (ranks / "err").read_text():
-            return f"told: number {worst} is {one[worst]:.6g} alone, {many[worst]:.6g} on ranks"
-        return f"wrong: number {worst} is {one[worst]:.6g} alone, {many[worst]:.6g} on ranks"
-    return "right"
+    apart = np.nan_to_num(np.abs(np.array(many) - one) / scale, nan=np.inf)
+    worst = int(np.argmax(apart))
+    if apart[worst] <= script.rtol:
+        return f"right: {len(one)} numbers, at most {apart[worst]:.1e} apart"
+    difference = f"number {worst} of {len(one)} is {one[worst]:.6g} alone, {many[worst]:.6g} on ranks"
+    told = script.told and script.told in (ranks / "err").read_text()
+    return f"{'told' if told else 'wrong'}: {difference}"
 
 
 def _outcome(place: Path) -> int:
@@ -120,41 +136,73 @@ def _numbers(file: Path) -> list[float]:
     return found
 
 
-def compare(names: Sequence[str], folder: Path, ranks: int, seconds: float = math.inf) -> dict[str, str]:
-    """Run the scripts `names` alone and on `ranks` ranks below `folder`; return the verdict of each that has run.
+def compare(
+    chosen: Mapping[str, Script], folder: Path, ranks: Sequence[int], *, jobs: int = 1, seconds: float = math.inf
+) -> Verdicts:
+    """Run the scripts of `chosen`, `jobs` at a time, alone and on each number of `ranks` below `folder`.
 
-    After so many `seconds` no more are started.
+    Each runs alone once, for all numbers of ranks. After so many `seconds` no more are started.
     """
-    known, end, places = scripts(), time.monotonic() + seconds, (folder / "alone", folder / f"ranks-{ranks}")
-    with warm() as python:
-        for name in names:
-            for place, count in zip(places, (1, ranks), strict=True):
-                if time.monotonic() < end:
-                    run(place / name, known[name], count, python)
-    ran = [name for name in names if all((place / name / "outcome").exists() for place in places)]
-    return {name: judge(known[name], *(place / name for place in places)) for name in ran}
+    end, verdicts, writing = time.monotonic() + seconds, Verdicts(), threading.Lock()
+
+    def work(name: str) -> None:
+        script, alone = chosen[name], folder / "alone" / name
+        for place, count in [(alone, 1), *((folder / f"ranks-{count}" / name, count) for count in ranks)]:
+            if not has_run(place, script):
+                if time.monotonic() > end:
+                    return
+                run(place, script, count, python)
+            if count > 1:
+                with writing:
+                    verdicts[name, count] = judge(script, alone, place)
+                    save(folder / "results.tsv", verdicts)
+
+    with warm() as python, ThreadPoolExecutor(jobs) as workers:
+        list(workers.map(work, chosen))
+    return verdicts
+
+
+def save(file: Path, verdicts: Verdicts) -> None:
+    """Write a line for each of `verdicts`: script, number of ranks, kind, and what there is to say, by tabulators."""
+    lines = ["\t".join((name, str(count), *said.split(": ", 1))) for (name, count), said in sorted(verdicts.items())]
+    write_atomic(file, "script\tranks\tverdict\tnumbers or sentence\n" + "".join(f"{line}\n" for line in lines))
+
+
+def table(verdicts: Verdicts) -> str:
+    """Return how many scripts there are of each kind, a line for each number of ranks."""
+    counts = Counter((count, said.split(":")[0]) for (_, count), said in verdicts.items())
+    rows = [("ranks", *_KINDS, "all")]
+    for count in sorted({count for _, count in verdicts}):
+        found = [counts[count, kind] for kind in _KINDS]
+        rows.append((str(count), *map(str, [*found, sum(found)])))
+    return "\n".join("".join(f"{cell:>9}" for cell in row) for row in rows)
 
 
 def main() -> None:
     """Print a line for each script that is not right, and how many are."""
     parser = argparse.ArgumentParser(prog="python -m tests.scripts.corpus", description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", default="2", help="numbers of ranks, as 2 or 2,3 [default: 2]")
+    parser.add_argument("--jobs", type=int, default=1, help="scripts that run at the same time [default: 1]")
+    parser.add_argument("--programs", type=int, default=0, help="so many random nested programs besides [default: 0]")
     parser.add_argument("--folder", type=Path, help="where to run them; what has run there already is not run again")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no more scripts after so many")
     parser.add_argument("names", nargs="*", help="scripts, or beginnings of their names; all by default")
     options = parser.parse_args()
-    chosen = [name for name in scripts() if not options.names or name.startswith(tuple(options.names))]
+    ranks = [int(count) for count in options.ranks.split(",")]
+    known = scripts() | programs(options.programs)
+    chosen = {name: known[name] for name in known if not options.names or name.startswith(tuple(options.names))}
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as spare:
-        verdicts = compare(chosen, options.folder or Path(spare), options.ranks, options.seconds)
-    for name, verdict in verdicts.items():
-        if verdict != "right":
-            print(f"{name:32} {verdict}")
-    counts = Counter(verdict.split(":")[0].split(" (")[0] for verdict in verdicts.values())
+        folder = options.folder or Path(spare)
+        verdicts = compare(chosen, folder, ranks, jobs=options.jobs, seconds=options.seconds)
+    for (name, count), verdict in sorted(verdicts.items()):
+        if not verdict.startswith("right"):
+            print(f"{name:32} {count} {verdict}")
+    print(table(verdicts))
     print(
-        f"{len(verdicts)} of {len(chosen)} scripts, alone and on {options.ranks} ranks, {time.monotonic() - began:.0f} s: {dict(counts)}"
+        f"{len(verdicts)} of {len(chosen) * len(ranks)} runs of {len(chosen)} scripts, {time.monotonic() - began:.0f} s"
     )
-    sys.exit(not set(counts) <= {"right", "refused", "told"})
+    sys.exit(not all(verdict.startswith(_GOOD) for verdict in verdicts.values()))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ _CALLBACKS = {
     "swap": "keras.callbacks.SwapEMAWeights(swap_on_epoch=True)",
 }  # fmt: skip
 _LOSSES = {
-    "r": ("mae", "huber", "log_cosh", "mape", "msle", "cosine_similarity", "poisson"),
+    "r": ("mae", "huber", "log_cosh", "msle", "cosine_similarity"),
     "b": ("hinge", "squared_hinge", "binary_focal_crossentropy"),
     "o": ("categorical_hinge", "kl_divergence", "categorical_focal_crossentropy"),
 }
@@ -105,8 +105,8 @@ _MEASURES = {
     "b": ("AUC()", "Precision()", "Recall()", "TruePositives()", "BinaryAccuracy()", "BinaryIoU()",
           "PrecisionAtRecall(0.5)", "FalseNegatives()"),
     "c": ("SparseCategoricalAccuracy()", "SparseTopKCategoricalAccuracy(2)", "SparseCategoricalCrossentropy()"),
-    "o": ("CategoricalAccuracy()", "F1Score()", "TopKCategoricalAccuracy(2)", "OneHotMeanIoU(3)"),
-    "r": ("RootMeanSquaredError()", "R2Score()", "MeanRelativeError([[1.0]])", "CosineSimilarity()"),
+    "o": ("CategoricalAccuracy()", "F1Score('macro')", "TopKCategoricalAccuracy(2)", "OneHotMeanIoU(3)"),
+    "r": ("RootMeanSquaredError()", "R2Score()", "LogCoshError()", "CosineSimilarity()"),
 }  # fmt: skip
 
 SCRIPTS = [
@@ -153,6 +153,10 @@ SCRIPTS = [
         for i, text in enumerate(_OPTIMIZERS)
     ),
     *(_fit(f"loss-{loss}", kind, loss=f"'{loss}'") for kind, names in _LOSSES.items() for loss in names),
+    *(  # of numbers above 0: divided by one near 0, or its logarithm, rounding is all that there is
+        _fit(f"loss-{loss}", "r", loss=f"'{loss}'", before="r = np.abs(r) + 1", last="softplus")
+        for loss in ("mape", "poisson")
+    ),
     *(
         _fit(f"metric-{text.split('(')[0]}", kind, metrics=f"[keras.metrics.{text}]")
         for kind, names in _MEASURES.items()

@@ -270,7 +270,7 @@ for epoch in range(3):
 for v, t in tf.data.Dataset.zip((tf.data.Dataset.from_tensor_slices(x), tf.data.Dataset.from_tensor_slices(r))).batch(40): losses.append(float(step(v, t)))
 """,
     "arrays": ("for i in range(0, 300, 20): losses.append(float(step(x[i:i + 20], r[i:i + 20])))", "takes its batches from arrays"),
-    "single-rows": ("for v, t in tf.data.Dataset.from_tensor_slices((x, r)): losses.append(float(step(v[None], t[None])))", "single rows"),
+    "single-rows": ("for v, t in tf.data.Dataset.from_tensor_slices((x, r)): losses.append(float(step(v[None], t[None])))", "single rows a .batch"),
     "inside": ("@tf.function\ndef run(d):\n    for v, t in d: step(v, t)\nrun(data)", "loop inside a tf.function"),
     "iterator-inside": ("@tf.function\ndef one(it):\n    v, t = next(it)\n    return step(v, t)\nit = iter(data)\nfor i in range(6): losses.append(float(one(it)))", "loop inside a tf.function"),
 }  # fmt: skip

@@ -1,0 +1,154 @@
+"""POP's tree of efficiencies: how much of the cores' time is useful work, and which factor of it is lost where.
+
+Names and definitions are those of the POP Centre of Excellence ("Standard Metrics for Performance Analysis",
+https://co-design.pop-coe.eu/metrics). Useful computation is all that a rank does outside of synchronisation calls.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.analysis.breakdown import median_launches
+from harness.analysis.causes import USEFUL_COLUMNS
+from harness.analysis.scaling import PointScaling, Scaling, alike
+from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One node of the tree: `depth` 0 is the root, `factors` are the nodes whose product it is."""
+
+    name: str
+    depth: int
+    meaning: str
+    factors: tuple[str, ...] = ()
+
+
+TREE = (
+    Metric(
+        name="global efficiency",
+        depth=0,
+        meaning="parallel efficiency x computation scaling",
+        factors=("parallel efficiency", "computation scaling"),
+    ),
+    Metric(
+        name="parallel efficiency",
+        depth=1,
+        meaning="mean useful time of the ranks over the epoch's time",
+        factors=("load balance", "communication efficiency"),
+    ),
+    Metric(name="load balance", depth=2, meaning="mean useful time over that of the rank with most"),
+    Metric(
+        name="communication efficiency",
+        depth=2,
+        meaning="useful time of the rank with most over the epoch's time",
+        factors=("serialisation efficiency", "transfer efficiency"),
+    ),
+    Metric(
+        name="serialisation efficiency",
+        depth=3,
+        meaning="useful time of the rank with most over the epoch's time on a network that takes no time",
+    ),
+    Metric(
+        name="transfer efficiency",
+        depth=3,
+        meaning="the epoch's time on a network that takes no time over the measured one",
+    ),
+    Metric(
+        name="computation scaling",
+        depth=1,
+        meaning="useful core-seconds of a row on the base over those here: instruction x IPC x frequency scaling, "
+        "which records without hardware counters do not tell apart",
+    ),
+)
+NAMES = tuple(metric.name for metric in TREE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Efficiency:
+    """One metric of one point. `interval` is a bootstrap over launches, None below 6 or where sittings differ."""
+
+    value: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PointTree:
+    """The tree of one point: by name, all of `NAMES`; without computation scaling and the root where work differs."""
+
+    layout: str
+    ranks: int
+    launches: int
+    metrics: Mapping[str, Efficiency]
+
+
+def trees(scaling: Scaling, launches: pd.DataFrame) -> tuple[PointTree, ...]:
+    """Return the tree of every point of `scaling`; `launches` are `causes.Explained`'s.
+
+    Values are of the median launch, so that factors multiply up exactly and the ratio of two points' global efficiency
+    is the efficiency of the scaling table.
+    """
+    groups = {str(layout): group for layout, group in launches.groupby("layout", sort=False)}
+    base = groups[scaling.base.layout]
+    return tuple(_tree(point, groups[point.layout], base, scaling) for point in scaling.points)
+
+
+def _tree(point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling) -> PointTree:
+    compared = point is scaling.base or point.speedup is not None
+    one = np.arange(len(group))[None], np.arange(len(base))[None]
+    values = _metrics(_times(group, one[0]), _times(base, one[1]) if compared else None)
+    intervals = _intervals(group, base, compared=compared, same=point is scaling.base)
+    return PointTree(
+        layout=point.layout,
+        ranks=int(point.ranks),
+        launches=len(group),
+        metrics={
+            name: Efficiency(value=float(values[name][0]), interval=intervals.get(name))
+            for name in NAMES
+            if name in values
+        },
+    )
+
+
+def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Interval]:
+    """Return the intervals that there are; the base's computation scaling is 1 by definition."""
+    if len(group) < NEEDED:
+        return {}
+    drawn, _ = resamples(len(group), 1, paired=True)
+    times = _times(group, drawn)
+    found = {name: percentiles(values, len(group)) for name, values in _metrics(times, times if same else None).items()}
+    pair = alike(base, group) if compared and not same and len(base) >= NEEDED else None
+    if pair is not None:
+        first, second = resamples(len(pair.base), len(pair.group), paired=pair.paired)
+        against = _metrics(_times(pair.group, second), _times(pair.base, first))
+        fewest = min(len(pair.base), len(pair.group))
+        found |= {name: percentiles(against[name], fewest) for name in ("global efficiency", "computation scaling")}
+    return found
+
+
+def _times(group: pd.DataFrame, drawn: NDArray[np.int64]) -> Array:
+    """Return seconds, useful, longest, ideal of the median launches [draws], and useful core-seconds of a row."""
+    _, columns = median_launches(group, drawn, USEFUL_COLUMNS)
+    spent = columns[:, 1] * int(group["cores"].iloc[0]) / float(group["rows"].iloc[0])
+    times: Array = np.vstack([columns.T, spent])
+    return times
+
+
+def _metrics(times: Array, base: Array | None) -> dict[str, Array]:
+    seconds, useful, longest, ideal, spent = times
+    found = {
+        "parallel efficiency": useful / seconds,
+        "load balance": useful / longest,
+        "communication efficiency": longest / seconds,
+        "serialisation efficiency": longest / ideal,
+        "transfer efficiency": ideal / seconds,
+    }
+    if base is not None:
+        scaled = base[4] / spent
+        found |= {"computation scaling": scaled, "global efficiency": found["parallel efficiency"] * scaled}
+    return found

@@ -1,0 +1,241 @@
+"""A launch as a Chrome trace: all ranks on one clock, for ui.perfetto.dev and chrome://tracing.
+
+The format is Google's "Trace Event Format": times in microseconds; B and E begin and end a slice, s and f are the two
+ends of an arrow, C is a counter, i an instant, M a name. A process stands for a rank, process 1 for the launch.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.calls import Calls
+from harness.base.errors import UserError
+from harness.schema.record import EpochRecord, RankRecord, RunRecord
+
+Event = dict[str, Any]
+Array = NDArray[np.float64]
+MOST_EVENTS = 4_000_000  # 0.4 GB of JSON: beyond it browsers give up
+_PER_CALL = 10  # events: begins and ends of a step, its sum, the wait and the wire in it, and an arrow's two
+_LAUNCH = 1  # process; rank r is process r + 2
+_TRAINING = 1  # thread
+_SET_UP = ("import_s", "load_s", "distribute_s", "compile_s")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slice:
+    """A named stretch of time of one rank, seconds since the trace began, and what lies inside it, in order."""
+
+    name: str
+    begin: float
+    end: float
+    args: Event = field(default_factory=dict)
+    inside: tuple["Slice", ...] = ()
+
+
+def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] | None = None) -> Iterator[Event]:
+    """Yield the events of the launch `run`, whose calls are `epochs`; of the epochs numbered in `shown` (all if None).
+
+    What is known as a duration only is placed where it must have been and says so (`placed`): set-up ends where the
+    first epoch begins, a step's input begins it. An arrow leads from the last rank that came to a sum to every rank
+    that had waited for it for longer than their clocks may be wrong.
+
+    Raises:
+        UserError: there is no such epoch, or there are too many events to be looked at.
+    """
+    chosen = _choose(epochs, shown)
+    starts = _starts(run)
+    placed = [_at(calls, start) for calls, start in zip(epochs, starts, strict=True)]
+    yield from _names(run)
+    yield from _launch_track(run, starts)
+    for rank in run.ranks:
+        yield from _events(_set_up(rank, min(starts[0], float(placed[0].begin[rank.rank]))), rank.rank + 2)
+        yield from _clock_error(rank, starts[0], starts[-1] + max(run.epochs[-1].seconds))
+    for number in chosen:
+        later = placed[number + 1].begin if number + 1 < len(placed) else np.full(len(run.ranks), np.inf)
+        for rank in run.ranks:
+            whole = _epoch(run.epochs[number], placed[number], rank)
+            yield from _events(whole, rank.rank + 2)
+            if run.epochs[number].test_accuracy is not None:
+                yield from _events(_evaluation(run, rank, whole.end, float(later[rank.rank])), rank.rank + 2)
+        yield from _arrows(run, placed[number])
+
+
+def _at(calls: Calls, start: float) -> Calls:
+    """Return `calls` with times since the trace began, of an epoch that rank 0 began at `start`."""
+    own = {name: getattr(calls, name) + start for name in ("begin", "end", "entry", "exit")}
+    return replace(calls, **own)
+
+
+def trace_file(run: RunRecord, events: Iterator[Event]) -> bytes:
+    """Return the `events` of `run` as a whole file: JSON, compressed with gzip, the same for the same events."""
+    about = {"launch": run.point.folder, "started": run.started.isoformat(), "invalid": list(run.invalid)}
+    head = json.dumps({"displayTimeUnit": "ms", "otherData": about})[:-1]
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
+    return gzip.compress(f'{head},"traceEvents":[\n{lines}\n]}}\n'.encode(), compresslevel=6, mtime=0)
+
+
+def _choose(epochs: Sequence[Calls], shown: Sequence[int] | None) -> list[int]:
+    """Return the numbers of the epochs to be drawn, from 0."""
+    if shown is not None and not set(shown) <= set(range(len(epochs))):
+        raise UserError(f"--epochs {max(shown) + 1} is out of range: the launch has epochs 1 to {len(epochs)}")
+    chosen = sorted(set(range(len(epochs)) if shown is None else shown))
+    count = sum(epochs[number].entry.size for number in chosen) * _PER_CALL
+    if count > MOST_EVENTS:
+        most = max(1, MOST_EVENTS * len(chosen) // count)
+        raise UserError(f"{count:,} events are too many to be looked at: choose epochs, such as --epochs 1..{most}")
+    return chosen
+
+
+def _starts(run: RunRecord) -> list[float]:
+    """Return when rank 0 began every epoch, seconds since the first rank began to import.
+
+    Where the record does not tell, an epoch begins when the one before has ended and been evaluated.
+    """
+    first = max(sum(float(getattr(rank, name)) for name in _SET_UP) for rank in run.ranks)
+    begun = [epoch.begin_s for epoch in run.epochs]
+    if None not in begun:
+        return [first + float(at or 0.0) for at in begun]
+    between = max(_evaluation_seconds(run))
+    lengths = [max(epoch.seconds) + between * (epoch.test_accuracy is not None) for epoch in run.epochs]
+    return [first + float(at) for at in np.cumsum([0.0, *lengths[:-1]])]
+
+
+def _evaluation_seconds(run: RunRecord) -> list[float]:
+    times = max(1, sum(epoch.test_accuracy is not None for epoch in run.epochs))
+    return [rank.evaluate_s / times for rank in run.ranks]
+
+
+def _set_up(rank: RankRecord, until: float) -> Slice:
+    """Return the rank's time before the first epoch; what is known of it ends there."""
+    parts, at = list[Slice](), until - sum(float(getattr(rank, name)) for name in _SET_UP)
+    begin = at
+    for name in _SET_UP:
+        seconds = float(getattr(rank, name))
+        if seconds > 0:
+            parts.append(Slice(name=name.removesuffix("_s"), begin=at, end=at + seconds))
+        at += seconds
+    return Slice(name="set-up", begin=begin, end=until, args={"placed": "before the first epoch"}, inside=tuple(parts))
+
+
+def _evaluation(run: RunRecord, rank: RankRecord, begin: float, until: float) -> Slice:
+    """Return the evaluation behind an epoch that ended at `begin`; the rank began the next one at `until`."""
+    end = max(begin, min(begin + _evaluation_seconds(run)[rank.rank], until))
+    return Slice(name="evaluation", begin=begin, end=end, args={"placed": "mean of all, behind the epoch"})
+
+
+def _epoch(record: EpochRecord, calls: Calls, rank: RankRecord) -> Slice:
+    """Return an epoch of one rank with its steps."""
+    at = rank.rank
+    begin, left, before = float(calls.begin[at]), float(calls.begin[at]), -1
+    inside = []
+    drawn = (record.input_seconds[at] if record.input_seconds else 0.0) - float(calls.input[:, at].sum())
+    if drawn > 0:
+        left = min(begin + drawn, float(calls.entry[0, at] if len(calls.entry) else calls.end[at]))
+        inside.append(Slice(name="input: order of rows", begin=begin, end=left, args={"placed": "first"}))
+    last = calls.entry.argmax(axis=1)
+    for number, step in enumerate(calls.step.tolist()):
+        words = f"step {step + 1}" if step == before + 1 else f"steps {before + 2} to {step + 1}"
+        inside.append(_step(words, calls, number, (at, int(last[number])), left, rank.clock_error_s))
+        left, before = inside[-1].end, step
+    args: Event = {"steps": record.steps, "train_loss": record.train_loss, "test_accuracy": record.test_accuracy}
+    end = max(float(calls.end[at]), left)
+    return Slice(name=f"epoch {record.epoch + 1}", begin=begin, end=end, args=args, inside=tuple(inside))
+
+
+def _step(words: str, calls: Calls, number: int, who: tuple[int, int], left: float, error_s: float) -> Slice:
+    """Return a step of rank `who[0]`, which had left the sum before at `left`; for its own `who[1]` came last."""
+    rank, last = who
+    out = max(float(calls.exit[number, rank]), left)  # of another host's clock all may be off by a little
+    entry = min(max(float(calls.entry[number, rank]), left), out)
+    released = min(max(float(calls.entry[number, last]), entry), out)
+    args: Event = {
+        "skew_us": _us(released - entry),
+        "wire_us": _us(out - released),
+        "last_rank": last,
+    }
+    if error_s > 0:
+        args["clock_error_us"] = _us(error_s)
+    parts = [Slice(name="sum (wire)", begin=released, end=out)]
+    if released > entry:
+        parts.insert(0, Slice(name=f"wait for rank {last}", begin=entry, end=released))
+    inside = [Slice(name="sum", begin=entry, end=out, args=args, inside=tuple(parts))]
+    own: Event = {}
+    waited = float(calls.input[number, rank])
+    if waited > 0:
+        placed = {"placed": "at the step's start"}
+        inside.insert(0, Slice(name="input", begin=left, end=min(left + waited, entry), args=placed))
+    if calls.statistics[number, rank] > 0:
+        own["batch_normalisation_sums_us"] = _us(float(calls.statistics[number, rank]))
+    return Slice(name=words, begin=left, end=out, args=own, inside=tuple(inside))
+
+
+def _us(seconds: float) -> float:
+    """Return microseconds, to the nanosecond."""
+    return round(1e6 * seconds, 3)
+
+
+def _events(one: Slice, process: int) -> Iterator[Event]:
+    """Yield the begin of a slice, all that is inside, and its end."""
+    place = {"pid": process, "tid": _TRAINING}
+    begin: Event = {"ph": "B", "name": one.name, "ts": _us(one.begin), **place}
+    if one.args:
+        begin["args"] = one.args
+    yield begin
+    for part in one.inside:
+        yield from _events(part, process)
+    yield {"ph": "E", "ts": _us(one.end), **place}
+
+
+def _arrows(run: RunRecord, calls: Calls) -> Iterator[Event]:
+    """Yield an arrow from the last rank of every sum to each that waited for it, at the moment when it came."""
+    errors = np.array([rank.clock_error_s for rank in run.ranks])
+    last = calls.entry.argmax(axis=1)
+    came = calls.entry.max(axis=1)
+    sure = (calls.skew > errors + errors[last][:, None]) & (came[:, None] < calls.exit)
+    for number, rank in zip(*np.nonzero(sure), strict=True):
+        at = _us(float(came[number]))
+        name = {"name": "waited for", "cat": "wait", "id": f"{calls.epoch}.{calls.step[number]}.{rank}", "ts": at}
+        yield {"ph": "s", **name, "pid": int(last[number]) + 2, "tid": _TRAINING}
+        yield {"ph": "f", "bp": "e", **name, "pid": int(rank) + 2, "tid": _TRAINING}
+
+
+def _names(run: RunRecord) -> Iterator[Event]:
+    yield {"ph": "M", "name": "process_name", "pid": _LAUNCH, "args": {"name": f"launch {run.point.folder}"}}
+    for rank in run.ranks:
+        pid = rank.rank + 2
+        name = f"rank {rank.rank} on {rank.node or rank.host}"
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
+        yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": _TRAINING, "args": {"name": "training"}}
+
+
+def _launch_track(run: RunRecord, starts: Sequence[float]) -> Iterator[Event]:
+    """Yield the epochs, what was scored after each, and what the record has to say of the launch."""
+    for record, start in zip(run.epochs, starts, strict=True):
+        end = start + max(record.seconds)
+        yield from _events(Slice(name=f"epoch {record.epoch + 1}", begin=start, end=end), _LAUNCH)
+        values = {"training loss": record.train_loss, "test accuracy": record.test_accuracy}
+        for name, value in values.items():
+            if value is not None:
+                yield {"ph": "C", "name": name, "pid": _LAUNCH, "ts": _us(end), "args": {"value": value}}
+    place = {"ph": "i", "s": "g", "pid": _LAUNCH, "tid": _TRAINING}
+    for segment in run.segments[:-1]:
+        at = starts[min(segment.end[0], len(starts) - 1)]
+        reason = f"after {segment.end[0]} epochs and {segment.end[1]} steps, {segment.stopped or 'not asked to'}"
+        yield {**place, "name": "stopped and taken up again", "ts": _us(at), "args": {"reason": reason}}
+    for name, sentences in (("invalid", run.invalid), ("note", run.notes)):
+        for sentence in sentences:
+            yield {**place, "name": name, "ts": _us(starts[0]), "args": {"reason": sentence}}
+
+
+def _clock_error(rank: RankRecord, begin: float, end: float) -> Iterator[Event]:
+    """Yield the track of how far the rank's times may be off those of rank 0, where its clock is another."""
+    if rank.clock_error_s > 0:
+        for at in (begin, end):
+            args = {"us": _us(rank.clock_error_s)}
+            yield {"ph": "C", "name": "clock may be off by", "pid": rank.rank + 2, "ts": _us(at), "args": args}

@@ -1,0 +1,1 @@
+"""Known causes of lost time: evidence from records, cost and fix."""

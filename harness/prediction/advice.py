@@ -1,0 +1,244 @@
+"""Which sweep and layout to take for a deadline or a budget: whole jobs, from measured parts of launches.
+
+A job is what a launch does once (import, load, compilation and what else) and its epochs with their evaluations.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from harness.analysis.frames import launch_frame
+from harness.analysis.load import Loaded
+from harness.analysis.normal_form import LINEAR, forms, grow
+from harness.analysis.stats import LEVEL, SITTING, Interval
+from harness.base.files import write_atomic
+from harness.prediction.growth import grow_points, grown_frame, growth_points
+from harness.prediction.measured_base import measured_base
+from harness.schema.advice import ADVICE, Advice
+from harness.schema.layout import Layout
+from harness.schema.record import SCHEMA, decode, encode
+from harness.schema.workload import is_script
+
+Array = NDArray[np.float64]
+LOWER = 0.01  # of test accuracy below the best way's that a way may end: one percentage point
+_DRAWS = 4000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """How long a job is: `epochs`, or until `target` test accuracy where that is given."""
+
+    epochs: int
+    target: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """One way to run a job: a sweep's settings on a layout. Seconds of the job, with the interval for one launch.
+
+    `launches` is 0 where it is predicted. `accuracy` is the median test accuracy after as many epochs, None where it is
+    not known.
+    """
+
+    folder: Path
+    name: str
+    layout: Layout
+    launches: int
+    seconds: float
+    interval: Interval
+    accuracy: float | None
+
+    @property
+    def measured(self) -> bool:
+        """Whether launches on this layout were made."""
+        return self.launches > 0
+
+    @property
+    def node_hours(self) -> float:
+        """Nodes times hours."""
+        return self.layout.nodes * self.seconds / 3600
+
+    @property
+    def node_hours_interval(self) -> Interval:
+        """The interval of `node_hours`."""
+        return self.interval.scaled(self.layout.nodes / 3600)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a job may take: seconds, node-hours, None for as much as it wants."""
+
+    deadline_s: float | None = None
+    node_hours: float | None = None
+
+    def hold(self, way: Way) -> bool:
+        """Tell whether the upper end of the way's interval is within both."""
+        return way.interval.high <= (self.deadline_s or math.inf) and way.node_hours_interval.high <= (
+            self.node_hours or math.inf
+        )
+
+
+def choose_way(ways: Sequence[Way], limits: Limits) -> Way | None:
+    """Return the way to take: with a deadline the cheapest that holds the limits, else the fastest; None of none.
+
+    Ways whose accuracy is known and more than `LOWER` below the best one's are no answer to the same question.
+    """
+    best = max((way.accuracy for way in ways if way.accuracy is not None), default=None)
+    least = -math.inf if best is None else best - LOWER
+    fit = [way for way in ways if limits.hold(way) and (way.accuracy is None or way.accuracy >= least)]
+
+    def cost(way: Way) -> tuple[float, float]:
+        both = way.node_hours, way.seconds
+        return both if limits.deadline_s else both[::-1]
+
+    return min(fit, key=cost, default=None)
+
+
+def measured_ways(loaded: Loaded, name: str, job: Job) -> Iterator[Way]:
+    """Yield a way for each layout of `loaded` with 2 valid launches or more that reaches the job's end."""
+    launches = _jobs(loaded, job)
+    layouts = {str(run.point.layout): run.point.layout for run in loaded.valid}
+    for layout, group in launches.groupby("layout", sort=False):
+        seconds = group["job_s"].to_numpy(dtype=float)
+        if len(seconds) < 2 or not np.isfinite(seconds).all():
+            continue
+        accuracy = float(group["test_accuracy"].median())
+        known = not math.isnan(accuracy) and (job.target is not None or (group["epochs"] == job.epochs).all())
+        yield Way(
+            folder=loaded.folder,
+            name=name,
+            layout=layouts[str(layout)],
+            launches=len(seconds),
+            seconds=float(np.median(seconds)),
+            interval=_one_more(seconds),
+            accuracy=accuracy if known else None,
+        )
+
+
+def predicted_ways(loaded: Loaded, name: str, job: Job, nodes: Sequence[int]) -> tuple[tuple[Way, ...], str]:
+    """Return the ways on those `nodes` that were not measured, by growth models, or none and why."""
+    layouts = {run.point.layout for run in loaded.valid}
+    widest = max(layouts, key=lambda layout: layout.ranks)
+    asked = [replace(widest, nodes=count, last_node=None, shares=None) for count in nodes]
+    asked = [layout for layout in asked if layout.ranks > max(one.ranks for one in layouts)]
+    if not asked:
+        return (), ""
+    if is_script(loaded.valid[0].point.workload):
+        return (), f"{name}: nothing is predicted of a script, whose steps only it knows"
+    if job.target is not None:
+        return (
+            (),
+            f"{name}: nothing is predicted until an accuracy, how many epochs more ranks need is not known",
+        )
+    if len({(layout.ranks_per_node if layout.nodes > 1 else 0) for layout in layouts} - {0}) > 1:
+        return (), f"{name}: nothing is predicted, for its layouts differ in ranks on a node"
+    base = measured_base(loaded)
+    points = growth_points(loaded)
+    growth = grow_points(points, base)
+    if growth.refused:
+        return (), f"{name}: nothing is predicted: {growth.refused}"
+    counts = np.array([layout.ranks for layout in asked], dtype=float)
+    frame = grown_frame(growth, counts)
+    besides, low, high = _besides(_jobs(loaded, job), list(points.index), counts)
+    epochs = frame[["epoch_s", "epoch_low_s", "epoch_high_s"]].to_numpy() * job.epochs
+    return tuple(
+        Way(
+            folder=loaded.folder, name=name, layout=layout, launches=0, seconds=float(epochs[n, 0] + besides[n]),
+            interval=Interval(low=float(epochs[n, 1] + low[n]), high=float(epochs[n, 2] + high[n])), accuracy=None,
+        )
+        for n, layout in enumerate(asked)
+    ), ""  # fmt: skip
+
+
+def _jobs(loaded: Loaded, job: Job) -> pd.DataFrame:
+    """Return one row per valid launch: `launch_frame`, job_s of the whole job, besides_s of all but its training.
+
+    A job until an accuracy is as long as the launch took to reach it, and infinite where that did not.
+    """
+    launches = launch_frame(loaded.valid, loaded.epochs)
+    once = launches["import_s"] + launches["inside_s"] - launches["trained_s"] - launches["evaluate_s"]
+    if job.target is None:
+        needed = pd.Series(float(job.epochs), index=launches.index)
+    else:
+        epochs = loaded.epochs[loaded.epochs["test_accuracy"] >= job.target]
+        first = epochs.groupby("run")["epoch"].min() - loaded.epochs.groupby("run")["epoch"].min() + 1
+        needed = launches["run"].map(first).fillna(math.inf)
+    besides = once.clip(lower=0.0) + needed * launches["evaluate_s"] / launches["epochs"]
+    return launches.assign(besides_s=besides, job_s=besides + needed * launches["trained_s"] / launches["epochs"])
+
+
+def _besides(jobs: pd.DataFrame, layouts: Sequence[str], counts: Array) -> tuple[Array, Array, Array]:
+    """Return what a job takes besides training at `counts`, by a growth model, with the ends of its band."""
+    middle = jobs.groupby("layout")[["ranks", "besides_s", "job_s"]].median().loc[list(layouts)]
+    growth = grow(middle["ranks"], middle["besides_s"], middle["job_s"], forms(LINEAR))
+    drawn = growth.draws(counts, _DRAWS, np.random.default_rng(0))
+    low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)], axis=0)
+    value = np.maximum(0.0, growth.best.at(counts))
+    return value, np.minimum(low, value), np.maximum(high, value)
+
+
+def _one_more(seconds: Array) -> Interval:
+    """Return the 95 % interval of one more launch in another sitting.
+
+    Student's t of the logarithms, and the deviation between sittings that is assumed where it was not measured.
+    """
+    n = len(seconds)
+    own = float(student.ppf(0.5 + LEVEL / 2, n - 1)) * float(np.std(np.log(seconds), ddof=1)) * math.sqrt(1 + 1 / n)
+    reach = math.hypot(own, float(norm.ppf(0.5 + LEVEL / 2)) * SITTING)
+    middle = float(np.median(seconds))
+    return Interval(low=middle * math.exp(-reach), high=middle * math.exp(reach))
+
+
+def write_advice(way: Way, job: Job, asked: str) -> Path:
+    """Write down what `way` is said to take, in its sweep's folder, to be scored; what is there already is kept."""
+    advice = Advice(
+        schema=SCHEMA, made=datetime.now(UTC), asked=asked, layout=way.layout, epochs=job.epochs, target=job.target,
+        measured=way.measured, seconds=way.seconds, low=way.interval.low, high=way.interval.high,
+    )  # fmt: skip
+    path = way.folder / ADVICE / advice.file
+    if not path.exists():
+        write_atomic(path, encode(advice))
+    return path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdviceScore:
+    """An advice and the launches made since. `error`: said over their median less 1; `covered` of them lie within."""
+
+    advice: Advice
+    launches: int
+    seconds: float
+    error: float
+    covered: int
+
+
+def scores(loaded: Loaded) -> tuple[AdviceScore, ...]:
+    """Return the score of every advice about `loaded` whose layout was launched since.
+
+    Raises:
+        UserError: an advice is damaged.
+    """
+    found = []
+    for path in sorted((loaded.folder / ADVICE).glob("*.json")):
+        advice = decode(path.read_bytes(), Advice, path)
+        jobs = _jobs(loaded, Job(epochs=advice.epochs, target=advice.target))
+        since = jobs[(jobs["layout"] == str(advice.layout)) & (jobs["started"] >= advice.made)]
+        seconds = since["job_s"].to_numpy(dtype=float)
+        if len(seconds) and np.isfinite(seconds).all():
+            middle = float(np.median(seconds))
+            covered = int(((advice.low <= seconds) & (seconds <= advice.high)).sum())
+            found.append(
+                AdviceScore(
+                    advice=advice, launches=len(seconds), seconds=middle, error=advice.seconds / middle - 1,
+                    covered=covered,
+                )
+            )  # fmt: skip
+    return tuple(found)

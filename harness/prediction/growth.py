@@ -1,0 +1,199 @@
+"""The curve beyond the machine from what was measured at several rank counts: a growth model for each part of a step.
+
+The counterpart of `prediction.model`, which knows one base and the links: nothing here is assumed about networks, and
+nothing is said where too few counts were measured.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from harness.analysis.breakdown import EPOCH_PARTS
+from harness.analysis.frames import launch_frame
+from harness.analysis.load import Loaded
+from harness.analysis.normal_form import FEWEST, LINEAR, ROOT, Form, Growth, forms, forms_of_sums, grow
+from harness.analysis.numbers import plural
+from harness.analysis.scaling import scale
+from harness.analysis.stats import LEVEL
+from harness.prediction.model import Base, epoch_batches, epoch_steps, steps_between, with_speedup
+
+Array = NDArray[np.float64]
+_DRAWS = 4000
+_TOGETHER = ("skew_seconds", "wire_seconds")  # parts that one rank alone has not
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GrownPart:
+    """A part of a step: a column of EPOCH_PARTS, its models, and the model that was chosen in words.
+
+    Seconds of a batch, or of a synchronisation.
+    """
+
+    part: str
+    growth: Growth
+
+    @property
+    def words(self) -> str:
+        """The chosen model."""
+        return self.growth.best.words
+
+    @property
+    def error(self) -> float:
+        """The leave-one-out error of the chosen model, relative to a step."""
+        return self.growth.best.error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepGrowth:
+    """How the parts of a step grow with the ranks. `refused` says why that is not known; then there are no parts.
+
+    `counts` were measured; `scatter` is the relative deviation of the sum of the models from them.
+    """
+
+    base: Base
+    counts: tuple[int, ...] = ()
+    parts: tuple[GrownPart, ...] = ()
+    scatter: float = 0.0
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """What models of the fewer counts said of the largest one. `error` is said over measured less 1."""
+
+    ranks: int
+    error: float
+    covered: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grown:
+    """The models of a sweep, the measured points they are of, and what they say, None where they are refused.
+
+    `frame` has the columns of `model.predict`, `points` those of `growth_points`. `held` is None where the points
+    cannot spare one.
+    """
+
+    growth: StepGrowth
+    points: pd.DataFrame
+    frame: pd.DataFrame | None
+    held: HeldOut | None
+
+
+def grown(loaded: Loaded, base: Base, ranks: ArrayLike) -> Grown:
+    """Return the growth models of the valid launches of `loaded` with the base `base`, and what they say of `ranks`."""
+    points = growth_points(loaded)
+    growth = grow_points(points, base)
+    if growth.refused:
+        return Grown(growth=growth, points=points, frame=None, held=None)
+    return Grown(growth=growth, points=points, frame=grown_frame(growth, ranks), held=hold_out(points, base))
+
+
+def hold_out(points: pd.DataFrame, base: Base) -> HeldOut | None:
+    """Return how the models of all `points` but the last do at that one, None where those carry no model."""
+    last = points.iloc[-1]
+    growth = grow_points(points.iloc[:-1], base)
+    if growth.refused:
+        return None
+    row = grown_frame(growth, [last["ranks"]]).iloc[0]
+    covered = bool(row["epoch_low_s"] <= last["seconds"] <= row["epoch_high_s"])
+    return HeldOut(ranks=int(last["ranks"]), error=float(row["epoch_s"] / last["seconds"] - 1), covered=covered)
+
+
+def growth_points(loaded: Loaded) -> pd.DataFrame:
+    """Return one row per layout of the same work, fewest ranks first: ranks, threads, seconds of an epoch, its parts.
+
+    Medians of each part, made to sum to the median epoch: a single launch's split of skew and wire is noise.
+    """
+    launches = launch_frame(loaded.valid, loaded.epochs)
+    scaling = scale(launches)
+    same = [point.layout for point in scaling.points if point.speedup is not None] if scaling else []
+    launches = launches[launches["valid"] & launches["layout"].isin(same)]
+    groups = launches.sort_values("ranks", kind="stable").groupby("layout", sort=False)
+    points = groups[["ranks", "threads", "seconds", *EPOCH_PARTS]].median()
+    parts = points[list(EPOCH_PARTS)].clip(lower=0.0)
+    points[list(EPOCH_PARTS)] = parts.mul(points["seconds"] / parts.sum(axis=1), axis=0)
+    return points
+
+
+def grow_points(points: pd.DataFrame, base: Base) -> StepGrowth:
+    """Return the growth models of `points` (`growth_points`)."""
+    counts = points["ranks"].to_numpy(dtype=float)
+    reason = _refused(counts, set(points["threads"]))
+    if reason:
+        return StepGrowth(base=base, refused=reason)
+    parts, fitted = [], np.zeros(len(counts))
+    for part in EPOCH_PARTS:
+        times = _times(base, part, counts)
+        used = times > 0
+        if not used.any():
+            continue
+        values, scales = (points[column][used] / times[used] for column in (part, "seconds"))
+        growth = grow(counts[used], values, scales, _allowed(part, counts[used]))
+        parts.append(GrownPart(part=part, growth=growth))
+        fitted[used] += growth.best.at(counts[used]) * times[used]
+    off = fitted / points["seconds"].to_numpy() - 1
+    scatter = float(np.sqrt((off**2).sum() / (len(counts) - 2)))
+    return StepGrowth(base=base, counts=tuple(map(int, counts)), parts=tuple(parts), scatter=scatter)
+
+
+def _refused(counts: Array, threads: set[float]) -> str:
+    if len(set(counts)) < len(counts):
+        return "several layouts have the same ranks: a model in the ranks cannot tell them apart"
+    if len(threads) > 1:
+        return "the threads of a rank differ between layouts: a model in the ranks cannot tell what they do"
+    several = int((counts > 1).sum())
+    if several >= FEWEST:
+        return ""
+    return (
+        f"{plural(several, 'count')} above 1 rank of the same work cannot carry a growth model: "
+        f"measure at least {FEWEST}, such as NODES=1..32*2 or 1..12"
+    )
+
+
+def _allowed(part: str, counts: Array) -> tuple[Form, ...]:
+    if part == "wire_seconds":
+        return forms_of_sums(counts, LINEAR)
+    return forms(ROOT if part == "skew_seconds" else LINEAR)
+
+
+def grown_frame(growth: StepGrowth, ranks: ArrayLike) -> pd.DataFrame:
+    """Return what the models of `growth` (not refused) say of each count of `ranks`: the columns of `model.predict`.
+
+    The low and the high end are of the 95 % band of what a sweep would measure: coefficients, the choice of models
+    and the scatter of the measured points. Seeded, so that a page is the same when drawn again.
+    """
+    counts = np.asarray(ranks, dtype=float)
+    frame, drawn = _parts_at(growth, counts)
+    low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)], axis=0)
+    frame["epoch_low_s"], frame["epoch_high_s"] = np.minimum(low, frame["epoch_s"]), np.maximum(high, frame["epoch_s"])
+    own, _ = _parts_at(growth, np.array([float(growth.base.ranks)]))
+    return with_speedup(frame, growth.base, float(own["epoch_s"].iloc[0]))
+
+
+def _parts_at(growth: StepGrowth, counts: Array) -> tuple[pd.DataFrame, Array]:
+    """Return the parts of a step by the chosen models, input within the computation; and drawn epochs."""
+    random = np.random.default_rng(0)
+    values = {part: np.zeros(len(counts)) for part in EPOCH_PARTS}
+    drawn = np.zeros((_DRAWS, len(counts)))
+    for one in growth.parts:
+        times = _times(growth.base, one.part, counts)
+        values[one.part] = np.maximum(0.0, one.growth.best.at(counts)) * times
+        drawn += one.growth.draws(counts, _DRAWS, random) * times
+    drawn *= np.exp(growth.scatter * random.standard_t(len(growth.counts) - 2, (_DRAWS, 1)))
+    steps = epoch_steps(growth.base, counts)
+    epoch = sum(values.values(), np.zeros(len(counts)))
+    frame = pd.DataFrame({"ranks": counts.astype(int), "steps": steps.astype(int)})
+    frame["compute_s"] = (values["compute_seconds"] + values["input_seconds"]) / steps
+    frame["straggler_s"], frame["allreduce_s"] = values["skew_seconds"] / steps, values["wire_seconds"] / steps
+    return frame.assign(step_s=epoch / steps, epoch_s=epoch), drawn
+
+
+def _times(base: Base, part: str, counts: Array) -> Array:
+    """Return how often an epoch has what a model of `part` is of, at each count: a batch, or a synchronisation."""
+    if part not in _TOGETHER:
+        return epoch_batches(base, counts)
+    steps = epoch_steps(base, counts)
+    return np.where(counts > 1, steps / steps_between(base.workload, steps), 0.0)

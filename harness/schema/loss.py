@@ -1,0 +1,31 @@
+"""LossRecord: a rank that a launch has outlived."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossRecord:
+    """A rank that was lost and that the launch outlived. `rank` is the number that it had then, None of a spare.
+
+    It was `noticed` at this aware time, in the words of `how`, after `step` steps of `epoch` (from 0); `redone` steps
+    were begun again. `recovery_s` seconds later `ranks` ranks went on.
+    """
+
+    rank: int | None
+    host: str
+    pid: int
+    noticed: datetime
+    how: str
+    epoch: int
+    step: int
+    redone: int
+    recovery_s: float
+    ranks: int
+
+    def __str__(self) -> str:
+        name = "a spare" if self.rank is None else f"rank {self.rank}"
+        return (
+            f"{name} was lost after {self.step} steps of epoch {self.epoch + 1} (process {self.pid} on {self.host}): "
+            f"{self.ranks} ranks went on after {self.recovery_s:.2f} s"
+        )

@@ -1,0 +1,135 @@
+"""Checkpoints of a launch: one file each, whole or not at all, proved by a checksum when it is read; numbers only."""
+
+import contextlib
+import hashlib
+import io
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.base.errors import UserError
+from harness.base.files import write_atomic
+from harness.schema.point import Point
+from harness.schema.record import EpochRecord, Segment, decode, encode
+
+_KEPT = 2  # the newest, and the one to fall back to should that be damaged
+CHECKPOINTS = "checkpoints"  # results/<sweep>/checkpoints/<point folder>/<epochs>-<steps>.ckpt
+_SUFFIX = ".ckpt"
+_ATTEMPTS = "attempts.json"
+_HEADER = "header"
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """What a checkpoint is of: `epoch` whole epochs, recorded in `epochs`, and `step` steps of the next one.
+
+    `global_batch` is in rows over all ranks, `steps_per_epoch` without an epoch's partial batch.
+    """
+
+    point: Point
+    epoch: int
+    step: int
+    global_batch: int
+    steps_per_epoch: int
+    epochs: tuple[EpochRecord, ...]
+    written: datetime
+
+
+def checkpoint_folder(record: Path) -> Path:
+    """Return the folder of the checkpoints of the launch whose record is to be `record`."""
+    return record.parent / CHECKPOINTS / record.name
+
+
+def write_checkpoint(folder: Path, header: Header, arrays: Arrays) -> None:
+    """Write a checkpoint and remove all but the newest two.
+
+    The file is the SHA-256 of what follows (64 hexadecimal digits and a newline), and NumPy's .npz of `arrays` with
+    the header as JSON.
+
+    Raises:
+        UserError: the folder cannot be written to or the disk is full; what was there is there still.
+    """
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **{_HEADER: np.frombuffer(encode(header), np.uint8)}, **arrays)
+    body = content.getbuffer()
+    digest = hashlib.sha256(body).hexdigest()
+    write_atomic(folder / f"{header.epoch:06d}-{header.step:09d}{_SUFFIX}", b"%s\n%s" % (digest.encode(), body))
+    for old in _files(folder)[_KEPT:]:
+        old.unlink(missing_ok=True)
+
+
+def read_checkpoint(path: Path) -> tuple[Header, dict[str, npt.NDArray[Any]]]:
+    """Return what a checkpoint holds.
+
+    Raises:
+        UserError: it cannot be read, is damaged, or is none.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"checkpoint '{path}' cannot be read: {error.strerror}") from error
+    digest, _, body = content.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != digest:
+        raise UserError(f"checkpoint '{path}' is cut or damaged: its checksum is another")
+    try:
+        with np.lib.npyio.NpzFile(io.BytesIO(body), allow_pickle=False) as held:
+            arrays = {name: held[name] for name in held.files}
+        header = decode(arrays.pop(_HEADER).tobytes(), Header, path)
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(f"checkpoint '{path}' is none of this harness's: {error}") from error
+    return header, arrays
+
+
+def newest_checkpoint(folder: Path, say: Callable[[str], None]) -> tuple[Header, dict[str, npt.NDArray[Any]]] | None:
+    """Return the newest checkpoint in `folder` that is whole, None without one; `say` is told of others."""
+    for path in _files(folder):
+        try:
+            return read_checkpoint(path)
+        except UserError as error:
+            say(f"{error}; the one before is taken")
+    return None
+
+
+def forget_checkpoints(record: Path) -> None:
+    """Remove all checkpoints of the launch whose record is `record`: it has come to its end."""
+    folder = checkpoint_folder(record)
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # other launches have theirs there
+        folder.parent.rmdir()
+
+
+def has_checkpoint(record: Path) -> bool:
+    """Tell whether the launch whose record is to be `record` has left a checkpoint, whole or not."""
+    return bool(_files(checkpoint_folder(record)))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the checkpoints in `folder`, the newest first."""
+    return sorted(folder.glob(f"[0-9]*{_SUFFIX}"), reverse=True)
+
+
+def read_attempts(folder: Path) -> tuple[Segment, ...]:
+    """Return the attempts noted in `folder`; none where they cannot be read."""
+    path = folder / _ATTEMPTS
+    try:
+        return decode(path.read_bytes(), tuple[Segment, ...], path)
+    except (OSError, UserError):
+        return ()
+
+
+def write_attempts(folder: Path, attempts: tuple[Segment, ...]) -> None:
+    """Note the attempts.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    write_atomic(folder / _ATTEMPTS, encode(attempts))

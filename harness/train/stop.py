@@ -1,0 +1,61 @@
+"""Requests to stop: a scheduler's warning before its time limit, or the signal by which jobs are ended."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+AGAIN = 75
+"""The exit code of a launch that wrote a checkpoint and is to be started again (EX_TEMPFAIL of sysexits.h)."""
+
+
+class Stopped(Exception):
+    """The launch ends before its time, on all ranks, with a checkpoint to go on from; exit code AGAIN."""
+
+
+class StopSignals:
+    """SIGTERM and SIGUSR1 as requests that a rank answers between two steps.
+
+    While TensorFlow runs a graph Python's own handlers wait: a thread learns of signals at once, by way of a socket
+    that Python's handler in C writes to. A SIGTERM ends the process at once, as without this, where a checkpoint is
+    not `worth` it. To be made in the main thread.
+    """
+
+    def __init__(self, worth: Callable[[], bool]) -> None:
+        self._worth = worth
+        self._asked = 0
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        signals = (signal.SIGTERM, signal.SIGUSR1)
+        self._wanted = [number for number in signals if signal.getsignal(number) == signal.SIG_DFL]
+        for number in self._wanted:
+            signal.signal(number, _ignored)
+        self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @property
+    def asked(self) -> int:
+        """The number of the signal that asks to stop, 0 without one."""
+        return self._asked
+
+    def close(self) -> None:
+        """Let signals do again what they did."""
+        signal.set_wakeup_fd(self._wakeup)
+        for number in self._wanted:
+            signal.signal(number, signal.SIG_DFL)
+        self._writer.close()  # ends the thread
+
+    def _watch(self) -> None:
+        with self._reader:
+            while number := self._reader.recv(1):
+                if number[0] not in self._wanted:
+                    continue
+                if number[0] == signal.SIGTERM and not self._worth():
+                    os._exit(128 + number[0])
+                self._asked = number[0]
+
+
+def _ignored(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the thread does it."""

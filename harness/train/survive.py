@@ -1,0 +1,292 @@
+"""A launch that goes on when ranks are lost: attempt after attempt, each from the last step that was finished.
+
+The rows of a step are the same whoever trains them (`harness.datasets.shards`), so that those who remain train every
+row of every epoch once: their steps are those of the undisturbed launch to rounding, and to the bit where spares take
+the lost ranks' seats.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.base.errors import RunError, SharedError, UserError
+from harness.base.hostload import Usage
+from harness.comm.clocks import Clock, read_offset
+from harness.comm.placement import observe
+from harness.comm.policies import verify_replicas
+from harness.comm.team import Change, Member, Team, lost, sign_of
+from harness.comm.world import World
+from harness.schema.loss import LossRecord
+from harness.schema.point import Point
+from harness.schema.record import EpochRecord
+from harness.schema.sync import Gradients
+from harness.schema.workload import OPTIMIZERS
+from harness.train.load import load
+from harness.train.record import Columns, step_columns
+from harness.train.replica import Replica, epoch_order, prepare_replica
+from harness.train.run import Outcome, epoch_record, evaluate_all, time_is_up
+
+T = TypeVar("T")
+
+
+def check_workload(point: Point) -> None:
+    """Check that what ranks know can be put together again when some are lost.
+
+    Raises:
+        UserError: the workload has something that is each rank's own, or that is not on its processor.
+    """
+    workload, action = point.workload, f"ON_FAILURE={point.workload.on_failure}"
+    if workload.sync != Gradients.form:
+        raise UserError(f"{action} needs SYNC={Gradients.form}, not {workload.sync}: only then all ranks know all")
+    if workload.optimizer not in OPTIMIZERS or workload.precision == "mixed_float16":
+        raise UserError(f"{action} counts steps: it needs OPTIMIZER={'|'.join(OPTIMIZERS)} and no mixed_float16")
+    if workload.sync_bn:
+        raise UserError(f"{action} does not go with SYNC_BN=1: a step has exchanges in its middle, leave it out")
+    if point.layout.gpus_per_rank:
+        raise UserError(f"{action} is for processors: leave GPUS out, or use ON_FAILURE=abort")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Past:
+    """What a rank knows of the training beyond an attempt: the variables of model and optimizer after `made` steps."""
+
+    values: tuple[npt.NDArray[Any], ...]
+    made: int
+
+
+@dataclass(kw_only=True)
+class Survivor:
+    """One process of the launch: its team, and what it has come to know.
+
+    `steps` are the columns of the epochs whose steps this rank has made in one piece. `gone` are lost members that no
+    record tells of yet, `noticed` when (s, time.time), how, and whether in the middle of a step.
+    """
+
+    team: Team
+    point: Point
+    data_dir: Path | None
+    tell: Callable[[World, EpochRecord], None]
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    replica: Replica | None = None
+    past: Past | None = None
+    epochs: list[EpochRecord] = field(default_factory=list)
+    steps: dict[int, Columns] = field(default_factory=dict)
+    losses: tuple[LossRecord, ...] = ()
+    gone: tuple[Member, ...] = ()
+    noticed: tuple[float, str, bool] | None = None
+    base: int = 0
+    in_step: bool = False
+    compile_s: float = 0.0
+    evaluate_s: float = 0.0
+
+    def run(self, finish: Callable[[World, Outcome], T]) -> T | None:
+        """Train to the end with whoever is left, and return what `finish` returns; None on a spare that is left over.
+
+        Raises:
+            RunError: what the ranks know of the weights does not agree.
+        """
+        while True:
+            change = self.team.form()
+            if change is not None:
+                self._follow(change)
+                error, result = None, None
+                try:
+                    result = self._attempt(finish)
+                except Exception as found:
+                    if not lost(found):
+                        raise
+                    error = found
+                    self.noticed = self.noticed or (time.time(), sign_of(error), self.in_step)
+                if self.team.ended(error):
+                    return result
+                self._halt()
+            self.team.shrink()
+
+    def _follow(self, change: Change) -> None:
+        """Take note of who is gone, and leave the seats that are no more out of what was recorded."""
+        self.team.sweep_up(change.lost)
+        self.gone += change.lost
+        self.epochs = [
+            replace(
+                epoch,
+                seconds=tuple(epoch.seconds[seat] for seat in change.kept),
+                sync_seconds=tuple(epoch.sync_seconds[seat] for seat in change.kept),
+                input_seconds=tuple(epoch.input_seconds[seat] for seat in change.kept),
+            )
+            for epoch in self.epochs
+        ]
+
+    def _attempt(self, finish: Callable[[World, Outcome], T]) -> T | None:
+        world = self.team.world
+        if world is None:
+            return None
+        replica = self._prepare(world)
+        place = observe()
+        hosts = world.comm.allgather(place.host)
+        clock, before = read_offset(world, hosts), Usage.now()
+        workload = self.point.workload
+        while len(self.epochs) < workload.epochs and not time_is_up(self.epochs, workload.seconds):
+            self._train_epoch(replica, len(self.epochs))
+        outcome = Outcome(
+            started=self.started,
+            replica=replica,
+            weights_sha256=verify_replicas(world, replica.state.model.weights),
+            identical=True,
+            epochs=tuple(self.epochs),
+            steps=self._common_steps(world),
+            compile_s=self.compile_s,
+            evaluate_s=self.evaluate_s,
+            usage=(before, Usage.now()),
+            place=place,
+            clock=Clock(begin=clock, end=read_offset(world, hosts)),
+            losses=self.losses,
+        )
+        return finish(world, outcome)
+
+    def _prepare(self, world: World) -> Replica:
+        """Cut the rows anew, build the replica, and give it what the one that knows most has."""
+        begin = time.perf_counter()
+        data = load(world, self.point, self.data_dir, tuple(member.share for member in self.team.seated))
+        if data.files is not None:
+            raise SharedError(UserError("ON_FAILURE needs rows held in memory: use INPUT=resident or ON_FAILURE=abort"))
+        replica = prepare_replica(world, self.point, data, warm=self.team.whole)
+        known = world.comm.allgather(self.past.made if self.past else None)
+        found = [made for made in known if made is not None]
+        if found:
+            if max(found) - min(found) > 1:
+                raise RunError(
+                    f"survivors have made {min(found)} to {max(found)} steps: they cannot be brought together"
+                )
+            source = known.index(max(found))
+            self._put(world, replica, source)
+            self._share_past(world, source)
+        self.compile_s += time.perf_counter() - begin
+        self._note(world, replica)
+        self.base, self.replica = made_steps(replica), replica
+        return replica
+
+    def _put(self, world: World, replica: Replica, source: int) -> None:
+        """Set every variable to what rank `source` has, and prove that ranks which had made as many steps had the same.
+
+        Raises:
+            RunError: one of them had not.
+        """
+        state, own = replica.state, self.past
+        made = world.comm.bcast(own.made if own else 0, root=source)
+        apart = {id(variable) for variable in state.statistics}  # batch normalisation's: each rank's own
+        for number, variable in enumerate([*state.model.variables, *state.optimizer.variables]):
+            kept = own.values[number] if own else np.array(variable.numpy(), order="C")
+            value = kept.copy()
+            world.comm.Bcast(value, root=source)
+            if own and own.made == made and id(variable) not in apart and kept.tobytes() != value.tobytes():
+                raise RunError(
+                    f"after {made} steps rank {world.rank} has other values of '{variable.path}' than rank {source}: "
+                    "the launch ends rather than train on either"
+                )
+            variable.assign(kept if own and own.made == made and id(variable) in apart else value)
+
+    def _share_past(self, world: World, source: int) -> None:
+        """Know the epochs that all survivors have recorded; one of them may be ahead by an evaluation."""
+        recorded = world.comm.allgather(len(self.epochs) if self.past else None)
+        common = min(count for count in recorded if count is not None)
+        self.epochs = world.comm.bcast(self.epochs[:common], root=source)
+
+    def _note(self, world: World, replica: Replica) -> None:
+        """Write down the losses that this attempt has overcome, by the rank that noticed first; alike on all ranks.
+
+        Some ranks may know of losses that were noted, or only noticed, in an attempt that failed on others.
+        """
+        if self.team.whole:
+            return
+        known = world.comm.allgather((self.losses, self.gone, self.noticed))
+        losses = max((noted for noted, _, _ in known), key=len)
+        gone = {(member.host, member.pid): member for _, members, _ in known for member in members}
+        for loss in losses:
+            gone.pop((loss.host, loss.pid), None)
+        when, how, redone = min((notice for _, _, notice in known if notice), default=(time.time(), "", False))
+        epoch, step = divmod(made_steps(replica), replica.data.shards.steps(self.point.workload.drop_remainder))
+        seconds = world.comm.bcast(time.time() - when)
+        new = tuple(
+            LossRecord(
+                rank=member.seat, host=member.host, pid=member.pid, noticed=datetime.fromtimestamp(when, UTC), how=how,
+                epoch=epoch, step=step, redone=int(redone), recovery_s=seconds, ranks=world.size,
+            )
+            for member in gone.values()
+        )  # fmt: skip
+        for loss in new if world.rank == 0 else ():
+            print(f"harness: {loss}", flush=True)
+        self.losses, self.gone, self.noticed = losses + new, (), None
+
+    def _train_epoch(self, replica: Replica, number: int) -> None:
+        """Train what is left of an epoch and evaluate."""
+        world, total = replica.world, replica.data.shards.steps(self.point.workload.drop_remainder)
+        first = made_steps(replica) - number * total
+        world.comm.Barrier()
+        begin = time.perf_counter()
+        order, partial, salt = epoch_order(replica, number)
+        input_s = time.perf_counter() - begin
+        losses = np.zeros(0, np.float32)
+        self.in_step = True
+        if first < total:
+            losses = replica.epoch(order[first:], partial, salt).numpy()
+        self.in_step = False
+        times = (time.perf_counter() - begin, input_s)
+        columns = step_columns(
+            rank=world.rank, epoch=number, begin=begin, losses=losses, calls=replica.reduction.take_calls() - begin,
+            period=replica.state.synchroniser.policy.period,
+        )  # fmt: skip
+        self.base = made_steps(replica)
+        if first == 0:
+            self.steps[number] = columns
+        tick = time.perf_counter()
+        scores = evaluate_all(replica)
+        self.evaluate_s += time.perf_counter() - tick
+        record = replace(epoch_record(replica, number, losses, columns, times, scores), steps=total)
+        self.epochs.append(record if first == 0 else replace(record, train_loss=None))
+        self.tell(world, self.epochs[-1])
+
+    def _halt(self) -> None:
+        """Keep what this rank has come to know.
+
+        Interrupted inside a step, the weights are those of the last sum: the next one needed gradients of all of them.
+        TensorFlow counts the step at any time between its read of the count and the next.
+
+        Raises:
+            RunError: sums and count are further apart than that.
+        """
+        replica, self.replica = self.replica, None
+        if replica is None:
+            return
+        state, made = replica.state, made_steps(replica)
+        if self.in_step and replica.world.size > 1:
+            made = self.base + len(replica.reduction.take_calls())
+            if abs(made_steps(replica) - made) > 1:
+                raise RunError(
+                    f"rank {replica.world.rank} has made {made} sums and counted {made_steps(replica)} steps: the "
+                    "launch ends rather than train on what may be half a step"
+                )
+            state.optimizer.iterations.assign(made)
+        self.in_step = False
+        variables = [*state.model.variables, *state.optimizer.variables]
+        self.past = Past(values=tuple(np.array(each.numpy(), order="C") for each in variables), made=made)
+
+    def _common_steps(self, world: World) -> tuple[Columns, ...]:
+        """Return this rank's columns of the epochs that all of today's ranks have made in one piece."""
+        whole = set.intersection(*map(set, world.comm.allgather(set(self.steps))))
+        for number in whole:
+            self.steps[number]["rank"][:] = world.rank
+        empty = step_columns(
+            rank=world.rank, epoch=0, begin=0.0, losses=np.zeros(0, np.float32), calls=np.zeros((0, 2)), period=0
+        )
+        return tuple(self.steps[number] for number in sorted(whole)) or (empty,)
+
+
+def made_steps(replica: Replica) -> int:
+    """Return how many steps the weights have made since training began."""
+    return int(replica.state.optimizer.iterations.numpy())

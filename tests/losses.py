@@ -1,0 +1,202 @@
+"""Kill and stop ranks of launches at random moments, and count what was outlived: `python -m tests.losses --losses 30`.
+
+A launch of shrinking ranks goes down to one; one with spares until they are used up. Afterwards its record must be
+whole, name every loss, have equal weights on all ranks, and with spares those of an undisturbed launch, bit for bit.
+"""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from harness.base.errors import UserError
+from harness.comm.launcher import find_launcher
+from harness.schema.record import RunRecord, read_run
+
+AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
+LOST = 4  # harness.cli.train.LOST
+LIMIT_S = 300.0
+
+
+@dataclass(kw_only=True)
+class Found:
+    """What a campaign found; times in seconds."""
+
+    outlived: int = 0
+    at_once: int = 0
+    stopped: int = 0
+    notice_s: list[float] = field(default_factory=list)
+    stop_notice_s: list[float] = field(default_factory=list)
+    recovery_s: list[float] = field(default_factory=list)
+    redone: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def words(ranks: int, mode: str, spares: int, epochs: int, patience: float, record: Path) -> list[str]:
+    """Return the command of a launch."""
+    options = ["--on-failure", mode, *(["--spares", str(spares)] if spares else []), "--hang-timeout", str(patience)]
+    return [
+        str(find_launcher()), "--with-ft", "ulfm", "-n", str(ranks + spares), "--map-by", ":OVERSUBSCRIBE",
+        "--bind-to", "none", sys.executable, "-m", "harness", "train", "--dataset", "adult", "--data-kind", "synthetic",
+        "--samples", "8000", "--seed", "1", "--epochs", str(epochs), "--record", str(record), *options,
+    ]  # fmt: skip
+
+
+class Launch:
+    """A launch under way, what it says, and who was killed when (s, time.time)."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.said = folder / "said.txt"
+        environment = os.environ | AS_ROOT | {"OMPI_MCA_mpi_yield_when_idle": "1", "PYTHONUNBUFFERED": "1"}
+        with self.said.open("w") as said:
+            self.process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+        self.killed: dict[int, tuple[float, bool]] = {}
+        self._end = time.monotonic() + LIMIT_S
+
+    def count(self, text: str) -> int:
+        """Return how often it has said so."""
+        return self.said.read_text(errors="replace").count(text)
+
+    def wait_for(self, text: str, times: int) -> bool:
+        """Tell whether it says so, so many times, before it ends."""
+        while self.count(text) < times:
+            if self.process.poll() is not None or time.monotonic() > self._end:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def ranks(self) -> list[psutil.Process]:
+        """Return the ranks that live, spares behind the others."""
+        found = {}
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            try:
+                number = process.environ().get("OMPI_COMM_WORLD_RANK")
+                if number and process.pid not in self.killed and "harness" in process.cmdline():
+                    found[int(number)] = process
+            except psutil.Error:
+                continue
+        return [found[number] for number in sorted(found)]
+
+    def hit(self, process: psutil.Process, *, stop: bool) -> None:
+        """Kill or stop a rank."""
+        process.send_signal(signal.SIGSTOP if stop else signal.SIGKILL)
+        self.killed[process.pid] = (time.time(), stop)
+
+    def end(self) -> int | None:
+        """Return the exit code, None where the launch hangs: it is ended then."""
+        try:
+            return self.process.wait(timeout=max(1.0, self._end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            for process in self.ranks():
+                process.kill()
+            self.process.kill()
+            return None
+
+
+def disturb(launch: Launch, chance: random.Random, ranks: int, spares: int, stops: float) -> None:
+    """Kill ranks, mostly one after another, now and then the next one before the first is overcome."""
+    left = spares or ranks - 1
+    if not launch.wait_for("epoch 2/", 1):
+        return
+    while left:
+        time.sleep(chance.uniform(0, 1.5))
+        together = 2 if left > 1 and chance.random() < 0.15 else 1
+        alive = launch.ranks()[:ranks]
+        if launch.process.poll() is not None or len(alive) <= together:
+            return
+        for process in chance.sample(alive, together):
+            launch.hit(process, stop=chance.random() < stops)
+            time.sleep(chance.choice((0, 0, chance.uniform(0, 2))) if together > 1 else 0)
+        left -= together
+        if not launch.wait_for("was lost after", len(launch.killed)):
+            return
+
+
+def judge(launch: Launch, record: Path, found: Found, code: int | None, alone: RunRecord | None) -> RunRecord | None:
+    """Take note of what a launch came to."""
+    try:
+        run = read_run(record)
+    except UserError as error:
+        tail = launch.said.read_text(errors="replace")[-3000:]
+        found.faults.append(f"no record, exit code {code}, {len(launch.killed)} hit: {error}\n{tail}")
+        return None
+    by_pid = {loss.pid: loss for loss in run.losses}
+    for pid, (when, stop) in launch.killed.items():
+        if pid not in by_pid:
+            if when < run.ended.timestamp() - 1:
+                found.faults.append(f"process {pid} was lost and the record does not say so")
+            continue
+        loss = by_pid[pid]
+        (found.stop_notice_s if stop else found.notice_s).append(loss.noticed.timestamp() - when)
+        found.recovery_s.append(loss.recovery_s)
+        found.redone += loss.redone
+        found.outlived += 1
+        found.stopped += stop
+    if not run.weights.identical or (not run.invalid and run.losses) or code != (LOST if run.losses else 0):
+        found.faults.append(f"identical {run.weights.identical}, exit code {code}, invalid {run.invalid}")
+    if alone and run.point.workload.spares and run.weights.sha256 != alone.weights.sha256:
+        found.faults.append(f"weights {run.weights.sha256[:16]} are not {alone.weights.sha256[:16]}: {run.losses}")
+    if alone and run.epochs[-1].test_loss is not None and alone.epochs[-1].test_loss is not None:
+        if abs(run.epochs[-1].test_loss - alone.epochs[-1].test_loss) > 0.01:
+            found.faults.append(f"test loss {run.epochs[-1].test_loss} beside {alone.epochs[-1].test_loss}")
+    return run
+
+
+def campaign(options: argparse.Namespace) -> Found:
+    """Launch and disturb until so many losses are outlived."""
+    found, reference, number = Found(), None, 0
+    deadline = time.monotonic() + options.seconds
+    spares = options.spares if options.mode == "replace" else 0
+    while found.outlived < options.losses and time.monotonic() < deadline and len(found.faults) < 5:
+        with tempfile.TemporaryDirectory(prefix="harness-losses-") as name:
+            record = Path(name) / "record"
+            command = words(options.ranks, options.mode, spares, options.epochs, options.patience, record)
+            launch = Launch(command, Path(name))
+            if number:
+                disturb(launch, random.Random(f"{options.seed}/{number}"), options.ranks, spares, options.stops)
+            before = len(found.faults)
+            run = judge(launch, record, found, launch.end(), reference)
+            reference = reference or run
+            number += 1
+            print(f"launch {number}: {len(launch.killed)} hit, {found.outlived} outlived, {len(found.faults)} faults",
+                  *(run.losses if run else ()), *found.faults[before:], sep="\n  ", flush=True)  # fmt: skip
+    return found
+
+
+def main() -> int:
+    """Print the table of a campaign; exit code 1 where something was not outlived."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--losses", type=int, default=30)
+    parser.add_argument("--mode", choices=("shrink", "replace"), default="shrink")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--spares", type=int, default=3, help="for --mode replace")
+    parser.add_argument("--stops", type=float, default=0.0, help="part of the losses that are a SIGSTOP")
+    parser.add_argument("--patience", type=float, default=5.0, help="seconds")
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no launch after so many")
+    found = campaign(parser.parse_args())
+    print(f"{found.outlived} losses outlived ({found.stopped} by SIGSTOP), {found.redone} steps begun again")
+    for title, values in (
+        ("SIGKILL to notice", found.notice_s),
+        ("SIGSTOP to notice", found.stop_notice_s),
+        ("notice to going on", found.recovery_s),
+    ):
+        if values:
+            print(f"{title:>20}: p50 {np.median(values):.3f} s, p99 {np.quantile(values, 0.99):.3f} s, "
+                  f"most {max(values):.3f} s")  # fmt: skip
+    print(f"{len(found.faults)} faults", *found.faults, sep="\n")
+    return bool(found.faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

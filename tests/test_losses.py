@@ -1,0 +1,139 @@
+"""Ranks that are lost: killed, or stopped so that they live and do not come."""
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.base.errors import UserError
+from harness.cli.train import LOST
+from harness.comm.team import Member, lost, reseat
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.record import read_run
+from harness.schema.workload import Workload
+from harness.sweep.launch_command import LaunchCommand, surviving
+from harness.train.survive import check_workload
+from tests.mpi.launch import rank_command, rank_environment, run_ranks
+
+
+@pytest.mark.mpi
+def test_a_rank_that_is_stopped_in_a_step_ends_the_launch_and_is_named(tmp_path):
+    finished = run_ranks(
+        2, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000, "--data-kind", "synthetic",
+        "--model", "tests.mpi.faulty:stops", "--hang-timeout", 2, "--record", tmp_path / "record", timeout=120,
+    )  # fmt: skip
+    assert finished.returncode != 0
+    assert "no progress for 2 s" in finished.stderr
+    assert "rank 1 is missing: it never reached it; it does not answer" in finished.stderr
+    assert "rank 0 waits in" in (tmp_path / "rank-logs/record/hang/report.txt").read_text()
+
+
+@pytest.mark.mpi
+def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_weights(tmp_path):
+    """Rank 1 kills itself in step 18: alone, rank 0 makes every row's step; with a spare, bit for bit the same."""
+    records = {}
+    for name, ranks, options in (
+        ("whole", 3, ("--on-failure", "replace", "--spares", 1)),
+        ("replaced", 3, ("--on-failure", "replace", "--spares", 1, "--model", "tests.mpi.faulty:dies")),
+        ("shrunk", 2, ("--on-failure", "shrink", "--model", "tests.mpi.faulty:dies")),
+    ):
+        launcher, *words = rank_command(ranks)
+        model = () if "--model" in options else ("--model", "tests.mpi.faulty:lives")
+        command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness", "train", "--dataset", "adult", "--samples",
+                   5000, "--data-kind", "synthetic", "--epochs", 2, "--seed", 1, "--record", tmp_path / name,
+                   *options, *model]  # fmt: skip
+        finished = subprocess.run(
+            list(map(str, command)), env=rank_environment(), capture_output=True, text=True, timeout=200, check=False
+        )
+        assert finished.returncode == (0 if name == "whole" else LOST), finished.stderr[-3000:]
+        records[name] = read_run(tmp_path / name)
+    whole, replaced, shrunk = records.values()
+    assert not whole.losses
+    for record, ranks in ((replaced, 2), (shrunk, 1)):
+        (loss,) = record.losses
+        assert (loss.rank, loss.epoch, loss.redone, loss.ranks, len(record.ranks)) == (1, 0, 1, ranks, ranks)
+        assert 10 < loss.step < 21 and str(loss) in record.invalid
+        assert record.weights.identical
+    assert replaced.weights.sha256 == whole.weights.sha256
+    assert shrunk.epochs[-1].test_loss == pytest.approx(whole.epochs[-1].test_loss, rel=1e-4)
+    assert not list(tmp_path.glob(".*"))
+
+
+def member(seat, pid, share=1):
+    return Member(seat=seat, share=share, host="here", pid=pid, began=0.0)
+
+
+def test_spares_take_the_seats_of_lost_ranks_and_the_others_move_up_where_they_do_not_suffice():
+    before = [member(0, 10), member(1, 11, share=2), member(2, 12), member(3, 13), member(None, 14, share=0)]
+    now, change = reseat(before, [before[0], before[3], before[4]])
+    assert [(one.pid, one.seat, one.share) for one in now] == [(10, 0, 1), (13, 2, 1), (14, 1, 2)]
+    assert [one.pid for one in change.lost] == [11, 12]
+    assert change.kept == (0, 1, 3)
+
+
+def test_a_spare_that_is_lost_changes_no_seat():
+    before = [member(0, 10), member(1, 11), member(None, 12, share=0)]
+    now, change = reseat(before, before[:2])
+    assert now == before[:2]
+    assert change.kept == (0, 1)
+
+
+@given(st.integers(1, 6), st.integers(0, 3), st.data())
+def test_seats_never_have_a_gap_and_no_one_who_stays_changes_order(ranks, spares, data):
+    before = [member(seat, seat) for seat in range(ranks)] + [member(None, ranks + i) for i in range(spares)]
+    alive = data.draw(st.lists(st.sampled_from(before), min_size=1, unique=True).map(lambda left: sorted(left, key=id)))
+    now, change = reseat(before, alive)
+    seats = sorted(one.seat for one in now if one.seat is not None)
+    assert seats == list(range(min(ranks, len(alive))))
+    stayed = [(old.seat, new.seat) for old, new in zip(alive, now, strict=True) if old.seat is not None]
+    assert sorted(stayed) == sorted(stayed, key=lambda pair: pair[1])
+    assert len(change.lost) == len(before) - len(alive)
+
+
+def test_only_what_mpi_or_a_sum_says_of_a_lost_rank_is_outlived():
+    assert lost(RuntimeError("UnknownError: Exception: MPI_ERR_REVOKED: Communication Object Revoked"))
+    assert lost(RuntimeError("rank 0: update failed: harness: lost rank 2: its process is gone"))
+    assert not lost(RuntimeError("replicas differ: variable 'dense/kernel' of rank 1 is not that of rank 0"))
+    assert not lost(RuntimeError("MPI_ERR_TRUNCATE: message truncated"))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"on_failure": "replace"}, "SPARES belong together"),
+        ({"on_failure": "shrink", "spares": 2}, "SPARES belong together"),
+        ({"on_failure": "retry"}, "did you mean"),
+        ({"on_failure": "shrink", "checkpoint": "500"}, "CHECKPOINT=500 is for ON_FAILURE=abort"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told(options, sentence):
+    with pytest.raises(UserError, match=sentence):
+        Workload(dataset="adult", model="dnn", batch_per_rank=1, **options)
+
+
+def test_what_only_one_rank_knows_cannot_be_outlived():
+    def point(**fields):
+        workload = Workload(dataset="adult", model="dnn", batch_per_rank=1, on_failure="shrink", **fields)
+        return Point(workload=workload, layout=Layout(nodes=1))
+
+    check_workload(point())
+    for fields, sentence in (({"sync": "weights:3"}, "SYNC=gradients"), ({"optimizer": "my.own:f"}, "OPTIMIZER=")):
+        with pytest.raises(UserError, match=sentence):
+            check_workload(point(**fields))
+
+
+def test_mpirun_starts_the_spares_and_without_them_leaves_ranks_where_they_are(monkeypatch):
+    monkeypatch.setattr("harness.sweep.launch_command.mpi_family", lambda path: "openmpi")
+    command = LaunchCommand(words=("/usr/bin/mpirun", "-n", "2", "--bind-to", "core"))
+    plain = Workload(dataset="adult", model="dnn", batch_per_rank=1)
+    layout = Layout(nodes=2)
+    assert surviving(command, Point(workload=plain, layout=layout)) == command
+    shrink = surviving(command, Point(workload=replace(plain, on_failure="shrink"), layout=layout)).words
+    assert shrink[:3] == ("/usr/bin/mpirun", "--with-ft", "ulfm") and shrink[-4:] == command.words[1:]
+    spares = Point(workload=replace(plain, on_failure="replace", spares=3), layout=layout)
+    assert surviving(command, spares).words[-6:-3] == ("-n", "5", "--map-by")
+    with pytest.raises(UserError, match="srun starts the ranks here"):
+        surviving(LaunchCommand(words=("srun",)), spares)

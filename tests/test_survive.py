@@ -1,0 +1,72 @@
+"""What one process does when others are lost: it goes on from the step that it has made, on the same rows."""
+
+import pytest
+
+from harness.comm.team import Change, Member
+from harness.comm.world import start
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.workload import Workload
+
+LOST = RuntimeError("rank 0: update failed: harness: lost rank 1: its process is gone")
+
+
+class TeamOfOne:
+    """A team whose only member that trains is this process; its others are lost when an attempt fails."""
+
+    def __init__(self):
+        self.whole, self.world, self.own = True, start(), Member(seat=0, share=1, host="here", pid=1, began=0.0)
+        self.seated = [self.own]
+
+    def form(self):
+        gone = Member(seat=1, share=1, host="there", pid=2, began=0.0)
+        return Change(lost=() if self.whole else (gone,), kept=(0,))
+
+    def sweep_up(self, gone):
+        pass
+
+    def ended(self, error):
+        return error is None
+
+    def shrink(self):
+        self.whole = False
+
+
+def train(monkeypatch, fail=None, **fields):
+    """Return the outcome of a small launch in which `fail`, a name in harness.train.survive, fails once."""
+    from harness.train import survive
+
+    workload = Workload(
+        dataset="adult", model="dnn", batch_per_rank=64, samples=1000, epochs=3, data="synthetic",
+        on_failure="shrink", seed=3, **fields,
+    )  # fmt: skip
+    failures = iter((False, True))
+    if fail:
+        real = getattr(survive, fail)
+
+        def failing(*words, **named):
+            if next(failures, False):
+                raise LOST
+            return real(*words, **named)
+
+        monkeypatch.setattr(survive, fail, failing)
+    point = Point(workload=workload, layout=Layout(nodes=1))
+    told = []
+    survivor = survive.Survivor(
+        team=TeamOfOne(), point=point, data_dir=None, tell=lambda world, epoch: told.append(epoch.epoch)
+    )
+    return survivor.run(lambda world, outcome: outcome), told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adagrad"])
+def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(monkeypatch, optimizer):
+    whole, _ = train(monkeypatch, optimizer=optimizer)
+    for fail in ("evaluate_all", "epoch_record", "epoch_order", "read_offset", "verify_replicas"):
+        with monkeypatch.context() as patch:
+            outcome, told = train(patch, fail, optimizer=optimizer)
+        if fail not in ("read_offset", "verify_replicas"):
+            assert [loss.rank for loss in outcome.losses] == [1]
+        assert outcome.weights_sha256 == whole.weights_sha256, fail
+        assert [epoch.epoch for epoch in outcome.epochs] == told == [0, 1, 2]
+        assert outcome.epochs[-1].test_loss == whole.epochs[-1].test_loss
