@@ -3,6 +3,8 @@
 import io
 import os
 import pickle
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -121,3 +123,12 @@ def test_what_is_no_interval(text: str) -> None:
     if text:
         with pytest.raises(UserError, match=r"CHECKPOINT=.* is no interval: write steps \(500\), minutes \(10m\)"):
             parse_interval(text)
+
+
+def test_a_warning_after_the_last_step_does_not_end_a_launch_that_is_about_to_end() -> None:
+    program = (
+        "import os, signal; from harness.train.stop import StopSignals; "
+        "StopSignals(lambda: True).close(); os.kill(os.getpid(), signal.SIGUSR1); print('ended by itself')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ended by itself\n")

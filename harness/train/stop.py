@@ -41,10 +41,10 @@ class StopSignals:
         return self._asked
 
     def close(self) -> None:
-        """Let signals do again what they did."""
+        """Let SIGTERM end the process again; a warning that comes so late is ignored: the launch ends by itself."""
         signal.set_wakeup_fd(self._wakeup)
         for number in self._wanted:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
         self._writer.close()  # ends the thread
 
     def _watch(self) -> None:
