@@ -66,7 +66,7 @@ def _build_script(options: dict[str, Any], given: dict[str, Any]) -> Workload:
     if options["script_batch"] not in batches:
         raise unknown("script batch", options["script_batch"], batches)
     for name, value in given.items():
-        if value is not None and name != "sync":
+        if value is not None and name not in ("sync", "note"):
             raise UserError(
                 f"--{name.replace('_', '-')} does not go with --script: the script settles it, "
                 "give it what it needs with --script-arguments"
@@ -78,6 +78,7 @@ def _build_script(options: dict[str, Any], given: dict[str, Any]) -> Workload:
         arguments,
         sync=given["sync"] or "gradients",
         batch=options["script_batch"],
+        note=given["note"],
     )
 
 

@@ -74,5 +74,6 @@ def describe_differences(one: Measurement, other: Measurement) -> tuple[str, ...
 
 def workload_differences(one: Workload, other: Workload) -> tuple[str, ...]:
     """Return the fields in which two workloads differ."""
-    pairs = [(field.name, getattr(one, field.name), getattr(other, field.name)) for field in fields(Workload)]
+    names = [field.name for field in fields(Workload) if field.compare]
+    pairs = [(name, getattr(one, name), getattr(other, name)) for name in names]
     return tuple(f"{name.replace('_', ' ')}: {a} against {b}" for name, a, b in pairs if a != b)

@@ -102,6 +102,7 @@ def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact,
             ("Parameters", distinct(f"{numbers.count(n)} ({size / 1e6:.2f} MB)" for n, size in parameters.items())),
             *conditions(workload),
             ("Seeds", _seeds(runs)),
+            ("Note", _notes(runs)),
         ]
     )
 
@@ -123,8 +124,14 @@ def _script_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, 
             ("Rows of a step", distinct(numbers.count(run.global_batch) for run in runs)),
             ("Batch size in the script", "of all ranks" if batch_mode(workload) == "global" else "of each rank"),
             ("Synchronisation", workload.sync),
+            ("Note", _notes(runs)),
         ]
     )
+
+
+def _notes(runs: Sequence[RunRecord]) -> str:
+    """Return the reasons given for launches (``NOTE=``)."""
+    return distinct((run.point.workload.note for run in runs if run.point.workload.note), "; ")
 
 
 def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:

@@ -19,6 +19,7 @@ class Option:
     `title` stands before the value in a report; an empty one is the field's name. `told` is False where a report tells
     the field in another way; `when` names a field and the value of it with which alone this one counts. `younger`:
     there are records from before the field, whose launches it must not rename; None is no part of a launch's identity.
+    `words`: free text on one line.
     """
 
     help: str
@@ -33,6 +34,7 @@ class Option:
     told: bool = True
     when: tuple[str, str] | None = None
     younger: bool = False
+    words: bool = False
 
     @property
     def metavar(self) -> str:
@@ -52,9 +54,11 @@ class Option:
             and not (self.own and is_own(str(value)))
         ):
             raise unknown(name, str(value), self.choices)
+        words = name.replace("_", " ")
+        if self.words and value is not None and not (str(value).strip() and str(value).isprintable()):
+            raise UserError(f"{words} {value!r} is no line of text: write words, without line breaks")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return
-        words = name.replace("_", " ")
         if not math.isfinite(value):
             raise UserError(f"{words} {value} is no number: write a finite one")
         if value < self.least:
@@ -65,9 +69,12 @@ class Option:
             raise UserError(f"{words} {value} is too large: use at most {self.most:g}")
 
 
-def option(text: str, default: Any = MISSING, **facts: Any) -> Any:
-    """Return the field of a dataclass that users set; `text` is its help, `facts` are those of `Option`."""
-    return field(default=default, metadata={"option": Option(help=text, **facts)})
+def option(text: str, default: Any = MISSING, *, counts: bool = True, **facts: Any) -> Any:
+    """Return the field of a dataclass that users set; `text` is its help, `facts` are those of `Option`.
+
+    One that does not count is no part of the identity: values that differ in it alone are equal.
+    """
+    return field(default=default, compare=counts, metadata={"option": Option(help=text, **facts)})
 
 
 def options(kind: Any) -> Iterator[tuple[Field[Any], Option]]:

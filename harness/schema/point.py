@@ -70,9 +70,9 @@ def digest(value: object) -> str:
 
 
 def _absent(field: Field[Any], value: object) -> bool:
-    """Tell whether a field is younger than records there are and was left open, as in those."""
+    """Tell whether a field does not count, or is younger than records there are and was left open, as in those."""
     asked = field.metadata.get("option")
-    return asked is not None and asked.younger and getattr(value, field.name) is None
+    return not field.compare or (asked is not None and asked.younger and getattr(value, field.name) is None)
 
 
 def _counting(value: object) -> object:

@@ -33,7 +33,7 @@ def study_name(sweep: Sweep) -> str:
         words += [shlex.join(script_command(workload)[1]), "" if workload.sync == "gradients" else workload.sync]
     else:
         words += [f"preset {workload.preset}" if workload.preset != "default" else ""]
-        for field, asked in _changed(workload):
+        for field, asked in filter(_counts, _changed(workload)):
             words.append(f"{_title(field.name, asked)} {_told(getattr(workload, field.name))}")
     words += ["weak scaling" if sweep.scaling == "weak" else "", "oversubscribed" if sweep.oversubscribe else ""]
     return ", ".join(filter(None, [*words, "tuned sums" if sweep.settings else ""]))
@@ -45,13 +45,19 @@ def names_apart(workloads: Sequence[Workload]) -> tuple[str, ...]:
     A value stands alone where a single setting differs. Empty texts where none does.
     """
     apart = [
-        (field, asked) for field, asked in options(Workload) if len({getattr(w, field.name) for w in workloads}) > 1
+        (field, asked)
+        for field, asked in filter(_counts, options(Workload))
+        if len({getattr(w, field.name) for w in workloads}) > 1
     ]
     found = []
     for workload in workloads:
         words = [(_title(field.name, asked), _told(getattr(workload, field.name))) for field, asked in apart]
         found.append(", ".join(value if len(words) == 1 else f"{title} {value}" for title, value in words))
     return tuple(found)
+
+
+def _counts(one: tuple[Field[Any], Option]) -> bool:
+    return one[0].compare
 
 
 def _title(name: str, asked: Option) -> str:
@@ -89,7 +95,8 @@ def _script(workload: Workload) -> Words:
     found: Words = [("SCRIPT", script)]
     found += [("SCRIPT_ARGUMENTS", shlex.join(arguments))] if arguments else []
     found += [("SCRIPT_BATCH", "global")] if batch_mode(workload) == "global" else []
-    return found + ([("SYNC", workload.sync)] if workload.sync != "gradients" else [])
+    found += [("SYNC", workload.sync)] if workload.sync != "gradients" else []
+    return found + ([("NOTE", workload.note)] if workload.note else [])
 
 
 def _line(words: Iterable[tuple[str, object]]) -> str:

@@ -200,6 +200,14 @@ class Workload:
     spares: int | None = option(
         "Processes that wait to take a lost rank's place, for ON_FAILURE=replace.", None, least=1, younger=True
     )
+    note: str | None = option(
+        "Why it is run, in words for the record and the report; launches stay the same with another or none.",
+        None,
+        values="TEXT",
+        counts=False,
+        words=True,
+        told=False,
+    )
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -261,7 +269,9 @@ def survives(workload: Workload) -> bool:
 DATASET = "script"
 
 
-def script_workload(script: Path, arguments: Sequence[str], *, sync: str, batch: str) -> Workload:
+def script_workload(
+    script: Path, arguments: Sequence[str], *, sync: str, batch: str, note: str | None = None
+) -> Workload:
     """Return the workload of a script with its arguments. `batch`: its batch size is ``per-rank`` or ``global``.
 
     Whichever of the two batch fields is set is 1: the size itself is in the script.
@@ -273,6 +283,7 @@ def script_workload(script: Path, arguments: Sequence[str], *, sync: str, batch:
         preset=DATASET,
         data_file=shlex.join([str(script.resolve()), *arguments]),
         sync=sync,
+        note=note,
         **sizes,  # type: ignore[arg-type]
     )
 

@@ -189,7 +189,7 @@ def _facts(there: Header, here: Header) -> list[tuple[str, Any, Any]]:
     """Return what two attempts of one launch have alike: names, and the values of both."""
     skipped = {"batch_per_rank", "global_batch", "checkpoint"}
     workloads = (there.point.workload, here.point.workload)
-    facts = [(one.name, *(getattr(workload, one.name) for workload in workloads)) for one in fields(workloads[0])]
-    facts = [fact for fact in facts if fact[0] not in skipped]
+    names = [one.name for one in fields(workloads[0]) if one.compare and one.name not in skipped]
+    facts = [(name, *(getattr(workload, name) for workload in workloads)) for name in names]
     facts += [(name, getattr(there, name), getattr(here, name)) for name in ("global_batch", "steps_per_epoch")]
     return facts + [(name, getattr(there.point, name), getattr(here.point, name)) for name in ("seed", "data_id")]
