@@ -15,11 +15,13 @@ from harness.cli import main
 from harness.schema.record import read_run
 from tests.caches import own_cache
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mpi, pytest.mark.smoke]
+pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
+smoke = pytest.mark.smoke
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "tests" / "scripts" / "fit_arrays.py"
 LIMIT_S = 500
+DAMAGES = ("cut", "empty", "folder", "gone", "noise")
 
 
 def harness(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -43,6 +45,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, real_data: Path | None) -> P
     return folder
 
 
+@smoke
 def test_a_sweep_ends_in_equal_replicas_a_falling_loss_and_a_page(study: Path, real_data: Path | None) -> None:
     (sweep,) = (study / "results").iterdir()
     runs = sorted((read_run(path.parent) for path in sweep.glob("*/run.json")), key=lambda run: len(run.ranks))
@@ -57,6 +60,7 @@ def test_a_sweep_ends_in_equal_replicas_a_falling_loss_and_a_page(study: Path, r
     assert "speedup" in page.read_text() or any(run.invalid for run in runs)  # a busy machine has no times that count
 
 
+@smoke
 def test_the_same_command_has_nothing_left_to_do(study: Path) -> None:
     """A busy machine makes times invalid, and then they are no reason to launch again by themselves."""
     told = harness(study, "status")
@@ -64,6 +68,7 @@ def test_the_same_command_has_nothing_left_to_do(study: Path) -> None:
     assert "missing" not in told.stdout and "failed" not in told.stdout
 
 
+@smoke
 def test_a_users_script_trains_on_two_ranks(tmp_path: Path) -> None:
     finished = harness(tmp_path, "run", "--json", "-n", 2, SCRIPT)
     assert finished.returncode == 0, finished.stderr
@@ -72,16 +77,19 @@ def test_a_users_script_trains_on_two_ranks(tmp_path: Path) -> None:
     assert (told["ranks"], told["exit_code"]) == (2, 0) and told["answer"].startswith("fit_arrays.py on 2 ranks ended")
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "folder", "gone", "noise"])
-def test_a_damaged_study_is_told_in_sentences(study: Path, tmp_path: Path, damage: str) -> None:
-    """Every file of the study in turn: a page of what is left, or one sentence and exit code 2; never a traceback."""
+@pytest.mark.parametrize("first", [pytest.param(0, marks=smoke), *range(1, len(DAMAGES))])
+def test_a_damaged_study_is_told_in_sentences(study: Path, tmp_path: Path, first: int) -> None:
+    """Every file of the study in turn: a page of what is left, or one sentence and exit code 2; never a traceback.
+
+    The files take turns with the kinds of damage; each of the tests begins with another.
+    """
     (sweep,) = (study / "results").iterdir()
     files = [path.relative_to(study) for path in sorted(sweep.rglob("*")) if path.suffix in (".json", ".parquet")]
     assert len(files) > 4
     for number, file in enumerate(files):
         folder = tmp_path / str(number)
         shutil.copytree(study / "results", folder / "results")
-        spoil(folder / file, damage)
+        spoil(folder / file, DAMAGES[(first + number) % len(DAMAGES)])
         results = ("--results", str(folder / "results"))
         for command in (("status", *results), ("report", *results, "--reports", str(folder / "reports"))):
             told = CliRunner().invoke(main, command)
