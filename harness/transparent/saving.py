@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from harness.base.errors import UserError
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
 
@@ -38,6 +39,7 @@ def install(runtime: Runtime) -> None:
     ):
         setattr(holder, function, _waiting(runtime)(getattr(holder, function)))
     replace(CheckpointManager, "save", ("self", "checkpoint_number"), _managed(runtime))
+    _share_backups(runtime)
     if runtime.world.rank == 0:
         return
     for owner, name, parameters in (
@@ -51,6 +53,45 @@ def install(runtime: Runtime) -> None:
     replace(Checkpoint, "save", ("self", "file_prefix"), _path(1))
     tf.saved_model.save = _nothing(tf.saved_model.save)
     _redirect_events()
+
+
+def _share_backups(runtime: Runtime) -> None:
+    """Let rank 0 write and delete the backups of `BackupAndRestore`, and all ranks go on from the same one."""
+    from keras.callbacks import BackupAndRestore
+
+    first = runtime.world.rank == 0
+
+    def restoring(original: Callable[..., Any]) -> Callable[..., Any]:
+        def restore(callback: Any, logs: Any = None) -> None:
+            if first:
+                original(callback, logs)  # which puts the one before into the place of a damaged backup
+            runtime.collectives.gather(None, "wait for the backup")
+            if not first:
+                original(callback, logs)
+            found = runtime.collectives.gather(getattr(callback.model, "_initial_epoch", None), "epoch of the backup")
+            if len(set(found)) > 1:
+                raise UserError(
+                    f"not all ranks find the backup in '{callback.backup_dir}' (epochs {found}): put it where all "
+                    "hosts read the same files"
+                )
+
+        return restore
+
+    def saving(original: Callable[..., Any]) -> Callable[..., Any]:
+        def save(callback: Any) -> None:
+            if callback.save_freq == "epoch":  # weights that are averaged then are so before they are saved
+                runtime.average(callback.model.weights)
+            if first:
+                original(callback)
+
+        return save
+
+    def ending(original: Callable[..., Any]) -> Callable[..., Any]:
+        return original if first else _nothing(original)
+
+    replace(BackupAndRestore, "on_train_begin", ("self", "logs"), restoring)
+    replace(BackupAndRestore, "_save_model", ("self",), saving)
+    replace(BackupAndRestore, "on_train_end", ("self", "logs"), ending)
 
 
 def _redirect_events() -> None:

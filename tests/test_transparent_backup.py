@@ -1,0 +1,31 @@
+"""A user's script with Keras's BackupAndRestore, killed and started again: it goes on as if nothing had happened."""
+
+import pytest
+
+from tests.mpi.launch import PROGRAMS, run_ranks
+
+pytestmark = pytest.mark.mpi
+
+
+def train(folder, optimizer, *switches):
+    script = PROGRAMS / "backup_script.py", optimizer
+    return run_ranks(2, "-m", "harness.transparent", *switches, *script, cwd=folder, timeout=120)
+
+
+@pytest.mark.parametrize("words", [("adam",), ("sgd", "--sync", "weights:epoch")])
+def test_a_killed_fit_goes_on_from_its_backup_to_the_weights_of_the_undisturbed_one(tmp_path, words):
+    said = {}
+    for name in ("whole", "killed"):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name == "killed":
+            (folder / "kill").touch()
+            assert train(folder, *words).returncode != 0
+            assert (folder / "backup" / "latest.weights.h5").exists()
+            (folder / "kill").unlink()
+        finished = train(folder, *words)
+        assert finished.returncode == 0, finished.stderr[-3000:]
+        (said[name],) = [line for line in finished.stdout.splitlines() if line.startswith("EPOCHS")]
+    assert "[0, 1, 2, 3]" in said["whole"]
+    assert said["killed"] == said["whole"].replace("[0, 1, 2, 3]", "[2, 3]")
+    assert said["killed"].endswith("LEFT False")
