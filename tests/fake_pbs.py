@@ -12,6 +12,7 @@ import getpass
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -110,6 +111,7 @@ def supervise(task, script, lines, asked, index):
     environment |= {"PBS_JOBID": task, "PBS_NODEFILE": str(nodes), "PBS_ENVIRONMENT": "PBS_BATCH"}
     if index is not None:
         environment["PBS_ARRAY_INDEX"] = index
+    begun = time.monotonic()
     # Output is spooled on the node and copied when the job has ended.
     with tempfile.NamedTemporaryFile("w+", errors="replace") as spool:
         child = subprocess.Popen(["bash", script], stdout=spool, stderr=spool, env=environment, start_new_session=True)
@@ -122,9 +124,18 @@ def supervise(task, script, lines, asked, index):
     word = "finished" if end["Exit_status"] == 0 else "failed"
     if end["Exit_status"] == -29:
         word = "exceeded resource walltime"
+    end["resources_used"] = used(begun)
     letter = "F" if index is None else "X"
     change(task, job_state=letter, comment=f"Job run on {lines[0]} and {word}", **end)
     os._exit(0)
+
+
+def used(begun):
+    """Return what the server says that a job used: of its children's rusage, and the time it had."""
+    rusage, wall = resource.getrusage(resource.RUSAGE_CHILDREN), round(time.monotonic() - begun)
+    cpu = round(rusage.ru_utime + rusage.ru_stime)
+    clock = [f"{value // 3600:02d}:{value % 3600 // 60:02d}:{value % 60:02d}" for value in (wall, cpu)]
+    return {"walltime": clock[0], "cput": clock[1], "mem": f"{rusage.ru_maxrss}kb", "ncpus": settings()["cpus"]}
 
 
 def ended(child, walltime):

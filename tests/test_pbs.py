@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import RunError, UserError
 from harness.cli import main
+from harness.schema.account import Usage, read_accounts
 from harness.schema.layout import Layout
 from harness.sweep import store
 from harness.sweep.collect import cancel, collect
@@ -22,7 +23,7 @@ from harness.sweep.plan import Axes, build_sweep, combine
 from harness.sweep.resume import Submission, read_submission
 from harness.sweep.scheduler import State
 from harness.sweep.schedulers import choose, open_scheduler, pbs
-from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table
+from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table, read_usage
 from harness.sweep.site import Site
 from harness.sweep.status import read_status
 from tests.factories import START
@@ -53,6 +54,16 @@ def test_a_real_servers_ended_jobs_are_what_they_were(job: str, phase: str, sent
     state = read_jobs(recorded("qstat_history.json"))[job]
     assert state.phase == phase
     assert explain(state).startswith(sentence)
+
+
+def test_what_a_real_servers_jobs_used_and_what_it_does_not_measure_is_not_known() -> None:
+    jobs = read_table(recorded("qstat_history.json"), "Jobs")
+    assert read_usage(jobs["1013.head"]) == Usage(elapsed_s=3, nodes=2, memory_of="a job")
+    assert read_usage(jobs["1001.head"]) == Usage(elapsed_s=0, nodes=0, memory_of="a job")  # deleted before its start
+    assert read_usage(jobs["1015.head"]) is None and read_usage(jobs["1016.head"]) is None
+    measured = {"walltime": "26:00:10", "cput": "100:00:01", "mem": "2048kb", "energy": 0.5}
+    found = read_usage(jobs["1013.head"] | {"resources_used": measured})
+    assert found == Usage(elapsed_s=93610, nodes=2, cpu_s=360001, memory_bytes=2**21, memory_of="a job", energy_j=1.8e6)
 
 
 def test_a_real_servers_running_and_held_jobs() -> None:
@@ -144,6 +155,14 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     folder = run(lab, *layouts, repeats=2, shape=shape)
     assert submitted(server) == {"jobs": 4, "array": 2, "nested": 1}[shape]
     assert read_status(folder).count("done") == 4
+    accounts = read_accounts(folder)
+    assert [one.job for one in accounts] and len({one.launch for one in accounts}) == 4
+    if history:
+        jobs = {one.job: one.usage for one in accounts}
+        assert len(jobs) == (1 if shape == "nested" else 4)
+        assert {usage.nodes for usage in jobs.values() if usage} == ({3} if shape == "nested" else {1, 3})
+    else:
+        assert {(one.usage, one.missing) for one in accounts} == {(None, "qstat: the server keeps no job history")}
     lab.launched()
     run(lab, *layouts, repeats=2, shape=shape)
     assert lab.launched() == []

@@ -1,10 +1,13 @@
 """Slurm: recorded answers of a real Slurm 22.05."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.processes import Reply
+from harness.report.run_words import account_facts
+from harness.schema.account import Account, Usage
 from harness.schema.layout import Layout
 from harness.sweep.job_options import Request
 from harness.sweep.schedulers import slurm
@@ -15,6 +18,7 @@ from harness.sweep.schedulers.slurm.answers import (
     read_nodes,
     read_partitions,
     read_queue,
+    read_usage,
 )
 from harness.sweep.site import Site, known_sites, read_site
 
@@ -87,6 +91,61 @@ def test_accounting_names_who_cancelled_and_the_signal() -> None:
         ("OUT_OF_MEMORY", "", 253),
         ("FAILED", "", 3),
     ]
+
+
+def test_what_jobs_used_is_the_sum_of_their_steps_and_only_of_jobs_that_have_ended() -> None:
+    lines = (
+        "7_1|COMPLETED|90|2|03:10.500||7200000",
+        "7_1.batch|COMPLETED|90|1|00:00.500|10452K|",
+        "7_1.extern|COMPLETED|90|2|00:00:00|84K|",
+        "7_1.0|COMPLETED|85|2|03:10|5266672K|7200000",
+        "8|CANCELLED by 0|3600|1|1-02:00:00||0",
+        "9|RUNNING|10|4|00:00:00||18446744073709551614",
+        "9.batch|RUNNING|10|1|00:00:00|5K|",
+        "10|NODE_FAIL|5|1|00:00:00||18446744073709551614",
+    )
+    found = read_usage("\n".join(lines))
+    assert found == {
+        "7_1": Usage(
+            elapsed_s=90, nodes=2, cpu_s=190.5, memory_bytes=5266672 * 1024, memory_of="a process", energy_j=7.2e6
+        ),
+        "8": Usage(elapsed_s=3600, nodes=1, cpu_s=93600, memory_of="a process"),
+        "10": Usage(elapsed_s=5, nodes=1, memory_of="a process"),
+    }
+    assert found["7_1"].node_hours == 0.05
+
+
+def test_a_cluster_without_accounting_says_so(scheduler: slurm.Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    answers = [Reply(code=0, out="1|COMPLETED|36|1|00:01||\n", err="")]
+
+    def ask(words: tuple[str, ...]) -> Reply:
+        asked.append(words)
+        return answers.pop()
+
+    monkeypatch.setattr(scheduler.commands, "ask", ask, raising=False)
+    assert scheduler.account(["1", "2"]) == {"1": Usage(elapsed_s=36, nodes=1, cpu_s=1, memory_of="a process")}
+    assert asked[0][-2:] == ("-j", "1,2")
+    answers.append(Reply(code=1, out="", err="Slurm accounting storage is disabled\n"))
+    assert scheduler.account(["1"]) == "sacct: Slurm accounting storage is disabled"
+
+
+def test_accounting_in_words() -> None:
+    one = Usage(elapsed_s=1800, nodes=4, cpu_s=3600, memory_bytes=2**30, memory_of="a process", energy_j=3.6e6)
+    accounts = [
+        Account(job="1", scheduler="slurm", launch="a", usage=one),
+        Account(job="1", scheduler="slurm", launch="b", usage=one),  # of the same job
+        Account(job="2", scheduler="slurm", launch="c", usage=replace(one, energy_j=None)),
+        Account(job="3", scheduler="slurm", launch="d"),
+    ]
+    (fact,) = account_facts(accounts)
+    assert fact.value.replace("\u00a0", " ") == (
+        "4.0 node-hours of 2 jobs, processor time 2 h 00 min, memory at most 1.0 GiB in a process, "
+        "energy 1.0 kWh (of 1 of them); none of 1 job: nothing is known yet"
+    )
+    none = Account(job="1", scheduler="slurm", launch="a", missing="sacct: Slurm accounting storage is disabled")
+    assert account_facts([none])[0].value.endswith("job: sacct: Slurm accounting storage is disabled")
+    assert account_facts([]) == ()
 
 
 def test_partitions_of_several_kinds_of_nodes_are_one() -> None:

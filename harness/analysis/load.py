@@ -16,6 +16,7 @@ import pandas as pd
 from harness.analysis.breakdown import SlowRank, slow_rank
 from harness.analysis.frames import Columns, epoch_columns, epoch_times, join_epochs
 from harness.base.errors import UserError
+from harness.schema.account import Account, read_accounts
 from harness.schema.record import RUN_FILE, RunRecord, decode, read_run
 from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Study
 from harness.schema.workload import Workload
@@ -32,6 +33,7 @@ class Loaded:
     The `runs` are without their `epochs`, which would fill the memory: `epochs` (`frames.epoch_frame`) has what
     analyses need of them, `slow` the ranks that the others of their launch waited for. `other_code` counts the
     launches that were left out because they ran other code (`Point.code`) than the sweep's last command asked for.
+    `accounts` are of every job that a scheduler ran for the sweep.
     """
 
     folder: Path
@@ -42,6 +44,7 @@ class Loaded:
     damaged: tuple[str, ...]
     failures: tuple[Failure, ...]
     other_code: int = 0
+    accounts: tuple[Account, ...] = ()
 
     @property
     def valid(self) -> tuple[RunRecord, ...]:
@@ -66,6 +69,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     damaged: list[str] = []
     study = _read_study(folder, damaged)
     read = sorted(_read_runs(folder, study, damaged), key=_place)
+    accounts = _read_accounts(folder, damaged)
     damaged.sort()
     code = study.sweep.code if study and not every_code else None
     every, read = read, [one for one in read if code in (None, one.run.point.code)]
@@ -85,6 +89,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         damaged=tuple(damaged),
         failures=failures,
         other_code=len(every) - len(read),
+        accounts=accounts,
     )
 
 
@@ -97,6 +102,14 @@ def _read_study(folder: Path, damaged: list[str]) -> Study | None:
     except UserError as error:
         damaged.append(str(error))
         return None
+
+
+def _read_accounts(folder: Path, damaged: list[str]) -> tuple[Account, ...]:
+    try:
+        return read_accounts(folder)
+    except UserError as error:
+        damaged.append(str(error))
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

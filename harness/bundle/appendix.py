@@ -14,7 +14,7 @@ from harness.claims.finding import CONFIRMED
 from harness.claims.verdict import Judgement
 from harness.claims.wording import published
 from harness.report.render import Fact
-from harness.report.run_words import on_one_machine
+from harness.report.run_words import account_facts, on_one_machine
 from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
 from harness.reproduction.verdicts import LOSS_BOUND
 from harness.sweep.pace import layout_words
@@ -83,7 +83,7 @@ def _identify(number: int, one: Experiment, bundle: str) -> list[Block]:
         Heading(level=3, text="Expected results"),
         _results(one),
         Heading(level=3, text="Set-up: hardware and software"),
-        _facts(machine_facts(runs)),
+        _facts((*machine_facts(runs), *account_facts(one.loaded.accounts))),
         Heading(level=3, text="Set-up: data and training"),
         _facts((*data_facts(runs, launches), *workload_facts(runs[0].point.workload, runs))),
         Heading(level=3, text="Execution"),

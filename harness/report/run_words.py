@@ -8,6 +8,7 @@ from harness.analysis import numbers
 from harness.base.provenance import Machine
 from harness.datasets.registry import info, names
 from harness.report.render import Fact, distinct, facts
+from harness.schema.account import Account, Usage
 from harness.schema.layout import Layout
 from harness.schema.record import Provenance, RunRecord
 from harness.schema.workload import is_script
@@ -56,6 +57,37 @@ def cost(runs: Sequence[RunRecord]) -> str:
     """Return the core-hours of `runs`, from the beginning of each rank's program to its record."""
     hours = sum(run.point.layout.cores * (run.ended - run.started).total_seconds() for run in runs) / 3600
     return f"{numbers.significant(hours, 2)} core-hours in {numbers.plural(len(runs), 'launch')}"
+
+
+def account_facts(accounts: Sequence[Account]) -> tuple[Fact, ...]:
+    """Return what the scheduler's accounting says of the jobs, and of how many it says nothing, and why."""
+    jobs = {(one.scheduler, one.job, one.usage): one for one in accounts}.values()
+    used = [one.usage for one in jobs if one.usage]
+    why = [one.missing or "nothing is known yet" for one in jobs if one.usage is None]
+    words = [_used(used)] if used else []
+    words += [f"none of {numbers.plural(why.count(said), 'job')}: {said}" for said in dict.fromkeys(why)]
+    return facts([("Accounting", "; ".join(words))])
+
+
+def _used(used: Sequence[Usage]) -> str:
+    """Return the sums of what jobs used, and the most memory."""
+    most = max(used, key=lambda one: one.memory_bytes or 0)
+    memory = f"{numbers.memory(most.memory_bytes)} in {most.memory_of}" if most.memory_bytes else None
+    hours = numbers.significant(sum(one.node_hours for one in used), 2)
+    cpu, energy = [one.cpu_s for one in used if one.cpu_s], [one.energy_j for one in used if one.energy_j]
+    return ", ".join(
+        [
+            f"{hours} node-hours of {numbers.plural(len(used), 'job')}",
+            f"processor time {_sum(numbers.seconds(sum(cpu)), len(cpu), len(used))}",
+            f"memory at most {memory}" if memory else "memory not measured",
+            f"energy {_sum(f'{numbers.significant(sum(energy) / 3.6e6, 2)} kWh', len(energy), len(used))}",
+        ]
+    )
+
+
+def _sum(text: str, known: int, jobs: int) -> str:
+    """Return a sum, and of how many jobs it is where some were not measured."""
+    return "not measured" if not known else text if known == jobs else f"{text} (of {known} of them)"
 
 
 def data_words(run: RunRecord) -> str:

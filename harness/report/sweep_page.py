@@ -25,7 +25,7 @@ from harness.report.figures import SECTIONS, SweepView, draw_figures
 from harness.report.origin import sweeps_origin
 from harness.report.publish import Page, Summary, publish
 from harness.report.render import SCREEN, Head, check_replaceable, relative_link
-from harness.report.run_words import data_words, layout_words, machine_words, on_one_machine, run_facts
+from harness.report.run_words import account_facts, data_words, layout_words, machine_words, on_one_machine, run_facts
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
 from harness.report.sweep_numbers import numbers_of, rows_of
 from harness.schema.sweep_command import study_name, sweep_command
@@ -185,7 +185,7 @@ def _measured(loaded: Loaded, target: Path, base: int | None) -> dict[str, Any]:
         "groups": (
             ("Training", workload_facts(workload, used)),
             ("Data", data_facts(used, launches)),
-            ("Machine and versions", machine_facts(used)),
+            ("Machine and versions", (*machine_facts(used), *account_facts(loaded.accounts))),
         ),
     }
     if scaling is None:

@@ -8,6 +8,7 @@ from rich.console import Console
 from harness.base.errors import UserError
 from harness.base.processes import interruptible
 from harness.sweep import store
+from harness.sweep.accounts import ask_accounts
 from harness.sweep.execute import Approve, run_sweep
 from harness.sweep.loop import Launches
 from harness.sweep.pace import Pace
@@ -87,6 +88,7 @@ def _collect(folder: Path, wait: bool, console: Console) -> Collected:
     left = store.read_running(folder)
     submission, scheduler = _opened(folder)
     if not left or not scheduler.survives_client:
+        ask_accounts(folder, scheduler)
         return Collected(ended=0, failed=0, left=0)
     carried = identify(scheduler, left)
     asked = store.read_study(folder)
@@ -102,4 +104,5 @@ def _collect(folder: Path, wait: bool, console: Console) -> Collected:
             shown=shown,
         )
         failed = launches.run() if wait else launches.collect()
+    ask_accounts(folder, scheduler)
     return Collected(ended=len(carried) - launches.left, failed=failed, left=launches.left)

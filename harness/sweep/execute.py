@@ -16,6 +16,7 @@ from harness.schema.point import Point
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import Skipped, Sweep
 from harness.sweep import store
+from harness.sweep.accounts import ask_accounts
 from harness.sweep.job_groups import Cost, Group, estimate, group_points
 from harness.sweep.jobs import write_group
 from harness.sweep.loop import Launches
@@ -130,6 +131,7 @@ def run_sweep(
                 approve(cost)
         _prepare(plan, data_dir, console)
         failed, dropped = _launch(plan, scheduler, submission, console)
+        ask_accounts(folder, scheduler)
     if failed:
         lost = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
         where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"

@@ -119,6 +119,23 @@ def seconds(walltime: str) -> int:
     return total
 
 
+def clock_seconds(text: str) -> float:
+    """Return the seconds of a time that a scheduler tells: ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS.mmm``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    days, _, clock = text.rpartition("-")
+    hours, minutes, rest = ["0", "0", *clock.split(":")][-3:]
+    return int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
+
+
+def size_bytes(text: str) -> int:
+    """Return an amount of memory that a scheduler tells, such as ``16384kb`` or ``5266672K``; 0 for none."""
+    match = re.fullmatch(r"([\d.]+)([kmgtp]?)b?", text.lower())
+    return int(float(match[1]) * 1024 ** "_kmgtp".find(match[2] or "_")) if match else 0
+
+
 def walltime(total: float) -> str:
     """Return seconds as ``H:MM:SS``, rounded up."""
     whole = -int(-total // 1)

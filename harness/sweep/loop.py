@@ -12,6 +12,7 @@ from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.sweep import store
+from harness.sweep.accounts import note_ended
 from harness.sweep.job_groups import Group
 from harness.sweep.jobs import queue_name, write_group
 from harness.sweep.outcome import Outcome, settle
@@ -59,6 +60,7 @@ class Launches:
         self._since: dict[str, float] = {}
         self._said: set[str] = set()
         self._noted = 0.0
+        self._over: list[store.Running] = []
         self._tried: Counter[str] = Counter()
         self.failed = self.dropped = 0
 
@@ -210,6 +212,8 @@ class Launches:
 
     def _settled(self, running: store.Running, outcome: Outcome) -> None:
         del self._running[running.point.folder]
+        if self._scheduler.survives_client:
+            self._over.append(running)
         if not any(other.job == running.job for other in self._running.values()):
             self._states.pop(running.job, None)
         point, local = running.point, not self._scheduler.survives_client
@@ -260,5 +264,7 @@ class Launches:
 
     def _note(self, *, now: bool) -> None:
         if now or time.monotonic() - self._noted > _NOTE_S:
+            note_ended(self._folder, self._over)
+            self._over.clear()
             store.write_running(self._folder, tuple(self._running.values()))
             self._noted = time.monotonic()

@@ -2,12 +2,13 @@
 
 import abc
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
 from harness.base.errors import UserError
+from harness.schema.account import Usage
 from harness.schema.layout import Layout
 from harness.sweep.commands import Commands, beyond
 from harness.sweep.job_options import LAUNCHERS, SHAPES, Request
@@ -189,6 +190,10 @@ class Scheduler(abc.ABC):
     @abc.abstractmethod
     def cancel(self, jobs: Iterable[str]) -> None:
         """End `jobs` and all they started; one that has ended already is no error."""
+
+    def account(self, jobs: Sequence[str]) -> Mapping[str, Usage] | str:
+        """Return what those of `jobs` that have ended used, as far as accounting knows; or why there is none."""
+        return f"{self.name} is not asked for it"
 
     @abc.abstractmethod
     def explain(self, state: State) -> str:

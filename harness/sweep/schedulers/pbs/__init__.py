@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.schema.account import Usage
 from harness.schema.layout import Layout
 from harness.sweep import launch_command, scheduler
 from harness.sweep.commands import Commands, message
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Finding, Job, State, compare_partition, plain_path
-from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table, with_nodes
+from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table, read_usage, with_nodes
 from harness.sweep.site import Partition
 
 _AT_ONCE = 500  # identifiers in one call: the command line has an end
@@ -130,6 +131,13 @@ class Scheduler(scheduler.Scheduler):
         wanted = sorted(set(jobs))
         for begin in range(0, len(wanted), _AT_ONCE):
             self.commands.ask(("qdel", *wanted[begin : begin + _AT_ONCE]))
+
+    def account(self, jobs: Sequence[str]) -> Mapping[str, Usage] | str:
+        """Return what the server's job history knows."""
+        used = {name: read_usage(job) for name, job in self._table(jobs).items()}
+        if not self._history:
+            return "qstat: the server keeps no job history"
+        return {name: usage for name, usage in used.items() if usage is not None}
 
     def explain(self, state: State) -> str:
         """Return what became of an ended job."""

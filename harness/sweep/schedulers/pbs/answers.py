@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.schema.account import Usage
+from harness.sweep.job_options import clock_seconds, size_bytes
 from harness.sweep.scheduler import State
 from harness.sweep.site import Partition
 
@@ -28,6 +30,8 @@ _CODES = {
     -28: "PBS ended it at its limit of processor time",
     -29: "PBS ended it at its time limit",
 }
+_ENDED = ("F", "X")
+_JOULES = 3.6e6  # of a kilowatt-hour
 _DELETED = 91  # substate
 _SIGNALLED = 256  # Exit_status of a job that a signal ended is 256 and its number
 
@@ -77,6 +81,21 @@ def explain(state: State) -> str:
     return f"{text}: {state.reason}" if state.reason else text
 
 
+def read_usage(job: Mapping[str, Any]) -> Usage | None:
+    """Return what one job of ``qstat -x -f -F json`` used, None while it has not ended. Zero is not measured."""
+    if str(job.get("job_state", "")) not in _ENDED:
+        return None
+    used = job.get("resources_used", {})  # none: it never ran
+    return Usage(
+        elapsed_s=clock_seconds(str(used.get("walltime", "0"))),
+        nodes=len(read_state(job).nodes.split(",")) if used else 0,
+        cpu_s=clock_seconds(str(used.get("cput", "0"))) or None,
+        memory_bytes=size_bytes(str(used.get("mem", ""))) or None,
+        memory_of="a job",
+        energy_j=float(used.get("energy", 0)) * _JOULES or None,
+    )
+
+
 def read_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
     """Return what a job may get at most and which nodes are not well, from ``pbsnodes -a -F json``."""
     nodes = read_table(answer, "nodes")
@@ -95,7 +114,7 @@ def read_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
             nodes=len(resources),
             cores_per_node=max(int(resource.get("ncpus", 0)) for resource in resources),
             gpus_per_node=max(int(resource.get("ngpus", 0)) for resource in resources),
-            memory_mb=max(_megabytes(str(resource.get("mem", ""))) for resource in resources) or None,
+            memory_mb=max(size_bytes(str(resource.get("mem", ""))) for resource in resources) // 1024**2 or None,
         ),
         ill,
     )
@@ -105,12 +124,6 @@ def _names_of(name: str, node: Mapping[str, Any]) -> set[str]:
     """Return what jobs may call a node: its vnode's, its daemon's or its host's name, short or long."""
     long = {name, str(node.get("Mom", name)), str(node.get("resources_available", {}).get("host", name))}
     return long | {one.partition(".")[0] for one in long}
-
-
-def _megabytes(size: str) -> int:
-    """Return a size of PBS, such as ``16384000kb``, in MB."""
-    match = re.fullmatch(r"(\d+)([kmgtp]?)[bw]?", size.lower())
-    return int(match[1]) * 1024 ** "_kmgtp".find(match[2] or "_") // 1024**2 if match else 0
 
 
 def read_table(answer: str, name: str) -> dict[str, dict[str, Any]]:

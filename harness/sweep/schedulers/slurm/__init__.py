@@ -3,12 +3,13 @@
 import functools
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi_family
+from harness.schema.account import Usage
 from harness.schema.layout import Layout
 from harness.sweep import launch_command, scheduler
 from harness.sweep.commands import Commands, message
@@ -19,6 +20,7 @@ from harness.sweep.schedulers.slurm.answers import (
     NODE_FIELDS,
     PARTITION_FIELDS,
     QUEUE_FIELDS,
+    USAGE_FIELDS,
     expand,
     explain,
     listed_as,
@@ -26,6 +28,7 @@ from harness.sweep.schedulers.slurm.answers import (
     read_nodes,
     read_partitions,
     read_queue,
+    read_usage,
     widest,
 )
 from harness.sweep.site import Partition, Site
@@ -157,6 +160,18 @@ class Scheduler(scheduler.Scheduler):
         wanted = sorted(set(jobs))
         for begin in range(0, len(wanted), _AT_ONCE):
             self.commands.ask(("scancel", "--quiet", *wanted[begin : begin + _AT_ONCE]))
+
+    def account(self, jobs: Sequence[str]) -> Mapping[str, Usage] | str:
+        """Return what sacct knows; its own words where the cluster has no accounting."""
+        found: dict[str, Usage] = {}
+        for begin in range(0, len(jobs), _AT_ONCE):
+            part = ",".join(jobs[begin : begin + _AT_ONCE])
+            words = ("sacct", "--noheader", "--parsable2", "--noconvert", "-o", USAGE_FIELDS, "-j", part)
+            answer = self.commands.ask(words)
+            if answer.code:
+                return f"sacct: {message(answer)}"
+            found |= read_usage(answer.out)
+        return found
 
     def explain(self, state: State) -> str:
         """Return what became of an ended job."""

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from harness.sweep.job_options import seconds, walltime
+from harness.schema.account import Usage
+from harness.sweep.job_options import clock_seconds, seconds, size_bytes, walltime
 from harness.sweep.scheduler import State
 from harness.sweep.site import Partition
 
@@ -12,7 +14,9 @@ QUEUE_FIELDS = "JobArrayID:|,State:|,Reason:|,NodeList:|,exit_code:|,Name:"
 ACCOUNT_FIELDS = "JobID,State,ExitCode,NodeList"
 PARTITION_FIELDS = "%P|%D|%X|%Y|%m|%G|%l"
 NODE_FIELDS = "%N|%T|%E"
+USAGE_FIELDS = "JobID,State,ElapsedRaw,NNodes,TotalCPU,MaxRSS,ConsumedEnergyRaw"
 
+_NO_ENERGY = 2**63
 _QUEUED = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
 _RUNNING = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}
 _OWN_END = {"COMPLETED", "FAILED"}
@@ -47,6 +51,27 @@ def read_accounts(answer: str) -> dict[str, State]:
         word, _, by = words.partition(" ")
         status, _, signal = codes.partition(":")
         found[identifier] = _state(word, by, nodes, int(status or 0) or (128 + int(signal) if int(signal or 0) else 0))
+    return found
+
+
+def read_usage(answer: str) -> dict[str, Usage]:
+    """Return what ended jobs used from ``sacct -n -P --noconvert -o USAGE_FIELDS``: a line a job, and one a step of it.
+
+    Zero is what a cluster says that does not measure it, and 2^64 less two of energy that nobody knows.
+    """
+    found: dict[str, Usage] = {}
+    for line in answer.splitlines():
+        identifier, words, elapsed, nodes, used, memory, energy = line.split("|")
+        job, _, step = identifier.partition(".")
+        if not step and _state(words.partition(" ")[0], "", "", 0).phase == "ended":
+            joules = int(energy or 0)
+            found[job] = Usage(
+                elapsed_s=float(elapsed or 0), nodes=int(nodes or 0), cpu_s=clock_seconds(used or "0") or None,
+                memory_of="a process", energy_j=float(joules) if 0 < joules < _NO_ENERGY else None,
+            )  # fmt: skip
+        elif job in found:
+            most = max(size_bytes(memory), found[job].memory_bytes or 0)
+            found[job] = replace(found[job], memory_bytes=most or None)
     return found
 
 

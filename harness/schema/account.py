@@ -1,0 +1,53 @@
+"""Account: what the scheduler's own accounting says that a job used."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.schema.record import decode
+
+ACCOUNTS_FILE = "accounts.json"  # results/<sweep>/accounts.json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """What an ended job used, as measured by its scheduler; None is what that does not measure.
+
+    `cpu_s` is processor time of all processes. `memory_bytes` is the most memory `memory_of` (Slurm: one process that
+    it samples; PBS: the job) had. A job that was requeued is told of since its last start.
+    """
+
+    elapsed_s: float
+    nodes: int
+    cpu_s: float | None = None
+    memory_bytes: int | None = None
+    memory_of: str = ""
+    energy_j: float | None = None
+
+    @property
+    def node_hours(self) -> float:
+        """The node-hours that the job had."""
+        return self.elapsed_s * self.nodes / 3600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """What is known of the `job` of a `launch` (its folder's name); jobs may be of several launches.
+
+    `usage` is None while nothing is known, and for good where `missing` says why.
+    """
+
+    job: str
+    scheduler: str
+    launch: str
+    usage: Usage | None = None
+    missing: str = ""
+
+
+def read_accounts(folder: Path) -> tuple[Account, ...]:
+    """Return what is known of the jobs of the sweep in `folder`.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = folder / ACCOUNTS_FILE
+    return decode(path.read_bytes(), tuple[Account, ...], path) if path.exists() else ()
