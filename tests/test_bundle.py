@@ -168,10 +168,10 @@ def test_members_that_are_no_files_are_refused(kind: bytes, tmp_path: Path) -> N
     assert run(["bundle", "verify", str(tmp_path / "b.tar.gz")]) == 2
 
 
-def test_what_is_no_bundle_is_refused_in_a_sentence(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = archive(place).read_bytes()
+def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(SWEEP, tmp_path / "open")
+    pack(tmp_path / "open", tmp_path / "whole.tar.gz", datetime(2026, 1, 1, tzinfo=UTC))
+    whole = (tmp_path / "whole.tar.gz").read_bytes()
     twice = io.BytesIO()
     with tarfile.open(fileobj=twice, mode="w:gz") as made:
         for _ in range(2):

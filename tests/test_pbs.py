@@ -1,5 +1,6 @@
 """PBS: recorded answers of a real OpenPBS 23.06, and whole sweeps through a double that runs the scripts."""
 
+import itertools
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from tests.factories import START
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 RECORDED = Path(__file__).parent / "data/pbs"
+EACH_WAY_ONCE = (("jobs", False, True), ("array", True, True), ("nested", False, False))
 
 
 def recorded(name: str) -> str:
@@ -140,9 +142,13 @@ def test_auto_finds_the_server(server: Path) -> None:
     assert choose("auto", Site())[0] == "pbs"
 
 
-@pytest.mark.parametrize("first_only", [False, True])
-@pytest.mark.parametrize("history", [False, True])
-@pytest.mark.parametrize("shape", ["jobs", "array", "nested"])
+@pytest.mark.parametrize(
+    ("shape", "history", "first_only"),
+    [
+        pytest.param(*ways, marks=() if ways in EACH_WAY_ONCE else pytest.mark.slow)
+        for ways in itertools.product(("jobs", "array", "nested"), (False, True), (False, True))
+    ],
+)
 def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     shape: str,
     history: bool,

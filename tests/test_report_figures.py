@@ -72,12 +72,13 @@ def test_no_part_of_one_bar_chart_has_the_looks_of_another_part_of_the_other() -
 
 
 @pytest.fixture(scope="module")
-def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(SWEEP, tmp_path_factory.mktemp("reports"), style="paper").parent
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(SWEEP, tmp_path_factory.mktemp("reports")).parent
 
 
 @pytest.mark.slow
-def test_every_figure_is_a_pdf_with_fonts_inside_in_the_widths_of_a_paper(paper: Path) -> None:
+def test_every_figure_is_a_pdf_with_fonts_inside_in_the_widths_of_a_paper(tmp_path: Path) -> None:
+    paper = write_report(SWEEP, tmp_path, style="paper").parent
     names = [file.stem for file in paper.glob("*.svg")]
     assert len(names) >= 9
     for name in names:
@@ -100,8 +101,8 @@ def _streams(content: bytes) -> list[bytes]:
     return found
 
 
-def test_pixels_are_enough_for_print(paper: Path) -> None:
-    height, width, _ = matplotlib.image.imread(paper / "speedup.png").shape
+def test_pixels_are_enough_for_print(report: Path) -> None:
+    height, width, _ = matplotlib.image.imread(report / "speedup.png").shape
     assert width == 4.8 * 300 and height >= 3.3 * 300
 
 
@@ -117,9 +118,9 @@ def test_a_long_legend_is_whole() -> None:
     assert pixels.shape[0] > 3.3 * 300  # the figure grows, its axes do not shrink
 
 
-def test_figures_tell_their_numbers_to_those_who_cannot_see_them(paper: Path) -> None:
+def test_figures_tell_their_numbers_to_those_who_cannot_see_them(report: Path) -> None:
     labels = dict(
-        re.findall(r'<figure id="([^"]+)">.*?aria-label="([^"]+)"', (paper / "index.html").read_text(), re.DOTALL)
+        re.findall(r'<figure id="([^"]+)">.*?aria-label="([^"]+)"', (report / "index.html").read_text(), re.DOTALL)
     )
     assert re.search(r"2\u00a0ranks: \d\.\d\d \(\d\.\d\d to \d\.\d\d\)", labels["speedup"])
     assert "computation" in labels["epoch-breakdown"] and "At the end: " in labels["accuracy-time"]
