@@ -33,8 +33,8 @@ class TeamOfOne:
 
 
 def train(monkeypatch, fail=None, **fields):
-    """Return the outcome of a small launch in which `fail`, a name in harness.train.survive, fails once."""
-    from harness.train import survive
+    """Return the outcome of a small launch in which `fail`, a module of harness.train and a name in it, fails once."""
+    from harness.train import run, survive
 
     workload = Workload(
         dataset="adult", model="dnn", batch_per_rank=64, samples=1000, epochs=3, data="synthetic",
@@ -42,14 +42,16 @@ def train(monkeypatch, fail=None, **fields):
     )  # fmt: skip
     failures = iter((False, True))
     if fail:
-        real = getattr(survive, fail)
+        module, name = fail.split(".")
+        module = {"run": run, "survive": survive}[module]
+        real = getattr(module, name)
 
         def failing(*words, **named):
             if next(failures, False):
                 raise LOST
             return real(*words, **named)
 
-        monkeypatch.setattr(survive, fail, failing)
+        monkeypatch.setattr(module, name, failing)
     point = Point(workload=workload, layout=Layout(nodes=1))
     told = []
     survivor = survive.Survivor(
@@ -62,11 +64,14 @@ def train(monkeypatch, fail=None, **fields):
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adagrad"])
 def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(monkeypatch, optimizer):
     whole, _ = train(monkeypatch, optimizer=optimizer)
-    for fail in ("evaluate_all", "epoch_record", "epoch_order", "read_offset", "verify_replicas"):
+    for fail in (
+        "survive.evaluate_all", "survive.epoch_record", "run.epoch_order", "run.read_offset", "run.verify_replicas",
+    ):  # fmt: skip
         with monkeypatch.context() as patch:
             outcome, told = train(patch, fail, optimizer=optimizer)
-        if fail not in ("read_offset", "verify_replicas"):
+        if fail not in ("run.read_offset", "run.verify_replicas"):
             assert [loss.rank for loss in outcome.losses] == [1]
         assert outcome.weights_sha256 == whole.weights_sha256, fail
         assert [epoch.epoch for epoch in outcome.epochs] == told == [0, 1, 2]
+        assert all(epoch.seconds[0] > 0 for epoch in outcome.epochs)  # else no one can read the record
         assert outcome.epochs[-1].test_loss == whole.epochs[-1].test_loss

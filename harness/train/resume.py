@@ -34,11 +34,12 @@ class Part:
     statistics: list[Floats] = field(default_factory=list)
     seconds: float = 0.0
     input_s: float = 0.0
+    before: int = 0
 
     @property
     def steps(self) -> int:
         """How many steps were made."""
-        return sum(map(len, self.losses))
+        return self.before + sum(map(len, self.losses))
 
     def add(self, replica: Replica, begin: float, losses: tf.Tensor) -> None:
         """Add steps that have just been made; `begin` (s, perf_counter) is the epoch's."""
@@ -148,7 +149,7 @@ def read_steps(held: Held) -> tuple[list[Columns], Part]:
         borders = np.flatnonzero(np.diff(columns["epoch"])) + 1
         pieces = {name: np.split(value, borders) for name, value in columns.items()}
         found = [{name: value[epoch] for name, value in pieces.items()} for epoch in range(len(borders) + 1)]
-    lists = {name: [held[f"part/{name}"]] for name in _lists(Part()) if f"part/{name}" in held}
+    lists: dict[str, Any] = {name: [held[f"part/{name}"]] for name in _lists(Part()) if f"part/{name}" in held}
     times = held.get("part/times", np.zeros(2))
     return found, Part(**lists, seconds=float(times[0]), input_s=float(times[1]))
 

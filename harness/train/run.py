@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from harness.base.errors import SharedError, UserError
 from harness.base.hostload import Usage
-from harness.comm.clocks import Clock, read_offset
+from harness.comm.clocks import Clock, Offset, read_offset
 from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
@@ -55,6 +56,41 @@ class Outcome:
     segments: tuple[Segment, ...] = ()
     notes: tuple[str, ...] = ()
     losses: tuple[LossRecord, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Begin:
+    """What one rank takes down before the first epoch: its place, all ranks' hosts, its clock, what it had used."""
+
+    place: Place
+    hosts: list[str]
+    clock: Offset
+    usage: Usage
+
+    @classmethod
+    def take_down(cls, world: World) -> "Begin":
+        """Look; on all ranks together."""
+        place = observe()
+        hosts = world.comm.allgather(place.host)
+        return cls(place=place, hosts=hosts, clock=read_offset(world, hosts), usage=Usage.now())
+
+    def conclude(self, replica: Replica, **known: Any) -> Outcome:
+        """Return what the rank knows behind the last epoch, `known` and what is seen now; on all ranks together.
+
+        Raises:
+            SharedError: replicas that were kept equal differ.
+        """
+        usage, world, weights = (self.usage, Usage.now()), replica.world, replica.state.model.weights
+        drifting = world.size > 1 and not replica.state.synchroniser.policy.synchronises
+        return Outcome(
+            replica=replica,
+            weights_sha256=hash_weights(weights) if drifting else verify_replicas(world, weights),
+            identical=not drifting,
+            usage=usage,
+            place=self.place,
+            clock=Clock(begin=self.clock, end=read_offset(world, self.hosts)),
+            **known,
+        )
 
 
 def configure_tensorflow(threads: int) -> None:
@@ -100,29 +136,18 @@ def train(
         for reduction in (replica.reduction, *([replica.statistics] if replica.statistics else [])):
             watch.opened(reduction)
         watch.start()
-    place = observe()
-    hosts = world.comm.allgather(place.host)
     keeper = Keeper(replica, record)
     progress = keeper.take_up()
-    clock = read_offset(world, hosts)
-    before = Usage.now()
+    begun = Begin.take_down(world)
     with keeper.stoppable():
         evaluate_s = _train_epochs(replica, keeper, progress, tell)
-    usage = (before, Usage.now())
-    drifting = world.size > 1 and not replica.state.synchroniser.policy.synchronises
-    weights = replica.state.model.weights
-    return Outcome(
+    return begun.conclude(
+        replica,
         started=started,
-        replica=replica,
-        weights_sha256=hash_weights(weights) if drifting else verify_replicas(world, weights),
-        identical=not drifting,
         epochs=tuple(progress.epochs),
         steps=tuple(progress.steps),
         compile_s=compile_s,
         evaluate_s=evaluate_s,
-        usage=usage,
-        place=place,
-        clock=Clock(begin=clock, end=read_offset(world, hosts)),
         segments=keeper.segments,
         notes=tuple(keeper.notes),
     )
@@ -173,8 +198,11 @@ def train_epoch(
         part.add(replica, begin, replica.epoch(order[step:cut], partial, salt, last=False))
         keeper.boundary(progress, made=cut - step)
         step = cut
-    part.add(replica, begin, replica.epoch(order[step:], partial, salt))
-    losses = np.concatenate(part.losses)
+    if step < replica.data.shards.steps(replica.point.workload.drop_remainder):
+        part.add(replica, begin, replica.epoch(order[step:], partial, salt))
+    else:
+        part.seconds = time.perf_counter() - begin
+    losses = np.concatenate(part.losses or [np.zeros(0, np.float32)])
     extra = {}
     if losses.ndim == 2:
         losses, extra["input_s"] = losses[:, 0], losses[:, 1].astype(np.float64)
@@ -185,7 +213,7 @@ def train_epoch(
         epoch=number,
         begin=begin,
         losses=losses,
-        calls=np.concatenate(part.calls),
+        calls=np.concatenate(part.calls or [np.zeros((0, 2))]),
         period=replica.state.synchroniser.policy.period,
     )
     if replica.state.synchroniser.alone:

@@ -14,12 +14,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
-from harness.base.hostload import Usage
-from harness.comm.clocks import Clock, read_offset
-from harness.comm.placement import observe
-from harness.comm.policies import verify_replicas
 from harness.comm.team import Change, Member, Team, lost, sign_of
 from harness.comm.world import World
 from harness.schema.loss import LossRecord
@@ -27,10 +24,13 @@ from harness.schema.point import Point
 from harness.schema.record import EpochRecord
 from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
+from harness.train.keeper import Progress
 from harness.train.load import load
+from harness.train.loop import Epoch
 from harness.train.record import Columns, step_columns
-from harness.train.replica import Replica, epoch_order, prepare_replica
-from harness.train.run import Outcome, epoch_record, evaluate_all, time_is_up
+from harness.train.replica import Replica, prepare_replica
+from harness.train.resume import Part
+from harness.train.run import Begin, Outcome, epoch_record, evaluate_all, time_is_up, train_epoch
 
 T = TypeVar("T")
 
@@ -127,24 +127,17 @@ class Survivor:
         if world is None:
             return None
         replica = self._prepare(world)
-        place = observe()
-        hosts = world.comm.allgather(place.host)
-        clock, before = read_offset(world, hosts), Usage.now()
+        begun = Begin.take_down(world)
         workload = self.point.workload
         while len(self.epochs) < workload.epochs and not time_is_up(self.epochs, workload.seconds):
             self._train_epoch(replica, len(self.epochs))
-        outcome = Outcome(
+        outcome = begun.conclude(
+            replica,
             started=self.started,
-            replica=replica,
-            weights_sha256=verify_replicas(world, replica.state.model.weights),
-            identical=True,
             epochs=tuple(self.epochs),
             steps=self._common_steps(world),
             compile_s=self.compile_s,
             evaluate_s=self.evaluate_s,
-            usage=(before, Usage.now()),
-            place=place,
-            clock=Clock(begin=clock, end=read_offset(world, hosts)),
             losses=self.losses,
         )
         return finish(world, outcome)
@@ -168,8 +161,19 @@ class Survivor:
             self._share_past(world, source)
         self.compile_s += time.perf_counter() - begin
         self._note(world, replica)
-        self.base, self.replica = made_steps(replica), replica
-        return replica
+        self.replica = replace(replica, epoch=self._noticing(replica))
+        return self.replica
+
+    def _noticing(self, replica: Replica) -> Epoch:
+        """Return the replica's epoch that notes when it is under way, and after which step it began."""
+
+        def train(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor, *, last: bool = True) -> tf.Tensor:
+            self.base, self.in_step = made_steps(replica), True
+            losses = replica.epoch(order, partial, salt, last=last)
+            self.in_step = False
+            return losses
+
+        return train
 
     def _put(self, world: World, replica: Replica, source: int) -> None:
         """Set every variable to what rank `source` has, and prove that ranks which had made as many steps had the same.
@@ -225,31 +229,17 @@ class Survivor:
 
     def _train_epoch(self, replica: Replica, number: int) -> None:
         """Train what is left of an epoch and evaluate."""
-        world, total = replica.world, replica.data.shards.steps(self.point.workload.drop_remainder)
+        total = replica.data.shards.steps(self.point.workload.drop_remainder)
         first = made_steps(replica) - number * total
-        world.comm.Barrier()
-        begin = time.perf_counter()
-        order, partial, salt = epoch_order(replica, number)
-        input_s = time.perf_counter() - begin
-        losses = np.zeros(0, np.float32)
-        self.in_step = True
-        if first < total:
-            losses = replica.epoch(order[first:], partial, salt).numpy()
-        self.in_step = False
-        times = (time.perf_counter() - begin, input_s)
-        columns = step_columns(
-            rank=world.rank, epoch=number, begin=begin, losses=losses, calls=replica.reduction.take_calls() - begin,
-            period=replica.state.synchroniser.policy.period,
-        )  # fmt: skip
-        self.base = made_steps(replica)
+        losses, columns, *times = train_epoch(replica, number, progress=Progress(part=Part(before=first)))
         if first == 0:
             self.steps[number] = columns
         tick = time.perf_counter()
         scores = evaluate_all(replica)
         self.evaluate_s += time.perf_counter() - tick
-        record = replace(epoch_record(replica, number, losses, columns, times, scores), steps=total)
-        self.epochs.append(record if first == 0 else replace(record, train_loss=None))
-        self.tell(world, self.epochs[-1])
+        record = epoch_record(replica, number, losses, columns, (times[0], times[1]), scores)
+        self.epochs.append(record if first == 0 else replace(record, steps=total, train_loss=None))
+        self.tell(replica.world, self.epochs[-1])
 
     def _halt(self) -> None:
         """Keep what this rank has come to know.
