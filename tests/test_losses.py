@@ -32,6 +32,19 @@ def test_a_rank_that_is_stopped_in_a_step_ends_the_launch_and_is_named(tmp_path)
 
 
 @pytest.mark.mpi
+def test_a_rank_that_is_lost_before_mpi_knows_it_ends_the_launch():
+    """The other waits for it inside of MPI's start."""
+    launcher, *words = rank_command(2)
+    lost = "import os; os.environ['OMPI_COMM_WORLD_RANK'] == '1' and os.kill(os.getpid(), 9)"
+    program = f"{lost}; from harness.cli import main; main()"
+    command = [launcher, "--with-ft", "ulfm", *words, "-c", program, "train", "--dataset", "adult", "--samples", "500",
+               "--data-kind", "synthetic", "--on-failure", "shrink", "--hang-timeout", "4"]  # fmt: skip
+    finished = subprocess.run(command, env=rank_environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert finished.returncode != 0
+    assert "Timeout" in finished.stderr and "in start" in finished.stderr
+
+
+@pytest.mark.mpi
 def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_weights(tmp_path):
     """Rank 1 kills itself in step 18: alone, rank 0 makes every row's step; with a spare, bit for bit the same."""
     records = {}

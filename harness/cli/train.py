@@ -47,10 +47,11 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     import_begin = _process_start()
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from harness.comm.world import abort, abort_together, check_start, start
+    from harness.comm.world import abort, abort_together, check_start, impatiently, start
     from harness.train.stop import AGAIN, Stopped
 
-    world = start()
+    with impatiently(options["hang_timeout"]):
+        world = start()
     check_start(world.size)
     point: Point | None = None
     try:

@@ -21,16 +21,15 @@ import psutil
 from harness.base.errors import RunError, UserError
 from harness.comm.autotune import build_native
 from harness.comm.native.operation import give_up, set_patience
-from harness.comm.world import World
+from harness.comm.world import FAULT_TOLERANCE, World
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-_SWITCH = "OMPI_MCA_mpi_ft_enable"  # as mpirun --with-ft sets it
 _RUNNING = 4  # times the patience with a stopped rank have those that run and do not come: they may be compiling
 _LOOK_S = 0.25  # between looks at whether others are stopped
-_POLL_S = 0.01  # between looks of one that has nothing to do
+_POLL_S, _IDLE_POLL_S = 0.001, 0.01  # between looks at an agreement, of its every round: who trains waits for that
 _SIGN = re.compile(r"MPI_ERR_(PROC_FAILED|REVOKED)\b|harness: lost rank[^\n]*")
 _LATE = re.compile(r"harness: lost rank (\d+): it lives")
 
@@ -172,7 +171,7 @@ class Team:
         try:
             request = self.comm.Iagree(flag)
             while not request.Test():
-                time.sleep(_POLL_S)
+                time.sleep(_IDLE_POLL_S if self.own.seat is None else _POLL_S)
         except MPI.Exception as error:
             if not lost(error):
                 raise
@@ -250,5 +249,5 @@ def check_library(action: str) -> None:
     how = f"ON_FAILURE={action} needs Open MPI 5 started by 'mpirun --with-ft ulfm'"
     if not MPI.Get_library_version().startswith("Open MPI v5"):
         raise UserError(f"{how}, but ranks here load {MPI.Get_library_version().splitlines()[0]}: use ON_FAILURE=abort")
-    if os.environ.get(_SWITCH, "").lower() not in ("1", "true"):
+    if os.environ.get(FAULT_TOLERANCE, "").lower() not in ("1", "true"):
         raise UserError(f"{how}: start it so, or use ON_FAILURE=abort")

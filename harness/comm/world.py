@@ -1,11 +1,13 @@
 """The MPI world of this process, and whether its ranks found each other."""
 
+import contextlib
+import faulthandler
 import functools
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -83,6 +85,24 @@ def start() -> World:
             "with at least MPI_THREAD_SERIALIZED"
         )
     return World(comm=comm, rank=comm.Get_rank(), size=comm.Get_size())
+
+
+FAULT_TOLERANCE = "OMPI_MCA_mpi_ft_enable"  # as mpirun --with-ft sets it
+
+
+@contextlib.contextmanager
+def impatiently(seconds: float) -> Iterator[None]:
+    """End this process, with its stack, if the block takes so long where ranks may be lost; never for 0 seconds.
+
+    For the start: where a rank is lost before MPI knows it, the others wait for it inside of MPI, which a mpirun that
+    outlives losses does not end. No thread of Python's runs there.
+    """
+    if seconds and os.environ.get(FAULT_TOLERANCE):
+        faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def needs_sync(ranks: int) -> bool:
