@@ -114,8 +114,10 @@ class Victim:
                 return None
         if checkpoint_folder(self.record).exists():
             self.found.append("checkpoints are left")
-        if self.said.count("checksum is another") != self.damaged:
-            self.found.append(f"not every damaged checkpoint was told of: {self.said[-2000:]}")
+        told = self.said.count("checksum is another")
+        if told != self.damaged:
+            lines = [line for line in self.said.splitlines() if "checksum is another" in line or "goes on from" in line]
+            self.found.append("\n  ".join([f"of {self.damaged} damaged checkpoints {told} were told of:", *lines]))
         return read_run(self.record)
 
     def await_training(self, process: "subprocess.Popen[str]", known: tuple[Segment, ...] = ()) -> None:

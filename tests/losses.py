@@ -35,6 +35,7 @@ class Found:
     at_once: int = 0
     stopped: int = 0
     notice_s: list[float] = field(default_factory=list)
+    late_notice_s: list[float] = field(default_factory=list)  # behind the last step, where nobody waits for long
     stop_notice_s: list[float] = field(default_factory=list)
     recovery_s: list[float] = field(default_factory=list)
     redone: int = 0
@@ -136,7 +137,8 @@ def judge(launch: Launch, record: Path, found: Found, code: int | None, alone: R
                 found.faults.append(f"process {pid} was lost and the record does not say so")
             continue
         loss = by_pid[pid]
-        (found.stop_notice_s if stop else found.notice_s).append(loss.noticed.timestamp() - when)
+        late = found.late_notice_s if loss.epoch == run.point.workload.epochs else found.notice_s
+        (found.stop_notice_s if stop else late).append(loss.noticed.timestamp() - when)
         found.recovery_s.append(loss.recovery_s)
         found.redone += loss.redone
         found.outlived += 1
@@ -188,6 +190,7 @@ def main() -> int:
     print(f"{found.outlived} losses outlived ({found.stopped} by SIGSTOP), {found.redone} steps begun again")
     for title, values in (
         ("SIGKILL to notice", found.notice_s),
+        ("behind all steps", found.late_notice_s),
         ("SIGSTOP to notice", found.stop_notice_s),
         ("notice to going on", found.recovery_s),
     ):
