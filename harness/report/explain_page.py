@@ -19,7 +19,6 @@ from harness.explain.wording import (
     bill_rows,
     bills_table,
     last_rows,
-    percent,
     proof_rows,
     tree_table,
 )
@@ -89,7 +88,7 @@ def _tiles(tree: PointTree) -> tuple[Tile, ...]:
         Tile(
             name=name.capitalize(),
             value=numbers.percent(one.value, 1),
-            detail=f"{at}, with its 95 % interval {percent(one.value, one.interval)}" if one.interval else at,
+            detail=f"{at}; 95 % interval {numbers.percent_span(one.interval)}" if one.interval else at,
         )
         for name, one in kept
     )
@@ -102,6 +101,7 @@ def _tables(found: Explanation, proofs: Proofs | None) -> list[Table]:
             title="Efficiencies",
             headings=headings,
             rows=tuple(rows),
+            right=True,
             note="POP's standard metrics, of the median launch: the factors of each multiply up to it. In brackets the "
             "95 % interval, a bootstrap over launches, where there are 6. The ratio of a point's global efficiency to "
             "the base's is its efficiency in the report.",
@@ -110,6 +110,7 @@ def _tables(found: Explanation, proofs: Proofs | None) -> list[Table]:
             title=f"The bill of an epoch on {numbers.ranks(found.main.ranks)}" if found.main else "",
             headings=BILL_HEADINGS,
             rows=tuple(bill_rows(found.main)) if found.main else (),
+            right=True,
             note=f"{_IDEAL} {found.network}.",
         ),
         _over_ranks("The bill of an epoch over rank counts", found.bills[:-1] and found.bills, "the epoch"),
@@ -142,7 +143,7 @@ _IDEAL = (
 
 def _over_ranks(title: str, bills: tuple[Bill, ...], whole: str) -> Table:
     headings, rows = bills_table(bills)
-    return Table(title=title, headings=headings, rows=tuple(rows), note=f"Parts of {whole}. {_IDEAL}")
+    return Table(title=title, headings=headings, rows=tuple(rows), right=True, note=f"Parts of {whole}. {_IDEAL}")
 
 
 def _heat_map(found: Explanation, subject: str) -> FigureBlock:

@@ -99,13 +99,14 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """A table of texts. The first `left` columns and the last are text, the others numbers."""
+    """A table of texts. The first `left` columns are text, the last one too but where `right`; the others numbers."""
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     left: int = 1
+    right: bool = False
 
 
 SCREEN, PAPER = "screen", "paper"
