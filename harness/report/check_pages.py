@@ -1,6 +1,7 @@
 """`harness check` and `harness compare` as pages: the verdict first, then what it rests on."""
 
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
 from harness.schema.measurement import Measurement
 
+_LONGEST_NAME = 40  # signs, which leave most of the figure to its axes
 _TONES = {REGRESSION: "bad", IMPROVEMENT: "good", "pass": "good", "better": "good", "worse": "bad"}
 _EXPLAINED = (
     "A loss below 0 is a gain. Rows in brackets say where a loss comes from and decide nothing. All intervals of this "
@@ -97,7 +99,12 @@ def write_comparison(
     names = side_names(names, measured)
     others = names[1:]
     rows = [
-        (f"{name}: {one.quantity}" + (f" on {numbers.ranks(one.layout.ranks)}" if one.layout else ""), one)
+        (
+            (f"{name}: " if len(others) > 1 else "")
+            + one.quantity
+            + (f" on {numbers.ranks(one.layout.ranks)}" if one.layout else ""),
+            one,
+        )
         for name, comparisons in zip(others, found, strict=True)
         for one in comparisons
     ]
@@ -186,13 +193,15 @@ def _forest(
     if not rows:
         return ()
     zero, label = scale
+    names = [textwrap.fill(text, _LONGEST_NAME) for text, *_ in rows]
+    lines = sum(1 + text.count("\n") for text in names)
 
     def paint(axes: Axes) -> None:
         axes.axvline(zero, color=MUTED.light, linewidth=1.0)
         for line, (_, value, low, high) in enumerate(rows):
             axes.plot([low, high], [line, line], color=BLUE.light, linewidth=1.4)
             axes.plot([value], [line], color=BLUE.light, marker="o", linestyle="none")
-        axes.set_yticks(range(len(rows)), [text for text, *_ in rows])
+        axes.set_yticks(range(len(rows)), names)
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(label)
@@ -201,6 +210,6 @@ def _forest(
 
     table = pd.DataFrame(rows, columns=["what", "value", "low", "high"])
     spoken = "; ".join(f"{text}: {value:.3f} ({low:.3f} to {high:.3f})" for text, value, low, high in rows)
-    picture = draw(name, title, paint, (7.2, 1.2 + 0.32 * len(rows)), numbers=spoken)
+    picture = draw(name, title, paint, (7.2, 1.2 + 0.16 * (len(rows) + lines)), numbers=spoken)
     caption = f"{label}. Strokes: 95 % intervals."
     return (FigureBlock(picture=picture, title=title, caption=caption, table=table),)

@@ -53,8 +53,10 @@ def _block(history: History, series: Series, subject: str) -> FigureBlock:
     )
     found = "; ".join(f"{numbers.percent(abs(c.loss), 1)} {'lost' if c.loss > 0 else 'gained'}" for c in changes)
     paired = "Every repeat: its launch over the base's launch beside it, so that drift falls out, and the median"
-    caption = ("Every launch, the median" if series.quantity == TIME else paired) + " of each commit, " + (
-        f"and {numbers.plural(len(changes), 'change')}: {found}." if found else "and no change."
+    caption = (
+        ("Every launch, the median" if series.quantity == TIME else paired)
+        + " of each commit, "
+        + (f"and {numbers.plural(len(changes), 'change')}: {found}." if found else "and no change.")
     )
     caption += " The vertical axis does not begin at 0."
     return FigureBlock(picture=picture, title=title.capitalize(), caption=caption, table=_table(history, series))
