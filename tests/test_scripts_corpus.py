@@ -20,7 +20,10 @@ SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-text-s
         "session-clipped-tight", "session-gradients-clipped", "session-two-losses", "trap-set-vocabulary",
         "free-graph-clipped", "take-iterator-inside", "take-same-lines", "trap-state-unseeded",
         "free-own-statistics", "free-count-eager", "device-loop-metrics-eager", "fit-own-apply",
-        "session-raw-clipped", "fit-own-metric-inner")  # fmt: skip
+        "session-raw-clipped", "fit-own-metric-inner", "loop-rows-pairs-eager", "loop-rows-masked-compiled",
+        "loop-rows-masked-normalised-eager", "step-rows-negatives", "free-rows-words", "free-rows-on-batch",
+        "session-rows-masked", "loop-healthy-dropout-compiled", "loop-healthy-normalised-eager")  # fmt: skip
+WHOLE = "every rank computes the whole batch"
 
 
 @pytest.mark.mpi
@@ -32,6 +35,8 @@ def test_scripts_print_on_two_ranks_what_they_print_alone(tmp_path):
     assert len(verdicts) == len(SOME)
     unlike = {name: said for name, said in verdicts.items() if not said.startswith(("right", "refused: ", "told: "))}
     assert not unlike
+    whole = {name for name in SOME if WHOLE in (tmp_path / "ranks-2" / name / "err").read_text()}
+    assert whole == {name for name in SOME if "rows-" in name}
 
 
 @pytest.mark.mpi

@@ -54,6 +54,9 @@ class Synchroniser:
             refuse_loops(runtime)
             self._begin(variables)
             runtime.stepped_by_hand()
+            shadow = runtime.collectives.trial.shadow
+            if shadow is not None and runtime.world.rank:
+                shadow.take(tape, variables, [flat[i] for i in chosen])
             losses = [target] if self._is_printable(tape, target) else []
             means = self._means([flat[i] for i in chosen], variables, *losses)
             if losses:
@@ -78,7 +81,8 @@ class Synchroniser:
 
     def _is_printable(self, tape: Any, target: Any) -> bool:
         """Tell whether `target` is a loss that an eager loop may print or add up."""
-        if not tf.executing_eagerly() or tape._persistent or self._runtime.collectives.trial.active:
+        trial = self._runtime.collectives.trial
+        if not tf.executing_eagerly() or tape._persistent or trial.active or trial.shadow is not None:
             return False
         return isinstance(target, tf.Tensor) and target.shape.rank == 0 and bool(target.dtype.is_floating)
 

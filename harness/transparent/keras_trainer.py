@@ -3,13 +3,15 @@
 import contextlib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.transparent.collectives import Scalars
-from harness.transparent.keras_layers import is_kerass
+from harness.transparent.independence import TOLD, UNSURE
+from harness.transparent.keras_layers import is_kerass, together
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_model
 from harness.transparent.rows import EvenPart, Part, divide, leading, length
@@ -46,6 +48,10 @@ def _steps(runtime: Runtime, scalars: Scalars) -> Callable[..., Any]:
                 if isinstance(data, (Part, EvenPart)):
                     rows = data.rows if isinstance(data, Part) else None
                     data = data.data
+                if trainer in runtime.collectives.trial.mixing:
+                    with runtime.rows.given(rows), runtime.trainer():
+                        data = together(runtime, data, "batch")
+                    rows = tf.constant(float(runtime.world.rank == 0))
                 with runtime.rows.given(rows), runtime.trainer(), own:
                     return scalars.average(step_function(data), trainer)
 
@@ -76,11 +82,17 @@ def _tried(
         if not _may_sum(trainer) or not runtime.starts(trainer):
             return function(iterator)
         try:
-            data = iterator.get_next()
+            data = next(iterator)  # a generator in `train_on_batch`
         except tf.errors.OutOfRangeError as end:
             raise StopIteration from end
         with runtime.quietly(), runtime.trainer():
-            attempt(trial, trainer, written, data.data, lambda found: runtime.collectives.gather(found, "trial"))
+            gather = partial(runtime.collectives.gather, label="trial")
+            part = data.data if isinstance(data, (Part, EvenPart)) else data
+            apart = attempt(trial, trainer, written, part, gather)
+        if apart is False:
+            trial.mixing.add(trainer)
+        if not apart:
+            runtime.note(UNSURE if apart is None else TOLD)
         single = step if trainer.run_eagerly else tf.function(step)
         outputs = single(data)
         for _ in range(trainer.steps_per_execution - 1):

@@ -4,6 +4,7 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.transparent.collectives import Scalars
+from harness.transparent.independence import TOLD, UNSURE, Shadow
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
 from harness.transparent.rows import Part, divide, leading, length
@@ -24,7 +26,8 @@ class Loops:
 
     A loop may just as well read a data set into memory or evaluate, and must then see all of it. So its first batch
     comes whole, and counts once; if a step was made of it when the second is asked for, that one is for the trial and
-    all that follow are divided, and those of the same lines of the script over the same data set from their first on.
+    all that follow the next four (`Shadow`) are divided, and those of the same lines over the same data set from their
+    first on; none if the rows of a batch do not stand for themselves.
     """
 
     def __init__(self, runtime: Runtime, scalars: Scalars) -> None:
@@ -32,6 +35,10 @@ class Loops:
         self._scalars = scalars
         self._training: dict[tuple[Any, ...], weakref.ref[Any]] = {}
         self._tried: set[tuple[Any, ...]] = set()
+        self._shadows: dict[tuple[Any, ...], Shadow] = {}
+        self._known: set[tuple[Any, ...]] = set()
+        self._whole: set[tuple[Any, ...]] = set()
+        self._place: tuple[Any, ...] = ()
         self._eagerly = False
 
     def install(self) -> None:
@@ -48,9 +55,24 @@ class Loops:
     def end_trial(self) -> None:
         """Conclude the step of the trial if one goes on; all ranks together."""
         trial = self._runtime.collectives.trial
-        if trial.active:
-            tf.config.run_functions_eagerly(self._eagerly)
-            trial.conclude(lambda seen: self._runtime.collectives.gather(seen, "trial of the gradients"))
+        if not trial.active and trial.shadow is None:
+            return
+        if trial.shadow is not None:
+            trial.shadow.end()
+        tf.config.run_functions_eagerly(self._eagerly)
+        gather = partial(self._runtime.collectives.gather, label="trial of the gradients")
+        mixes: bool | None = trial.active and not trial.conclude(gather)
+        shadow, trial.shadow = trial.shadow, None
+        if shadow is not None:
+            self._runtime.start_equal(shadow.kept, "statistics of rows")
+            if shadow.done:
+                mixes = gather(shadow.verdict(trial.is_sum))[1]
+                self._known.add(self._place)
+                del self._shadows[self._place]
+        if mixes:
+            self._whole.add(self._place)
+        if mixes is not False:
+            self._runtime.note(UNSURE if mixes is None else TOLD)
 
     def _make_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -82,13 +104,15 @@ class Loops:
             if not loop.trains:
                 return original(iterator)
             _refuse_idle(loop, runtime.steps + runtime.taped)
+            self._training[loop.place] = weakref.ref(loop.dataset)
+            if loop.place in self._whole:
+                return self._batch(original, iterator)
+            if runtime.sync.shares_gradients and loop.place not in self._known:
+                return self._try(loop, original(iterator))
             runtime.note(
                 "the loop's batches are divided: its losses, Keras's metrics and the single numbers that its compiled "
                 "steps return are of the rows of all ranks, whatever else it computes of a batch is of rank 0's"
             )
-            self._training[loop.place] = weakref.ref(loop.dataset)
-            if loop.place not in self._tried and runtime.sync.shares_gradients:
-                return self._try(loop, original(iterator))
             part = divide(self._batch(original, iterator), runtime.world.rank, runtime.world.size)
             runtime.divided += 1
             runtime.rows.set(int(part.rows) if isinstance(part, Part) else length(leading(part.data)))
@@ -97,16 +121,24 @@ class Loops:
         return next_batch
 
     def _try(self, loop: Feeding, batch: Any) -> Any:
-        """Return the batch of the trial's step: the whole one on rank 0, with every row twice on the others."""
-        runtime = self._runtime
+        """Return the batch of a step of the trial: the whole one on rank 0, first with every row twice on the others.
+
+        What they get after that, `Shadow` says.
+        """
+        runtime, trial, place = self._runtime, self._runtime.collectives.trial, loop.place
         _check(batch)
-        check_rows(runtime, loop.dataset)
-        self._tried.add(loop.place)
-        runtime.divided += 1
-        runtime.collectives.trial.active = True
-        self._eagerly = tf.config.functions_run_eagerly()
+        self._place, self._eagerly = place, tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(True)
-        return _together([batch, batch]) if runtime.world.rank else batch
+        if place not in self._tried:
+            check_rows(runtime, loop.dataset)
+            self._tried.add(place)
+            runtime.divided += 1
+            trial.active = True
+            return _together([batch, batch]) if runtime.world.rank else batch
+        if place not in self._shadows:
+            self._shadows[place] = Shadow(batch=batch, rows=int(length(leading(batch))), kept=runtime.kept)
+        trial.shadow = self._shadows[place]
+        return trial.shadow.begin() if runtime.world.rank else batch
 
     def _batch(self, original: Callable[..., Any], iterator: Any) -> Any:
         """Return the next batch of all ranks: with a batch per rank, as many of the script's as there are ranks."""

@@ -56,18 +56,23 @@ def length(tensor: Any) -> Any:
 
 def divide(structure: Any, rank: int, size: int) -> Part | EvenPart:
     """Return `rank`'s rows of a batch, at least one: a row with weight 0 where there are fewer rows than ranks."""
-    from keras import tree
-
     total = length(leading(structure))
     begin, count = bounds(total, rank, size)
     if isinstance(total, int):
         shown, start = max(count, 1), min(begin, total - 1)
     else:
         shown, start = tf.maximum(count, tf.ones_like(count)), tf.minimum(begin, total - 1)
-    data = tree.map_structure(lambda leaf: _rows(leaf, start, shown), structure)
+    data = some(structure, start, shown)
     if isinstance(total, int) and total % size == 0:
         return EvenPart(data)
     return Part(data, tf.cast(count, tf.float32))
+
+
+def some(structure: Any, start: Any, count: Any) -> Any:
+    """Return `count` rows of a batch from number `start` on."""
+    from keras import tree
+
+    return tree.map_structure(lambda leaf: _rows(leaf, start, count), structure)
 
 
 def _rows(leaf: Any, start: Any, count: Any) -> Any:

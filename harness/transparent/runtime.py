@@ -187,6 +187,11 @@ class Runtime:
         """Keep a variable of a layer that no optimizer changes, statistics of rows say, for the proof too."""
         self._kept.append(variable)
 
+    @property
+    def kept(self) -> list[Any]:
+        """The variables of layers that no optimizer changes, as far as they have values: numbers of any precision."""
+        return [variable for variable in self._kept if variable.dtype != "string" and initialised([variable])]
+
     def average(self, variables: Sequence[Any]) -> None:
         """Average floating-point `variables` where the sync policy leaves the ranks apart between two averages."""
         if self.sync.shares_gradients:

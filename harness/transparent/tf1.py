@@ -13,6 +13,7 @@ from tensorflow.python.ops import gradients_impl
 from harness.base.errors import UserError
 from harness.transparent.gradients import Synchroniser
 from harness.transparent.graphs import kinds, refuse_statistics
+from harness.transparent.independence import TOLD, UNSURE, first_part, mixes
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, optimizer_facts, variable_facts
 from harness.transparent.rows import bounds, placeholder
@@ -29,6 +30,7 @@ class Sessions:
         self._averaging: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
         self._kinds: weakref.WeakKeyDictionary[tf.Graph, dict[str, frozenset[str]]] = weakref.WeakKeyDictionary()
         self._tried: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
+        self._whole: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
         self._raw: weakref.WeakKeyDictionary[tf.Graph, list[tf.Tensor]] = weakref.WeakKeyDictionary()
         self._equal: weakref.WeakSet[Any] = weakref.WeakSet()
         self._held: weakref.WeakKeyDictionary[Any, list[_Held]] = weakref.WeakKeyDictionary()
@@ -141,33 +143,47 @@ class Sessions:
                 self._start_equal(session, original)
             feed, rows = self._divide(graph, feed_dict or {})
             if graph not in self._tried:
-                self._try(session, original, feed)
+                self._try(session, original, feed_dict or {})
+                feed, rows = self._divide(graph, feed_dict or {})
             outcome = original(session, fetches, feed, *args, **kwargs)
             return self._average(fetches, outcome, rows)
 
         return run
 
     def _try(self, session: Any, run: Callable[..., Any], feed: Mapping[Any, Any]) -> None:
-        """Compare the gradients of what is `feed` to the first step with those of the same with every row twice.
+        """Find out by the first batch whether its rows can be divided: the loss is to be a mean over them.
 
         Raises:
-            UserError: they are sums over rows, or neither sums nor means.
+            UserError: it is not, and every rank has rows of its own.
         """
         graph = session.graph
         self._tried.add(graph)
         raw = self._raw.get(graph, [])
-        weights = placeholder(graph, self._runtime.rows.default)
-        rows = {key: value for key, value in feed.items() if key is not weights and np.ndim(value) and _open(key.shape)}
-        if not raw or not rows:
+        arrays, rows = self._fed(graph, feed)
+        if not raw or rows < 2:
             return
-        length = len(next(iter(rows.values())))
-        twice = {**feed, **{key: np.concatenate([value] * 2) for key, value in rows.items() if len(value) == length}}
-        seen = Seen.plain("gradients", run(session, raw, twice), run(session, raw, dict(feed)))
-        if self._runtime.collectives.gather(seen, "trial of the gradients")[0].is_sum():
+        batch = {key: value for key, value in arrays.items() if _of_batch(key, value, rows)}
+
+        def gradients(given: Mapping[Any, Any]) -> list[Any]:
+            return list(run(session, raw, {**arrays, **given}))
+
+        first = first_part(rows)
+        parts = [{key: value[chosen] for key, value in batch.items()} for chosen in (slice(first), slice(first, None))]
+        found = [gradients(given) for given in (batch, *parts, batch)]
+        twice = gradients({key: np.concatenate([value] * 2) for key, value in batch.items()})
+        summed = Seen.plain("gradients", twice, found[0]).is_sum()
+        vectors = [np.concatenate([np.float64(part).ravel() for part in each]) for each in found]
+        verdict = summed is not False or mixes(vectors, rows, summed=False)
+        verdict = self._runtime.collectives.gather(verdict, "trial of the gradients")[0]
+        if verdict and self._runtime.own.present:
             raise UserError(
-                "the loss of the TensorFlow-1 graph is a sum over rows, which sessions cannot divide over the ranks: "
-                "make it a mean (tf.reduce_mean)"
+                "the loss of the TensorFlow-1 graph is no mean over rows that stand for themselves, which cannot be "
+                "made of every rank's own rows: make it a mean (tf.reduce_mean), or leave out DataSet"
             )
+        if verdict:
+            self._whole.add(graph)
+        if verdict is not False:
+            self._runtime.note(UNSURE if verdict is None else TOLD)
 
     def _kinds_of(self, graph: Any, fetches: Any) -> frozenset[str]:
         """Return what running `fetches` does: ``trains`` and ``writes`` variables otherwise, one, both or neither."""
@@ -216,11 +232,13 @@ class Sessions:
             return {**feed, placeholder(graph, self._runtime.rows.default): float(rows)}, rows
         if not total:
             raise _nothing_to_divide(arrays)
-        batched = [key for key, value in arrays.items() if value.ndim and _open(key.shape)]
+        if graph in self._whole:
+            own = float(rank == 0)
+            return {**feed, placeholder(graph, self._runtime.rows.default): own}, total * (rank == 0)
         begin, count = bounds(total, rank, size)
         begin, shown = min(begin, total - 1), max(count, 1)
         divided: dict[Any, Any] = {
-            key: value[begin : begin + shown] if key in batched and len(value) == total else value
+            key: value[begin : begin + shown] if _of_batch(key, value, total) else value
             for key, value in arrays.items()
         }
         self._runtime.divided += 1
@@ -267,6 +285,10 @@ class _Held:
 def _open(shape: tf.TensorShape) -> bool:
     """Tell whether a placeholder of this shape takes batches of any length."""
     return shape.rank is None or bool(shape.rank and shape.as_list()[0] is None)
+
+
+def _of_batch(key: Any, value: Any, rows: int) -> bool:
+    return bool(value.ndim) and _open(key.shape) and len(value) == rows
 
 
 def _nothing_to_divide(arrays: Mapping[Any, Any]) -> UserError:

@@ -6,6 +6,7 @@ which does not. A mean over rows is the same for both, a sum twice as large.
 
 import contextlib
 import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from harness.base.errors import UserError
-from harness.transparent.rows import leading, length, own_variable
+from harness.transparent.independence import Shadow, four, mixes, steady, vector
+from harness.transparent.rows import leading, length, own_variable, some
 
 _MEANS, _SUMS = (0.5, 1.4), (1.5, 3.0)  # of the doubled batch's to the whole one's, where random layers add noise
 
@@ -51,12 +52,8 @@ class Seen(NamedTuple):
             float(sum(a @ a for a, _ in pairs)),
         )
 
-    def is_sum(self) -> bool:
-        """Tell whether the numbers are sums over rows, not means.
-
-        Raises:
-            UserError: a gradient is neither.
-        """
+    def is_sum(self) -> bool | None:
+        """Tell whether the numbers are sums over rows, not means; None of a gradient that is neither."""
         if not self.square or not self.own or not math.isfinite(self.product / self.square):
             return False  # nothing of it is of the rank's own rows
         ratio = self.product / self.square
@@ -67,22 +64,18 @@ class Seen(NamedTuple):
             return False
         if (noisy or exact) and _SUMS[0] < ratio < _SUMS[1]:
             return True
-        if self.label != "gradients":
-            return False
-        raise UserError(
-            f"the gradient of a batch with every row twice is {ratio:.3g} times that of the batch, or another one: the "
-            "loss is neither a mean nor a sum over the rows, so that it cannot be divided over the ranks"
-        )
+        return None if self.label == "gradients" else False
 
 
 @dataclass(kw_only=True)
 class Probe:
     """What a step of Keras's `fit` does that is made to be watched only: its gradients and the numbers it reports.
 
-    `rows` are those of the batch before it is doubled.
+    `rows` are those of the batch before it is doubled. None: only whether they stand for themselves is watched, and
+    the losses that are known to be of all ranks' rows are left out.
     """
 
-    rows: int
+    rows: int | None
     gradients: list[Any] = field(default_factory=list)
     numbers: dict[int, Any] = field(default_factory=dict)
 
@@ -93,11 +86,23 @@ class Trial:
     def __init__(self) -> None:
         self.active = False
         self.probe: Probe | None = None
+        self.shadow: Shadow | None = None
+        self.mixing: weakref.WeakSet[Any] = weakref.WeakSet()
         self._owners: dict[int, object] = {}
         self._positions: dict[tuple[int, object], object] = {}
         self._flags: dict[int, tf.Variable] = {}
         self._sums: set[int] = set()
         self._seen: dict[int, Seen] = {}
+
+    @property
+    def apart(self) -> bool:
+        """Whether the step at hand only watches if rows stand for themselves.
+
+        Batch normalisation, which has those of all ranks, is then left out.
+        """
+        if self.probe is not None:
+            return self.probe.rows is None
+        return self.shadow is not None and self.shadow.steady
 
     def flag(self, owner: object) -> tf.Tensor:
         """Return whether the numbers of `owner` are sums, a boolean scalar, also for graphs built before the trial."""
@@ -121,19 +126,20 @@ class Trial:
             self._owners[id(owner)] = owner
             self._seen[id(owner)] = Seen.of(label, own, whole)
 
-    def conclude(self, gather: Callable[[object], list[Any]]) -> None:
+    def conclude(self, gather: Callable[[object], list[Any]]) -> bool:
         """End the step of the trial; `gather` collects a value from all ranks. All ranks together.
 
-        Raises:
-            UserError: a gradient is neither a mean nor a sum over rows.
+        Tell whether every gradient is a mean or a sum over rows.
         """
         owners = list(self._seen)
         found = gather(list(self._seen.values()))
         self.active = False
         self._seen = {}
-        for owner, seen in zip(owners, found[1], strict=True):
-            if seen.is_sum():
+        sums = [seen.is_sum() for seen in found[1]]
+        for owner, summed in zip(owners, sums, strict=True):
+            if summed:
                 self.add_sum(self._owners[owner])
+        return None not in sums
 
     def add_sum(self, owner: object) -> None:
         """Take note that the numbers of `owner` are sums over rows."""
@@ -144,38 +150,25 @@ class Trial:
 
 
 _ROWS = 8  # of a batch are enough to see what doubling them does
+_MORE = 64  # and so many to see whether they stand for themselves
 
 
 def attempt(
     trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Callable[[object], list[Any]]
-) -> None:
+) -> bool | None:
     """Find out what a training step of `fit` makes of the first rows of `data`, once and with every one twice.
 
-    Nothing of it stays. All ranks together; rank 0's findings count.
-
-    Raises:
-        UserError: the gradient is neither a mean nor a sum over rows.
+    Nothing of it stays. All ranks together; rank 0's findings count. Return whether rows stand for themselves, None
+    where it cannot be told.
     """
     from keras import tree
 
     rows = min(_ROWS, int(length(leading(data))))
-    few = tree.map_structure(lambda leaf: leaf[:rows] if _has_rows(leaf) else leaf, data)
+    few = some(data, 0, rows)
     twice = tree.map_structure(lambda leaf: tf.concat([leaf, leaf], 0) if _has_rows(leaf) else leaf, few)
     if not all(layer.built for layer in trainer._flatten_layers()):
         trainer._symbolic_build(data_batch=few)  # what is only built by the step could not be put back
-    probes = []
-    for batch in (few, few, twice):
-        trial.probe = probe = Probe(rows=rows)
-        with _unchanged(trainer):
-            logs = step(batch)
-        trial.probe = None
-        probe.numbers |= {
-            id(trial.position(trainer, name)): (trial.position(trainer, name), value)
-            for name, value in (logs.items() if isinstance(logs, dict) else ())
-            if tf.is_tensor(value) and value.shape.rank == 0
-        }
-        probes.append(probe)
-    again, one, two = probes
+    again, one, two = (_probed(trial, trainer, step, batch, rows) for batch in (few, few, twice))
     pairs = [(a, b) for a, b in zip(one.gradients, two.gradients, strict=True) if a is not None]
     random = any("seed_generator" in variable.path for variable in trainer.variables) or any(
         not np.array_equal(_numbers(a), _numbers(b))
@@ -188,9 +181,37 @@ def attempt(
     for key, (owner, value) in one.numbers.items():
         owners.append(owner)
         found.append(Seen.of("reported numbers", [two.numbers[key][1]], [value]))
-    for owner, seen in zip(owners, gather(found)[0], strict=True):
-        if seen.is_sum():
+    sums = [seen.is_sum() for seen in gather(found)[0]]
+    for owner, summed in zip(owners, sums, strict=True):
+        if summed:
             trial.add_sum(owner)
+    if sums[0] is None:
+        return False
+    verdicts = gather(_mixes(trial, trainer, step, data, summed=sums[0]))
+    return False if True in verdicts else None if None in verdicts else True
+
+
+def _probed(trial: Trial, trainer: Any, step: Callable[[Any], Any], batch: Any, rows: int | None) -> Probe:
+    trial.probe = probe = Probe(rows=rows)
+    with _unchanged(trainer):
+        logs = step(batch)
+    trial.probe = None
+    probe.numbers |= {
+        id(trial.position(trainer, name)): (trial.position(trainer, name), value)
+        for name, value in (logs.items() if isinstance(logs, dict) else ())
+        if tf.is_tensor(value) and value.shape.rank == 0
+    }
+    return probe
+
+
+def _mixes(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, *, summed: bool) -> bool | None:
+    rows = min(_MORE, int(length(leading(data))))
+    if rows < 2:
+        return False
+    with steady():
+        probes = [_probed(trial, trainer, step, batch, None) for batch in four(some(data, 0, rows), rows)]
+    seen = [[gradient for gradient in probe.gradients if gradient is not None] for probe in probes]
+    return mixes([vector(gradients) for gradients in seen], rows, summed=summed) if all(seen) else False
 
 
 def _numbers(value: Any) -> Any:

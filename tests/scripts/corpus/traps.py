@@ -35,7 +35,6 @@ _TRAPS = {
 }  # fmt: skip
 _OTHER = "has other rows of data than rank 0"
 _REFUSED = {
-    "add-loss-sum": "neither a mean nor a sum",
     "state-unseeded": _OTHER,
     "python-unseeded": _OTHER,
     "generator-unseeded": _OTHER,
