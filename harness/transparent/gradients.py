@@ -44,6 +44,9 @@ class Synchroniser:
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             found = original(tape, target, sources, *args, **kwargs)
             runtime = self._runtime
+            probe = runtime.collectives.trial.probe
+            if probe is not None and probe.rows is None and any(map(_is_variable, tf.nest.flatten(sources))):
+                return tf.nest.pack_sequence_as(sources, probe.taken(tf.nest.flatten(found)))
             if runtime.quiet or runtime.in_own_step or not runtime.sync.shares_gradients:
                 return found
             flat, wanted = tf.nest.flatten(found), tf.nest.flatten(sources)
@@ -90,7 +93,7 @@ class Synchroniser:
         def apply(optimizer: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
             runtime, grads = self._runtime, list(grads)
             if runtime.collectives.trial.probe is not None:
-                runtime.collectives.trial.probe.gradients += grads
+                runtime.collectives.trial.probe.applied(grads)
                 return None
             if runtime.quiet or not grads:
                 return original(optimizer, grads, trainable_variables)

@@ -34,7 +34,8 @@ _FLOATS = {
 
 def vector(gradients: Sequence[Any]) -> "np.ndarray[Any, Any]":
     """Return all numbers of `gradients`, dense or sparse, in one array."""
-    return np.concatenate([tf.cast(tf.convert_to_tensor(each), tf.float32).numpy().ravel() for each in gradients])
+    dense = [tf.convert_to_tensor(each) for each in gradients if each is not None]
+    return np.concatenate([np.zeros(1, np.float32), *(tf.cast(each, tf.float32).numpy().ravel() for each in dense)])
 
 
 def first_part(rows: int) -> int:

@@ -72,12 +72,27 @@ class Probe:
     """What a step of Keras's `fit` does that is made to be watched only: its gradients and the numbers it reports.
 
     `rows` are those of the batch before it is doubled. None: only whether they stand for themselves is watched, and
-    the losses that are known to be of all ranks' rows are left out.
+    the losses that are known to be of all ranks' rows are left out. `whole`: the same of the whole batch, already made.
     """
 
     rows: int | None
+    whole: "Probe | None" = None
     gradients: list[Any] = field(default_factory=list)
     numbers: dict[int, Any] = field(default_factory=dict)
+
+    def applied(self, gradients: Sequence[Any]) -> None:
+        """Take note of what an optimizer is given."""
+        if self.rows is not None:
+            self.gradients += gradients
+
+    def taken(self, gradients: Sequence[Any]) -> list[Any]:
+        """Take note of what a tape yields; return those of the whole batch, which the script's next moves follow."""
+        self.gradients.append(gradients)
+        known = self.whole.gradients[len(self.gradients) - 1] if self.whole is not None else gradients
+        return [
+            own + tf.stop_gradient(other - own) if isinstance(own, tf.Tensor) else own
+            for own, other in zip(gradients, known, strict=True)
+        ]
 
 
 class Trial:
@@ -191,8 +206,10 @@ def attempt(
     return False if True in verdicts else None if None in verdicts else True
 
 
-def _probed(trial: Trial, trainer: Any, step: Callable[[Any], Any], batch: Any, rows: int | None) -> Probe:
-    trial.probe = probe = Probe(rows=rows)
+def _probed(
+    trial: Trial, trainer: Any, step: Callable[[Any], Any], batch: Any, rows: int | None, whole: Probe | None = None
+) -> Probe:
+    trial.probe = probe = Probe(rows=rows, whole=whole)
     with _unchanged(trainer):
         logs = step(batch)
     trial.probe = None
@@ -208,10 +225,15 @@ def _mixes(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, *,
     rows = min(_MORE, int(length(leading(data))))
     if rows < 2:
         return False
+    batches = four(some(data, 0, rows), rows)
     with steady():
-        probes = [_probed(trial, trainer, step, batch, None) for batch in four(some(data, 0, rows), rows)]
-    seen = [[gradient for gradient in probe.gradients if gradient is not None] for probe in probes]
-    return mixes([vector(gradients) for gradients in seen], rows, summed=summed) if all(seen) else False
+        whole = _probed(trial, trainer, step, batches[0], None)
+        probes = [whole, *(_probed(trial, trainer, step, batch, None, whole) for batch in batches[1:])]
+    found = [
+        mixes([vector(gradients) for gradients in calls], rows, summed=summed)
+        for calls in zip(*(probe.gradients for probe in probes), strict=True)
+    ]
+    return True if True in found else None if None in found else False
 
 
 def _numbers(value: Any) -> Any:
