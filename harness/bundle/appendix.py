@@ -1,5 +1,6 @@
 """The artifact description and evaluation appendix, in the parts of the SC conference's form, filled from records."""
 
+import platform
 import shlex
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -133,7 +134,7 @@ def _evaluation(name: str, experiments: Sequence[Experiment], code: Code) -> lis
     found: list[Block] = [
         Heading(level=2, text="Artifact evaluation"),
         Heading(level=3, text="Set-up"),
-        "Python 3.11 or newer on Linux, " + ("no network." if code.wheels else "a network for the third line."),
+        _needs(code),
         Commands(
             lines=(
                 f"tar xzf {name} && cd {name.removesuffix('.tar.gz')}",
@@ -166,6 +167,14 @@ def _evaluation(name: str, experiments: Sequence[Experiment], code: Code) -> lis
             )
         ),
     ]
+
+
+def _needs(code: Code) -> str:
+    """Return what must be there before the set-up; wheels are of one Python and one kind of machine."""
+    if not code.wheels:
+        return "Python 3.11 or newer on Linux, a network for the third line."
+    version = ".".join(platform.python_version_tuple()[:2])
+    return f"Python {version} on {platform.system()} {platform.machine()}, which the wheels are for; no network."
 
 
 def _claims(judgements: Sequence[Judgement]) -> list[Block]:

@@ -107,7 +107,8 @@ def add_wheels(folder: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     lock = str(resource(LOCK))
     own = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(_CHECKOUT)]
-    others = [*pip, "download", "--require-hashes", "--only-binary=:all:", "--dest", str(folder), "-r", lock]
+    others = [*pip, "download", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(folder)]
+    others += ["-r", lock]
     if not (_CHECKOUT / "pyproject.toml").exists():
         raise UserError("--offline needs a checkout, which the harness's own wheel is built from: run it there")
     for command in (own, others):
