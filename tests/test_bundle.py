@@ -7,19 +7,23 @@ import json
 import re
 import shutil
 import tarfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from harness.__main__ import run
+from harness.analysis.frames import epoch_frame
+from harness.analysis.load import Loaded
 from harness.base.errors import UserError
 from harness.bundle.archive import SUMS, pack, unpacked, write_sums
-from harness.bundle.crate import CRATE, check_crate
+from harness.bundle.crate import CRATE, check_crate, write_crate
+from harness.bundle.experiment import Experiment
 from harness.bundle.manifest import verify
-from harness.bundle.minutes import execution_seconds
+from harness.bundle.minutes import Minutes, execution_seconds
 from harness.bundle.words import Commands, Grid, Heading, Items, latex, markdown
-from tests.factories import make_launch, write_study
+from tests.factories import make_launch, make_point, make_run, write_study
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
 
@@ -233,23 +237,54 @@ def test_a_document_is_the_same_in_both_languages_with_every_sign() -> None:
         markdown([Grid(headings=("A",), rows=[(" ",)])])
 
 
+@pytest.fixture(scope="module")
+def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the crate of a made-up sweep of 1,000 launches."""
+    folder = tmp_path_factory.mktemp("thousand")
+    one, start = make_run(), datetime(2026, 1, 5, tzinfo=UTC)
+    runs = tuple(
+        replace(one, point=make_point(1 + number % 8, number // 8), started=start + timedelta(minutes=number))
+        for number in range(1000)
+    )
+    for launch in runs:
+        (folder / "results/s" / launch.point.folder).mkdir(parents=True)
+        (folder / "results/s" / launch.point.folder / "run.json").touch()
+    for name in ("results/s/sweep.json", "README.md", "reproduce.sh", SUMS):
+        (folder / name).touch()
+    loaded = Loaded(
+        folder=folder / "results/s", study=None, runs=runs, epochs=epoch_frame([one]), slow=(), damaged=(), failures=()
+    )
+    minutes = Minutes(setup=None, execution=1.0, starting=0.1, analysis=0.1)
+    made_up = Experiment(
+        name="s", title="S", answer="An answer.", command="harness sweep", loaded=loaded, minutes=minutes, figures=(),
+        limits=(),
+    )  # fmt: skip
+    write_crate(folder, "s.tar.gz", [made_up], start)
+    return folder
+
+
 @pytest.mark.slow
-def test_the_crate_conforms(place: Path) -> None:
+@pytest.mark.parametrize("kind", ["a real one", "a thousand launches"])
+def test_the_crate_conforms(kind: str, place: Path, thousand: Path) -> None:
     """By the validator of the Workflow Run Crate profile, which holds the profiles below it too.
 
-    One recommendation cannot be followed: that the address of a program is absolute, where the program is the bundle's
-    own workflow, a file in it.
+    One recommendation cannot be followed, and is the validator's own open question (crs4/rocrate-validator, issue 51):
+    the address of a program shall be absolute, also where the program is the crate's workflow. That is a file in it.
     """
-    assert check_crate(inside(place)) > 100
+    folder = inside(place) if kind == "a real one" else thousand
+    assert check_crate(folder) > (100 if kind == "a real one" else 2000)
     if importlib.util.find_spec("rocrate_validator") is None:
-        pytest.skip("roc-validator is not installed (pip install roc-validator)")
+        pytest.skip("roc-validator is no part of the environment: it brings 30 packages (pip install roc-validator)")
     from rocrate_validator import models, services
 
-    settings = services.ValidationSettings(
-        rocrate_uri=str(inside(place)), profile_identifier="workflow-run-crate-0.5",
-        requirement_severity=models.Severity.RECOMMENDED, skip_availability_check=True,
-    )  # fmt: skip
-    issues = list(services.validate(settings).get_issues())
-    if any("retrieve the JSON-LD context" in str(one.message) for one in issues):
-        pytest.skip("the validator has no network for the contexts")
-    assert {one.check.identifier for one in issues} <= {"process-run-crate-0.5_5.1"}
+    for profile in ("ro-crate-1.1", "process-run-crate-0.5", "workflow-run-crate-0.5"):
+        settings = services.ValidationSettings(
+            rocrate_uri=str(folder), profile_identifier=profile,
+            requirement_severity=models.Severity.RECOMMENDED, skip_availability_check=True,
+        )  # fmt: skip
+        issues = list(services.validate(settings).get_issues())
+        if any("retrieve the JSON-LD context" in str(one.message) for one in issues):
+            pytest.skip("the validator has no network for the contexts")
+        left = [(one.check.identifier, Path(str(one.violatingPropertyValue)).name) for one in issues]
+        print(profile, left)
+        assert left == ([] if profile == "ro-crate-1.1" else [("process-run-crate-0.5_5.1", "reproduce.sh")])
