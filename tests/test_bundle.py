@@ -19,10 +19,9 @@ from harness.analysis.load import Loaded
 from harness.base.errors import UserError
 from harness.bundle.archive import SUMS, pack, unpacked, write_sums
 from harness.bundle.crate import CRATE, check_crate, write_crate
-from harness.bundle.experiment import Experiment
-from harness.bundle.manifest import verify
-from harness.bundle.minutes import Minutes, execution_seconds
-from harness.bundle.words import Commands, Grid, Heading, Items, latex, markdown
+from harness.bundle.experiment import Experiment, Minutes, execution_seconds
+from harness.bundle.opened import verify
+from harness.report.document import Commands, Grid, Heading, Items, latex, markdown
 from tests.factories import make_launch, make_point, make_run, write_study
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"

@@ -10,10 +10,10 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.scaling import scale
 from harness.bundle.experiment import SMOKE_MINUTES, Experiment, smoke
 from harness.bundle.source import Code
-from harness.bundle.words import Block, Commands, Grid, Heading, Items
 from harness.claims.finding import CONFIRMED
 from harness.claims.verdict import Judgement
 from harness.claims.wording import published
+from harness.report.document import Block, Commands, Grid, Heading, Items
 from harness.report.render import Fact
 from harness.report.run_words import account_facts, on_one_machine
 from harness.report.sweep_facts import data_facts, machine_facts, workload_facts

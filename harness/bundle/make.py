@@ -13,12 +13,10 @@ from harness.base.files import resource
 from harness.bundle.appendix import appendix
 from harness.bundle.archive import pack, write_sums
 from harness.bundle.crate import WORKFLOW, write_crate
-from harness.bundle.experiment import Experiment, experiment, smoke
-from harness.bundle.manifest import MANIFEST, RECORDS, REPORTS, SCHEMA, Manifest, drawn_with
-from harness.bundle.minutes import ANALYSIS_FILE, analysis_seconds, measured_minutes
-from harness.bundle.pages import draw_pages
+from harness.bundle.experiment import ANALYSIS_FILE, Experiment, analysis_seconds, experiment, measured_minutes, smoke
+from harness.bundle.opened import MANIFEST, RECORDS, REPORTS, SCHEMA, Manifest, draw_pages, drawn_with
 from harness.bundle.source import LOCK, add_code
-from harness.bundle.words import latex, markdown
+from harness.report.document import latex, markdown
 from harness.schema.identity import harness_identity
 from harness.schema.message_cost import PROBES
 from harness.schema.record import encode

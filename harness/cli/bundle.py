@@ -59,7 +59,7 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: P
 @answering
 def verify(file: Path) -> Answer:
     """Check all of the bundle FILE: its files, its records, its description. Exit code 1: something is wrong."""
-    from harness.bundle.manifest import verify as look
+    from harness.bundle.opened import verify as look
 
     checks = look(file)
     bad = [check for check in checks if not check.good]

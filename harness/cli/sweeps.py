@@ -137,8 +137,7 @@ def report(
 
 def _redrawn(bundled: Path, reports: Path) -> Answer:
     """Draw the pages of a bundle into ``REPORTS/<its name>`` and tell which files are not the same as in it."""
-    from harness.bundle.manifest import drawn_with
-    from harness.bundle.pages import redraw
+    from harness.bundle.opened import drawn_with, redraw
 
     found = redraw(bundled, reports / bundled.name.removesuffix(".tar.gz"))
     here, said = drawn_with(), f"{len(found.files) - len(found.different)} of {len(found.files)} files are the bundle's"
