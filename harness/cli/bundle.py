@@ -33,7 +33,7 @@ def bundle() -> None:
 @bundle.command(name=WRITE)
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
 @click.option("--output", type=click.Path(path_type=Path), help="The archive, .tar.gz [default: in REPORTS/bundles].")
-@click.option("--offline", is_flag=True, help="With wheels of all that is needed: about 2 GB.")
+@click.option("--offline", is_flag=True, help="With wheels of all that is needed: about 0.9 GB.")
 @results_option
 @reports_option
 @answering
@@ -48,6 +48,8 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: P
     target = output or reports / "bundles" / f"{stem}.tar.gz"
     if not target.name.endswith(".tar.gz"):
         raise UserError(f"OUTPUT={target} is no .tar.gz: name the archive so")
+    if offline:
+        click.echo("wheels of every package are fetched and packed: about 0.9 GB, and as much in TMPDIR meanwhile")
     made = write_bundle(folders, target, _command, offline=offline)
     size = made.stat().st_size / 1e6
     said = f"{len(names)} {'sweep' if len(names) == 1 else 'sweeps'} in one archive of {size:.1f} MB; "
