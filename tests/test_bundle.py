@@ -274,16 +274,18 @@ def test_the_crate_conforms(kind: str, place: Path, thousand: Path) -> None:
     assert check_crate(folder) > (100 if kind == "a real one" else 2000)
     if importlib.util.find_spec("rocrate_validator") is None:
         pytest.skip("roc-validator is no part of the environment: it brings 30 packages (pip install roc-validator)")
-    from rocrate_validator import models, services
+    from rocrate_validator import errors, models, services
 
     for profile in ("ro-crate-1.1", "process-run-crate-0.5", "workflow-run-crate-0.5"):
         settings = services.ValidationSettings(
             rocrate_uri=str(folder), profile_identifier=profile,
             requirement_severity=models.Severity.RECOMMENDED, skip_availability_check=True,
         )  # fmt: skip
-        issues = list(services.validate(settings).get_issues())
-        if any("retrieve the JSON-LD context" in str(one.message) for one in issues):
-            pytest.skip("the validator has no network for the contexts")
+        try:
+            issues = list(services.validate(settings).get_issues())
+        except errors.ROCValidatorError as error:
+            if "urlopen" not in str(error):
+                raise
+            pytest.skip("the validator has no network for the contexts, which it does not bring with it")
         left = [(one.check.identifier, Path(str(one.violatingPropertyValue)).name) for one in issues]
-        print(profile, left)
         assert left == ([] if profile == "ro-crate-1.1" else [("process-run-crate-0.5_5.1", "reproduce.sh")])
