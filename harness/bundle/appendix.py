@@ -145,7 +145,8 @@ def _evaluation(name: str, experiments: Sequence[Experiment], code: Code) -> lis
         ),
         Heading(level=3, text=f"Smoke variant: {_minutes(total)} minutes, at most {SMOKE_MINUTES:.0f}"),
         "Checks the bundle, draws every figure again and holds it against the bundle's byte for byte, and repeats the "
-        f"shortest launch of {numbers.plural(len(chosen), 'sweep')}.",
+        f"shortest launch of {numbers.plural(len(chosen), 'sweep')}. The minutes are those of figures and launches as "
+        "recorded; the first launch of a new environment also compiles.",
         Commands(lines=(f"sh smoke.sh ../{name}",)),
     ]
     if left:
@@ -153,6 +154,8 @@ def _evaluation(name: str, experiments: Sequence[Experiment], code: Code) -> lis
     return [
         *found,
         Heading(level=3, text=f"Everything: {_minutes(full)} minutes"),
+        "Launches every sweep again, into the folder again, and draws reports and claims from what that gives. Exit "
+        "code 0: every launch has a record with valid times.",
         Commands(lines=("sh reproduce.sh",)),
         Heading(level=3, text="What to expect"),
         Items(
