@@ -92,11 +92,12 @@ def test_a_rank_that_is_always_slower_stays_so_in_the_prediction(tmp_path: Path)
     write_run(tmp_path / "study", make_launch(1, 0, 2.0, sync=0.0))
     folder = write_run(tmp_path / "study", make_launch(2, 0, 1.5))
     steps = [
-        {"epoch": 0, "step": step, "rank": rank, "entry_s": 0.1 * step + compute, "exit_s": 0.1 * step}
+        {"epoch": epoch, "step": step, "rank": rank, "begin_s": 0.0, "entry_s": came, "exit_s": 0.1 * step}
+        for epoch in range(3)
         for rank, compute in ((0, 0.02), (1, 0.03))
         for step in range(50)
+        for came in (0.1 * (step - 1) + compute,)
     ]
-    steps = [one | {"entry_s": one["entry_s"] - 0.1} for one in steps]
     pq.write_table(pa.Table.from_pylist(steps), folder / "steps.parquet")
     found = measured_base(find_launches(tmp_path, lambda study: True, "mnist-dnn"))
     assert found.imbalance == pytest.approx((0.8, 1.2)) and max(found.jitter) == pytest.approx(1)
@@ -203,8 +204,9 @@ def write_base(results: Path, compute: float = 0.01) -> Sweep:
         two = write_run(folder, make_launch(2, repeat, compute * 55, sync=0.1))
         steps = np.arange(50)
         entry = compute * (steps + 1) + np.where(steps % 10 == 0, 0.2 * compute, 0)
-        rows = {"epoch": 0, "step": steps, "entry_s": entry, "exit_s": compute * (steps + 1)}
-        table = pd.concat([pd.DataFrame(rows).assign(rank=rank) for rank in range(2)])
+        rows = {"step": steps, "begin_s": 0.0, "entry_s": entry, "exit_s": compute * (steps + 1)}
+        parts = [pd.DataFrame(rows).assign(rank=rank, epoch=epoch) for rank in range(2) for epoch in range(3)]
+        table = pd.concat(parts)
         pq.write_table(pa.Table.from_pandas(table, preserve_index=False), two / "steps.parquet")
     return sweep
 
@@ -214,7 +216,7 @@ def test_the_base_comes_from_the_fewest_ranks_and_the_jitter_from_the_most(tmp_p
     found = measured_base(find_launches(tmp_path, lambda study: study.sweep.workload == sweep.workload, "mnist-dnn"))
     assert found.ranks == 1 and found.compute_s == pytest.approx(0.01025) and found.bytes == 712_440
     assert (found.low_s, found.high_s) == pytest.approx((0.01, 0.0105)) and found.rows == 6400
-    assert len(found.jitter) == 6 * 2 * 49 and max(found.jitter) == pytest.approx(1.2 / np.mean(
+    assert len(found.jitter) == 6 * 3 * 2 * 49 and max(found.jitter) == pytest.approx(1.2 / np.mean(
         [1.2 if step % 10 == 0 else 1.0 for step in range(1, 50)]
     ))  # fmt: skip
     with pytest.raises(UserError, match=r"no valid launch of adult-dnn .* run `harness sweep` with --nodes 1 first"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import run
+from harness.base.cache import publish
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, write_atomic
 from harness.schema.record import encode, read_point
@@ -18,7 +19,7 @@ from tests.factories import make_point
 @pytest.mark.parametrize(
     ("mask", "file", "folder"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700), (0o002, 0o664, 0o775)]
 )
-def test_files_and_records_have_the_mode_that_the_umask_leaves(
+def test_files_records_and_cached_folders_have_the_mode_that_the_umask_leaves(
     tmp_path: Path, mask: int, file: int, folder: int
 ) -> None:
     before = os.umask(mask)
@@ -26,11 +27,14 @@ def test_files_and_records_have_the_mode_that_the_umask_leaves(
         write_atomic(tmp_path / "file", "text")
         with folder_atomic(tmp_path / "record") as staging:
             (staging / "run.json").write_text("{}")
+        with publish(tmp_path / "cache") as staging:
+            (staging / "rows.npy").write_text("")
         assert os.umask(mask) == mask
     finally:
         os.umask(before)
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("file", "record", "record/run.json")]
-    assert modes == [0o666 & ~mask, 0o777 & ~mask, 0o666 & ~mask]
+    modes += [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("cache", "cache/rows.npy")]
+    assert modes == [file, folder, file, folder, file]
 
 
 @pytest.mark.parametrize("name", ["X; touch /tmp/owned", "A=B", "", "1A", "A\nB", "$(id)"])

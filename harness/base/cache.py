@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from harness.base.errors import UserError
-from harness.base.files import user_errors
+from harness.base.files import umask, user_errors
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def publish(folder: Path) -> Iterator[Path]:
     try:
         with user_errors("cache folder", folder):
             yield staging
-            staging.chmod(0o755)
+            staging.chmod(0o777 & ~umask())
             _rename(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

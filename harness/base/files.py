@@ -38,7 +38,7 @@ def user_errors(field: str, path: Path) -> Iterator[None]:
         raise UserError(f"{field} '{path}' cannot be written: {reason}; choose another folder") from error
 
 
-def _umask() -> int:
+def umask() -> int:
     """Return what the user withholds from others; asking sets it, so that threads ask one after the other."""
     with _ASKED:
         mask = os.umask(0o077)
@@ -69,7 +69,7 @@ def file_atomic(path: Path, field: str = "output file") -> Iterator[BinaryIO]:
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
-            Path(name).chmod(0o666 & ~_umask())
+            Path(name).chmod(0o666 & ~umask())
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -88,7 +88,7 @@ def folder_atomic(path: Path) -> Iterator[Path]:
     with user_errors("output folder", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        staging.chmod(0o777 & ~_umask())
+        staging.chmod(0o777 & ~umask())
     try:
         with user_errors("output folder", path):
             yield staging

@@ -1,19 +1,20 @@
 """The measured base of a prediction: one workload's launches on the fewest ranks."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from harness.analysis.calls import read_calls
 from harness.analysis.choice import choose
 from harness.analysis.frames import launch_frame
 from harness.analysis.load import Loaded
 from harness.analysis.stats import median_interval
 from harness.base.errors import UserError
 from harness.prediction.model import Base
-from harness.schema.record import STEPS_FILE, RunRecord
+from harness.schema.record import read_run
 from harness.schema.sweep import Study
 
 Array = NDArray[np.float64]
@@ -75,22 +76,21 @@ def _unevenness(loaded: Loaded) -> tuple[tuple[float, ...], tuple[float, ...]]:
     steps: list[Array] = []
     lasting: list[float] = []
     for run in runs:
-        own = _compute_times(loaded.folder, run)
-        if own:
-            means = [float(times.mean()) for times in own.values()]
-            steps += [times / mean for times, mean in zip(own.values(), means, strict=True)]
-            lasting += [mean / float(np.mean(means)) for mean in means]
+        own = _compute_times(loaded.folder / run.point.folder)
+        if len(own):
+            means = own.mean(axis=0)
+            steps.append((own / means).ravel())
+            lasting += (means / means.mean()).tolist()
     if not steps:
         return (), ()
     values = np.sort(np.concatenate(steps))
     return tuple(map(float, values[:: max(1, len(values) // _MOST_JITTER)])), tuple(sorted(lasting))
 
 
-def _compute_times(folder: Path, run: RunRecord) -> dict[int, Array]:
-    """Return the seconds between synchronisation calls of every rank that made any."""
-    columns = ["epoch", "step", "rank", "entry_s", "exit_s"]
-    table = pq.read_table(folder / run.point.folder / STEPS_FILE, columns=columns).to_pandas()
-    table = table.sort_values(["rank", "epoch", "step"], kind="stable")
-    table["compute_s"] = table["entry_s"] - table.groupby(["rank", "epoch"])["exit_s"].shift()
-    known = table[np.isfinite(table["compute_s"])]
-    return {int(rank): own["compute_s"].to_numpy() for rank, own in known.groupby("rank")}
+def _compute_times(folder: Path) -> Array:
+    """Return the seconds between the synchronisation calls of successive steps, [pairs of calls, ranks]."""
+    run = read_run(folder)
+    times = [np.zeros((0, len(run.ranks)))]
+    with suppress(UserError):  # its record has what all else rests on
+        times += [(one.entry[1:] - one.exit[:-1])[np.diff(one.step) == 1] for one in read_calls(folder, run)]
+    return np.concatenate(times)
