@@ -16,8 +16,8 @@ from harness.base.errors import UserError
 from harness.cli.advise import advise as command
 from harness.cli.answer import plain
 from harness.prediction.advice import Job, Limits, Way, choose_way, measured_ways, predicted_ways, scores
-from harness.schema.advice import ADVICE
 from harness.schema.layout import Layout
+from harness.schema.measurement import ADVICE
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
 from tests.factories import make_epochs, make_ranks, make_run, make_workload, write_run, write_study

@@ -16,8 +16,8 @@ from harness.analysis.learning import curve_frame, final_frame
 from harness.analysis.load import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.stats import median_interval, order_ranks, ratio_interval
-from harness.analysis.warnings import doubts, mixtures
 from harness.base.errors import UserError
+from harness.report.sweep_facts import doubts, mixtures
 from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
 from tests.factories import make_launch, make_point, make_provenance, make_run, write_failure, write_run, write_study
 

@@ -14,9 +14,8 @@ from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.cli.machine import doctor as command
 from harness.doctor import machine, mpi
-from harness.doctor.diagnose import exit_code
+from harness.doctor.diagnose import check_scheduler, exit_code
 from harness.doctor.machine import OK, PROBLEM, WARNING, TensorFlow, ok, problem, warning
-from harness.doctor.scheduler import check_scheduler
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 

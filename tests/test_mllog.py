@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import UserError
-from harness.cli.mllog import mllog as command
+from harness.cli.export import mllog as command
 from harness.report.mllog import Submitter, mllog
 from harness.schema.record import RunRecord
 from tests.factories import make_run

@@ -12,8 +12,17 @@ from click.testing import CliRunner
 from harness.analysis.frames import launch_frame
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
-from harness.claims.estimate import quick_launches, seconds_of
-from harness.claims.experiments import POLICIES, PRESET, Size, choose, plan, quick, rank_counts
+from harness.claims.experiments import (
+    POLICIES,
+    PRESET,
+    Size,
+    choose,
+    plan,
+    quick,
+    quick_launches,
+    rank_counts,
+    seconds_of,
+)
 from harness.cli.paper import paper
 from harness.report.paper_page import Study, read_parts, write_paper_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published

@@ -196,9 +196,9 @@ def test_imagenet_images_are_decoded_by_the_rank_that_has_them(tmp_path, cache):
 
 
 def test_images_that_do_not_fit_into_memory_are_refused(monkeypatch, tmp_path, cache):
-    from harness.readers.images import ImageRows
+    from harness.readers.sources import ImageRows
 
-    monkeypatch.setattr("harness.readers.images.memory_limit", lambda: 2**30)
+    monkeypatch.setattr("harness.readers.sources.memory_limit", lambda: 2**30)
     images = ImageRows(np.array([b"f"]), np.zeros((10_000, 3), np.int64), np.zeros(10_000, np.int32), 224, 10)
     with pytest.raises(UserError, match=r"10,000 images of 224 pixels a side take 5\.6 GiB on this rank, 1\.0 GiB"):
         images.read([range(10_000)])

@@ -14,7 +14,7 @@ from harness.cli.options import build_layouts, build_workload
 from harness.cli.sweep import sweep as sweep_click
 from harness.regression.check_wording import side_names
 from harness.regression.states import state_names
-from harness.report.glossary import anchor, glossary
+from harness.report.render import anchor, glossary
 from harness.report.run_words import layout_words
 from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout

@@ -11,8 +11,8 @@ from harness.__main__ import run
 from harness.base.cache import publish
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, write_atomic
+from harness.cli.common import check_secrets
 from harness.schema.record import encode, read_point
-from harness.schema.secrets import check_secrets
 from tests.factories import make_point
 
 

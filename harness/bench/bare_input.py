@@ -7,8 +7,7 @@ import msgspec
 import numpy as np
 
 from harness.bench.plan import Task
-from harness.bench.rows import standardised
-from harness.bench.script import build_network
+from harness.bench.script import build_network, standardised
 
 
 def main() -> None:

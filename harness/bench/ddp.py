@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from harness.bench.plan import WARM_UP_EPOCHS, Answer, Task
-from harness.bench.rows import own_rows
-from harness.bench.script import begin, build_network
+from harness.bench.script import begin, build_network, own_rows
 
 if TYPE_CHECKING:
     import torch

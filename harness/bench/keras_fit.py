@@ -4,8 +4,7 @@ import time
 from typing import Any
 
 from harness.bench.plan import WARM_UP_EPOCHS
-from harness.bench.rows import own_rows
-from harness.bench.script import answer, begin, build_network, one_thread
+from harness.bench.script import answer, begin, build_network, one_thread, own_rows
 
 
 def main() -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from harness.bench.plan import WARM_UP_EPOCHS, Place, Task
-from harness.bench.rows import own_rows
-from harness.bench.script import answer, begin, build_network, one_thread
+from harness.bench.script import answer, begin, build_network, one_thread, own_rows
 
 if TYPE_CHECKING:
     import keras

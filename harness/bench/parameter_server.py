@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.bench.plan import WARM_UP_EPOCHS, Task
-from harness.bench.rows import standardised
-from harness.bench.script import answer, begin, build_network
+from harness.bench.script import answer, begin, build_network, standardised
 
 if TYPE_CHECKING:
     import keras

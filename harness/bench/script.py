@@ -10,10 +10,13 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from harness import datasets, models
 from harness.bench.plan import Answer, Place, Task
 from harness.comm.policies import hash_weights
+from harness.datasets.shards import split_evenly
 
 if TYPE_CHECKING:
     import keras
@@ -58,3 +61,20 @@ def answer(*, seconds: list[float], losses: list[float], model: "keras.Model") -
 
 def _parse(text: str, kind: type[T]) -> T:
     return msgspec.json.decode(text, type=kind)
+
+
+Floats = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int32]
+
+
+def own_rows(task: Task, place: Place) -> tuple[Floats, Labels]:
+    """Return this process's part of the training rows, as the network takes them, and their labels."""
+    return standardised(task, split_evenly(task.rows, max(1, len(place.addresses)), place.index))
+
+
+def standardised(task: Task, part: range | None = None) -> tuple[Floats, Labels]:
+    """Return the training rows in `part`, by default all, as the network takes them, and their labels."""
+    prepared = datasets.prepare(datasets.locate(task.workload(), None))
+    part = range(task.rows) if part is None else part
+    x = (prepared.train_x[part.start : part.stop].astype(np.float32) - prepared.shift) * prepared.factor
+    return x, np.array(prepared.train_y[part.start : part.stop])

@@ -1,8 +1,10 @@
-"""How paper A's seven experiments are planned here: with its own algorithm, and beside it what came after."""
+"""How paper A's experiments are planned here, with its own algorithm and what came after, and how long they take."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pandas as pd
 
 from harness import datasets
 from harness.base.errors import UserError
@@ -111,3 +113,49 @@ def choose(names: str | None, experiments: Iterable[str]) -> tuple[str, ...]:
         if name not in known:
             raise UserError(f"WORKLOADS={names}: {name or 'an empty name'} is none of {', '.join(known)}")
     return asked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuickLaunch:
+    """What launches on `ranks` ranks took, in seconds, medians.
+
+    `around` training and evaluation, `row` of training (all ranks together), and `evaluation` behind each epoch.
+    """
+
+    ranks: int
+    around: float
+    row: float
+    evaluation: float
+
+
+def quick_launches(launches: pd.DataFrame) -> tuple[QuickLaunch, ...]:
+    """Return what the rows of `launches` (`frames.launch_frame`) took, by ranks, their times valid or not."""
+    epochs = launches["epochs"]
+    costs = pd.DataFrame(
+        {
+            "ranks": launches["ranks"],
+            "around": launches["import_s"] + launches["inside_s"] - launches["trained_s"] - launches["evaluate_s"],
+            "row": launches["trained_s"] / (epochs * launches["rows"]),
+            "evaluation": launches["evaluate_s"] / epochs,
+        }
+    )
+    medians = costs.groupby("ranks").median().reset_index()
+    return tuple(
+        QuickLaunch(ranks=int(row["ranks"]), around=row["around"], row=row["row"], evaluation=row["evaluation"])
+        for row in medians.to_dict("records")
+    )
+
+
+def seconds_of(sweep: Sweep, quick: Sequence[QuickLaunch]) -> float:
+    """Return the seconds that all launches of `sweep` take one after the other.
+
+    Each as on the most ranks of `quick` (at least one) that it has as well, which is too much where more ranks are
+    faster still.
+    """
+    epochs, rows = sweep.workload.epochs, sweep.workload.samples
+    assert rows is not None
+    total = 0.0
+    for layout in sweep.layouts:
+        like = max((one for one in quick if one.ranks <= layout.ranks), key=lambda one: one.ranks, default=quick[0])
+        total += like.around + epochs * (rows * like.row + like.evaluation)
+    return sweep.repeats * total

@@ -1,11 +1,18 @@
-"""``harness baseline``: keep what a sweep measured, to hold later launches against it."""
+"""``harness baseline`` keeps what a sweep measured, ``harness noise`` how far launches of the same code come apart."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.answer import print_table
-from harness.cli.common import baselines_option, results_option, sweep_argument
+from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
+from harness.cli.options import approval, batch_options, build_submission, refuse_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.schema.measurement import Measurement
 
 
 @click.group(name="baseline")
@@ -37,7 +44,7 @@ def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, 
 def list_all(baselines: Path) -> None:
     """List every baseline: workload, layouts, launches, commit, machine."""
     from harness.analysis.numbers import moment
-    from harness.regression.match import describe
+    from harness.regression.references import describe
     from harness.regression.store import read_baselines
 
     rows = []
@@ -62,8 +69,8 @@ def show(name: str, baselines: Path) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.numbers import moment
     from harness.regression.check_wording import value
-    from harness.regression.match import describe
     from harness.regression.quantities import samples
+    from harness.regression.references import describe
     from harness.regression.store import find_baseline
 
     kept = find_baseline(name, baselines)
@@ -83,3 +90,133 @@ def show(name: str, baselines: Path) -> None:
     }
     for title, fact in facts.items():
         click.echo(f"{title}: {fact}")
+
+
+@click.command(name="noise")
+@sweep_argument
+@click.option("--launches", type=click.IntRange(min=2), help="Launch each layout so many times more now: a sitting.")
+@budget_option
+@click.option("--list", "list_all", is_flag=True, help="Show what is kept, with its age, and measure nothing.")
+@batch_options
+@data_dir_option
+@results_option
+@baselines_option
+def noise(
+    sweep: str | None,
+    launches: int | None,
+    budget: float,
+    list_all: bool,
+    data_dir: Path | None,
+    results: Path,
+    baselines: Path,
+    **options: Any,
+) -> None:
+    """Learn the noise floor from the newest commit's launches of SWEEP (default: the newest sweep).
+
+    They are A/A runs: the code is the same, so all that differs is noise, within a sitting and between sittings of
+    several days. `harness check` flags nothing that noise can make. Launches that no baseline holds are added to
+    results/baselines/noise, one file for each workload, machine and commit. With --launches, they are made as
+    `harness sweep` makes them: by Slurm or PBS where one is.
+    """
+    if launches is None:
+        refuse_batch("give --launches too (make noise LAUNCHES=6)")
+    if list_all:
+        _list_noises(baselines)
+        return
+    from harness.analysis.numbers import plural
+    from harness.cli.select import find_measurement
+    from harness.regression.store import find_noises, save_noise, unkept
+
+    measurement = find_measurement(sweep, results=results, baselines=None)
+    if launches is not None:
+        folders = {"results": results, "data_dir": data_dir}
+        measurement = _measure_again(measurement, launches, 60 * budget, options, **folders)
+    fresh = unkept(measurement, baselines)
+    kept = save_noise(fresh, baselines) if fresh.launches else None
+    _show_noise(measurement, [one.measurement for one in find_noises(measurement, baselines)])
+    if kept is None:
+        click.echo(
+            f"nothing kept: all of these {plural(len(measurement.launches), 'launch')} are in a baseline or were kept "
+            "before; `harness noise --launches 6` on another day adds a sitting"
+        )
+        return
+    click.echo(f"{plural(len(fresh.launches), 'launch')} added")
+    click.echo(kept)
+
+
+def _measure_again(
+    known: "Measurement",
+    launches: int,
+    budget_s: float,
+    options: dict[str, Any],
+    *,
+    results: Path,
+    data_dir: Path | None,
+) -> "Measurement":
+    """Return `known` with so many more launches of each layout, made now."""
+    from harness.regression.decide import Measuring, measure_more, study_of
+
+    submission, why = build_submission(options)
+    if submission.scheduler != "local":
+        click.echo(why)
+    measuring = Measuring(
+        study_of(known),
+        results=results,
+        data_dir=data_dir,
+        budget_s=budget_s,
+        submission=submission,
+        approve=approval(options),
+    )
+    return measure_more(launches, measuring, say=click.echo)
+
+
+def _show_noise(measurement: "Measurement", kept: "Sequence[Measurement]") -> None:
+    from harness.analysis.numbers import percent
+    from harness.analysis.stats import SITTING
+    from harness.regression.noise import KNOWN, detectable_losses
+    from harness.regression.states import group_by_code
+
+    state, *others = group_by_code([measurement, *kept])
+    found = detectable_losses(state, others)
+    rows = [
+        (
+            row.quantity,
+            str(row.layout.ranks) if row.layout else "all",
+            str(row.launches),
+            str(row.sittings),
+            percent(row.noise.deviation, 1),
+            f"{row.noise.inflation:.2f}",
+            percent(row.noise.between, 1) + (" assumed" if row.noise.assumed else ""),
+            percent(row.floor, 1),
+            *(str(needed) if needed else "none" for needed in row.launches_for.values()),
+        )
+        for row in found
+    ]
+    headings = ("Quantity", "Ranks", "Launches", "Sittings", "Standard deviation", "Widened by", "Between sittings")
+    print_table((*headings, "Noise of 6 launches", "To see 5 %", "To see 10 %"), rows)
+    click.echo(
+        f"{measurement.workload.name}, commit {measurement.state}. The standard deviations are of one launch, and "
+        "between sittings. Widened by: what drift from launch to launch makes of the variance of a mean, 1.00 is none. "
+        "Noise of 6 launches: the loss that noise alone makes of 6 launches of a new sitting in fewer than 1 of 100 "
+        "checks. To see 5 %: the launches of a new sitting that show such a loss, none where no number does."
+    )
+    if any(row.noise.assumed for row in found):
+        click.echo(f"Between sittings {percent(SITTING)} stands in until {KNOWN + 1} sittings of a commit are known.")
+
+
+def _list_noises(baselines: Path) -> None:
+    from datetime import UTC, datetime
+
+    from harness.regression.check_wording import age
+    from harness.regression.references import describe
+    from harness.regression.store import read_noises
+
+    rows = []
+    for kept in read_noises(baselines):
+        one = kept.measurement
+        counts = (one.workload.name, str(one.fewest), one.state, age(kept, datetime.now(UTC)))
+        rows.append((*counts, describe(one.machine)))
+    if not rows:
+        click.echo(f"no A/A launches in '{baselines}': run `harness noise` after a sweep with 6 or more repeats")
+        return
+    print_table(("Workload", "Launches", "Commit", "Age", "Machine"), rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import Answer, answering, check_answer
 from harness.cli.common import (
     baselines_option,
     budget_option,
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from harness.regression.verdict import Check
     from harness.schema.measurement import Baseline, Measurement
     from harness.schema.sweep import Study
-
-
-CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
 
 
 @click.command(name="check")
@@ -74,50 +71,48 @@ def check(
     """
     from datetime import UTC, datetime
 
-    from harness.base.files import write_atomic
     from harness.regression.check_wording import notes
-    from harness.regression.formats import junit, markdown
-    from harness.regression.judging import Limits
     from harness.report.check_pages import write_check
 
     if duet is not None and not decide:
         raise UserError("--duet and --apart say how to measure: give --decide too (make check DECIDE=1)")
     if window and (decide or against):
         raise UserError("--window takes its reference from sittings that are there: leave out --decide and --against")
-    if practical >= size:
-        raise UserError(f"--practical {practical:g} must be below --size {size:g}: a loss not to miss has to count")
-    folders = {"results": results, "baselines": baselines}
-    limits = Limits(size=size / 100, practical=practical / 100)
+    limits, folders = _limits(size, practical), {"results": results, "baselines": baselines}
     if decide:
         result, kept = _measure(sweep, against, duet, limits, 60 * budget, data_dir, options, **folders)
     else:
         refuse_batch("give --decide too (make check DECIDE=1)")
         result, kept = _compare(sweep, against, window, limits, **folders)
     said = notes(result, kept, datetime.now(UTC))
+    _write_files(result, said, summary, junit_file)
+    command = _command(sweep, against, window, decide)
+    return replace(check_answer(result, said), page=write_check(result, said, command, reports, results))
+
+
+def _limits(size: float, practical: float) -> "Limits":
+    from harness.regression.judging import Limits
+
+    if practical >= size:
+        raise UserError(f"--practical {practical:g} must be below --size {size:g}: a loss not to miss has to count")
+    return Limits(size=size / 100, practical=practical / 100)
+
+
+def _write_files(result: "Check", said: Sequence[str], summary: Path | None, junit_file: Path | None) -> None:
+    from harness.base.files import write_atomic
+    from harness.regression.formats import junit, markdown
+
     if summary:
         write_atomic(summary, markdown(result, said))
     if junit_file:
         write_atomic(junit_file, junit(result, said))
+
+
+def _command(sweep: str | None, against: str | None, window: int | None, decide: bool) -> str:
+    """Return the command that the page names as its own."""
     words = ["harness", "check", *([sweep] if sweep else []), *(["--against", against] if against else [])]
     words += ["--window", str(window)] if window else []
-    command = shlex.join([*words, *(["--decide"] if decide else [])])
-    return replace(check_answer(result, said), page=write_check(result, said, command, reports, results))
-
-
-def check_answer(result: "Check", notes: Sequence[str]) -> Answer:
-    """Say the `notes` and return what a check has found; its exit code tells a CI job the verdict."""
-    from harness.regression.check_wording import HEADINGS, cells, headline
-
-    for note in notes:
-        click.echo(note)
-    shown = [number for number, heading in enumerate(HEADINGS) if heading not in ("Noise floor", "Launches")]
-    return Answer(
-        sentence=headline(result),
-        headings=[HEADINGS[number] for number in shown],
-        rows=[[cells(row)[number] for number in shown] for row in result.rows],
-        data={"verdict": result.verdict, "against": result.reference.label, "rows": result.rows, "notes": notes},
-        code=CODES[result.verdict],
-    )
+    return shlex.join([*words, *(["--decide"] if decide else [])])
 
 
 def _compare(
@@ -125,12 +120,10 @@ def _compare(
 ) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of launches that are there, and the A/A launches it used."""
     from harness.cli.select import find_measurement
-    from harness.regression.match import check_comparable, default_reference
-    from harness.regression.resolve import all_of
+    from harness.regression.references import all_of, check_comparable, default_reference, last_sittings
     from harness.regression.states import without
-    from harness.regression.store import find_noises
+    from harness.regression.store import find_noises, read_baselines
     from harness.regression.verdict import check
-    from harness.regression.window import last_sittings
 
     if window:
         study = find_measurement(sweep, results=results, baselines=baselines)
@@ -138,7 +131,8 @@ def _compare(
         kept = find_noises(before, baselines)
         return check(before, newest, [one.measurement for one in kept], limits=limits), kept
     reference = find_measurement(against, results=results, baselines=baselines) if against else None
-    name = sweep or _comparable_sweep([reference] if reference else _baselines(baselines), results)
+    known = [reference] if reference else [one.measurement for one in read_baselines(baselines)]
+    name = sweep or _comparable_sweep(known, results)
     current = find_measurement(name, results=results, baselines=baselines)
     reference = reference or default_reference(current, baselines)
     check_comparable(reference, current)
@@ -167,38 +161,16 @@ def _measure(
 ) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of the code as it is now, and the A/A launches it used."""
     from harness.base.provenance import describe_machine
-    from harness.cli.select import find_measurement
-    from harness.datasets import locate
     from harness.regression.decide import Measuring, decide, study_of
-    from harness.regression.duet import not_at_hand
     from harness.regression.store import find_noises
 
-    if against is None and sweep is None:
-        reference = _last_baseline(baselines)
-    elif against is None:
-        from harness.regression.match import default_reference
-
-        reference = default_reference(find_measurement(sweep, results=results, baselines=baselines), baselines)
-    else:
-        reference = find_measurement(against, results=results, baselines=baselines)
-    found = locate(reference.workload, data_dir).data_id
-    if found != reference.data_id:
-        raise UserError(
-            f"cannot compare: '{reference.label}' was trained on {reference.data_id}, the data here is {found}: "
-            "name the folder of the same originals with --data-dir (DATA_DIR=)"
-        )
+    reference = _reference(sweep, against, results, baselines)
+    _check_data(reference, data_dir)
     submission, why = build_submission(options)
     here = submission.scheduler == "local"
     if not here:
         click.echo(why)
-    reason = ""
-    if duet is not False:
-        reason = not_at_hand(reference.software) if here else duet_elsewhere(submission.scheduler)
-    if reason and duet:
-        raise UserError(f"no duet with '{reference.label}': {reason}; measure it alone with --apart")
-    if reason:
-        click.echo(f"no duet with '{reference.label}': {reason}; launches of today are held against those of then")
-    elif duet is not False:
+    if _in_turn(reference, duet, submission.scheduler):
         return _duet(reference, limits, budget_s, data_dir, results), ()
     measuring = Measuring(
         study_of(reference),
@@ -212,6 +184,44 @@ def _measure(
     alike = [one.measurement for one in kept]
     machine = describe_machine(gpus=reference.machine.gpus) if here else None
     return decide(reference, alike, measuring, machine=machine, limits=limits, say=click.echo), kept
+
+
+def _reference(sweep: str | None, against: str | None, results: Path, baselines: Path) -> "Measurement":
+    """Return what the code as it is now is held against."""
+    from harness.cli.select import find_measurement
+    from harness.regression.references import default_reference, kept_baselines
+
+    if against is not None:
+        return find_measurement(against, results=results, baselines=baselines)
+    if sweep is None:
+        return kept_baselines(baselines)[0]
+    return default_reference(find_measurement(sweep, results=results, baselines=baselines), baselines)
+
+
+def _check_data(reference: "Measurement", data_dir: Path | None) -> None:
+    """Refuse data that is not the reference's."""
+    from harness.datasets import locate
+
+    found = locate(reference.workload, data_dir).data_id
+    if found != reference.data_id:
+        raise UserError(
+            f"cannot compare: '{reference.label}' was trained on {reference.data_id}, the data here is {found}: "
+            "name the folder of the same originals with --data-dir (DATA_DIR=)"
+        )
+
+
+def _in_turn(reference: "Measurement", duet: bool | None, scheduler: str) -> bool:
+    """Tell whether the reference's commit and the code as it is now are to be launched in turn; say why not."""
+    from harness.regression.duet import not_at_hand
+
+    if duet is False:
+        return False
+    reason = not_at_hand(reference.software) if scheduler == "local" else duet_elsewhere(scheduler)
+    if reason and duet:
+        raise UserError(f"no duet with '{reference.label}': {reason}; measure it alone with --apart")
+    if reason:
+        click.echo(f"no duet with '{reference.label}': {reason}; launches of today are held against those of then")
+    return not reason
 
 
 def _duet(reference: "Measurement", limits: "Limits", budget_s: float, data_dir: Path | None, results: Path) -> "Check":
@@ -245,17 +255,3 @@ def _is_of(reference: "Measurement", study: "Study") -> bool:
     sweep = study.sweep
     asked = (sweep.workload, sweep.scaling, sweep.data_id)
     return asked == (reference.workload, reference.scaling, reference.data_id)
-
-
-def _baselines(folder: Path) -> "tuple[Measurement, ...]":
-    """Return the baselines in `folder`, the one that was saved last first."""
-    from harness.regression.store import read_baselines
-
-    return tuple(kept.measurement for kept in read_baselines(folder))
-
-
-def _last_baseline(baselines: Path) -> "Measurement":
-    kept = _baselines(baselines)
-    if not kept:
-        raise UserError(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
-    return kept[0]

@@ -1,7 +1,8 @@
 """Options and arguments that several commands have, each declared once."""
 
+import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -78,3 +79,28 @@ def split_words(name: str, text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise UserError(f"{name}={text} cannot be split into words ({error}): quote it as in a shell") from error
+
+
+# Not tokens of language models: --max-tokens, --pad-token, --tokenizer.
+_NAME = re.compile(
+    r"--?(?:[a-z0-9]+[-_])*(?:password|passwd|secret|credentials?|api[-_]?key|private[-_]?key)"
+    r"|--?(?:(?:auth|access|api|bearer|hf|github|gitlab|wandb|login|user)[-_])?token",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@", re.IGNORECASE)  # user:password@host
+
+
+def check_secrets(arguments: Iterable[str]) -> None:
+    """Refuse arguments that look like secrets; the sentence does not hold them.
+
+    Raises:
+        UserError: naming the option.
+    """
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if _NAME.fullmatch(name) or _ADDRESS.search(argument):
+            what = f"'{name}'" if _NAME.fullmatch(name) else "that is an address with a password"
+            raise UserError(
+                f"a script argument {what} looks like a secret, and arguments stand in records and reports: let the "
+                "script read it from the environment or from a file"
+            )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import Answer, answering, check_answer
 from harness.cli.common import baselines_option, budget_option, reports_option, results_option, sweep_argument
 from harness.cli.options import duet_elsewhere, layout_options, workload_options
 
@@ -107,7 +107,6 @@ def _duet(
 ) -> Answer:
     from datetime import UTC, datetime
 
-    from harness.cli.check import check_answer
     from harness.regression.check_wording import notes
     from harness.regression.duet import Duet, decide_duet, duet_folder
     from harness.regression.judging import Limits
@@ -154,7 +153,7 @@ def history(sweep: str | None, summary: Path | None, results: Path, baselines: P
     from harness.cli.select import find_measurement
     from harness.regression.formats import markdown_table
     from harness.regression.history import history
-    from harness.regression.resolve import all_of
+    from harness.regression.references import all_of
     from harness.report.history_page import headline, sentence, series_name, state_rows, write_history
 
     study = find_measurement(sweep, results=results, baselines=baselines)

@@ -11,10 +11,9 @@ import click
 from click.core import ParameterSource
 
 from harness.base.errors import UserError, unknown
-from harness.cli.common import Command, data_dir_option, field_options, split_words, with_options
+from harness.cli.common import Command, check_secrets, data_dir_option, field_options, split_words, with_options
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve
-from harness.schema.secrets import check_secrets
 from harness.schema.workload import Workload, script_workload
 from harness.sweep.schedulers import known_schedulers
 

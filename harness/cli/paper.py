@@ -165,8 +165,7 @@ def _tell_time(plans: "Mapping[str, Sequence[Sweep]]", cut: "Mapping[str, Sequen
     """
     from harness.analysis.frames import launch_frame
     from harness.analysis.load import load_sweep
-    from harness.claims.estimate import quick_launches, seconds_of
-    from harness.claims.experiments import quick
+    from harness.claims.experiments import quick, quick_launches, seconds_of
     from harness.sweep.plan import format_seconds
 
     total, launches, tried = 0.0, 0, 0

@@ -12,7 +12,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.answer import Answer, answering
-from harness.schema.secrets import check_secrets
+from harness.cli.common import check_secrets
 from harness.transparent.settings import Settings, mpi_enabled, run_options
 
 

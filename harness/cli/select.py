@@ -80,7 +80,7 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
     Raises:
         UserError: there is no such thing, it is not unique, or it holds no valid launch.
     """
-    from harness.regression.resolve import measure
+    from harness.regression.references import measure
     from harness.regression.store import find_baseline
 
     if name is None:

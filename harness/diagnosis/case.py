@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.calls import Calls
+from harness.analysis.causes import skew_shares
 from harness.analysis.frames import EpochTimes, epoch_times
-from harness.analysis.skew import skew_shares
 from harness.schema.record import RunRecord
 
 Array = NDArray[np.float64]

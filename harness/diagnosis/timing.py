@@ -7,7 +7,7 @@ from scipy import stats
 
 from harness.analysis import numbers
 from harness.analysis.breakdown import slow_rank
-from harness.analysis.skew import FAR_OUT
+from harness.analysis.causes import FAR_OUT
 from harness.diagnosis.case import Case, Evidence
 from harness.schema.record import RunRecord
 

@@ -19,7 +19,7 @@ from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.base.hostload import Usage, other_loads, overloads
 from harness.comm.placement import misplacements, observe
-from harness.probe.operations import Bench, benches
+from harness.probe.plan import Bench, benches
 from harness.schema.layout import Layout
 from harness.schema.record import decode, encode
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
-from harness.readers.images import ImageRows
-from harness.readers.sources import TEST, TRAIN, VALIDATION, Pair, Peers, Source, cut, find_peers, own_ranges
+from harness.readers.sources import TEST, TRAIN, VALIDATION, ImageRows, Pair, Peers, Source, cut, find_peers, own_ranges
 from harness.schema.workload import IMAGENET, Workload
 
 KNOWN = ("mnist", "cifar10", "cifar100", IMAGENET)

@@ -8,9 +8,9 @@ from harness.analysis import numbers
 from harness.analysis.stats import NEEDED, SITTING
 from harness.regression.compare import Comparison
 from harness.regression.judging import IMPROVEMENT, INCONCLUSIVE, REGRESSION, Row
-from harness.regression.match import describe, describe_differences
 from harness.regression.noise import KNOWN
 from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY
+from harness.regression.references import describe, describe_differences
 from harness.regression.verdict import Check
 from harness.schema.measurement import Baseline, Measurement
 from harness.schema.sweep_command import names_apart

@@ -11,8 +11,9 @@ from harness.analysis.stats import NEEDED
 from harness.base.errors import RunError, UserError
 from harness.base.provenance import Machine
 from harness.regression.judging import DEFAULT_LIMITS, INCONCLUSIVE, Limits
-from harness.regression.match import check_machine
+from harness.regression.references import check_machine
 from harness.regression.states import join, measurements, without
+from harness.regression.store import CHECKS
 from harness.regression.verdict import Check, check
 from harness.schema.measurement import Measurement
 from harness.schema.sweep import Sweep
@@ -22,7 +23,6 @@ from harness.sweep.resume import Submission
 if TYPE_CHECKING:
     from harness.sweep.execute import Approve
 
-CHECKS = "checks"  # results/checks/<sweep>: what checks have launched, which no page of the sweep shows
 LOOKS = 3  # how often launches are added and judged again; each look has its part of the error allowed
 
 

@@ -13,6 +13,7 @@ from harness.schema.measurement import BASELINE_SCHEMA, Baseline, Measurement
 from harness.schema.point import digest
 from harness.schema.record import decode, encode
 
+CHECKS = "checks"  # results/checks/<sweep>: what checks have launched, which no page of the sweep shows
 NOISE = "noise"  # results/baselines/noise/<workload>-<machine>-<commit>-<versions>.json
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 

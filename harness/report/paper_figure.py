@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from harness.analysis import numbers
-from harness.analysis.side_by_side import Sided
+from harness.analysis.learning import Sided
 from harness.analysis.stats import Interval
 from harness.report.axes import rank_axis
 from harness.report.svg import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, VERMILLION, Picture, draw

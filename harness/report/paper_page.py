@@ -7,9 +7,8 @@ from pathlib import Path
 from harness import datasets
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.learning import SLACK, default_accuracy
+from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.load import Loaded, load_sweep
-from harness.analysis.side_by_side import Side, Sided, side_by_side
 from harness.analysis.stats import NEEDED
 from harness.base.files import folder_atomic
 from harness.report import render

@@ -11,10 +11,9 @@ from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.learning import TimeToAccuracy, curve_frame, default_accuracy
+from harness.analysis.learning import TimeToAccuracy, curve_frame, default_accuracy, side_by_side
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
-from harness.analysis.side_by_side import side_by_side
 from harness.base.errors import UserError
 from harness.report import captions
 from harness.report.axes import time_unit

@@ -1,6 +1,7 @@
 """Pages from templates: figures, tables, banners; every name must be known, every text is escaped."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,6 @@ from markupsafe import Markup
 from harness.analysis import numbers
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.report.glossary import anchor, glossary
 from harness.report.origin import Origin, describe_tables, origin_text
 from harness.report.svg import COLUMNS, TONES, Picture, printed
 
@@ -155,3 +155,17 @@ def distinct(values: Iterable[object], joint: str = ", ") -> str:
 def facts(pairs: Sequence[tuple[str, object]]) -> tuple[Fact, ...]:
     """Return the pairs that have a value."""
     return tuple(Fact(name=name, value=str(value)) for name, value in pairs if value not in ("", None))
+
+
+SOURCE = "docs/glossary.md"
+
+
+def glossary() -> dict[str, str]:
+    """Return every term with its definition."""
+    text = resource(SOURCE).read_text(encoding="utf-8")
+    return dict(re.findall(r"^\*\*(.+?)\*\*: (.+)$", text, flags=re.MULTILINE))
+
+
+def anchor(term: str) -> str:
+    """Return the place of `term` in the page of the glossary."""
+    return re.sub(r"\W+", "-", term.lower())

@@ -11,6 +11,7 @@ from rich.console import Console
 from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.datasets import locate, prepare
+from harness.models import check_model
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import RUN_FILE
@@ -20,7 +21,6 @@ from harness.sweep.accounts import ask_accounts
 from harness.sweep.job_groups import Cost, Group, estimate, group_points
 from harness.sweep.jobs import write_group
 from harness.sweep.loop import Launches
-from harness.sweep.model_check import check_model
 from harness.sweep.pace import Pace, layout_words
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import display, say

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from harness.train.batch import prepare_input
 from harness.train.load import Array, RankData
-from harness.train.loop import run_steps
-from harness.train.step import TrainState, train_step
+from harness.train.step import TrainState, run_steps, train_step
 
 _READ_AHEAD = 2  # batches decoded while a step runs
 _KEEP_OPEN = 512  # containers that stay open; single image files are opened for every read
