@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from harness.prediction.growth import Grown
     from harness.prediction.model import Base, Uncertain
 
+    Predictions = Sequence[tuple[Base, pd.DataFrame, Grown]]
+
 
 _HEADINGS = ("Ranks", "Step", "Slowest rank", "Allreduce", "Epoch", "Low to high", "Speedup", "Efficiency")
 
@@ -58,7 +60,6 @@ def predict(
     from harness.base.files import write_atomic
     from harness.prediction.growth import grown
     from harness.prediction.links import read_links
-    from harness.prediction.model import assumptions
     from harness.report.predict_page import write_predictions
     from harness.schema.layout import parse_counts
 
@@ -74,24 +75,13 @@ def predict(
         write_atomic(table, pd.concat(_columns(found)).to_csv(index=False, lineterminator="\n"))
         click.echo(table)
     click.echo(f"Network: {said}; allreduce: {algorithm}.")
-    for base, frame, by_growth in found:
-        for line in (f"{base.workload.name}: base is {base.source}.", *assumptions(base, frame["ranks"])):
-            click.echo(line)
-        if len(found) > 1:
-            print_table(_headings(frame), _rows(frame))
-        _tell_growth(base, by_growth)
+    _tell(found)
     words = [word for name in names for word in ("--workload", name)] + ["--nodes", nodes, "--network", network]
     words += ["--ranks-per-node", str(ranks_per_node), "--algorithm", algorithm, *(["--node", node] if node else [])]
-    command, first = shlex.join(["harness", "predict", *words]), found[0][1]
-    ends = [(base.workload.name, *_rows(frame)[-1]) for base, frame, _ in found]
+    command = shlex.join(["harness", "predict", *words])
+    page = write_predictions(found, f"{said}; allreduce: {algorithm}", command, reports, results)
     sentences = [_sentence(base, by_growth, counts[-1], links, algorithm) for base, _, by_growth in found]
-    return Answer(
-        page=write_predictions(found, f"{said}; allreduce: {algorithm}", command, reports, results),
-        sentence=f"Predicted, not measured: {'; '.join(sentences)}.",
-        headings=_headings(first) if len(found) == 1 else ("Workload", *_headings(first)),
-        rows=_rows(first) if len(found) == 1 else ends,
-        data={"network": said, "predicted": [_told(*one) for one in found]},
-    )
+    return _answer(found, said, sentences, page)
 
 
 def _bases(names: tuple[str, ...], results: Path) -> "list[tuple[Loaded, Base]]":
@@ -125,6 +115,31 @@ def _predict(
     return frame
 
 
+def _answer(found: "Predictions", network: str, sentences: Sequence[str], page: Path) -> Answer:
+    """Return the table of the one workload, of several their last rows."""
+    first = found[0][1]
+    ends = [(base.workload.name, *_rows(frame)[-1]) for base, frame, _ in found]
+    return Answer(
+        page=page,
+        sentence=f"Predicted, not measured: {'; '.join(sentences)}.",
+        headings=_headings(first) if len(found) == 1 else ("Workload", *_headings(first)),
+        rows=_rows(first) if len(found) == 1 else ends,
+        data={"network": network, "predicted": [_told(*one) for one in found]},
+    )
+
+
+def _tell(found: "Predictions") -> None:
+    """Print what each prediction rests on, and where there are several, its table."""
+    from harness.prediction.model import assumptions
+
+    for base, frame, by_growth in found:
+        for line in (f"{base.workload.name}: base is {base.source}.", *assumptions(base, frame["ranks"])):
+            click.echo(line)
+        if len(found) > 1:
+            print_table(_headings(frame), _rows(frame))
+        _tell_growth(base, by_growth)
+
+
 def _tell_growth(base: "Base", by_growth: "Grown") -> None:
     """Print a sweep's growth models, how they did at the largest count, and what they say; or why there are none."""
     from harness.report.predict_page import GROWTH_HEADINGS, PART_HEADINGS, growth_rows, held_sentence, part_rows
@@ -139,7 +154,7 @@ def _tell_growth(base: "Base", by_growth: "Grown") -> None:
     print_table(GROWTH_HEADINGS, growth_rows(by_growth.frame))
 
 
-def _columns(found: "Sequence[tuple[Base, pd.DataFrame, Grown]]") -> "list[pd.DataFrame]":
+def _columns(found: "Predictions") -> "list[pd.DataFrame]":
     """Return the frames for a file, with what growth models say in columns of their own."""
     frames = []
     for base, frame, by_growth in found:

@@ -4,7 +4,7 @@ import os
 import platform
 import resource
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -87,17 +87,12 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
     if ranks is None or steps is None or clocks is None:
         return None
     steps = on_one_clock(steps, clocks)
-    layout, shards = replica.point.layout, replica.data.shards
-    needed = {host: count * layout.threads for host, count in Counter(where.host for where, _ in places).items()}
-    misplaced = misplacements(layout, [where for where, _ in places], by_nodes=scheduled())
-    loaded = overloads(loads, needed, {where.host: cores for where, cores in places})
-    model = replica.state.model
     record = RunRecord(
         schema=SCHEMA,
         point=replica.point,
         started=outcome.started,
         ended=datetime.now(UTC),
-        global_batch=shards.batch,
+        global_batch=replica.data.shards.batch,
         steps_per_epoch=outcome.epochs[0].steps,
         data=replica.data.record,
         provenance=provenance(
@@ -108,17 +103,9 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
         ),
         ranks=tuple(ranks),
         epochs=with_parts(outcome.epochs, steps),
-        weights=WeightsRecord(
-            parameters=sum(int(np.prod(variable.shape)) for variable in model.trainable_variables),
-            bytes=sum(int(np.asarray(variable.numpy()).nbytes) for variable in model.trainable_variables),
-            sha256=outcome.weights_sha256,
-            identical=outcome.identical,
-        ),
+        weights=_weights(outcome),
         losses=outcome.losses,
-        invalid=_pieces(outcome)
-        or tuple(map(str, outcome.losses)) + misplaced
-        or loaded
-        or delayed([rank.host for rank in ranks], [rank.queued_share for rank in ranks], loads),
+        invalid=_pieces(outcome) or _disturbances(outcome, ranks, places, loads),
         notes=_notes(outcome),
         seed=replica.point.seed,
         segments=outcome.segments,
@@ -140,6 +127,29 @@ def _pieces(outcome: Outcome) -> tuple[str, ...]:
     """Return why the times of a launch that did not run in one piece count nowhere; nothing for one that did."""
     attempts = len(outcome.segments)
     return (f"it was ended and taken up from a checkpoint: {attempts} attempts",) if attempts else ()
+
+
+def _disturbances(
+    outcome: Outcome, ranks: Sequence[RankRecord], places: Sequence[tuple[Place, int]], loads: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Return which ranks were lost or misplaced, else what other work there was; `places` with each host's cores."""
+    layout = outcome.replica.point.layout
+    needed = {host: count * layout.threads for host, count in Counter(where.host for where, _ in places).items()}
+    return (
+        tuple(map(str, outcome.losses)) + misplacements(layout, [where for where, _ in places], by_nodes=scheduled())
+        or overloads(loads, needed, {where.host: cores for where, cores in places})
+        or delayed([rank.host for rank in ranks], [rank.queued_share for rank in ranks], loads)
+    )
+
+
+def _weights(outcome: Outcome) -> WeightsRecord:
+    variables = outcome.replica.state.model.trainable_variables
+    return WeightsRecord(
+        parameters=sum(int(np.prod(variable.shape)) for variable in variables),
+        bytes=sum(int(np.asarray(variable.numpy()).nbytes) for variable in variables),
+        sha256=outcome.weights_sha256,
+        identical=outcome.identical,
+    )
 
 
 def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:

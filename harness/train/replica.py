@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -18,6 +19,7 @@ from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.sync import find_policy
+from harness.schema.workload import Workload
 from harness.train.batch import flip_salt, prepare_input
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
@@ -100,29 +102,22 @@ def prepare_replica(
         SharedError: the workload's network or augmentation does not suit the data, or a step does not fit into
             memory; on every rank.
     """
-    workload, shards = point.workload, data.shards
+    workload = point.workload
     _check_images(point, data)
     model = build_network(point, data)
-    partial = bool(shards.remainder) and not workload.drop_remainder
-    optimizer = build_optimizer(workload, steps_per_epoch=shards.full_steps + partial, ranks=point.layout.ranks)
-    optimizer.build(model.trainable_variables)
-    rows = len(shards.lanes(world.rank))
+    optimizer = _build_optimizer(point, data, model)
+    rows = len(data.shards.lanes(world.rank))
     needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
     predicted = check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
     part, statistics = place_layers(world, workload, model)
-    reduction = select(
-        world,
-        [variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables],
-        wire=workload.wire,
-    )
-    weight = shards.weight(world.rank)
-    policy = find_policy(workload.sync)
+    reduction = _select_reduction(world, workload, model)
+    weight = data.shards.weight(world.rank)
     state = TrainState(
         model=model,
         optimizer=optimizer,
         loss=workload.loss,
-        synchroniser=synchroniser(world, policy, weight=weight, reduction=reduction),
+        synchroniser=synchroniser(world, find_policy(workload.sync), weight=weight, reduction=reduction),
         part=part,
         statistics=() if statistics else own_statistics(model),
         mirror=workload.augment != "none",
@@ -145,6 +140,20 @@ def prepare_replica(
     if isinstance(reduction, WireReduction):
         check_wire(world.rank, data, state, reduction, seed=point.seed, epoch=0)
     return replace(replica, step_without_input_s=_warm_up(replica)) if warm else replica
+
+
+def _build_optimizer(point: Point, data: RankData, model: keras.Model) -> keras.optimizers.Optimizer:
+    shards = data.shards
+    partial = bool(shards.remainder) and not point.workload.drop_remainder
+    steps = shards.full_steps + partial
+    optimizer = build_optimizer(point.workload, steps_per_epoch=steps, ranks=point.layout.ranks)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def _select_reduction(world: World, workload: Workload, model: keras.Model) -> Reduction:
+    sizes = [variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables]
+    return select(world, sizes, wire=workload.wire)
 
 
 def _check_images(point: Point, data: RankData) -> None:
