@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.datasets.cifar import BATCHES
 from harness.datasets.known import adult, cifar10, higgs, mnist
+from harness.datasets.known.cifar10 import BATCHES
 from harness.datasets.known.mnist import read_idx
 from harness.datasets.text import read_libsvm
 

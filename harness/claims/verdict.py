@@ -8,8 +8,7 @@ import pandas as pd
 from harness.analysis.choice import standing
 from harness.analysis.stats import Interval
 from harness.claims import curves, texts
-from harness.claims.comparable import compare, is_about
-from harness.claims.evidence import Evidence
+from harness.claims.evidence import Evidence, compare, is_about
 from harness.claims.finding import ERRATUM, NOT_COMPARABLE, NOT_MEASURED, Finding
 from harness.prediction.allreduce import BEST
 from harness.prediction.model import Base, Uncertain, predict_ratio

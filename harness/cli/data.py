@@ -139,7 +139,7 @@ def prepare(
 def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: Path | None) -> None:
     from harness import datasets
     from harness.datasets.images.write import write_shards
-    from harness.schema.workload import IMAGENET
+    from harness.schema.imagenet import IMAGENET
 
     if name != IMAGENET or shards is None or output is None:
         raise UserError("--shards N and --output FOLDER go together, and with imagenet only")

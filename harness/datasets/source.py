@@ -16,7 +16,8 @@ from harness.datasets.images import write
 from harness.datasets.images.index import open_index
 from harness.datasets.registry import FILE, dataset
 from harness.datasets.userfile import CSV
-from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command, script_id
+from harness.schema.imagenet import IMAGENET, image_size
+from harness.schema.workload import DATASET, Workload, is_script, script_command, script_id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,8 @@ import numpy as np
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
 from harness.readers.sources import TEST, TRAIN, VALIDATION, ImageRows, Pair, Peers, Source, cut, find_peers, own_ranges
-from harness.schema.workload import IMAGENET, Workload
+from harness.schema.imagenet import IMAGENET
+from harness.schema.workload import Workload
 
 KNOWN = ("mnist", "cifar10", "cifar100", IMAGENET)
 FORMATS = ("csv", "hdf5", "netcdf", "pnetcdf", "npz")

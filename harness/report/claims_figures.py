@@ -9,14 +9,13 @@ from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.scaling import Scaling, scale
-from harness.claims.comparable import compare, is_about
-from harness.claims.evidence import Evidence
+from harness.claims.evidence import Evidence, compare, is_about
 from harness.report.axes import rank_axis
 from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, PAPER, VERMILLION, Picture, draw, mark
 from harness.schema.claim import Claim
+from harness.schema.imagenet import IMAGE_NETWORKS
 from harness.schema.record import RunRecord
-from harness.schema.workload import IMAGE_NETWORKS
 
 
 def published_picture(claims: Sequence[Claim], name: str, subject: str) -> Picture | None:

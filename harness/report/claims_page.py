@@ -8,8 +8,7 @@ from harness.analysis import numbers
 from harness.analysis.choice import RULE
 from harness.analysis.scaling import ratios_frame, scale
 from harness.base.files import folder_atomic
-from harness.claims.comparable import compare, is_about
-from harness.claims.evidence import Evidence
+from harness.claims.evidence import Evidence, compare, is_about
 from harness.claims.verdict import Judgement, PredictedRatio, predict_claim
 from harness.claims.wording import ClaimRow, claim_row, headline
 from harness.prediction.measured_base import measured_base

@@ -10,9 +10,10 @@ from harness.analysis import numbers
 from harness.analysis.load import Loaded
 from harness.report.render import Banner, Fact, distinct, facts
 from harness.report.run_words import data_words, fewest_and_most, partial
+from harness.schema.imagenet import IMAGENET
 from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
-from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
+from harness.schema.workload import Workload, batch_mode, is_script, script_command
 
 # What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
 _COMMON: tuple[tuple[str, Callable[[RunRecord], object | None]], ...] = (

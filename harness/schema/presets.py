@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.base.errors import unknown
-from harness.schema.workload import IMAGENET, Workload
+from harness.schema.imagenet import IMAGENET
+from harness.schema.workload import Workload
 
 # Which of the groups' public scripts made the papers' figures is not stated (docs/settings.md):
 # March 2016: weights averaged once per epoch, Adagrad, squared error, N(0, 1/fan_in), partial batch dropped.

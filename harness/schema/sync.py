@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.base.errors import UserError
-from harness.base.own_code import import_own, is_own
+from harness.schema.option import import_own, is_own
 
 Mean = Callable[[Sequence[Any], str], list[Any]]
 """Takes values (tensors in a graph) and what they are called; returns their means over the ranks, weighted by rows."""

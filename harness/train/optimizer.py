@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.base.own_code import import_own
 from harness.comm.policies import Synchroniser
 from harness.comm.reduction import Descent
+from harness.schema.option import import_own
 from harness.schema.workload import OPTIMIZERS, Workload
 
 Rate: TypeAlias = "float | keras.optimizers.schedules.LearningRateSchedule"

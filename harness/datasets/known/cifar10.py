@@ -1,11 +1,117 @@
-"""CIFAR-10: 32 x 32 colour images of ten classes, in Krizhevsky's binary or Python batches."""
+"""CIFAR-10: 32 x 32 colour images of ten classes; and the binary and Python batches, which are CIFAR-100's too."""
 
+import gzip
+import io
+import pickle
+import tarfile
+import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness.datasets.cifar import BATCHES, TEST_BATCH, read_binary, read_python
-from harness.datasets.dataset import TRAIN, Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth
+import numpy as np
+
+from harness.base.errors import UserError
+from harness.datasets.dataset import TRAIN, Array, Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth
 from harness.datasets.synthetic import render_colour
+
+BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST_BATCH = "test_batch"
+
+_PIXELS = 32 * 32 * 3
+# What a pickled numpy array needs; anything else in a downloaded pickle could run code.
+_PICKLED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Labels:
+    """Where the labels are: the last of `count` bytes before a row's pixels, the pickled list called `key`.
+
+    They are 0 to `classes` - 1.
+    """
+
+    count: int = 1
+    key: bytes = b"labels"
+    classes: int = 10
+
+
+# All that damaged pickles raise; the first array that one asks for may be of any size.
+_DAMAGE = (
+    pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError, IndexError, ImportError,
+    OverflowError, MemoryError,
+)  # fmt: skip
+_TEN = Labels()
+
+
+def read_binary(path: Path, batches: tuple[str, ...], where: Labels = _TEN) -> Iterator[Block]:
+    """Yield the batches of a ``.bin`` file, or those called `batches` of a tar archive of such files."""
+    size = where.count + _PIXELS
+    for name, content in _contents(path, tuple(f"{batch}.bin" for batch in batches)):
+        if not content or len(content) % size:
+            raise UserError(f"{name} is cut: {len(content):,} bytes are not whole rows of {size:,}; fetch it again")
+        rows = np.frombuffer(content, np.uint8).reshape(-1, size)
+        yield _images(rows[:, where.count :]), _labels(name, rows[:, where.count - 1], where.classes)
+
+
+def read_python(path: Path, batches: tuple[str, ...], where: Labels = _TEN) -> Iterator[Block]:
+    """Yield the batches of a pickle file, or those called `batches` of a tar archive of such files."""
+    for name, content in _contents(path, batches):
+        try:
+            batch: dict[bytes, Any] = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+            pixels, labels = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[where.key])
+        except _DAMAGE as error:
+            raise UserError(f"{name} is no CIFAR Python batch ({error}): fetch it again") from error
+        if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(pixels) != len(labels):
+            raise UserError(f"{name} has images {pixels.shape} and {len(labels):,} labels: fetch it again")
+        yield _images(pixels), _labels(name, labels, where.classes)
+
+
+class _Unpickler(pickle.Unpickler):
+    """An unpickler that builds numpy arrays and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PICKLED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module, name)
+
+
+def _contents(path: Path, members: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Yield a name for messages and the content of the file, or of each of the archive's `members`."""
+    if not path.name.endswith(".tar.gz"):
+        yield f"'{path}'", path.read_bytes()
+        return
+    found = dict.fromkeys(members, b"")
+    try:
+        with tarfile.open(path, "r|gz") as archive:  # one pass: a gzip file cannot be searched
+            for member in archive:
+                name = Path(member.name).name
+                file = archive.extractfile(member) if name in found else None
+                if file is not None:
+                    found[name] = file.read()
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"'{path}' is a cut or damaged archive ({error}): fetch it again") from error
+    for name, content in found.items():
+        yield f"'{path}' member {name}", content
+
+
+def _images(pixels: Array) -> Array:
+    """Return [rows, 3072], stored as planes of red, green and blue, as [rows, 32, 32, 3]."""
+    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+
+
+def _labels(name: str, labels: Array, classes: int) -> Array:
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        raise UserError(f"{name} row {wrong[0] + 1:,} has label {labels[wrong[0]]}: labels are 0 to {classes - 1}")
+    return labels
+
 
 INFO = DatasetInfo(
     name="cifar10",

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.datasets.cifar import Labels, read_binary, read_python
 from harness.datasets.dataset import TRAIN, Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth
+from harness.datasets.known.cifar10 import Labels, read_binary, read_python
 from harness.datasets.synthetic import render_colour
 
 INFO = DatasetInfo(
