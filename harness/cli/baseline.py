@@ -129,8 +129,7 @@ def noise(
 
     measurement = find_measurement(sweep, results=results, baselines=None)
     if launches is not None:
-        folders = {"results": results, "data_dir": data_dir}
-        measurement = _measure_again(measurement, launches, 60 * budget, options, **folders)
+        measurement = _measure_again(measurement, launches, 60 * budget, options, results=results, data_dir=data_dir)
     fresh = unkept(measurement, baselines)
     kept = save_noise(fresh, baselines) if fresh.launches else None
     _show_noise(measurement, [one.measurement for one in find_noises(measurement, baselines)])
