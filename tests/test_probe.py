@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError
-from harness.cli.measure import probe as command
+from harness.cli.machine import probe as command
 from harness.probe import execute
 from harness.probe import store as probe_settings
 from harness.probe.execute import Found, fit, write_probe

@@ -34,8 +34,8 @@ COMMANDS = {
     "train": ("harness.cli.train", "Train one workload on the ranks of this MPI world."),
     "data": ("harness.cli.data", "List, fetch, verify, prepare, describe the data sets; clean their cache."),
     "doctor": ("harness.cli.machine", "Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use."),
-    "probe": ("harness.cli.measure", "Measure what communication costs, and the best setting for a workload."),
-    "bench": ("harness.cli.measure", "Measure the harness against its alternatives, side by side."),
+    "probe": ("harness.cli.machine", "Measure what communication costs, and the best setting for a workload."),
+    "bench": ("harness.cli.machine", "Measure the harness against its alternatives, side by side."),
 }
 
 MAKE = "make"  # what the Makefile calls; not for people

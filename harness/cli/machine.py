@@ -1,14 +1,16 @@
-"""Commands about this machine: is it ready, and is what a site file says of its centre true?"""
+"""Commands about this machine: is it ready, is its site's file true, what do messages cost, what do alternatives?"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.common import data_dir_option
+from harness.cli.answer import Answer, answering, print_table
+from harness.cli.common import data_dir_option, reports_option, results_option
 
 if TYPE_CHECKING:
     from harness.doctor.machine import Check
+    from harness.schema.message_cost import Probe
 
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -74,3 +76,154 @@ def check_site(**options: str | None) -> None:
     wrong = sum(not finding.good for finding in findings)
     if wrong:
         raise RunError(f"{wrong} statements of the site file are not true: correct the file")
+
+
+@click.command(name="bench")
+@click.option("--workloads", default="", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
+@click.option("--contenders", default="", help="Some of them, such as bare,raw-sums,gradients [default: all].")
+@click.option("--rounds", type=int, default=3, show_default=True, help="Launches of every contender; 5 are better.")
+@click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
+@click.option("--quick", is_flag=True, help="One round on few rows: shows that it works, not how fast it is.")
+@click.option("--decoding", is_flag=True, help="Measure only how fast JPEGs are decoded, against bare tf.data.")
+@click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
+@click.option("--limit", "limit_s", type=int, default=180, show_default=True, help="Seconds that a launch may take.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the order of launches and of the weights."
+)
+@reports_option
+def bench(
+    workloads: str, contenders: str, rounds: int, quick: bool, decoding: bool, reports: Path, **options: Any
+) -> None:
+    """Measure the harness against Keras fit and MultiWorkerMirroredStrategy, side by side.
+
+    Every contender trains the same networks on the same synthetic rows, one core per rank. All of it takes about
+    40 minutes; the machine should do nothing else meanwhile.
+    """
+    if decoding:
+        from harness.base.cores import usable_cores
+        from harness.bench.decoding import measure_decoding
+
+        click.echo(str(measure_decoding(threads=usable_cores(), rounds=rounds)))
+        return
+    from harness.base.hostlock import HostLock
+    from harness.base.processes import interruptible
+    from harness.bench.execute import run_bench
+    from harness.bench.page import PAGE, bench_files
+    from harness.bench.plan import Settings
+    from harness.report.bench_page import write_bench_page
+    from harness.schema.claim import EXPERIMENTS
+
+    settings = Settings(
+        workloads=_names(workloads) or tuple(EXPERIMENTS),
+        contenders=_names(contenders),
+        rounds=1 if quick else rounds,
+        quick=quick,
+        **options,
+    )
+    with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", click.echo):
+        for record in run_bench(settings, click.echo):
+            page = write_bench_page(record, reports)
+    click.echo(f"\n{bench_files(record)[PAGE]}")
+    click.echo(page)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+@click.command(name="probe")
+@click.option("--ranks", type=int, default=2, show_default=True, help="Ranks on this machine, one per core.")
+@click.option("--launcher", help="Start the ranks with this instead, such as 'mpirun -n 4 --host a:2,b:2' or 'srun'.")
+@click.option("--mca", multiple=True, metavar="'NAME=VALUE ...'", help="Compare this setting of Open MPI; repeatable.")
+@click.option("--algorithms", is_flag=True, help="Compare Open MPI's allreduce algorithms and components.")
+@click.option("--workload", "workloads", multiple=True, help="Print the best setting of this one only, as mnist-dnn.")
+@click.option("--largest", type=int, default=64 * 2**20, show_default=True, help="Bytes of the largest message.")
+@click.option(
+    "--launches",
+    type=click.IntRange(min=1),
+    default=6,
+    show_default=True,
+    help="Of every setting, in turns; 6 or more.",
+)
+@click.option("--samples", type=click.IntRange(min=6), default=25, show_default=True, help="Samples of every size.")
+@click.option(
+    "--budget",
+    "budget_s",
+    type=float,
+    default=8.0,
+    show_default=True,
+    help="Seconds of a launch from which 6 samples do.",
+)
+@click.option(
+    "--limit", "limit_s", type=float, default=180.0, show_default=True, help="Seconds that a launch may take."
+)
+@click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
+@results_option
+@reports_option
+@answering
+def probe(
+    mca: tuple[str, ...],
+    algorithms: bool,
+    workloads: tuple[str, ...],
+    results: Path,
+    reports: Path,
+    **options: Any,
+) -> Answer:
+    """Measure what messages between ranks cost: latency, bandwidth, and the sums of the papers' networks.
+
+    The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
+    """
+    from harness.analysis.numbers import seconds
+    from harness.base.errors import unknown
+    from harness.base.processes import interruptible
+    from harness.probe.execute import Settings, run_probe, write_probe
+    from harness.probe.plan import algorithm_settings, parse_settings
+    from harness.report.probe_page import doubt, headline, rate, span, write_probe_page
+    from harness.schema.claim import EXPERIMENTS
+
+    for name in workloads:
+        if name not in EXPERIMENTS:
+            raise unknown("WORKLOAD", name, EXPERIMENTS)
+    settings = (algorithm_settings() if algorithms else ()) + parse_settings(mca)
+    with interruptible():
+        found = run_probe(Settings(settings=settings, **options), click.echo)
+    folder, measured = write_probe(found, results), found.probe
+    costs = measured.by_setting[0].costs
+    for line in (*(f"times are not valid: {reason}" for reason in measured.invalid), *measured.notes):
+        click.echo(line)
+    for cost in costs:
+        if doubt(cost):
+            click.echo(f"{cost.operation}, {cost.level}: {doubt(cost)}")
+    best = _best(measured, workloads or tuple(EXPERIMENTS))
+    print_table(("Workload", "Bytes", "A sum", "Best setting"), [row for row, _ in best])
+    return Answer(
+        sentence=headline(measured),
+        headings=("Operation", "Ranks", "Latency", "95 % interval", "Bandwidth", "Between"),
+        rows=[
+            (cost.operation, str(cost.ranks), seconds(cost.alpha_s.value), span(cost.alpha_s),
+             rate(cost.beta_s_per_byte.value), cost.level)
+            for cost in costs
+        ],
+        data={"probe": folder, "costs": costs, "best": [choice for _, choice in best], "invalid": measured.invalid},
+        page=write_probe_page(measured, folder, reports),
+    )  # fmt: skip
+
+
+def _best(probe: "Probe", workloads: tuple[str, ...]) -> list[tuple[tuple[str, str, str, str], dict[str, object]]]:
+    """Return a row and JSON's object for the best setting of each workload whose size was measured."""
+    from harness.analysis.numbers import count, seconds
+    from harness.probe.store import choose
+    from harness.schema.claim import EXPERIMENTS
+
+    measured = max(size.bytes for cost in probe.by_setting[0].costs for size in cost.sizes)
+    found = []
+    for name in workloads:
+        size = EXPERIMENTS[name].weights_bytes
+        if size > measured:
+            continue
+        choice = choose(probe, size)
+        gain = f", {choice.usual_s / choice.seconds:.2f} times as fast" if choice.environment else ""
+        row = (name, count(size), seconds(choice.seconds), f"{choice}{gain}")
+        told = {"workload": name, "bytes": size, "seconds": choice.seconds, "usual_s": choice.usual_s}
+        found.append((row, told | {"environment": choice.environment}))
+    return found

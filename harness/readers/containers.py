@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.datasets.containers import Arrays, is_rows, open_hdf5, open_npz, readable
 from harness.datasets.dataset import Array
+from harness.datasets.userfile import Arrays, is_rows, open_hdf5, open_npz, readable
 from harness.readers.sources import TEST, TRAIN, VALIDATION, Pair, Source
 
 _NAMES = {
