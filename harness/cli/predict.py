@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from harness.prediction.growth import Grown
     from harness.prediction.model import Base, Uncertain
 
-    Predictions = Sequence[tuple[Base, pd.DataFrame, Grown]]
-
 
 _HEADINGS = ("Ranks", "Step", "Slowest rank", "Allreduce", "Epoch", "Low to high", "Speedup", "Efficiency")
 
@@ -115,7 +113,9 @@ def _predict(
     return frame
 
 
-def _answer(found: "Predictions", network: str, sentences: Sequence[str], page: Path) -> Answer:
+def _answer(
+    found: "Sequence[tuple[Base, pd.DataFrame, Grown]]", network: str, sentences: Sequence[str], page: Path
+) -> Answer:
     """Return the table of the one workload, of several their last rows."""
     first = found[0][1]
     ends = [(base.workload.name, *_rows(frame)[-1]) for base, frame, _ in found]
@@ -128,7 +128,7 @@ def _answer(found: "Predictions", network: str, sentences: Sequence[str], page: 
     )
 
 
-def _tell(found: "Predictions") -> None:
+def _tell(found: "Sequence[tuple[Base, pd.DataFrame, Grown]]") -> None:
     """Print what each prediction rests on, and where there are several, its table."""
     from harness.prediction.model import assumptions
 
@@ -154,7 +154,7 @@ def _tell_growth(base: "Base", by_growth: "Grown") -> None:
     print_table(GROWTH_HEADINGS, growth_rows(by_growth.frame))
 
 
-def _columns(found: "Predictions") -> "list[pd.DataFrame]":
+def _columns(found: "Sequence[tuple[Base, pd.DataFrame, Grown]]") -> "list[pd.DataFrame]":
     """Return the frames for a file, with what growth models say in columns of their own."""
     frames = []
     for base, frame, by_growth in found:
