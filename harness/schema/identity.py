@@ -20,8 +20,9 @@ from harness.base.provenance import package_version
 from harness.schema.workload import Workload, is_script, script_command
 
 _READERS = frozenset(
-    {"analysis", "bench", "bundle", "claims", "doctor", "prediction", "probe", "regression", "report", "reproduction"}
-)
+    {"analysis", "bench", "bundle", "claims", "diagnosis", "doctor", "explain", "prediction", "probe", "regression",
+     "report", "reproduction"}
+)  # fmt: skip
 """Rooms that a launch never enters: they read what it wrote, or launch it in another way. A new room counts."""
 _SOURCES = (".py", ".cc", ".h")
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "mpi4py")
