@@ -26,11 +26,11 @@ from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
 from harness.train.keeper import Progress
 from harness.train.load import load
-from harness.train.loop import Epoch
 from harness.train.record import Columns, step_columns
 from harness.train.replica import Replica, prepare_replica
 from harness.train.resume import Part
 from harness.train.run import Begin, Outcome, epoch_record, evaluate_all, time_is_up, train_epoch
+from harness.train.step import Epoch
 
 T = TypeVar("T")
 
