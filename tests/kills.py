@@ -114,10 +114,10 @@ class Victim:
                 return None
         if checkpoint_folder(self.record).exists():
             self.found.append("checkpoints are left")
-        told = self.said.count("checksum is another")
-        if told != self.damaged:
-            lines = [line for line in self.said.splitlines() if "checksum is another" in line or "goes on from" in line]
-            self.found.append("\n  ".join([f"of {self.damaged} damaged checkpoints {told} were told of:", *lines]))
+        # One may be told of by each attempt until newer ones replace it; what a killed attempt said may be lost.
+        lost = any(moment.startswith("kill -9") for moment in self.moments)
+        if self.damaged and "checksum is another" not in self.said and not lost:
+            self.found.append(f"none of {self.damaged} damaged checkpoints was told of")
         return read_run(self.record)
 
     def await_training(self, process: "subprocess.Popen[str]", known: tuple[Segment, ...] = ()) -> None:
