@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.schema.account import read_accounts
 from harness.schema.record import RunRecord, read_run
 from harness.sweep.store import read_study
 from tests.cluster.conftest import Terminal, Untrained
@@ -63,6 +64,9 @@ def test_one_allocation_runs_all_points_on_nested_nodes(terminal: Terminal, clus
         3: ["n1", "n2", "n3"],
     }
     assert "mpirun" in found[3].provenance.launcher
+    accounts = read_accounts(terminal.sweep_folder)
+    assert (len(accounts), len({one.job for one in accounts})) == (3, 1)
+    assert {one.missing for one in accounts} == {"sacct: Slurm accounting storage is disabled"}
 
 
 def test_a_wrong_rank_start_is_explained_before_training(terminal: Terminal) -> None:
