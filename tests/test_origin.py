@@ -32,6 +32,7 @@ def whence(place: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> tuple
     return code, said.out + said.err
 
 
+@pytest.mark.slow
 def test_every_file_of_a_report_tells_its_launches_and_commands(place: Path) -> None:
     files = [
         path for path in (place / "reports" / SWEEP.name).iterdir() if path.suffix in (".svg", ".png", ".pdf", ".csv")
@@ -46,11 +47,13 @@ def test_every_file_of_a_report_tells_its_launches_and_commands(place: Path) -> 
         assert origin.command == f"harness report {SWEEP.name} --base 1 --style paper"
 
 
+@pytest.mark.slow
 def test_tables_are_read_as_ever(place: Path) -> None:
     table = pd.read_csv(place / "reports" / SWEEP.name / "launches.csv")
     assert len(table) == 12 and table.columns[0] == "run"
 
 
+@pytest.mark.slow
 def test_a_table_that_was_moved_is_known_by_its_content(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,6 +64,7 @@ def test_a_table_that_was_moved_is_known_by_its_content(
     assert code == 2 and "does not tell what it was made of" in said
 
 
+@pytest.mark.slow
 def test_whence_says_which_launches_are_gone_or_replaced(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +101,7 @@ def test_a_file_of_others_tells_nothing(tmp_path: Path, capsys: pytest.CaptureFi
     assert code == 2 and "cannot be read" in said
 
 
+@pytest.mark.slow
 def test_the_page_itself_has_no_such_metadata(place: Path) -> None:
     page = (place / "reports" / SWEEP.name / "index.html").read_text()
     assert not re.search(r"<metadata>|rdf:", page)

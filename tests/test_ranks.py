@@ -94,7 +94,10 @@ def step(rows, ranks, *, normalised, dropped=0.0, synchronised=False):
         return list(pool.map(run, range(ranks), replicas)), [len(shards.partial(rank)) for rank in range(ranks)]
 
 
-@pytest.mark.parametrize(("normalised", "dropped"), [(False, 0.0), (False, 0.5), (True, 0.5)])
+@pytest.mark.parametrize(
+    ("normalised", "dropped"),
+    [pytest.param(False, 0.0, marks=pytest.mark.slow), pytest.param(False, 0.5, marks=pytest.mark.slow), (True, 0.5)],
+)
 @settings(max_examples=6)
 @given(rows=st.integers(1, MOST), ranks=st.integers(1, 4))
 @example(rows=1, ranks=4)

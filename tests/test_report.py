@@ -163,6 +163,7 @@ def test_verdict_comes_first_and_says_what_caps_it(page: Text) -> None:
     assert "paper A's base" not in text  # MNIST-DNN's base is 1 core: the common one
 
 
+@pytest.mark.slow
 def test_another_base_is_one_option_away(study: Path, tmp_path: Path) -> None:
     text = str(Text(write_report(study, tmp_path, base=2).read_text()))
     assert "over 1 rank (common base)" in text and "1 (base)" in text
@@ -201,6 +202,7 @@ def test_synthetic_and_held_out_data_are_said_in_a_banner(tmp_path: Path) -> Non
     assert "no MNIST files in data/" in content
 
 
+@pytest.mark.slow
 def test_one_point_gives_no_speedup_but_its_time(tmp_path: Path) -> None:
     write_run(tmp_path / "s", make_launch(4, 0, 1.0))
     page = write_report(tmp_path / "s", tmp_path / "reports")
@@ -235,6 +237,7 @@ def test_a_report_never_replaces_anything_but_a_report(tmp_path: Path) -> None:
     assert record.exists() and (tmp_path / "other" / "s" / "thesis.tex").exists()
 
 
+@pytest.mark.slow
 def test_the_same_records_give_the_same_files(study: Path, report: Path, tmp_path: Path) -> None:
     again = write_report(study, tmp_path)
     for name in ("speedup.svg", "loss-time.svg", "efficiency.csv", "launches.csv"):
@@ -262,6 +265,7 @@ def test_weak_headline_speaks_of_rates() -> None:
     assert sentence.startswith("4 ranks train MNIST-DNN on 4 times the rows of 1 rank at 3.20 times the rate")
 
 
+@pytest.mark.slow
 def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path) -> None:
     from harness.cli.select import find_sweep
     from harness.cli.sweeps import report as command
@@ -297,6 +301,7 @@ def test_series_differ_in_more_than_colour() -> None:
     assert len({tone.light for tone in TONES}) == len({tone.dark for tone in TONES}) == len(TONES)
 
 
+@pytest.mark.slow
 def test_points_that_sum_in_different_ways_say_so_in_every_caption(tmp_path: Path) -> None:
     for ranks, name in ((1, "none"), (2, "native, shared memory"), (4, "native, messages")):
         how = replace(make_provenance(), reduction=name)
@@ -308,6 +313,7 @@ def test_points_that_sum_in_different_ways_say_so_in_every_caption(tmp_path: Pat
     assert "differ in way of summing" in str(Text(page))
 
 
+@pytest.mark.slow
 def test_a_layout_launched_a_week_later_has_no_interval_and_says_why(tmp_path: Path) -> None:
     for repeat in range(6):
         write_run(tmp_path / "study", make_launch(1, repeat, 2.0 + repeat / 100))

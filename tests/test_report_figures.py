@@ -126,6 +126,7 @@ def test_figures_tell_their_numbers_to_those_who_cannot_see_them(report: Path) -
     assert "computation" in labels["epoch-breakdown"] and "At the end: " in labels["accuracy-time"]
 
 
+@pytest.mark.slow
 def test_thread_counts_are_series_of_their_own_and_efficiency_is_per_core(tmp_path: Path) -> None:
     for repeat in range(6):
         for ranks, threads, seconds in ((1, 1, 4.0), (2, 1, 2.0), (1, 2, 3.0), (2, 2, 1.6)):
@@ -140,6 +141,7 @@ def test_thread_counts_are_series_of_their_own_and_efficiency_is_per_core(tmp_pa
     assert "2 ranks, 2 threads each" in str(Text(page.read_text())).replace("\u00a0", " ")
 
 
+@pytest.mark.slow
 def test_single_steps_are_the_extremes_of_the_middle_launch(tmp_path: Path) -> None:
     page = write_report(SWEEP, tmp_path)
     table = pd.read_csv(page.with_name("single-steps.csv"))

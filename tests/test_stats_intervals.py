@@ -105,6 +105,7 @@ def test_a_layout_added_a_week_later_has_a_speedup_without_an_interval() -> None
     assert covered == told == 0
 
 
+@pytest.mark.slow
 def test_whole_blocks_of_several_sittings_cover_the_speedup() -> None:
     rng = np.random.default_rng(15)
     covered = 0
