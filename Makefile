@@ -40,7 +40,7 @@ $(COMMANDS): $(STAMP)
 
 test: $(STAMP) ## Run what a change passes first, six minutes on 2 cores, or TESTS=tests/test_sweep_plan.py.
 	@$(BIN)/harness make $@ $(GIVEN)
-	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 2 --dist loadfile -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/test_whole_jobs.py)
+	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 2 -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/test_whole_jobs.py)
 
 test-all: test ## Run every test: also all that start ranks or schedulers or take long.
 	@$(PYTEST) -n 2 -m 'slow and not ($(ALONE))'
