@@ -1,14 +1,13 @@
 """Mirrored images: half of them, by row, seed and epoch alone."""
 
 import numpy as np
+import tensorflow as tf
+
+from harness.train.batch import flip, flip_salt
 
 
 def mirrored(rows: np.ndarray, epoch: int, seed: int = 0) -> np.ndarray:
     """Return which of `rows` are mirrored in `epoch`; all others must be untouched."""
-    import tensorflow as tf
-
-    from harness.train.batch import flip, flip_salt
-
     images = np.broadcast_to(np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3), (len(rows), 1, 2, 3))
     result = flip(tf.constant(images), tf.constant(rows), tf.constant(flip_salt(seed, epoch), tf.uint32)).numpy()
     turned = (result == images[:, :, ::-1]).all(axis=(1, 2, 3))
