@@ -18,6 +18,8 @@ def reduction():
 
     from harness.comm.reduction import BridgeReduction
 
+    if not MPI.Is_initialized():  # a test before this one built the native operation, which asks MPI for its name only
+        MPI.Init()
     tf.config.run_functions_eagerly(False)
     return BridgeReduction(MPI.COMM_SELF)
 
