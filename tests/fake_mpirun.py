@@ -4,7 +4,7 @@
 ``ok`` writes a whole record, ``fail`` prints what a failing rank prints, ``silent`` exits with 0 and writes
 nothing, ``slow`` writes a whole record after half a second, ``cut`` leaves half a record, ``hang`` starts a rank and
 waits, ``stubborn`` one that ignores SIGTERM. ``stops`` leaves a checkpoint and asks to be started again, twice, and
-``recovers`` fails at first.
+``recovers`` fails at first. Times are invalid where it is ``busy``, and at first where it is ``disturbed``.
 """
 
 import json
@@ -42,7 +42,7 @@ def whole(ranks: int) -> dict[str, object]:
 
 
 def act(behaviour: str, point: object, folder: Path, ranks: int) -> int:
-    record = json.dumps(whole(ranks) | {"point": point})
+    record = json.dumps(whole(ranks) | {"point": point} | disturbed(behaviour, folder))
     if behaviour == "fail":
         sys.stdout.buffer.write(b"epoch 1/3\0\xff\n")
         print("harness: rank 1: loss is not finite: lower the learning rate", file=sys.stderr)
@@ -54,11 +54,17 @@ def act(behaviour: str, point: object, folder: Path, ranks: int) -> int:
         write_whole(folder, record)
     if behaviour in ("hang", "stubborn"):
         wait(stubborn=behaviour == "stubborn")
-    if behaviour in ("ok", "cut"):
+    if behaviour in ("ok", "cut", "disturbed", "busy"):
         folder.mkdir(exist_ok=True)
         shutil.copy(HERE / "steps.parquet", folder)
         (folder / "run.json").write_text(record[: len(record) // 2] if behaviour == "cut" else record)
     return 0
+
+
+def disturbed(behaviour: str, folder: Path) -> dict[str, object]:
+    """Return what makes the record invalid: always on a busy machine, the first time where it was disturbed."""
+    again = any((folder.parent / "replaced").glob(f"{folder.name}-*"))
+    return {"invalid": ["a neighbour"]} if behaviour == "busy" or (behaviour == "disturbed" and not again) else {}
 
 
 def in_pieces(behaviour: str, folder: Path, record: str) -> int:

@@ -86,6 +86,23 @@ def test_a_planted_cost_comes_back_under_its_name(tmp_path: Path, column: str) -
     assert items["input_seconds"].seconds == pytest.approx(INPUT * 3 / 4)  # one rank's did not shrink with the ranks
 
 
+def test_shares_have_an_interval_only_where_something_is_lost_for_certain(tmp_path: Path) -> None:
+    """The base's launches are of two speeds, and the four ranks are between them."""
+    folder = tmp_path / "study"
+    write_study(folder, ranks=(1, RANKS))
+    for repeat in range(8):
+        pace = STEP * (1 + 0.2 * (repeat % 2))
+        write_planted(folder, 1, repeat, lambda _, steps, pace=pace: np.full((steps, 1), pace), input_s=INPUT)
+        write_planted(folder, RANKS, repeat, lambda _, steps: np.full((steps, RANKS), 1.15 * STEP), input_s=INPUT)
+    (bill,) = explain(folder).bills
+    assert bill.fraction_interval is not None
+    assert bill.fraction_interval.low < 0 < bill.loss / bill.measured < bill.fraction_interval.high
+    assert all(item.share is not None and item.share_interval is None for item in bill.items)
+    (bill,) = plant(tmp_path / "certain", slower=5e-5).bills
+    assert bill.fraction_interval is not None and bill.fraction_interval.low > 0
+    assert all(item.share_interval is not None for item in bill.items)
+
+
 def test_the_items_sum_to_the_loss_and_to_the_parts_of_the_breakdown(tmp_path: Path) -> None:
     found = plant(tmp_path / "study", slower=5e-5, lag=8e-5, rare=1e-3, jitter=2e-5)
     launches = found.explained.launches

@@ -146,7 +146,10 @@ def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path
     study = Study(experiment="mnist-dnn", folders=(*folders, tmp_path / "results" / "never run"))
     failed = Study(experiment="adult-dnn", folders=(), problem="2 of 4 launches failed")
     page = write_paper_page(
-        read_parts([study, failed], published, tmp_path / "reports"), tmp_path / "reports", tmp_path / "claims.html"
+        read_parts([study, failed], published, tmp_path / "reports"),
+        tmp_path / "reports",
+        tmp_path / "claims.html",
+        "harness paper --epochs 3",
     )
     return page, " ".join(str(Text(page.read_text())).replace("\u00a0", " ").split())
 
@@ -155,6 +158,8 @@ def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: P
     page, text = drawn(tmp_path, published)
     assert "2 ranks train the same rows 2.00 times as fast as the base" in text
     assert "reach its accuracy less 1 point 1.33 times as fast" in text
+    assert "mnist-dnn 11.6 on 32 over 1 2 2.00 91.00 % 90.50 % 1.33" in text  # one line of all experiments
+    assert "To repeat it harness paper --epochs 3" in text and "Date 2" in text
     assert "weights each epoch" in text and "gradients each step" in text and "nothing, one rank alone" in text
     assert "to 90.0 %" in text  # of one rank's 91 %, less a point
     assert "6,400 rows of the data set's 60,000; 3 of the preset's 30 epochs" in text

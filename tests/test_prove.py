@@ -144,6 +144,8 @@ def test_a_gain_is_confirmed_where_the_intervals_meet(without: float, launches: 
     if verdict == CONFIRMED:  # the same times, but from launch to launch they scatter by more than the gain
         wild = frame(without, launches).assign(seconds=[0.5, 0.7, 0.89, 0.91, 1.2, 1.5])
         assert judge(one, frame(1.0, launches), wild).verdict == OPEN
+        small = replace(one, expected=Expected(value=0.03, low=0.0, high=0.06))  # nothing could refute that one
+        assert judge(small, frame(1.0, launches), wild).verdict == OPEN
     nothing = judge(one, frame(1.0), frame(1.0).iloc[:0])
     assert (nothing.measured, nothing.verdict) == (None, OPEN)
 

@@ -131,6 +131,29 @@ def test_more_repeats_and_layouts_run_only_what_is_new(lab: Lab) -> None:
     assert read_status(lab.results / wider.name).count("done") == 4
 
 
+def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:
+    lab.behave(r2="disturbed")
+    sweep = lab.sweep()
+    said = lab.run(sweep)
+    assert "without valid times, so once more: 2 of 4 launches" in said
+    assert sorted(Counter(lab.launched()).values()) == [1, 1, 2, 2]
+    assert read_status(lab.results / sweep.name).count("done") == 4
+    assert len(list((lab.results / sweep.name / store.REPLACED).iterdir())) == 2
+
+
+@pytest.mark.parametrize(("nodes", "launched"), [((1, 2), 6), ((2,), 2)])
+def test_what_stays_disturbed_or_is_most_of_the_sweep_is_left_to_the_next_command(
+    lab: Lab, nodes: tuple[int, ...], launched: int
+) -> None:
+    """Two of four launches are tried again, in vain; two of two are not: the machine is busy."""
+    lab.behave(r2="busy")
+    sweep = lab.sweep(nodes)
+    lab.run(sweep)
+    assert len(lab.launched()) == launched
+    assert read_status(lab.results / sweep.name).count("invalid") == 2
+    assert "runs again" in lab.run(sweep)
+
+
 def test_a_deleted_or_damaged_record_runs_again(lab: Lab) -> None:
     sweep = lab.sweep()
     lab.run(sweep)

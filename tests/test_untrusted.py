@@ -61,10 +61,12 @@ def test_arguments_that_look_like_secrets_are_refused_without_being_told(argumen
     assert "hunter2" not in str(refused.value)
 
 
-def test_other_arguments_are_none() -> None:
-    check_secrets(
-        ["--max-tokens=512", "--pad-token", "<pad>", "--tokenizer", "bpe", "secret", "--x=https://host:80/a@b"]
-    )
+@pytest.mark.parametrize(
+    "argument", ["--max-tokens=512", "--pad-token", "<pad>", "--tokenizer", "secret", "--x=https://host:80/a@b"]
+)
+def test_other_arguments_are_none(argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "--record", str(tmp_path / "r"), str(tmp_path / "missing.py"), argument]) == 2
+    assert "missing.py" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["run --record r train.py --token t", "sweep --script train.py --script-arguments"])

@@ -51,7 +51,7 @@ class Item:
     """What one cause costs a point beyond its ideal share: seconds, part of the measured time, part of the loss.
 
     Below zero it is a gain. `share` is None where too little is lost to divide it; intervals are bootstraps over the
-    launches of both points, None below 6 or where sittings differ.
+    launches of both points, None below 6 or where sittings differ; that of `share` also where the loss may be nothing.
     """
 
     cause: Cause
@@ -64,12 +64,16 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bill:
-    """The loss of one point: `ideal` and `measured` seconds, and all its items, in the order of the causes."""
+    """The loss of one point: `ideal` and `measured` seconds, and all its items, in the order of the causes.
+
+    `fraction_interval` is that of the loss as part of the measured time, None where the items have none.
+    """
 
     layout: str
     ranks: int
     ideal: float
     measured: float
+    fraction_interval: Interval | None
     items: tuple[Item, ...]
 
     @property
@@ -116,19 +120,22 @@ def _bill(
     loss = float(measured[0] - ideal[0])
     divided = loss >= LOSS * measured[0]
     pair = alike(base, group) if min(len(base), len(group)) >= NEEDED else None
-    fractions = shares = None
+    fractions = shares = whole = None
     if pair is not None:
         first, second = resamples(len(pair.base), len(pair.group), paired=pair.paired)
         drawn_ideal, drawn, drawn_lost = _lost(pair.base, pair.group, first, second, columns, share)
         fewest = min(len(pair.base), len(pair.group))
         fractions = [percentiles(one, fewest) for one in (drawn_lost / drawn[:, None]).T]
-        losses = np.maximum(drawn - drawn_ideal, LOSS * drawn / 10)  # a draw may lose next to nothing
-        shares = [percentiles(one, fewest) for one in (drawn_lost / losses[:, None]).T]
+        losses = drawn - drawn_ideal
+        whole = percentiles(losses / drawn, fewest)
+        if divided and whole.low >= LOSS:  # else some draws lose next to nothing, which nothing can be a part of
+            shares = [percentiles(one, fewest) for one in (drawn_lost / losses[:, None]).T]
     return Bill(
         layout=point.layout,
         ranks=int(point.ranks),
         ideal=float(ideal[0]),
         measured=float(measured[0]),
+        fraction_interval=whole,
         items=tuple(
             Item(
                 cause=cause,
@@ -136,7 +143,7 @@ def _bill(
                 fraction=float(lost[0, number] / measured[0]),
                 fraction_interval=fractions[number] if fractions else None,
                 share=float(lost[0, number] / loss) if divided else None,
-                share_interval=shares[number] if shares and divided else None,
+                share_interval=shares[number] if shares else None,
             )
             for number, cause in enumerate(causes)
         ),

@@ -43,7 +43,7 @@ def _overview(experiments: Sequence[Experiment], code: Code) -> list[Block]:
         Grid(
             headings=("Contribution", "What was found", "Artifact", "Command that shows it"),
             rows=[(f"C{n}", one.answer, f"A{n}: {one.name}", _report(one)) for n, one in enumerate(experiments, 1)],
-            widths=(0.12, 0.4, 0.24, 0.24),
+            widths=(0.16, 0.38, 0.23, 0.23),
         ),
         "Time in minutes, measured. Set-up is of the software, once for all; execution is from the first launch's "
         "start to the last one's end without pauses; of it, starting is what launches spent before training.",

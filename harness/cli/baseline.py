@@ -7,7 +7,7 @@ import click
 
 from harness.cli.answer import print_table
 from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
-from harness.cli.options import approval, batch_options, build_submission, refuse_batch
+from harness.cli.options import batch_options, measuring_again, refuse_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,19 +153,9 @@ def _measure_again(
     data_dir: Path | None,
 ) -> "Measurement":
     """Return `known` with so many more launches of each layout, made now."""
-    from harness.regression.decide import Measuring, measure_more, study_of
+    from harness.regression.decide import measure_more
 
-    submission, why = build_submission(options)
-    if submission.scheduler != "local":
-        click.echo(why)
-    measuring = Measuring(
-        study_of(known),
-        results=results,
-        data_dir=data_dir,
-        budget_s=budget_s,
-        submission=submission,
-        approve=approval(options),
-    )
+    measuring = measuring_again(known, options, results=results, data_dir=data_dir, budget_s=budget_s)
     return measure_more(launches, measuring, say=click.echo)
 
 

@@ -19,7 +19,7 @@ from harness.cli.common import (
     results_option,
     sweep_argument,
 )
-from harness.cli.options import approval, batch_options, build_submission, duet_elsewhere, refuse_batch
+from harness.cli.options import batch_options, duet_elsewhere, measuring_again, refuse_batch
 
 if TYPE_CHECKING:
     from harness.regression.judging import Limits
@@ -161,29 +161,18 @@ def _measure(
 ) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of the code as it is now, and the A/A launches it used."""
     from harness.base.provenance import describe_machine
-    from harness.regression.decide import Measuring, decide, study_of
+    from harness.regression.decide import decide
     from harness.regression.store import find_noises
 
     reference = _reference(sweep, against, results, baselines)
     _check_data(reference, data_dir)
-    submission, why = build_submission(options)
-    here = submission.scheduler == "local"
-    if not here:
-        click.echo(why)
-    if _in_turn(reference, duet, submission.scheduler):
+    measuring = measuring_again(reference, options, results=results, data_dir=data_dir, budget_s=budget_s)
+    if _in_turn(reference, duet, measuring.scheduler):
         return _duet(reference, limits, budget_s, data_dir, results), ()
-    measuring = Measuring(
-        study_of(reference),
-        results=results,
-        data_dir=data_dir,
-        budget_s=budget_s,
-        submission=submission,
-        approve=approval(options),
-    )
     kept = find_noises(reference, baselines)
     alike = [one.measurement for one in kept]
-    machine = describe_machine(gpus=reference.machine.gpus) if here else None
-    return decide(reference, alike, measuring, machine=machine, limits=limits, say=click.echo), kept
+    here = describe_machine(gpus=reference.machine.gpus) if measuring.scheduler == "local" else None
+    return decide(reference, alike, measuring, machine=here, limits=limits, say=click.echo), kept
 
 
 def _reference(sweep: str | None, against: str | None, results: Path, baselines: Path) -> "Measurement":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
 from harness.base.errors import UserError
 from harness.schema.option import options
@@ -39,6 +40,18 @@ budget_option = click.option(
     "--budget", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Minutes to measure."
 )
 sweep_argument = click.argument("sweep", required=False)
+
+
+def given_command() -> str:
+    """Return the running command with the options that were given on its command line."""
+    context = click.get_current_context()
+    words = ["harness", context.info_name or ""]
+    for option in context.command.params:
+        name = option.name or ""
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and name in context.params:
+            words.append(option.opts[0])
+            words.extend([] if context.params[name] is True else [str(context.params[name])])
+    return shlex.join(words)
 
 
 def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:

@@ -67,7 +67,7 @@ def explain(
     click.echo(found.network)
     findings = diagnose_sweep(found.loaded)
     for finding in findings[:_MOST_FINDINGS]:
-        click.echo(f"{finding.cause}: {finding.evidence} {finding.fix}")
+        click.echo(f"{finding.cause} ({finding.launches} of {finding.of} launches): {finding.evidence} {finding.fix}")
     if len(findings) > _MOST_FINDINGS:
         click.echo(f"The sweep's report has {len(findings) - _MOST_FINDINGS} more diagnoses (`make report`).")
     problem, proofs = "", newest_proofs(results, folder.resolve().name)

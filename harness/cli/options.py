@@ -18,7 +18,9 @@ from harness.schema.workload import Workload, script_workload
 from harness.sweep.schedulers import known_schedulers
 
 if TYPE_CHECKING:
+    from harness.regression.decide import Measuring
     from harness.schema.layout import Layout
+    from harness.schema.measurement import Measurement
     from harness.sweep.job_groups import Cost
     from harness.sweep.job_options import Request
     from harness.sweep.resume import Submission
@@ -249,6 +251,25 @@ def approval(options: dict[str, Any]) -> "Callable[[Cost], None]":
         click.confirm(f"{cost.likely:.1f} node-hours are more than {limit:g}: submit all the same?", abort=True)
 
     return approve
+
+
+def measuring_again(
+    known: "Measurement", options: dict[str, Any], *, results: Path, data_dir: Path | None, budget_s: float
+) -> "Measuring":
+    """Return what launches `known`'s study again, where the command line's `options` say, and tell where and why."""
+    from harness.regression.decide import Measuring, study_of
+
+    submission, why = build_submission(options)
+    if submission.scheduler != "local":
+        click.echo(why)
+    return Measuring(
+        study_of(known),
+        results=results,
+        data_dir=data_dir,
+        budget_s=budget_s,
+        submission=submission,
+        approve=approval(options),
+    )
 
 
 def _request(usual: "Request", options: dict[str, Any]) -> "Request":

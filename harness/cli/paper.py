@@ -11,7 +11,7 @@ import click
 
 from harness.base.errors import RunError
 from harness.cli.answer import Answer, answering
-from harness.cli.common import data_dir_option, network_option, reports_option, results_option
+from harness.cli.common import data_dir_option, given_command, network_option, reports_option, results_option
 from harness.cli.options import approval, batch_options, build_layouts, build_submission, layout_options
 from harness.schema.presets import PRESETS
 
@@ -113,7 +113,7 @@ def _answer(studies: "Sequence[Study]", parts: "Sequence[Part]", reports: Path, 
         headings=("Experiment", "Ranks", "Speedup", "To equal accuracy"),
         rows=[row(part) for part in parts],
         data={"experiments": [{"name": part.name, "measured": row(part)[1:]} for part in parts], "claims": claims},
-        page=write_paper_page(parts, reports, claims),
+        page=write_paper_page(parts, reports, claims, given_command()),
         problem=problem if failed else "",
     )
 

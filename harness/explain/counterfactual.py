@@ -32,6 +32,11 @@ class Expected:
     low: float
     high: float
 
+    @property
+    def interval(self) -> Interval | None:
+        """From `low` to `high`; None where only the value is known."""
+        return Interval(low=self.low, high=self.high) if self.low < self.high else None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counterfactual:

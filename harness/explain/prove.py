@@ -32,7 +32,7 @@ class Proof:
 
     `interval` is None below 6 pairs of valid launches, `measured` where there is none. `verdict` is ``not confirmed``
     where the two intervals lie apart; ``open`` where one is missing, or where noise hides it: the measured gain may be
-    nothing, the expected one may not.
+    nothing, the expected one may not, or the measured one is uncertain by more than all that is expected.
     """
 
     name: str
@@ -115,6 +115,7 @@ def judge(one: Counterfactual, against: pd.DataFrame, without: pd.DataFrame) -> 
         low, high = one.expected.low, one.expected.high
         apart = interval.low > high or interval.high < low
         hidden = interval.low <= 0 <= interval.high and not low <= 0 <= high
+        hidden |= (interval.high - interval.low) / 2 > max(abs(low), abs(high))
         verdict = REFUTED if apart else OPEN if hidden else CONFIRMED
     return Proof(
         name=one.name,
@@ -154,4 +155,5 @@ def _valid(folder: Path) -> pd.DataFrame:
 
 
 def _percents(expected: Expected) -> str:
-    return f"{100 * expected.value:.1f} % ({100 * expected.low:.1f} to {100 * expected.high:.1f} %)"
+    span = f" ({100 * expected.low:.1f} to {100 * expected.high:.1f} %)" if expected.interval else ""
+    return f"{100 * expected.value:.1f} %{span}"

@@ -61,7 +61,7 @@ def bills_table(bills: Sequence[Bill]) -> tuple[tuple[str, ...], Rows]:
     for cause in causes:
         items = [next(item for item in bill.items if item.cause == cause) for bill in bills]
         rows.append((cause.name, *(percent(item.fraction, item.fraction_interval) for item in items)))
-    every = ("all", *(percent(bill.loss / bill.measured) for bill in bills))
+    every = ("all", *(percent(bill.loss / bill.measured, bill.fraction_interval) for bill in bills))
     return ("Cause", *(numbers.ranks(bill.ranks) for bill in bills)), [*rows, every] if bills else []
 
 
@@ -71,7 +71,7 @@ def bill_rows(bill: Bill) -> Rows:
         (
             item.cause.name,
             str(bill.ranks),
-            numbers.seconds(item.seconds),
+            numbers.seconds(item.seconds).replace("-", MINUS),
             percent(item.fraction, item.fraction_interval),
             numbers.NONE if item.share is None else percent(item.share, item.share_interval, 0),
         )
@@ -79,7 +79,8 @@ def bill_rows(bill: Bill) -> Rows:
     ]
     every = sum(item.seconds for item in bill.items)
     share = numbers.NONE if any(item.share is None for item in bill.items) else percent(every / bill.loss, places=0)
-    return [*rows, ("all", str(bill.ranks), numbers.seconds(every), percent(every / bill.measured), share)]
+    whole = percent(every / bill.measured, bill.fraction_interval)
+    return [*rows, ("all", str(bill.ranks), numbers.seconds(every).replace("-", MINUS), whole, share)]
 
 
 def last_rows(found: Explanation) -> Rows:
@@ -101,7 +102,7 @@ def proof_rows(proofs: Sequence[Proof]) -> Rows:
         (
             f"{one.removes} ({one.how})",
             one.against,
-            percent(one.expected.value, Interval(low=one.expected.low, high=one.expected.high)),
+            percent(one.expected.value, one.expected.interval),
             numbers.NONE if one.measured is None else percent(one.measured, one.interval),
             str(one.launches),
             one.verdict,

@@ -66,6 +66,11 @@ class Measuring:
         self._deadline = time.monotonic() + budget_s
         self._longest = 0.0
 
+    @property
+    def scheduler(self) -> str:
+        """The name of what starts the launches, such as "local"."""
+        return self._submission.scheduler
+
     def add(self, blocks: int) -> int:
         """Launch every layout `blocks` more times, fewer when the time is over, and return how often it was.
 
@@ -74,7 +79,7 @@ class Measuring:
         """
         from harness.sweep.execute import run_sweep
 
-        at_once = 1 if self._submission.scheduler == "local" else blocks  # each wait in a queue may be long
+        at_once = 1 if self.scheduler == "local" else blocks  # each wait in a queue may be long
         for done in range(0, blocks, at_once):
             begin = time.monotonic()
             if begin + self._longest > self._deadline:

@@ -92,7 +92,7 @@ def latex(blocks: Sequence[Block]) -> str:
 def _latex(block: Block) -> str:
     match block:
         case Heading():
-            return f"\\{_SECTIONS[block.level - 1]}*{{{tex(block.text)}}}"
+            return rf"\{_SECTIONS[block.level - 1]}*{{\raggedright {tex(block.text)}}}"
         case Items():
             return "\n".join([r"\begin{itemize}", *(rf"\item {tex(text)}" for text in block.texts), r"\end{itemize}"])
         case Commands():

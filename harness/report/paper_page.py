@@ -14,7 +14,19 @@ from harness.base.files import folder_atomic
 from harness.report import render
 from harness.report.origin import Origin, Source, sweeps_origin
 from harness.report.paper_figure import experiment_picture, experiment_table
-from harness.report.render import PAGE, Banner, FigureBlock, check_replaceable, distinct, relative_link, write_figures
+from harness.report.render import (
+    PAGE,
+    Banner,
+    Fact,
+    FigureBlock,
+    Head,
+    check_replaceable,
+    distinct,
+    facts,
+    relative_link,
+    write_figures,
+)
+from harness.report.run_words import commit_words, cost, days, machine_words
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import Claim, Published
 from harness.schema.option import conditions
@@ -57,10 +69,11 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One experiment's part of the page."""
+    """One experiment's part of the page. `printed` are the speedups that the paper prints for it."""
 
     title: str
     name: str
+    printed: str
     texts: tuple[str, ...]
     problem: str
     said: tuple[str, ...]
@@ -74,6 +87,23 @@ def read_parts(studies: Sequence[Study], published: Published, reports: Path) ->
     return tuple(_part(study, published.of(PAPER, study.experiment), reports / FOLDER) for study in studies)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """The first line of an experiment's table beside the paper: its fewest ranks and its most with valid times."""
+
+    part: Part
+    base: Side
+    top: Side
+
+
+def _outcomes(parts: Sequence[Part]) -> tuple[Outcome, ...]:
+    return tuple(
+        Outcome(part=part, base=part.measured.lines[0].sided.sides[0], top=top)
+        for part in parts
+        if part.measured and (top := _top(part.measured.lines[0]))
+    )
+
+
 def row(part: Part) -> tuple[str, str, str, str]:
     """Return an experiment's name, most ranks, and their speedup at equal samples and to equal accuracy."""
     side = _top(part.measured.lines[0]) if part.measured else None
@@ -82,10 +112,10 @@ def row(part: Part) -> tuple[str, str, str, str]:
     return part.name, str(side.ranks) if side else numbers.NONE, speedup, reached
 
 
-def write_paper_page(parts: Sequence[Part], reports: Path, claims: Path) -> Path:
+def write_paper_page(parts: Sequence[Part], reports: Path, claims: Path, command: str) -> Path:
     """Write ``REPORTS/paper/index.html`` of `parts` with its figures, whole or not at all; return its path.
 
-    `claims` is the page of the claims' verdicts, which it leads to.
+    `claims` is the page of the claims' verdicts, which it leads to; `command` runs the same again.
 
     Raises:
         UserError: the folder holds something else than a report, or cannot be written.
@@ -100,7 +130,13 @@ def write_paper_page(parts: Sequence[Part], reports: Path, claims: Path) -> Path
         write_figures(staging, [part.figure for part in parts if part.figure], origin)
         content = render.page(
             "paper.html.j2",
-            headline=headline(parts),
+            head=Head(
+                question="What does the paper's algorithm gain here?",
+                answer=headline(parts),
+                facts=_facts(runs) if runs else (),
+                command=command,
+            ),
+            outcomes=_outcomes(parts),
             banners=_banners(parts),
             parts_of_page=parts,
             presets=[(preset, SOURCES[preset]) for preset in presets if preset in SOURCES],
@@ -121,6 +157,7 @@ def _part(study: Study, claims: Sequence[Claim], target: Path) -> Part:
     return Part(
         title=f"Figure {figures}: {subject}" if figures else f"Text only: {subject}",
         name=study.experiment,
+        printed="; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in _printed(claims)),
         texts=tuple(claim.text + (f" (erratum: {claim.erratum})" if claim.erratum else "") for claim in claims),
         problem=problem,
         said=_cuts(measured) if measured else (),
@@ -128,6 +165,22 @@ def _part(study: Study, claims: Sequence[Claim], target: Path) -> Part:
         figure=_figure(measured, claims, study.experiment) if measured and any(map(_top, measured.lines)) else None,
         measured=measured,
     )
+
+
+def _facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
+    return facts(
+        [
+            ("Machine", distinct((machine_words(run.provenance.machine) for run in runs), "; ")),
+            ("Date", days(run.started for run in runs)),
+            ("Commit", distinct(commit_words(run.provenance) for run in runs)),
+            ("Cost", cost(runs)),
+        ]
+    )
+
+
+def _printed(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Return the speedups that the paper prints and that can be right."""
+    return tuple(one for one in claims if one.quantity == "speedup" and one.value is not None and not one.erratum)
 
 
 def _measure(loaded: Sequence[Loaded], target: Path) -> Measured:
@@ -198,7 +251,7 @@ def _figure(measured: Measured, claims: Sequence[Claim], name: str) -> FigureBlo
     lines = [(line.sync, line.sided) for line in measured.lines]
     picture = experiment_picture(lines, claims, name, measured.goal)
     base = next(line.sided.scaling.base for line in measured.lines if line.sided.scaling)
-    printed = [claim for claim in claims if claim.quantity == "speedup" and claim.value is not None]
+    printed = _printed(claims)
     paper = (
         f"Diamonds: the paper's printed numbers over its base of "
         f"{numbers.plural(printed[0].base, printed[0].units.removesuffix('s'))}, the dotted line only joins them"

@@ -101,9 +101,9 @@ def run_sweep(
 ) -> Path:
     """Launch every point of `sweep` that has no record, wait for all, and return the sweep's folder.
 
-    On this machine one launch runs at a time, and one whose times were not valid runs again; in a batch system
-    it does so only with `invalid_too`, for it would cost node-hours. `approve` may
-    raise when it sees the cost of batch jobs.
+    On this machine one launch runs at a time, and one whose times were not valid runs again: once more at the end, then
+    with each further call. In a batch system it does so only with `invalid_too`, for it would cost node-hours.
+    `approve` may raise when it sees the cost of batch jobs.
 
     Raises:
         UserError: no layout can run here, the data is wrong, another process runs this sweep, the scheduler
@@ -131,6 +131,8 @@ def run_sweep(
                 approve(cost)
         _prepare(plan, data_dir, console)
         failed, dropped = _launch(plan, scheduler, submission, console)
+        if not failed and not scheduler.survives_client:
+            failed, dropped = _launch(_once_more(plan, console), scheduler, submission, console)
         ask_accounts(folder, scheduler)
     if failed:
         lost = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
@@ -167,6 +169,17 @@ def _launch(plan: Plan, scheduler: Scheduler, submission: Submission, console: C
                     f"command takes them up again, `harness cancel {plan.folder.name}` ends them"
                 )
             raise
+
+
+def _once_more(plan: Plan, console: Console) -> Plan:
+    """Return the plan of what `plan` launched without valid times: of nothing where it was most of the sweep."""
+    known = store.survey(plan.folder, plan.points)
+    missing = known.missing(plan.missing)
+    if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
+        missing = ()
+    if missing:
+        say(console, f"without valid times, so once more: {len(missing)} of {len(plan.missing)} launches")
+    return replace(plan, missing=missing, known=known, groups=group_points(missing, "jobs"), carried=())
 
 
 def _with_data(submission: Submission, data_dir: Path | None) -> Submission:
