@@ -1,6 +1,5 @@
 """What a bundle is of (``bundle.json``), whether all of it is there, and its pages, drawn from its records alone."""
 
-import os
 import platform
 import shutil
 import time
@@ -144,8 +143,7 @@ def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> tuple[dic
     published = read_published(resource(CLAIMS_FILE))
     evidence = gather(root / RECORDS / name for name in sweeps)
     judgements = judge_all(published.claims, evidence, pd.DataFrame())
-    page = write_claims(judgements, evidence, published, root / REPORTS)
-    os.utime(page, (moment.timestamp(), moment.timestamp()))
+    write_claims(judgements, evidence, published, root / REPORTS, moment=moment)
     write_index(root / REPORTS, root / RECORDS)
     return taken, judgements
 

@@ -50,7 +50,10 @@ def tree_table(trees: Sequence[PointTree], *, most: int | None = None) -> tuple[
 
 
 def _cell(found: Efficiency | None, *, doubt: bool) -> str:
-    return numbers.NONE if found is None else percent(found.value, found.interval if doubt else None)
+    if found is None:
+        return numbers.NONE
+    certain = found.interval is None or found.interval.low == found.interval.high  # the base of a ratio
+    return percent(found.value, None if certain or not doubt else found.interval)
 
 
 def bills_table(bills: Sequence[Bill]) -> tuple[tuple[str, ...], Rows]:

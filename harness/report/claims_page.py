@@ -2,22 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from harness.analysis import numbers
 from harness.analysis.choice import RULE
 from harness.analysis.scaling import ratios_frame, scale
-from harness.base.files import folder_atomic
 from harness.claims.evidence import Evidence, compare, is_about
 from harness.claims.verdict import Judgement, PredictedRatio, predict_claim
 from harness.claims.wording import ClaimRow, claim_row, headline
 from harness.prediction.measured_base import measured_base
 from harness.prediction.model import Uncertain
-from harness.report import captions, render
+from harness.report import captions
 from harness.report.claims_figures import imagenet_charts, published_picture, published_table
 from harness.report.figures.scaling import series_table, speedup_picture
 from harness.report.origin import sweeps_origin
-from harness.report.render import PAGE, Banner, FigureBlock, check_replaceable, distinct, relative_link, write_figures
+from harness.report.publish import Page, publish, summary_of
+from harness.report.render import (
+    PAGE,
+    Banner,
+    FigureBlock,
+    Head,
+    distinct,
+    relative_link,
+)
+from harness.report.run_words import place_facts
 from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import EXPERIMENTS, Claim, Published
@@ -61,42 +70,51 @@ def write_claims(
     published: Published,
     reports: Path,
     model: Model | None = None,
+    moment: datetime | None = None,
 ) -> Path:
     """Write ``REPORTS/claims/index.html`` with its figures, whole or not at all; return its path.
 
     `judgements` are of the `published` claims by `evidence` (`claims.verdict.judge_all`). Without a `model` nothing
-    is predicted.
+    is predicted. The index calls the page made at `moment` (now) where nothing ran.
 
     Raises:
         UserError: the folder holds something else than a report, or cannot be written.
     """
     target = reports / FOLDER
-    check_replaceable(target)
     evidence = [one for one in evidence if any(is_about(claim, one) for claim in published.claims)]
     pairs = [_pair(name, published.of(PAPER, name), judgements, target) for name in EXPERIMENTS]
     charts = imagenet_charts(published.of(OTHER_PAPER), evidence)
     runs = [run for one in evidence for run in one.runs]
-    with folder_atomic(target) as staging:
-        drawn = [(one.published, one.ours) for one in pairs] + [(chart.published, chart.ours) for chart in charts]
-        origin = sweeps_origin("harness claims", {id(one.loaded): one.loaded for one in evidence}.values())
-        write_figures(staging, [block for blocks in drawn for block in blocks if block], origin)
-        content = render.page(
-            "claims.html.j2",
-            headline=headline(judgements),
-            banners=_banners(evidence),
-            ledgers=[
-                (paper, [_row(one, model, target) for one in judgements if one.claim.paper == paper.key])
-                for paper in published.papers
-            ],
-            model=model.said if model else "",
-            ran=[_ran(one, published.claims, target) for one in evidence],
-            rule=RULE,
-            pairs=pairs,
-            charts=charts,
-            machine=machine_facts(runs) if runs else (),
-        )
-        (staging / PAGE).write_text(content, encoding="utf-8")
-    return target / PAGE
+    drawn = [(one.published, one.ours) for one in pairs] + [(chart.published, chart.ours) for chart in charts]
+    head = Head(
+        question="What became of the papers' claims?",
+        answer=headline(judgements),
+        facts=place_facts(runs) if runs else (),
+        command="harness claims",
+    )
+    values = {
+        "banners": _banners(evidence),
+        "ledgers": [
+            (paper, [_row(one, model, target) for one in judgements if one.claim.paper == paper.key])
+            for paper in published.papers
+        ],
+        "model": model.said if model else "",
+        "ran": [_ran(one, published.claims, target) for one in evidence],
+        "rule": RULE,
+        "pairs": pairs,
+        "charts": charts,
+        "machine": machine_facts(runs) if runs else (),
+    }
+    page = Page(
+        place=FOLDER,
+        template="claims.html.j2",
+        summary=summary_of("claims", "The papers' claims", head.answer, runs, moment),
+        head=head,
+        values=values,
+        figures=[block for blocks in drawn for block in blocks if block],
+        origin=sweeps_origin(head.command, {id(one.loaded): one.loaded for one in evidence}.values()),
+    )
+    return publish(page, reports)
 
 
 def _row(judgement: Judgement, model: Model | None, target: Path) -> ClaimRow:

@@ -10,23 +10,18 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
-from harness.base.files import folder_atomic
-from harness.report import render
 from harness.report.origin import Origin, Source, sweeps_origin
 from harness.report.paper_figure import experiment_picture, experiment_table
+from harness.report.publish import Page, publish, summary_of
 from harness.report.render import (
     PAGE,
     Banner,
-    Fact,
     FigureBlock,
     Head,
-    check_replaceable,
     distinct,
-    facts,
     relative_link,
-    write_figures,
 )
-from harness.report.run_words import commit_words, cost, days, machine_words
+from harness.report.run_words import place_facts
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import Claim, Published
 from harness.schema.option import conditions
@@ -120,32 +115,34 @@ def write_paper_page(parts: Sequence[Part], reports: Path, claims: Path, command
     Raises:
         UserError: the folder holds something else than a report, or cannot be written.
     """
-    target = reports / FOLDER
-    check_replaceable(target)
     runs = [run for part in parts if part.measured for run in part.measured.runs]
     presets = list(dict.fromkeys(run.point.workload.preset for run in runs))
-    with folder_atomic(target) as staging:
-        sources = tuple(source for part in parts if part.measured for source in part.measured.sources)
-        origin = Origin(command="harness paper", sources=sources)
-        write_figures(staging, [part.figure for part in parts if part.figure], origin)
-        content = render.page(
-            "paper.html.j2",
-            head=Head(
-                question="What does the paper's algorithm gain here?",
-                answer=headline(parts),
-                facts=_facts(runs) if runs else (),
-                command=command,
-            ),
-            outcomes=_outcomes(parts),
-            banners=_banners(parts),
-            parts_of_page=parts,
-            presets=[(preset, SOURCES[preset]) for preset in presets if preset in SOURCES],
-            claims=relative_link(claims, target),
-            machine=machine_facts(runs) if runs else (),
-            slack=SLACK,
-        )
-        (staging / PAGE).write_text(content, encoding="utf-8")
-    return target / PAGE
+    head = Head(
+        question="What does the algorithm of “Distributed TensorFlow with MPI” (arXiv 1603.02339) gain here?",
+        answer=headline(parts),
+        facts=place_facts(runs) if runs else (),
+        command=command,
+    )
+    values = {
+        "outcomes": _outcomes(parts),
+        "banners": _banners(parts),
+        "parts_of_page": parts,
+        "presets": [(preset, SOURCES[preset]) for preset in presets if preset in SOURCES],
+        "claims": relative_link(claims, reports / FOLDER),
+        "machine": machine_facts(runs) if runs else (),
+        "slack": SLACK,
+    }
+    sources = tuple(source for part in parts if part.measured for source in part.measured.sources)
+    page = Page(
+        place=FOLDER,
+        template="paper.html.j2",
+        summary=summary_of("paper", "The paper's experiments", head.answer, runs),
+        head=head,
+        values=values,
+        figures=[part.figure for part in parts if part.figure],
+        origin=Origin(command="harness paper", sources=sources),
+    )
+    return publish(page, reports)
 
 
 def _part(study: Study, claims: Sequence[Claim], target: Path) -> Part:
@@ -164,17 +161,6 @@ def _part(study: Study, claims: Sequence[Claim], target: Path) -> Part:
         settings=tuple(conditions(measured.runs[0].point.workload)) if measured else (),
         figure=_figure(measured, claims, study.experiment) if measured and any(map(_top, measured.lines)) else None,
         measured=measured,
-    )
-
-
-def _facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
-    return facts(
-        [
-            ("Machine", distinct((machine_words(run.provenance.machine) for run in runs), "; ")),
-            ("Date", days(run.started for run in runs)),
-            ("Commit", distinct(commit_words(run.provenance) for run in runs)),
-            ("Cost", cost(runs)),
-        ]
     )
 
 

@@ -12,7 +12,8 @@ from harness.base.files import folder_atomic, write_atomic
 from harness.report import render
 from harness.report.origin import Origin
 from harness.report.render import PAGE, SCREEN, FigureBlock, Head, check_replaceable, relative_link, write_figures
-from harness.schema.record import decode, encode
+from harness.report.run_words import machine_words
+from harness.schema.record import RunRecord, decode, encode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 from harness.schema.sweep_command import study_name
 
@@ -37,6 +38,15 @@ class Summary:
     machine: str = ""
     data: str = ""
     sides: tuple[str, ...] = ()
+
+
+def summary_of(
+    kind: str, title: str, answer: str, runs: Sequence[RunRecord], moment: datetime | None = None
+) -> Summary:
+    """Return the summary of a page about `runs` of several workloads; of `moment` (now) where there are none."""
+    when = max((run.started for run in runs), default=moment or datetime.now(UTC))
+    machines = dict.fromkeys(machine_words(run.provenance.machine) for run in runs)
+    return Summary(kind=kind, title=title, answer=answer, when=when, machine="; ".join(machines))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,6 +31,18 @@ def run_facts(runs: Sequence[RunRecord], every: Sequence[RunRecord]) -> tuple[Fa
     )
 
 
+def place_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
+    """Return where, when and on which code `runs` of several workloads ran, and what they cost."""
+    return facts(
+        [
+            ("Machine", distinct((machine_words(run.provenance.machine) for run in runs), "; ")),
+            ("Date", days(run.started for run in runs)),
+            ("Commit", distinct(commit_words(run.provenance) for run in runs)),
+            ("Cost", cost(runs)),
+        ]
+    )
+
+
 def machine_words(machine: Machine) -> str:
     """Return a machine in one line: its name, processor, cores, memory and GPUs."""
     gpus = f", {numbers.plural(len(machine.gpus), 'GPU')}" if machine.gpus else ""
