@@ -22,7 +22,6 @@ from harness.claims.evidence import gather
 from harness.claims.verdict import Judgement, judge_all
 from harness.report.claims_page import FOLDER as CLAIMS_FOLDER
 from harness.report.claims_page import write_claims
-from harness.report.publish import write_index
 from harness.report.render import PAGE, PAPER
 from harness.report.sweep_page import write_report
 from harness.schema.claim import CLAIMS_FILE, read_published
@@ -143,8 +142,7 @@ def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> tuple[dic
     published = read_published(resource(CLAIMS_FILE))
     evidence = gather(root / RECORDS / name for name in sweeps)
     judgements = judge_all(published.claims, evidence, pd.DataFrame())
-    write_claims(judgements, evidence, published, root / REPORTS, moment=moment)
-    write_index(root / REPORTS, root / RECORDS)
+    write_claims(judgements, evidence, published, root / REPORTS, moment=moment, results=root / RECORDS)
     return taken, judgements
 
 

@@ -64,7 +64,7 @@ def ledger_answer(network: str | None, results: Path, reports: Path) -> Answer:
                 for one in judgements
             ]
         },
-        page=write_claims(judgements, evidence, ledger, reports, find_model(network, results)),
+        page=write_claims(judgements, evidence, ledger, reports, find_model(network, results), results=results),
     )
 
 

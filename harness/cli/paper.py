@@ -76,7 +76,7 @@ def paper(
         _tell_time(plans, planned(Size()), launch)
     studies = _run_all(plans, launch, results, reports, in_turns=submission.scheduler == "local")
     claims = write_ledger(network, results, reports)
-    return _answer(studies, read_parts(studies, published, reports), reports, claims)
+    return _answer(studies, read_parts(studies, published, reports), results, reports, claims)
 
 
 def _run_all(
@@ -102,7 +102,7 @@ def _run_all(
     return studies
 
 
-def _answer(studies: "Sequence[Study]", parts: "Sequence[Part]", reports: Path, claims: Path) -> Answer:
+def _answer(studies: "Sequence[Study]", parts: "Sequence[Part]", results: Path, reports: Path, claims: Path) -> Answer:
     from harness.report.paper_page import headline, row, write_paper_page
 
     failed = [study.experiment for study in studies if study.problem]
@@ -113,7 +113,7 @@ def _answer(studies: "Sequence[Study]", parts: "Sequence[Part]", reports: Path, 
         headings=("Experiment", "Ranks", "Speedup", "To equal accuracy"),
         rows=[row(part) for part in parts],
         data={"experiments": [{"name": part.name, "measured": row(part)[1:]} for part in parts], "claims": claims},
-        page=write_paper_page(parts, reports, claims, given_command()),
+        page=write_paper_page(parts, reports, claims, given_command(), results),
         problem=problem if failed else "",
     )
 

@@ -71,6 +71,7 @@ def write_claims(
     reports: Path,
     model: Model | None = None,
     moment: datetime | None = None,
+    results: Path | None = None,
 ) -> Path:
     """Write ``REPORTS/claims/index.html`` with its figures, whole or not at all; return its path.
 
@@ -114,7 +115,7 @@ def write_claims(
         figures=[block for blocks in drawn for block in blocks if block],
         origin=sweeps_origin(head.command, {id(one.loaded): one.loaded for one in evidence}.values()),
     )
-    return publish(page, reports)
+    return publish(page, reports, results)
 
 
 def _row(judgement: Judgement, model: Model | None, target: Path) -> ClaimRow:

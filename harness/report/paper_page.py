@@ -107,7 +107,9 @@ def row(part: Part) -> tuple[str, str, str, str]:
     return part.name, str(side.ranks) if side else numbers.NONE, speedup, reached
 
 
-def write_paper_page(parts: Sequence[Part], reports: Path, claims: Path, command: str) -> Path:
+def write_paper_page(
+    parts: Sequence[Part], reports: Path, claims: Path, command: str, results: Path | None = None
+) -> Path:
     """Write ``REPORTS/paper/index.html`` of `parts` with its figures, whole or not at all; return its path.
 
     `claims` is the page of the claims' verdicts, which it leads to; `command` runs the same again.
@@ -142,7 +144,7 @@ def write_paper_page(parts: Sequence[Part], reports: Path, claims: Path, command
         figures=[part.figure for part in parts if part.figure],
         origin=Origin(command="harness paper", sources=sources),
     )
-    return publish(page, reports)
+    return publish(page, reports, results)
 
 
 def _part(study: Study, claims: Sequence[Claim], target: Path) -> Part:
