@@ -397,6 +397,10 @@ def test_a_full_log_of_remarks_does_not_hide_the_reason() -> None:
     )
     assert first_error(output + "Traceback\n  error here\nValueError: bad\nmpirun: rank 0 failed") == "ValueError: bad"
     assert first_error("mpirun: rank 0 failed\nharness: rank 3: disk full") == "rank 3: disk full"
+    crash = "[n1:7] *** Process received signal ***\n[n1:7] Signal: Segmentation fault (11)\n[n1:7] Failing at: 0xe0\n"
+    assert first_error(crash) == "Segmentation fault (11)"
+    stack = "[n1:7] [ 1] /libmpi.so.40(mca_pml+0x95)[0x7f]\n[n1:7] [10] /libmpi.so.40(PMPI_Init_thread+0xbf)[0x7f]"
+    assert first_error(crash + stack) == "Segmentation fault (11) in MPI_Init_thread"
 
 
 @pytest.mark.parametrize(
