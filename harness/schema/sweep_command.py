@@ -42,17 +42,18 @@ def study_name(sweep: Sweep) -> str:
 def names_apart(workloads: Sequence[Workload]) -> tuple[str, ...]:
     """Return a name for each of `workloads` that says only what differs among them: ``weights:epoch``, ``epochs 5``.
 
-    A value stands alone where a single setting differs. Empty texts where none does.
+    A value stands alone where a single setting differs and its values are words. Empty texts where none does.
     """
     apart = [
         (field, asked)
         for field, asked in filter(_counts, options(Workload))
         if len({getattr(w, field.name) for w in workloads}) > 1
     ]
+    alone = len(apart) == 1 and all(isinstance(getattr(w, apart[0][0].name), str) for w in workloads)
     found = []
     for workload in workloads:
         words = [(_title(field.name, asked), _told(getattr(workload, field.name))) for field, asked in apart]
-        found.append(", ".join(value if len(words) == 1 else f"{title} {value}" for title, value in words))
+        found.append(", ".join(value if alone else f"{title} {value}" for title, value in words))
     return tuple(found)
 
 
