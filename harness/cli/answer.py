@@ -100,11 +100,11 @@ def _document(answer: Answer) -> str:
 
 def _tell(answer: Answer) -> None:
     to = Console(highlight=False)
-    to.width = min(WIDTH, to.width) if to.is_terminal else WIDTH
+    to.width = to.width if to.is_terminal else WIDTH
     if answer.rows:
         print_table(answer.headings, answer.rows, to=to)
     if answer.sentence:
-        sentence = textwrap.fill(answer.sentence, to.width, break_long_words=False, break_on_hyphens=False)
+        sentence = textwrap.fill(answer.sentence, min(WIDTH, to.width), break_long_words=False, break_on_hyphens=False)
         to.print(plain(sentence), markup=False, style="bold", soft_wrap=True)
     if answer.page:
         click.echo(answer.page)
