@@ -139,7 +139,8 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
 @pytest.mark.e2e
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    "name", ["keras-fit", "mwms", "parameter-server", "gradients", "summing-1", "bare", "raw-sums", "ddp"]
+    "name",
+    ["keras-fit", "mwms", "parameter-server", "transparent", "gradients", "summing-1", "bare", "raw-sums", "ddp"],
 )
 def test_a_contender_trains(name: str, cache: Path) -> None:
     contender = CONTENDERS[name]

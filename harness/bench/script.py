@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from harness import datasets, models
 from harness.bench.plan import Answer, Place, Task
-from harness.comm.policies import hash_weights
 from harness.datasets.shards import split_evenly
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ def one_thread() -> None:
 
 def answer(*, seconds: list[float], losses: list[float], model: "keras.Model") -> None:
     """Print the script's answer as one JSON line; `seconds` and `losses` of all epochs, warm-up first."""
+    from harness.comm.policies import hash_weights
+
     given = Answer(seconds=tuple(seconds), losses=tuple(losses), weights=hash_weights(model.weights))
     print(msgspec.json.encode(given).decode(), flush=True)
 
