@@ -11,7 +11,7 @@ from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side
 from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
 from harness.report.origin import Origin, Source, sweeps_origin
-from harness.report.paper_figure import experiment_picture, experiment_table
+from harness.report.paper_figure import experiment_picture, experiment_table, printed_speedups
 from harness.report.publish import Page, publish, summary_of
 from harness.report.render import (
     PAGE,
@@ -156,7 +156,7 @@ def _part(study: Study, claims: Sequence[Claim], target: Path) -> Part:
     return Part(
         title=f"Figure {figures}: {subject}" if figures else f"Text only: {subject}",
         name=study.experiment,
-        printed="; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in _printed(claims)),
+        printed="; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in printed_speedups(claims)),
         texts=tuple(claim.text + (f" (erratum: {claim.erratum})" if claim.erratum else "") for claim in claims),
         problem=problem,
         said=_cuts(measured) if measured else (),
@@ -164,11 +164,6 @@ def _part(study: Study, claims: Sequence[Claim], target: Path) -> Part:
         figure=_figure(measured, claims, study.experiment) if measured and any(map(_top, measured.lines)) else None,
         measured=measured,
     )
-
-
-def _printed(claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Return the speedups that the paper prints and that can be right."""
-    return tuple(one for one in claims if one.quantity == "speedup" and one.value is not None and not one.erratum)
 
 
 def _measure(loaded: Sequence[Loaded], target: Path) -> Measured:
@@ -239,7 +234,7 @@ def _figure(measured: Measured, claims: Sequence[Claim], name: str) -> FigureBlo
     lines = [(line.sync, line.sided) for line in measured.lines]
     picture = experiment_picture(lines, claims, name, measured.goal)
     base = next(line.sided.scaling.base for line in measured.lines if line.sided.scaling)
-    printed = _printed(claims)
+    printed = printed_speedups(claims)
     paper = (
         f"Diamonds: the paper's printed numbers over its base of "
         f"{numbers.plural(printed[0].base, printed[0].units.removesuffix('s'))}, the dotted line only joins them"
