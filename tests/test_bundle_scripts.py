@@ -77,7 +77,8 @@ def test_everything_again_launches_all_of_it_beside_the_records_of_the_bundle(un
     assert ended.returncode in (0, 1), ended.stdout + ended.stderr  # 1: the machine was busy, no times are valid
     assert "2 launches, 0 done, 2 to run" in ended.stderr + ended.stdout
     again = {path.parent.name: path for path in (unpacked / "again/results").glob("*/n*/run.json")}
-    recorded = {path.parent.name: content for path, content in before.items()}
+    launches = (unpacked / "results").glob("*/n*/run.json")
+    recorded = {path.parent.name: before[path] for path in launches}
     assert again.keys() == recorded.keys()
     for name, content in recorded.items():
         first, second = json.loads(content), json.loads(again[name].read_text())
