@@ -62,7 +62,7 @@ def test_arguments_that_look_like_secrets_are_refused_without_being_told(argumen
 
 
 @pytest.mark.parametrize(
-    "argument", ["--max-tokens=512", "--pad-token", "<pad>", "--tokenizer", "secret", "--x=https://host:80/a@b"]
+    "argument", ["--max-tokens=512", "--pad-token", "<pad>", "--tokenizer", "bpe", "secret", "--x=https://host:80/a@b"]
 )
 def test_other_arguments_are_none(argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "--record", str(tmp_path / "r"), str(tmp_path / "missing.py"), argument]) == 2

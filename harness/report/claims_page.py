@@ -18,14 +18,7 @@ from harness.report.claims_figures import imagenet_charts, published_picture, pu
 from harness.report.figures.scaling import series_table, speedup_picture
 from harness.report.origin import sweeps_origin
 from harness.report.publish import Page, publish, summary_of
-from harness.report.render import (
-    PAGE,
-    Banner,
-    FigureBlock,
-    Head,
-    distinct,
-    relative_link,
-)
+from harness.report.render import PAGE, Banner, FigureBlock, Head, distinct, relative_link
 from harness.report.run_words import place_facts
 from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts

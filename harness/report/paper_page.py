@@ -13,14 +13,7 @@ from harness.analysis.stats import NEEDED
 from harness.report.origin import Origin, Source, sweeps_origin
 from harness.report.paper_figure import experiment_picture, experiment_table, printed_speedups
 from harness.report.publish import Page, publish, summary_of
-from harness.report.render import (
-    PAGE,
-    Banner,
-    FigureBlock,
-    Head,
-    distinct,
-    relative_link,
-)
+from harness.report.render import PAGE, Banner, FigureBlock, Head, distinct, relative_link
 from harness.report.run_words import place_facts
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import Claim, Published
