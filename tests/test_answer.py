@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from harness.analysis.stats import NEEDED
 from harness.base.errors import RunError
 from harness.cli import COMMANDS, main
-from harness.cli.answer import WIDTH, Answer, answering
+from harness.cli.answer import WIDTH, Answer, answering, print_table
 from harness.cli.make import settings_of
 from harness.cli.sweep import NOTHING_VALID, sweep_answer
 from tests.factories import make_launch, make_point, make_run, write_run, write_study
@@ -42,6 +42,20 @@ def test_people_get_a_table_a_sentence_and_the_page_within_80_columns() -> None:
     assert lines[0] == "launch 1 of 2" and lines[-1] == "reports/x/index.html"
     assert max(map(len, lines)) <= WIDTH and "\x1b" not in said and "\u00a0" not in said
     assert " ".join(said.split()).count(SENTENCE.replace("\u00a0", " ")) == 1
+
+
+def test_columns_of_numbers_stand_to_the_right_and_texts_to_the_left(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        ("mnist: 2 ranks", "1.70 (1.65 to 1.75)", "3f2a", "9"),
+        ("all", "−0.2 %", "1e9f", "12"),
+        ("x", "–", "", "1"),
+    ]
+    print_table(("Claim", "Gain", "Commit", "Launches"), rows)
+    head, first, second, last = capsys.readouterr().out.rstrip().splitlines()
+    assert head.startswith("Claim") and second.startswith("all ") and last.endswith("       1")
+    ends = [line.index(text) + len(text) for line, text in ((head, "Gain"), (first, "1.75)"), (second, "%"))]
+    assert len(set(ends)) == 1
+    assert first.index("3f2a") == second.index("1e9f") == head.index("Commit")
 
 
 def test_programs_get_one_document_and_nothing_else() -> None:

@@ -167,6 +167,14 @@ def test_the_bound_is_a_bare_step_and_then_the_sums() -> None:
     assert table.BOUND not in table.tabulate(record(*parts[:1]))[0].rates
 
 
+def test_recording_is_a_part_of_the_step() -> None:
+    """12,800 rows in 100 steps of 1 ms, 20 us of which are recorded with: 2 %, more than is allowed."""
+    line = table.tabulate(record(sample("gradients", 0, 128.0), sample("recording", 0, 6400.0)))[0]
+    ratio = [ratio.title for ratio in table.RATIOS].index("gradients / without recording")
+    assert line.ratios[ratio].middle == pytest.approx(0.98)
+    assert line.met[ratio] is False
+
+
 def test_the_loss_of_what_is_trained_stands_beside_its_speed() -> None:
     """The times of one launch are in doubt, its loss is not."""
     samples = [sample("gradients", number, 100, loss=loss) for number, loss in enumerate((0.5, 0.3))]

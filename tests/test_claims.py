@@ -420,6 +420,8 @@ def test_words_of_claims() -> None:
     row = claim_row(judge(claim(11.6, count=32), [sweep(SCALES)], pd.DataFrame()))
     assert row.said == "needs 32 cores, measured on 1, 2" and row.base == "32 cores over 1"
     assert row.ours.replace("\u00a0", " ").startswith("1.90 (95 % interval") and row.judged == ""
+    few = judge(ledger("longer"), [sweep(SCALES, launches=3, change=before(compile_s=1.0))], pd.DataFrame())
+    assert "(–)" not in few.finding.said and "what comes before it 1.00; a whole launch" in few.finding.said
 
 
 def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path) -> None:

@@ -197,7 +197,12 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
     found = make_probe({"default": (1e-6, 1e-10), "other": (1e-5, 1e-10)}, notes=("the setting 'x' did not run",))
     page = write_probe_page(found.probe, write_probe(found, tmp_path / "results"), tmp_path / "reports")
     text = page.read_text()
-    for expected in ("2\u00a0ranks on 1\u00a0host", "The setting &#39;x&#39; did not run.", "reduction:native", "95 %"):
+    for expected in (
+        "2\u00a0ranks on 1\u00a0host",
+        "The setting &#39;x&#39; did not run.",
+        "harness sum by shared memory",
+        "95 %",
+    ):
         assert expected in text, expected
     for name in ("probe-time", "probe-bandwidth", "probe-settings"):
         assert text.count(f'id="{name}"') == 1
@@ -258,6 +263,7 @@ def test_two_ranks_are_measured(tmp_path: Path) -> None:
     operations = {cost.operation for cost in costs}
     assert operations == {"point-to-point", "broadcast", "allreduce", "reduction:native", "reduction:messages"}
     assert all([size.bytes for size in cost.sizes] == list(message_sizes(4096)) for cost in costs)
+    assert probe.core_seconds > 2 * 4 and len(probe.commit) in (0, 40)  # 2 launches of 2 settings on 2 ranks
     assert all(0 < size.seconds.value < 0.1 for cost in costs for size in cost.sizes)
     assert Path(result.output.splitlines()[-1]).name == "index.html"
 

@@ -10,9 +10,10 @@ import pytest
 
 from harness.__main__ import run as command
 from harness.analysis.frames import launch_frame
+from harness.base.errors import UserError
 from harness.explain.counterfactual import Counterfactual, Expected, as_it_is, counterfactuals
 from harness.explain.evidence import Explanation, explain
-from harness.explain.prove import CONFIRMED, FOLDER, OPEN, PLAN_FILE, PROOF_FILE, REFUTED, judge, newest_proofs
+from harness.explain.prove import CONFIRMED, FOLDER, OPEN, PLAN_FILE, PROOF_FILE, REFUTED, judge, newest_proofs, prove
 from harness.schema.layout import Layout
 from harness.schema.message_cost import (
     NODE,
@@ -155,6 +156,16 @@ def test_nothing_to_prove_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     places = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     assert command(["explain", "--prove", *places]) == 1
     assert "no cause that a launch can take away costs 1 % of the epoch" in capsys.readouterr().err
+    assert not (tmp_path / "results" / FOLDER).exists()
+
+
+def test_other_data_is_refused_before_anything_is_launched(tmp_path: Path) -> None:
+    """It trained on originals, and the same command without their folder would train on their twin."""
+    found, data_id = plant(tmp_path / "results", wire=1e-4), "adult-0123456789abcdef"
+    runs = tuple(replace(run, point=replace(run.point, data_id=data_id)) for run in found.loaded.runs)
+    there = replace(found, loaded=replace(found.loaded, runs=runs))
+    with pytest.raises(UserError, match=f"to train on {data_id}, the data here is synthetic-adult.*DATA_DIR="):
+        prove(there, blocks=1, data_dir=None, results=tmp_path / "results", say=print)
     assert not (tmp_path / "results" / FOLDER).exists()
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from harness.base.errors import unknown
-from harness.bench.launches import Bare, Ours, RawSums, Script, Timing, Transparent
+from harness.bench.launches import Bare, Ours, Part, Script, Timing, Transparent
 from harness.bench.plan import Task
 
 
@@ -65,7 +65,8 @@ CONTENDERS: dict[str, Contender] = {
         Ours(name="weights-epoch", title="ours weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
         Ours(name="none", title="ours none, 2 ranks", ranks=2, sync="none"),
         Bare(name="bare", title="bare TensorFlow, 2 ranks", ranks=2),
-        RawSums(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", ranks=2),
+        Part(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", module="raw_sums", ranks=2),
+        Part(name="recording", title="recording alone, 2 ranks", module="recording", ranks=2),
     )
 }
 

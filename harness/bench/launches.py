@@ -151,18 +151,19 @@ class Ours:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawSums:
-    """No training: what the MPI library itself takes for the sums of an epoch, in place, one call after the other."""
+class Part:
+    """No training: what a part of the steps of an epoch takes by itself, as the module of that name measures it."""
 
     name: str
     title: str
+    module: str
     ranks: int
     fast: bool = False
     package: str = ""
 
     def launch(self, task: Task, *, limit_s: int) -> Timing:
-        """Run ``python -m harness.bench.raw_sums`` on the ranks."""
-        return _under_mpirun(self.ranks, ("-m", "harness.bench.raw_sums", _json(task)), limit_s)
+        """Run the module on the ranks."""
+        return _under_mpirun(self.ranks, ("-m", f"harness.bench.{self.module}", _json(task)), limit_s)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,8 @@ from harness.bench.plan import BenchRecord, Sample
 BOUND = "bound"
 """Two ranks' bare steps, and after each the bare sums of its gradients: a rate like a contender's."""
 _PARTS = ("bare", "raw-sums")
+UNRECORDED = "unrecorded"
+"""`gradients` less what recording takes of it: a rate like a contender's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +35,7 @@ RATIOS = (
     Ratio(title="gradients / ParameterServerStrategy, 2 ranks", top="gradients", bottom="parameter-server"),
     Ratio(title="gradients / bound, 2 ranks", top="gradients", bottom=BOUND, required=1.0, elsewhere=1.0),
     Ratio(title="none / bare, 2 ranks", top="none", bottom="bare", required=1 / 1.03, elsewhere=1 / 1.03),
+    Ratio(title="gradients / without recording", top="gradients", bottom=UNRECORDED, required=0.99, elsewhere=0.99),
     Ratio(title="weights:epoch / none, 2 ranks", top="weights-epoch", bottom="none", required=0.97, elsewhere=0.97),
     Ratio(title="summing alone / ours, 1 rank", top="summing-1", bottom="ours-1", required=0.97, elsewhere=0.97),
     Ratio(title="harness run / Keras fit, 1 rank", top="transparent-1", bottom="keras-fit", required=0.95),
@@ -134,7 +137,7 @@ def _rate(name: str, samples: Iterable[Sample], *, forced: bool) -> Cell:
 
 
 def _by_round(samples: Iterable[Sample], *, forced: bool) -> list[dict[str, float]]:
-    """Return krows/s by contender of every round, and the bound where both of its parts were measured."""
+    """Return krows/s by contender of every round, and what follows from those that were measured."""
     rounds: dict[int, dict[str, float]] = {}
     for sample in samples:
         if sample.counts(forced=forced):
@@ -142,6 +145,8 @@ def _by_round(samples: Iterable[Sample], *, forced: bool) -> list[dict[str, floa
     for found in rounds.values():
         if set(_PARTS) <= set(found):
             found[BOUND] = 1 / sum(1 / found[part] for part in _PARTS)
+        if {"gradients", "recording"} <= set(found):
+            found[UNRECORDED] = 1 / (1 / found["gradients"] - 1 / found["recording"])
     return list(rounds.values())
 
 

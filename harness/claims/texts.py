@@ -77,8 +77,9 @@ def longer(claim: Claim, found: Sequence[Evidence]) -> Finding:
     told = ", ".join(
         f"{whole[number][over] / whole[number][count]:.2f} with {numbers.plural(number, 'epoch')}" for number in whole
     )
+    span = f" ({numbers.ratio_span(before.interval)})" if before.interval else ""
     said = (
-        f"an epoch gains {epoch}, what comes before it {before.value:.2f} ({numbers.ratio_span(before.interval)}); "
+        f"an epoch gains {epoch}, what comes before it {before.value:.2f}{span}; "
         f"a whole launch {told}{lacking([epoch.interval, before.interval])}"
     )
     return Finding(outcome=decide([less(before.interval, epoch.interval)]), said=said, used=(one,))
@@ -99,7 +100,7 @@ def reading(claim: Claim, found: Sequence[Evidence]) -> Finding:
     minor = above(interval, MINOR)
     said = (
         f"{numbers.seconds(max(0.0, float(extra.median())))} more than reading in parallel on {numbers.ranks(ranks)}, "
-        f"of which {numbers.seconds(float(scatter['distribute_s'].median()))} sending, beside "
+        f"sending alone {numbers.seconds(float(scatter['distribute_s'].median()))}, beside "
         f"{numbers.seconds(float(scatter['trained_s'].median()))} of training{lacking([interval])}"
     )
     return Finding(outcome=decide([None if minor is None else not minor]), said=said, used=(own, other))

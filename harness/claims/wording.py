@@ -63,14 +63,6 @@ def headline(judgements: Sequence[Judgement]) -> str:
     return f"{text} The rest: {', '.join(others)}." if others else text
 
 
-def sentence(judgement: Judgement) -> str:
-    """Return a judgement in one line: what of, the outcome and why, and the sweeps that it rests on."""
-    claim, finding = judgement.claim, judgement.finding
-    what = " ".join(filter(None, (f"paper {claim.paper},", _figure(claim), claim.experiment)))
-    by = ", ".join(one.loaded.folder.name for one in finding.used)
-    return f"{finding.outcome}: {what}: {claim.text}: {finding.said}{f' ({by})' if by else ''}"
-
-
 def published(claim: Claim) -> str:
     """Return the published value, how it was published, and no number where there is none."""
     if claim.value is None:

@@ -3,9 +3,10 @@
 import contextlib
 import functools
 import os
+import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80  # columns of a terminal that nobody has widened
 _LIST_WIDTH = 140  # of a list of everything there is, where the output is no terminal
+_NUMBER = re.compile(r"$|–|\W?[\d.,]+(?!\w)")  # with or without a unit, an interval; or that there is none
 _COLOURS = {"regression": "bold red", "improvement": "bold green", "pass": "green", "inconclusive": "yellow"}
 
 
@@ -115,17 +117,15 @@ def plain(text: str) -> str:
     return text.replace("\u00a0", " ")
 
 
-def print_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, to: Console | None = None
-) -> None:
-    """Print a table; the first `left` columns and the last one are text, the others numbers. Verdicts in colour."""
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, to: Console | None = None) -> None:
+    """Print a table: columns of numbers to the right, verdicts in colour."""
     if to is None:
         to = Console(highlight=False)
         to.width = to.width if to.is_terminal else _LIST_WIDTH
     table = Table(box=SIMPLE_HEAD if to.is_terminal else None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):
-        text = number < left or number == len(headings) - 1
-        table.add_column(heading, justify="left" if text else "right", overflow="fold")
+        numeric = all(_NUMBER.match(row[number]) for row in rows)
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(plain(cell), style=_COLOURS.get(cell.strip("()"), "")) for cell in row))
     to.print(table)

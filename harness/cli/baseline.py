@@ -59,7 +59,7 @@ def list_all(baselines: Path) -> None:
         click.echo(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
         return
     headings = ("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine")
-    print_table(headings, rows, left=3)
+    print_table(headings, rows)
 
 
 @baseline.command(name="show")

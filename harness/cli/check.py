@@ -161,11 +161,12 @@ def _measure(
 ) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of the code as it is now, and the A/A launches it used."""
     from harness.base.provenance import describe_machine
+    from harness.datasets import locate
     from harness.regression.decide import decide
     from harness.regression.store import find_noises
 
     reference = _reference(sweep, against, results, baselines)
-    _check_data(reference, data_dir)
+    locate(reference.workload, data_dir, reference.data_id)
     measuring = measuring_again(reference, options, results=results, data_dir=data_dir, budget_s=budget_s)
     if _in_turn(reference, duet, measuring.scheduler):
         return _duet(reference, limits, budget_s, data_dir, results), ()
@@ -185,18 +186,6 @@ def _reference(sweep: str | None, against: str | None, results: Path, baselines:
     if sweep is None:
         return kept_baselines(baselines)[0]
     return default_reference(find_measurement(sweep, results=results, baselines=baselines), baselines)
-
-
-def _check_data(reference: "Measurement", data_dir: Path | None) -> None:
-    """Refuse data that is not the reference's."""
-    from harness.datasets import locate
-
-    found = locate(reference.workload, data_dir).data_id
-    if found != reference.data_id:
-        raise UserError(
-            f"cannot compare: '{reference.label}' was trained on {reference.data_id}, the data here is {found}: "
-            "name the folder of the same originals with --data-dir (DATA_DIR=)"
-        )
 
 
 def _in_turn(reference: "Measurement", duet: bool | None, scheduler: str) -> bool:

@@ -13,9 +13,9 @@ SERVERS = "parameter-server"  # the bench's contender
 if TYPE_CHECKING:
     import pandas as pd
 
+    from harness.claims.wording import ClaimRow
     from harness.prediction.model import Uncertain
     from harness.report.claims_page import Model
-    from harness.schema.claim import Claim
 
 
 @click.command(name="claims")
@@ -37,7 +37,7 @@ def ledger_answer(network: str | None, results: Path, reports: Path) -> Answer:
     from harness.claims.evidence import gather
     from harness.claims.finding import JUDGED
     from harness.claims.verdict import judge_all
-    from harness.claims.wording import headline, published, sentence
+    from harness.claims.wording import claim_row, headline
     from harness.report.claims_page import write_claims
     from harness.schema.claim import CLAIMS_FILE, read_published
     from harness.schema.sweep import sweep_folders
@@ -45,14 +45,11 @@ def ledger_answer(network: str | None, results: Path, reports: Path) -> Answer:
     ledger = read_published(resource(CLAIMS_FILE))
     evidence = gather(sweep_folders(results))
     judgements = judge_all(ledger.claims, evidence, _bench_rates(reports))
-    for one in judgements:
-        if one.finding.outcome in JUDGED:
-            click.echo(sentence(one))
-    judged = [one for one in judgements if one.finding.outcome in JUDGED]
+    judged = [_row(claim_row(one)) for one in judgements if one.finding.outcome in JUDGED]
     return Answer(
         sentence=headline(judgements),
-        headings=("Paper", "Claim about", "Published", "Here"),
-        rows=[(one.claim.paper, _about(one.claim), published(one.claim), one.finding.outcome) for one in judged],
+        headings=("Paper", "Claim", "Published", "Found here", "Verdict"),
+        rows=judged,
         data={
             "claims": [
                 {
@@ -76,9 +73,10 @@ def write_ledger(network: str | None, results: Path, reports: Path) -> Path:
     return answer.page
 
 
-def _about(claim: "Claim") -> str:
-    ranks = f", {claim.count} over {claim.base} {claim.units}" if claim.base else ""
-    return f"{claim.experiment or 'all'}{ranks}"
+def _row(row: "ClaimRow") -> tuple[str, ...]:
+    claim = row.claim
+    about = f"{claim.experiment}: " if claim.experiment else ""
+    return f"{claim.paper}, {row.figure}", about + claim.text, row.value, row.said, row.outcome
 
 
 def _bench_rates(reports: Path) -> "pd.DataFrame":

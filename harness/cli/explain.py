@@ -87,7 +87,7 @@ def _answer(found: "Explanation", proofs: "Proofs | None", findings: "tuple[Find
 
     said = answer(found)
     if proofs:
-        print_table(PROOF_HEADINGS, proof_rows(proofs.proofs), left=2)
+        print_table(PROOF_HEADINGS, proof_rows(proofs.proofs))
         said += f" {proof_sentence(proofs.proofs)}"
     return Answer(
         sentence=said,

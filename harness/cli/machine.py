@@ -193,15 +193,15 @@ def probe(
         click.echo(line)
     for cost in costs:
         if doubt(cost):
-            click.echo(f"{cost.operation}, {cost.level}: {doubt(cost)}")
+            click.echo(f"{cost.name}, {cost.where}: {doubt(cost)}")
     best = _best(measured, workloads or tuple(EXPERIMENTS))
     print_table(("Workload", "Bytes", "A sum", "Best setting"), [row for row, _ in best])
     return Answer(
         sentence=headline(measured),
-        headings=("Operation", "Ranks", "Latency", "95 % interval", "Bandwidth", "Between"),
+        headings=("Operation", "Ranks", "Latency", "95 % interval", "Bandwidth", "Where"),
         rows=[
-            (cost.operation, str(cost.ranks), seconds(cost.alpha_s.value), span(cost.alpha_s),
-             rate(cost.beta_s_per_byte.value), cost.level)
+            (cost.name, str(cost.ranks), seconds(cost.alpha_s.value), span(cost.alpha_s),
+             rate(cost.beta_s_per_byte.value), cost.where)
             for cost in costs
         ],
         data={"probe": folder, "costs": costs, "best": [choice for _, choice in best], "invalid": measured.invalid},

@@ -100,16 +100,23 @@ class Source:
         return tuple(dict.fromkeys((*self.train, *self.test)))
 
 
-def locate(workload: Workload, data_dir: Path | None) -> Source:
+def locate(workload: Workload, data_dir: Path | None, data_id: str = "") -> Source:
     """Return the source of the workload's data: its real files, or the synthetic twin.
 
     `data_dir` is the folder of the original files, None for the default one. ``workload.data`` decides:
-    ``real``, ``synthetic``, or ``auto`` (real where it is, else the twin).
+    ``real``, ``synthetic``, or ``auto`` (real where it is, else the twin). `data_id` is that of earlier launches, if
+    they are to be repeated.
 
     Raises:
-        UserError: `data_dir` does not exist, real data is asked for and absent, or rank 0 is to send images in files.
+        UserError: `data_dir` does not exist, real data is asked for and absent, the data is not that of the earlier
+            launches, or rank 0 is to send images in files.
     """
     source = _locate(workload, data_dir)
+    if data_id not in ("", source.data_id):
+        raise UserError(
+            f"the launches are to train on {data_id}, the data here is {source.data_id}: name the folder of the same "
+            "originals with --data-dir (DATA_DIR=), or measure anew if it was changed"
+        )
     if source.stored and workload.distribution == "scatter":
         raise UserError(
             "DISTRIBUTION=scatter sends rows held in memory, but images in files are decoded by every rank: "

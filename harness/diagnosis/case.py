@@ -64,7 +64,7 @@ class Case:
 
     @cached_property
     def skew_causes(self) -> dict[str, float]:
-        """Which part of the epochs each of `skew.SKEW_CAUSES` takes."""
+        """Which part of the epochs each of `causes.SKEW_CAUSES` takes."""
         shares = skew_shares(self.calls, [rank.batch for rank in self.run.ranks]) if self.entries.size else {}
         return {cause: share * self.skew for cause, share in shares.items()}
 

@@ -1,6 +1,6 @@
 """Evidence in times: who came late to which sums, and what a step is made of."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy import stats
@@ -8,14 +8,14 @@ from scipy import stats
 from harness.analysis import numbers
 from harness.analysis.breakdown import slow_rank
 from harness.analysis.causes import FAR_OUT
-from harness.diagnosis.case import Case, Evidence
+from harness.diagnosis.case import Array, Case, Evidence
+from harness.diagnosis.regular import SHORTEST, regular_delays
 from harness.schema.record import RunRecord
 
 WORTH = 0.01  # part of an epoch from which a cause is told
 _RARE_WORTH = 0.001
 _FEWEST = 5  # late calls of one rank
-_CHANCE, _CHANCE_REGULAR = 1e-4, 0.01  # that so many of the late calls are one rank's
-_APART = 5  # calls: of events that are closer one cannot say that they are regular
+_CHANCE = 1e-4  # that so many of the late calls are one rank's
 _INPUT = 0.05
 _EARLY = 0.1  # part of an epoch's calls in which the tuner of tf.data learns
 _WIRE = 0.25
@@ -62,14 +62,32 @@ def one_slow_rank(case: Case) -> Evidence | None:
 def rare_delays(case: Case) -> Evidence | None:
     """Single calls to which one rank comes far later than it usually does, more of them than chance gives it.
 
-    Far: beyond Tukey's outer fences of how much later than the median of the others each rank came. By chance every
-    rank has as many of these calls as any other (binomial test).
+    Regular ones are found among larger noise too (`regular_delays`). Others are far beyond Tukey's outer fences of how
+    much later than the median of the others each rank came. By chance every rank has as many of these calls as any
+    other (binomial test).
     """
+    late = [
+        own - (own[:, ::-1] if own.shape[1] == 2 else np.median(own, axis=1, keepdims=True))
+        for own in (one.between[:-1] for one in case.calls)
+    ]
+    return _regular(case, late) or _irregular(case, late)
+
+
+def _regular(case: Case, late: Sequence[Array]) -> Evidence | None:
+    found, ranks = regular_delays(late), len(case.run.ranks)
+    if found is None:
+        return None
+    cost = found.count * found.delay * (ranks - 1) / ranks / case.total
+    if cost < _RARE_WORTH:
+        return None
+    return _late(case, found.rank, found.delay, found.count, found.calls, cost, every=found.every)
+
+
+def _irregular(case: Case, epochs: Sequence[Array]) -> Evidence | None:
     cost = case.skew_causes.get("rare", 0.0)
     if cost < _RARE_WORTH:
         return None
-    late = np.concatenate([one.between[:-1] for one in case.calls])
-    late = late - (late[:, ::-1] if late.shape[1] == 2 else np.median(late, axis=1, keepdims=True))
+    late = np.concatenate(epochs)
     low, high = np.percentile(late, [25, 75], axis=0)
     far = late > high + FAR_OUT * (high - low)
     rank, ranks = int((late * far).sum(axis=0).argmax()), late.shape[1]
@@ -81,18 +99,24 @@ def rare_delays(case: Case) -> Evidence | None:
     counts = far.sum(axis=0)
     if counts[rank] < _FEWEST:
         return None
+    found = stats.binomtest(int(counts[rank]), int(counts.sum()), 1 / ranks, alternative="greater")
+    if ranks * float(found.pvalue) > _CHANCE:
+        return None
     at = np.flatnonzero(far[:, rank])
     apart = np.diff(at)
     every = int(np.median(apart))
-    regular = bool(np.median(np.abs(apart - every)) <= 0.05 * every) and every >= _APART
-    found = stats.binomtest(int(counts[rank]), int(counts.sum()), 1 / ranks, alternative="greater")
-    if ranks * float(found.pvalue) > (_CHANCE_REGULAR if regular else _CHANCE):
-        return None
-    when = f"every {every} calls, so that the program does it" if regular else "irregularly, as interrupts do"
-    delay = numbers.seconds(float(np.median(late[at, rank])) - usual)
+    regular = bool(np.median(np.abs(apart - every)) <= 0.05 * every) and every >= SHORTEST
+    delay = float(np.median(late[at, rank])) - usual
+    return _late(case, rank, delay, len(at), len(far), cost, every=every if regular else 0)
+
+
+def _late(case: Case, rank: int, delay: float, count: int, calls: int, cost: float, *, every: int) -> Evidence:
+    """Return the evidence; `every` is 0 where no period is known."""
+    when = f"every {every} calls, so that the program does it" if every else "irregularly, as interrupts do"
+    ranks = len(case.run.ranks)
     text = (
-        f"Rank {rank} of {ranks} on {case.run.ranks[rank].host} comes {delay} late to {len(at)} of {len(far)} calls, "
-        f"{when}; all others wait for it."
+        f"Rank {rank} of {ranks} on {case.run.ranks[rank].host} comes {numbers.seconds(delay)} late to {count} of "
+        f"{calls} calls, {when}; all others wait for it."
     )
     return Evidence(text=text, cost=cost, who=f"{rank}/{ranks}")
 

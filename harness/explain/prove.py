@@ -15,6 +15,7 @@ from harness.analysis.scaling import paired_ratio
 from harness.analysis.stats import Interval
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
+from harness.datasets import locate
 from harness.explain.counterfactual import AS_IT_IS, Counterfactual, Expected, as_it_is, counterfactuals
 from harness.explain.evidence import Explanation
 from harness.schema.record import decode, encode
@@ -66,7 +67,7 @@ def prove(
     chance.
 
     Raises:
-        UserError: a launch cannot run here.
+        UserError: a launch cannot run here, or its data is not here.
         RunError: there is nothing to prove, or a launch failed.
     """
     bill = found.main
@@ -74,6 +75,7 @@ def prove(
     if bill is None or not chosen:
         raise RunError("nothing to prove: no cause that a launch can take away costs 1 % of the epoch")
     run = next(run for run in found.loaded.valid if str(run.point.layout) == bill.layout)
+    locate(run.point.workload, data_dir, run.point.data_id)
     made = datetime.now(UTC)
     folder = results / FOLDER / found.loaded.folder.resolve().name / made.strftime("%Y%m%dT%H%M%S%f")
     folder.mkdir(parents=True)

@@ -4,8 +4,9 @@ import random
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -15,7 +16,7 @@ from harness.base.files import folder_atomic
 from harness.base.hostload import wait_until_quiet
 from harness.base.hostlock import HostLock
 from harness.base.processes import ask
-from harness.base.provenance import describe_machine
+from harness.base.provenance import describe_machine, git_commit
 from harness.probe.fit import fit_cost
 from harness.probe.measure import Answer, Plan, Series
 from harness.probe.plan import DEFAULT, message_sizes
@@ -83,7 +84,11 @@ def run_probe(settings: Settings, say: Say) -> Found:
     )
     with HostLock().held(f"a probe in '{Path.cwd()}'", say) as handles:
         ranks = _Ranks(command=command, environment=environment, handles=handles)
-        return _measure_all(settings, ranks, plan, say)
+        begin = time.perf_counter()
+        found = _measure_all(settings, ranks, plan, say)
+    (commit, dirty), cores = git_commit(), found.probe.ranks
+    spent = cores * (time.perf_counter() - begin)
+    return replace(found, probe=replace(found.probe, commit=commit, dirty=dirty, core_seconds=spent))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

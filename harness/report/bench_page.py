@@ -13,7 +13,7 @@ from harness.bench.plan import BATCH_PER_RANK, BenchRecord
 from harness.bench.table import RATIOS, Line, tabulate
 from harness.report.publish import Page, Summary, publish
 from harness.report.render import Banner, FigureBlock, Head, Table, Tile, facts
-from harness.report.run_words import machine_words
+from harness.report.run_words import commit_words, core_hours, machine_words
 from harness.report.svg import BLUE, MUTED, draw
 
 FOLDER = "bench"
@@ -60,7 +60,7 @@ def _head(record: BenchRecord, lines: Sequence[Line]) -> Head:
     known = [(ratio, cell) for ratio, cell in zip(RATIOS, lines[-1].ratios, strict=True) if cell.count] if lines else []
     said = [f"{ratio.title}: {cell.middle:.2f} ({cell.low:.2f} to {cell.high:.2f})" for ratio, cell in known[:3]]
     answer = f"{lines[-1].workload}: {'; '.join(said)}." if said else "Nothing could be compared yet."
-    commit = f"{record.commit[:12]}{', with uncommitted changes' if record.dirty else ''}"
+    spent = sum(CONTENDERS[one.contender].ranks * one.wall_s for one in record.samples)
     rows = ", ".join(f"{line.workload} {numbers.count(line.rows)} rows" for line in lines)
     options = [f"WORKLOADS={','.join(record.workloads)}", f"ROUNDS={record.rounds}", f"SEED={record.seed}"]
     options += [name for name, on in (("QUICK=1", record.quick), ("FORCE=1", record.forced)) if on]
@@ -77,7 +77,8 @@ def _head(record: BenchRecord, lines: Sequence[Line]) -> Head:
                 ("Date", f"{numbers.moment(record.started)} UTC"),
                 ("Data", f"synthetic twins: {rows}"),
                 ("Batch", f"{BATCH_PER_RANK} per rank"),
-                ("Commit", commit),
+                ("Commit", commit_words(record)),
+                ("Cost", f"{core_hours(spent)} in {numbers.plural(len(record.samples), 'launch')}"),
             ]
         ),
         command=" ".join(["make bench", *options]),

@@ -15,9 +15,7 @@ _WIDE = (7.2, 4.2)
 
 def cost_pictures(costs: Sequence[Cost]) -> tuple[Picture, ...]:
     """Return ``probe-time`` and ``probe-bandwidth`` of every operation and level."""
-    largest = [
-        (f"{cost.operation}, {cost.level}, {size_words(cost.sizes[-1].bytes)}", cost.sizes[-1]) for cost in costs
-    ]
+    largest = [(f"{cost.name}, {cost.where}, {size_words(cost.sizes[-1].bytes)}", cost.sizes[-1]) for cost in costs]
     times = "; ".join(f"{name}: {numbers.seconds(size.seconds.value)}" for name, size in largest)
     rates = "; ".join(
         f"{name}: {numbers.significant(size.bytes / size.seconds.value / 1e9)} GB/s" for name, size in largest
@@ -101,7 +99,7 @@ def _curves(
         look = mark(number)
         x = [size.bytes for size in cost.sizes]
         y = [value(size.bytes, size.seconds.value) for size in cost.sizes]
-        label = f"{cost.operation}, {cost.level}"
+        label = f"{cost.name}, {cost.where}"
         axes.plot(
             x, y, color=look.colour, marker=look.marker, markersize=3.2, linewidth=1.0, linestyle=look.dashes,
             label=label,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from harness.analysis import numbers
 from harness.base.errors import UserError
-from harness.report.probe_figures import cost_pictures, cost_table, setting_picture
+from harness.report.probe_figures import cost_pictures, cost_table, setting_picture, size_words
 from harness.report.publish import Page, Summary, publish
 from harness.report.render import Banner, Fact, FigureBlock, Head, Tile, distinct, facts
-from harness.report.run_words import machine_words
+from harness.report.run_words import commit_words, core_hours, machine_words
 from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, Cost, Estimate, MessageCosts, Probe
 
 
@@ -45,7 +45,7 @@ def headline(probe: Probe) -> str:
     usual = probe.by_setting[0]
     cost = usual.find(ALLREDUCE, _widest(usual)) or usual.costs[0]
     small, large = (
-        f"{size.bytes:,} B {numbers.seconds(size.seconds.value)} (95 % interval {span(size.seconds)})"
+        f"{size_words(size.bytes)} take {numbers.seconds(size.seconds.value)} (95 % interval {span(size.seconds)})"
         for size in (cost.sizes[0], cost.sizes[-1])
     )
     return f"{cost.operation.capitalize()} over {numbers.ranks(cost.ranks)}: {small}, {large}."
@@ -90,7 +90,7 @@ def _head(probe: Probe) -> Head:
         question="What do messages between ranks cost here?",
         answer=headline(probe),
         tiles=tuple(
-            Tile(name=f"{one.operation}, {one.level}", value=rate(one.beta_s_per_byte.value), detail=_latency(one))
+            Tile(name=f"{one.name}, {one.where}", value=rate(one.beta_s_per_byte.value), detail=_latency(one))
             for one in probe.by_setting[0].costs[:5]
         ),
         facts=_facts(probe),
@@ -140,7 +140,7 @@ def _banners(probe: Probe) -> Sequence[Banner]:
     doubts = [f"The times are not valid: {reason}." for reason in probe.invalid]
     bad = [cost for cost in probe.by_setting[0].costs if not cost.good]
     if bad:
-        names = distinct(f"{cost.operation} ({cost.level})" for cost in bad)
+        names = distinct(f"{cost.name} ({cost.where})" for cost in bad)
         doubts.append(f"No straight line describes {names}: use the measured times, not alpha and beta.")
     notes = [note[0].upper() + note[1:] + "." for note in probe.notes]
     return tuple(Banner(kind="warning", text=text) for text in (*doubts, *notes))
@@ -157,5 +157,7 @@ def _facts(probe: Probe) -> tuple[Fact, ...]:
             ("MPI", probe.mpi_library),
             ("Launcher", probe.launcher),
             ("Settings", distinct(network.setting.name for network in probe.by_setting)),
+            ("Commit", commit_words(probe)),
+            ("Cost", core_hours(probe.core_seconds) if probe.core_seconds else ""),
         ]
     )

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from harness.analysis import numbers
 from harness.base.provenance import Machine
+from harness.bench.plan import BenchRecord
 from harness.datasets.registry import info, names
 from harness.report.render import Fact, distinct, facts
 from harness.schema.account import Account, Usage
 from harness.schema.layout import Layout
+from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord
 from harness.schema.workload import is_script
 
@@ -50,7 +52,7 @@ def machine_words(machine: Machine) -> str:
     return f"{machine.hostname}: {machine.cpu}, {numbers.plural(machine.cores, 'core')}, {memory}{gpus}"
 
 
-def commit_words(origin: Provenance) -> str:
+def commit_words(origin: Provenance | Probe | BenchRecord) -> str:
     """Return the commit that ran, and that files differed from it where they did."""
     return f"{origin.commit[:12] or 'no checkout'}{', with uncommitted changes' if origin.dirty else ''}"
 
@@ -67,8 +69,13 @@ def days(moments: Iterable[datetime]) -> str:
 
 def cost(runs: Sequence[RunRecord]) -> str:
     """Return the core-hours of `runs`, from the beginning of each rank's program to its record."""
-    hours = sum(run.point.layout.cores * (run.ended - run.started).total_seconds() for run in runs) / 3600
-    return f"{numbers.significant(hours, 2)} core-hours in {numbers.plural(len(runs), 'launch')}"
+    seconds = sum(run.point.layout.cores * (run.ended - run.started).total_seconds() for run in runs)
+    return f"{core_hours(seconds)} in {numbers.plural(len(runs), 'launch')}"
+
+
+def core_hours(seconds: float) -> str:
+    """Return so many seconds of one core in words."""
+    return f"{numbers.significant(seconds / 3600, 2)} core-hours"
 
 
 def account_facts(accounts: Sequence[Account]) -> tuple[Fact, ...]:

@@ -16,6 +16,7 @@ POINT_TO_POINT = "point-to-point"  # half a round trip between two ranks
 BROADCAST = "broadcast"
 ALLREDUCE = "allreduce"  # MPI_Allreduce, in place, sums of float32
 NODE, NETWORK, ALL = "node", "network", "all"
+_WHERE = {NODE: "within a node", NETWORK: "between nodes", ALL: "over all ranks"}
 REDUCTION = "reduction:"  # the harness's own grouped allreduce, by way of what follows
 REDUCTION_NAMES = {"messages": "MPI_Allreduce", "native": "shared memory", "node-aware": "node-aware"}
 """What records call the choices of HARNESS_REDUCTION that are native operations."""
@@ -60,6 +61,17 @@ class Cost:
     worst_error: float
     worst_bytes: int
     sizes: tuple[Size, ...]
+
+    @property
+    def name(self) -> str:
+        """The operation in words: ``allreduce``, ``harness sum by shared memory``."""
+        way = self.operation.removeprefix(REDUCTION)
+        return self.operation if way == self.operation else f"harness sum by {REDUCTION_NAMES.get(way, way)}"
+
+    @property
+    def where(self) -> str:
+        """The level in words: ``within a node``."""
+        return _WHERE[self.level]
 
     @property
     def good(self) -> bool:
@@ -116,7 +128,8 @@ class Probe:
     """One measurement of a machine's communication. `by_setting` has the library's default setting first.
 
     `hosts` names the host of every rank. `invalid` lists why the times must not be used; `notes` what else to know,
-    such as settings that did not start.
+    such as settings that did not start. `commit` and `dirty` are those of the harness, whose own sums are measured
+    too, "" where that was no checkout or not recorded; `core_seconds` are those of all launches.
     """
 
     schema: int
@@ -128,6 +141,9 @@ class Probe:
     by_setting: tuple[MessageCosts, ...]
     invalid: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    commit: str = ""
+    dirty: bool = False
+    core_seconds: float = 0.0
 
     @property
     def ranks(self) -> int:

@@ -266,8 +266,9 @@ def _prepare(plan: Plan, data_dir: Path | None, console: Console) -> None:
     """Say which data it is, bring it into the cache before the first launch, not inside it, and try the network."""
     shown: set[str] = set()
     tried = bool(plan.known.records) or not plan.groups
-    for workload in dict.fromkeys(point.workload for point in plan.missing or plan.points[:1]):
-        source = locate(workload, data_dir)
+    asked = dict.fromkeys((point.workload, point.data_id) for point in plan.missing or plan.points[:1])
+    for workload, data_id in asked:
+        source = locate(workload, data_dir, data_id)
         line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
         if line not in shown:
             say(console, line)

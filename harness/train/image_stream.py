@@ -122,7 +122,7 @@ _MEASURED_STEPS = 3
 
 
 class StreamedEpoch:
-    """Trains one epoch on the rank's images; called like the epoch on resident rows (`loop.compile_epoch`).
+    """Trains one epoch on the rank's images; called like the epoch on resident rows (`step.compile_epoch`).
 
     It returns float32 [steps, 2]: the rank's summed row losses, and the seconds each step waited for its batch.
     """

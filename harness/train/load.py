@@ -99,9 +99,7 @@ def _with_fewer_test_rows(prepared: datasets.Prepared, samples: int | None) -> D
 
 def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.Source, datasets.Prepared]:
     """Return the source, and what is prepared of it with no rows: only their shapes and types are left."""
-    source = datasets.locate(point.workload, data_dir)
-    if point.data_id and source.data_id != point.data_id:
-        raise UserError(f"the {source.name} data has changed since the sweep was planned: run the sweep again")
+    source = datasets.locate(point.workload, data_dir, point.data_id)
     prepared = datasets.prepare(source)
     _shards(point, prepared.record.train_rows)
     train_x, train_y, test_x, test_y = (

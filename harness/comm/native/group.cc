@@ -168,15 +168,15 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
 template <typename T, typename Gather>
 void Group::UpdateInBlocks(const std::vector<Segment<T>>& segments, Range range, const Rule<T>& rule, Gather gather) {
   alignas(kLine) T sums[kBlock / sizeof(T)];
+  Parts updates;
   ForEachPiece(segments, range, [&](const Segment<T>& piece, size_t offset) {
     for (size_t begin = 0; begin < piece.count; begin += kBlock / sizeof(T)) {
       const Segment<T> block = Part(piece, begin, std::min(kBlock / sizeof(T), piece.count - begin));
       gather(block, offset + begin, sums);
-      const double gathered = Now();
-      Descend(rule, sums, block);
-      update_s_ += Now() - gathered;
+      updates.Time([&] { Descend(rule, sums, block); });
     }
   });
+  update_s_ += updates.Seconds();
 }
 
 template <typename T>
