@@ -45,6 +45,7 @@ def check_format(events: list[Event]) -> dict[Track, list[Event]]:
     starts = Counter(event["id"] for event in events if event["ph"] == "s")
     ends = {event["id"]: event for event in events if event["ph"] == "f"}
     assert set(starts.values()) <= {1} and set(starts) == set(ends), "arrows without an end, or with two"
+    assert all(type(one) is int for one in starts), "Perfetto's flow_invalid_id: no arrow is drawn"
     for event in events:
         if event["ph"] in "sf":  # an arrow is bound to the slice that is open there
             around = slices[event["pid"], event["tid"]]

@@ -1,10 +1,11 @@
-"""A launch as a Chrome trace: all ranks on one clock, for ui.perfetto.dev and chrome://tracing.
+"""A launch as a Chrome trace: all ranks on one clock, for ui.perfetto.dev.
 
 The format is Google's "Trace Event Format": times in microseconds; B and E begin and end a slice, s and f are the two
 ends of an arrow, C is a counter, i an instant, M a name. A process stands for a rank, process 1 for the launch.
 """
 
 import gzip
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,6 +56,7 @@ def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] |
     for rank in run.ranks:
         yield from _events(_set_up(rank, min(starts[0], float(placed[0].begin[rank.rank]))), rank.rank + 2)
         yield from _clock_error(rank, starts[0], starts[-1] + max(run.epochs[-1].seconds))
+    ids = itertools.count(1)
     for number in chosen:
         later = placed[number + 1].begin if number + 1 < len(placed) else np.full(len(run.ranks), np.inf)
         for rank in run.ranks:
@@ -62,7 +64,7 @@ def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] |
             yield from _events(whole, rank.rank + 2)
             if run.epochs[number].test_accuracy is not None:
                 yield from _events(_evaluation(run, rank, whole.end, float(later[rank.rank])), rank.rank + 2)
-        yield from _arrows(run, placed[number])
+        yield from _arrows(run, placed[number], ids)
 
 
 def _at(calls: Calls, start: float) -> Calls:
@@ -191,15 +193,18 @@ def _events(one: Slice, process: int) -> Iterator[Event]:
     yield {"ph": "E", "ts": _us(one.end), **place}
 
 
-def _arrows(run: RunRecord, calls: Calls) -> Iterator[Event]:
-    """Yield an arrow from the last rank of every sum to each that waited for it, at the moment when it came."""
+def _arrows(run: RunRecord, calls: Calls, ids: Iterator[int]) -> Iterator[Event]:
+    """Yield an arrow from the last rank of every sum to each that waited for it, at the moment when it came.
+
+    Every one has the next of the `ids`: Perfetto draws arrows of whole numbers only.
+    """
     errors = np.array([rank.clock_error_s for rank in run.ranks])
     last = calls.entry.argmax(axis=1)
     came = calls.entry.max(axis=1)
     sure = (calls.skew > errors + errors[last][:, None]) & (came[:, None] < calls.exit)
     for number, rank in zip(*np.nonzero(sure), strict=True):
         at = _us(float(came[number]))
-        name = {"name": "waited for", "cat": "wait", "id": f"{calls.epoch}.{calls.step[number]}.{rank}", "ts": at}
+        name = {"name": "waited for", "cat": "wait", "id": next(ids), "ts": at}
         yield {"ph": "s", **name, "pid": int(last[number]) + 2, "tid": _TRAINING}
         yield {"ph": "f", "bp": "e", **name, "pid": int(rank) + 2, "tid": _TRAINING}
 

@@ -24,7 +24,7 @@ def trace(name: str | None, epochs: str | None, output: Path | None, results: Pa
 
     Steps, sums with their wait and wire, input, evaluation, set-up and epochs; arrows lead from the last rank that came
     to a sum to those that waited for it. Of a SWEEP (the newest if none is named) the valid launch of median time on
-    the most ranks is taken. Open the file in ui.perfetto.dev or chrome://tracing.
+    the most ranks is taken. Open the file in ui.perfetto.dev.
     """
     from harness.analysis.calls import read_calls
     from harness.analysis.frames import launch_frame, middle_launch
@@ -50,7 +50,7 @@ def trace(name: str | None, epochs: str | None, output: Path | None, results: Pa
     counts = (counted(len(run.ranks), "rank"), counted(len(numbers or run.epochs), "epoch"))
     calls = "" if len(run.ranks) > 1 else " One rank alone makes no sums, which are what tells steps apart."
     return Answer(
-        sentence=f"{', '.join(counts)}, {len(content) / 1e3:,.0f} kB: drop it on ui.perfetto.dev, or load it in chrome://tracing.{calls}",
+        sentence=f"{', '.join(counts)}, {len(content) / 1e3:,.0f} kB: drop it on ui.perfetto.dev.{calls}",
         page=path,
     )
 
