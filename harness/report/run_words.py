@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.analysis import numbers
 from harness.base.provenance import Machine
-from harness.bench.plan import BenchRecord
 from harness.datasets.registry import info, names
 from harness.report.render import Fact, distinct, facts
 from harness.schema.account import Account, Usage
@@ -14,6 +14,9 @@ from harness.schema.layout import Layout
 from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord
 from harness.schema.workload import is_script
+
+if TYPE_CHECKING:
+    from harness.bench.plan import BenchRecord
 
 
 def run_facts(runs: Sequence[RunRecord], every: Sequence[RunRecord]) -> tuple[Fact, ...]:
@@ -52,7 +55,7 @@ def machine_words(machine: Machine) -> str:
     return f"{machine.hostname}: {machine.cpu}, {numbers.plural(machine.cores, 'core')}, {memory}{gpus}"
 
 
-def commit_words(origin: Provenance | Probe | BenchRecord) -> str:
+def commit_words(origin: "Provenance | Probe | BenchRecord") -> str:
     """Return the commit that ran, and that files differed from it where they did."""
     return f"{origin.commit[:12] or 'no checkout'}{', with uncommitted changes' if origin.dirty else ''}"
 
