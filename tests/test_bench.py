@@ -80,7 +80,7 @@ def test_the_order_changes_from_round_to_round() -> None:
     assert len(orders) > 10
 
 
-@given(st.floats(1e-4, 100))
+@given(st.floats(2.5e-3, 100))
 def test_epochs_fill_the_time(epoch_s: float) -> None:
     epochs = fit_epochs(epoch_s)
     assert epochs >= MIN_TIMED_EPOCHS
@@ -91,6 +91,7 @@ def test_epochs_fill_the_time(epoch_s: float) -> None:
 
 def test_far_too_short_and_long_launches_are_corrected() -> None:
     assert correct_epochs([0.1] * 3) == 25
+    assert correct_epochs([1e-5] * 3) == 1000 and correct_epochs([1e-5] * 1000) is None
     assert correct_epochs([1.0] * 20) == 3
     assert correct_epochs([9.0] * 3) is None  # slow, but already the fewest epochs
     assert correct_epochs([0.5] * 3) is None

@@ -94,7 +94,8 @@ def header(record: BenchRecord) -> list[str]:
         f"of its timed epochs (at least 3, after {WARM_UP_EPOCHS} of warm-up); raw samples in {RECORD}",
         "Keras fit: default settings without the progress bar; MWMS: MultiWorkerMirroredStrategy, custom training "
         "loop; none: the ranks side by side without synchronisation; summing alone: the operation compiled in on one "
-        "rank; MPI_Allreduce alone: the sums of an epoch without any training, in place",
+        "rank; MPI_Allreduce alone: the sums of an epoch without any training, in place; recording alone: the "
+        "clocks and the log of an epoch's sums",
         "ParameterServerStrategy: its steps are not synchronous, each worker applies gradients of its own batch to "
         "weights that the other has changed since; two workers on a core each, one server, one coordinator",
         "bare TensorFlow: a loop that imports nothing of the harness, over rows that are float32 and standardised "

@@ -23,6 +23,7 @@ LOSS_EPOCH = WARM_UP_EPOCHS + MIN_TIMED_EPOCHS
 # Rows of an epoch divide by this, so that one and two ranks both make whole batches only.
 _GRAIN = 2 * BATCH_PER_RANK
 _TARGET_S, _SHORT_S, _LONG_S = 2.5, 1.3, 7.0
+_MOST_EPOCHS = 1000  # what takes no time, as recording does, needs no more
 _QUICK_PART = 4  # a quick bench trains on a quarter of the rows
 
 
@@ -195,8 +196,8 @@ def guess_epochs(task: Task, *, ranks: int, fast: bool) -> int:
 
 
 def fit_epochs(epoch_s: float) -> int:
-    """Return how many epochs of `epoch_s` seconds last about 2.5 s; at least the fewest that give a median."""
-    return max(MIN_TIMED_EPOCHS, math.ceil(_TARGET_S / max(epoch_s, 1e-6)))
+    """Return how many epochs of `epoch_s` seconds last about 2.5 s; enough for a median, and no more than 1,000."""
+    return min(max(MIN_TIMED_EPOCHS, math.ceil(_TARGET_S / max(epoch_s, 1e-6))), _MOST_EPOCHS)
 
 
 def correct_epochs(seconds: Sequence[float]) -> int | None:
