@@ -220,7 +220,8 @@ def test_page_table_and_record_are_written(tmp_path: Path) -> None:
     )
     folder = write_bench_page(record(*samples), tmp_path).parent
     page = (folder / PAGE).read_text()
-    assert "How fast is the harness beside Keras" in (folder / "index.html").read_text()
+    shown = (folder / "index.html").read_text()
+    assert "How fast is the harness beside Keras" in shown and "CONTENDERS=keras-fit,ours-1,mwms,none" in shown
     assert decode((folder / RECORD).read_bytes(), BenchRecord, tmp_path).samples == samples
     assert "node1: Example, 2 cores, 16 GiB, Linux 6" in page
     assert "2026-01-05 12:30 UTC, commit 0123456789ab\n" in page

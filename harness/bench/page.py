@@ -147,7 +147,7 @@ def _required(ratio: Ratio) -> str:
 
 def _digits(value: float) -> str:
     """Return three significant digits without an exponent."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _short(text: str) -> str:

@@ -10,7 +10,7 @@ from harness.analysis import numbers
 from harness.bench.contenders import CONTENDERS
 from harness.bench.page import bench_files, grids, header, remarks
 from harness.bench.plan import BATCH_PER_RANK, BenchRecord
-from harness.bench.table import RATIOS, Line, tabulate
+from harness.bench.table import RATIOS, Line, shown, tabulate
 from harness.report.publish import Page, Summary, publish
 from harness.report.render import Banner, FigureBlock, Head, Table, Tile, facts
 from harness.report.run_words import commit_words, core_hours, machine_words
@@ -32,7 +32,7 @@ def write_bench_page(record: BenchRecord, reports: Path) -> Path:
     values = {
         "banners": tuple(Banner(kind="warning", text=text.replace("**", "")) for text in remarked[:3]),
         "tables": [
-            Table(title=title, headings=tuple(headings), rows=tuple(tuple(_plain(row)) for row in rows))
+            Table(title=title, headings=tuple(headings), rows=tuple(tuple(_plain(row)) for row in rows), right=True)
             for title, headings, rows in grids(record, lines)
         ],
         "figures": (figure,) if figure else (),
@@ -63,6 +63,8 @@ def _head(record: BenchRecord, lines: Sequence[Line]) -> Head:
     spent = sum(CONTENDERS[one.contender].ranks * one.wall_s for one in record.samples)
     rows = ", ".join(f"{line.workload} {numbers.count(line.rows)} rows" for line in lines)
     options = [f"WORKLOADS={','.join(record.workloads)}", f"ROUNDS={record.rounds}", f"SEED={record.seed}"]
+    if set(shown(record)) != set(CONTENDERS):
+        options.append(f"CONTENDERS={','.join(shown(record))}")
     options += [name for name, on in (("QUICK=1", record.quick), ("FORCE=1", record.forced)) if on]
     return Head(
         question="How fast is the harness beside Keras, MultiWorkerMirroredStrategy and PyTorch DDP?",

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 
 import pandas as pd
@@ -90,15 +91,16 @@ def banners(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Banner, 
     names = {run.point.folder for run in runs}
     own = launches[launches["run"].isin(names)]
     found = []
-    for data in dict.fromkeys((run.data.name, run.data.kind, run.data.held_out) for run in runs):
-        name, kind, held_out = data
+    kinds = ((run.data.name, run.data.kind, run.data.held_out, run.point.workload.data_file) for run in runs)
+    for data, kind, held_out, file in dict.fromkeys(kinds):
+        name = Path(file).name if file else data
         if kind == "synthetic":
             text = (
                 f"Synthetic data. A twin of {name} with the same shapes stood in for the real rows. "
                 "Times are comparable, accuracy says only that training works."
             )
             found.append(Banner(kind="data", text=text))
-        piece = next((partial(run) for run in runs if run.data.name == name), "")
+        piece = next((partial(run) for run in runs if run.data.name == data), "")
         if kind == "real" and piece:
             text = f"{piece.capitalize()} of {name}: accuracy and the time of an epoch are not those of the whole set."
             found.append(Banner(kind="data", text=text))
