@@ -293,7 +293,7 @@ def test_the_page_lists_every_known_cause_with_its_fix() -> None:
 def test_regular_delays_are_found_among_noise_as_large_and_nothing_is_found_in_the_noise_alone() -> None:
     """1 ms every 50 calls of 1 ms that scatter by 0.15 ms, drift and have tails; epochs begin anywhere in a period."""
     found = []
-    for seed in range(100):
+    for seed in range(40):
         rng = np.random.default_rng(seed)
         late = [rng.normal(0, 3e-4, (469, 2)).cumsum(axis=0) / 40 for _ in range(3)]
         for epoch in late:
@@ -306,7 +306,7 @@ def test_regular_delays_are_found_among_noise_as_large_and_nothing_is_found_in_t
             epoch[first::50, 1] += 1e-3
         found.append(regular_delays([epoch - epoch[:, ::-1] for epoch in late]))
     known = [one for one in found if one]
-    assert len(known) >= 95
+    assert len(known) >= 38
     assert {(one.rank, one.every, one.calls) for one in known} == {(1, 50, 3 * 469)}
     assert [one.delay for one in known] == pytest.approx([1e-3] * len(known), rel=0.5)
     assert regular_delays([]) is None and regular_delays([np.zeros((24, 2))]) is None

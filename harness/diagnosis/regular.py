@@ -9,7 +9,7 @@ from scipy import special, stats
 
 SHORTEST = 5  # calls: of events that are closer one cannot say that they are regular
 _FEWEST = 5  # events of an epoch
-_CALLS, _EPOCHS = 4000, 8  # that are looked at: more of them say no more
+_CALLS, _EPOCHS, _RANKS = 2000, 5, 16  # that are looked at, of ranks those that come late by most
 _CHANCE = 1e-5  # that calls without a period look as regular
 
 Array = NDArray[np.float64]
@@ -38,14 +38,15 @@ def regular_delays(epochs: Sequence[Array]) -> Regular | None:
     seen = [one[:_CALLS] for one in epochs[:_EPOCHS] if len(one) >= SHORTEST * _FEWEST]
     if not seen:
         return None
-    places = [(stats.rankdata(one, axis=0) - 0.5) / len(one) for one in seen]
+    ranks = np.argsort(sum(one.clip(min=0).mean(axis=0) for one in seen))[-_RANKS:]
+    places = [(stats.rankdata(one[:, ranks], axis=0) - 0.5) / len(one) for one in seen]
     periods = range(SHORTEST, min(map(len, seen)) // _FEWEST + 1)
     logarithms = np.array([sum(_chances(one, every) for one in places) for every in periods])
     chances = special.gammaincc(len(places), -logarithms)  # of chi squared with two degrees of freedom an epoch
-    place, rank = np.unravel_index(chances.argmin(), chances.shape)
-    if chances[place, rank] * chances.size > _CHANCE:
+    place, column = np.unravel_index(chances.argmin(), chances.shape)
+    if chances[place, column] * len(periods) * seen[0].shape[1] > _CHANCE:
         return None
-    every = periods[place]
+    every, rank = periods[place], int(ranks[column])
     late = [one[:, rank] for one in epochs if len(one) >= every]
     there = [_fold(one, every) == _phase(one, every) for one in late]
     events, others = (
@@ -53,7 +54,7 @@ def regular_delays(epochs: Sequence[Array]) -> Regular | None:
         for event in (True, False)
     )
     return Regular(
-        rank=int(rank), every=every, delay=float(np.median(events) - np.median(others)), count=len(events),
+        rank=rank, every=every, delay=float(np.median(events) - np.median(others)), count=len(events),
         calls=len(events) + len(others),
     )  # fmt: skip
 
