@@ -217,6 +217,13 @@ def test_planted_causes_are_the_dearest_that_is_found() -> None:
     print(f"{5 * len(PLANTED) - len(wrong)} of {5 * len(PLANTED)} planted causes; wrong: {wrong}")
 
 
+def test_what_took_little_time_does_not_hide_a_rank_that_is_slow_for_another_reason() -> None:
+    little = {"rank": {"stolen_share": 0.03, "queued_share": 0.06}, "provenance": {"other_load": 0.06}}
+    for seed in range(5):
+        case = Machine(ranks=2, own=slower(1, 3.0), **little).case(np.random.default_rng(seed))
+        assert {"a slow rank", "stolen time"} <= {finding.cause for finding in diagnose([case])}
+
+
 def healthy(seed: int) -> Case:
     """Return a launch as good machines make them: unlike ranks, rare delays on any of them, noise of every step."""
     rng = np.random.default_rng(seed)

@@ -12,7 +12,8 @@ from harness.schema.sweep import Failure
 class Cause:
     """One known cause: `find` looks for it in a launch, `find_failed` in one that did not reach its end.
 
-    `explains` are causes that are its consequence: they are not told beside it.
+    `explains` are causes that are its consequence: they are not told beside it. A cause that is `measured` is told with
+    the time it took, and explains nothing that costs more than twice that.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Cause:
     find: Callable[[Case], Evidence | None] | None = None
     find_failed: Callable[[Failure], Evidence | None] | None = None
     explains: tuple[str, ...] = ()
+    measured: bool = False
 
 
 _LATE = ("a slow host", "a slow rank", "rare delays")
@@ -47,18 +49,21 @@ CATALOGUE = (
         fix="Ask for whole nodes (exclusive), or end the other programs.",
         find=setting.other_programs,
         explains=("thread contention", *_LATE),
+        measured=True,
     ),
     Cause(
         name="stolen time",
         fix="Use a virtual machine with cores of its own, or real ones.",
         find=setting.stolen,
         explains=("a slow host", "a slow rank", "rare delays"),
+        measured=True,
     ),
     Cause(
         name="thread contention",
         fix="Set THREADS= to the cores of a rank, and no larger OMP_NUM_THREADS and the like.",
         find=setting.contending_threads,
         explains=("a slow rank", "rare delays"),
+        measured=True,
     ),
     Cause(
         name="unequal rows",
@@ -148,9 +153,8 @@ def diagnose(cases: Sequence[Case], failures: Iterable[Failure] = ()) -> tuple[F
     ended = list(failures)
     for case in cases:
         seen = {cause: told for cause in CATALOGUE if cause.find and (told := cause.find(case))}
-        hidden = {name for cause in seen for name in cause.explains}
         for cause, told in seen.items():
-            if cause.name not in hidden:
+            if not any(_explains(other, by, cause, told) for other, by in seen.items()):
                 found.setdefault((cause, told.who), []).append(told)
     for failure in ended:
         for cause in CATALOGUE:
@@ -158,6 +162,12 @@ def diagnose(cases: Sequence[Case], failures: Iterable[Failure] = ()) -> tuple[F
                 found.setdefault((cause, said.who), []).append(said)
     findings = [_finding(cause, every, len(cases) + len(ended)) for (cause, _), every in found.items()]
     return tuple(sorted(findings, key=lambda one: -1.0 if one.cost is None else one.cost, reverse=True))
+
+
+def _explains(cause: Cause, evidence: Evidence, other: Cause, told: Evidence) -> bool:
+    if other.name not in cause.explains:
+        return False
+    return not cause.measured or (told.cost or 0.0) <= 2 * (evidence.cost or 0.0)
 
 
 def _finding(cause: Cause, seen: Sequence[Evidence], of: int) -> Finding:

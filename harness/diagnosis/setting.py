@@ -17,8 +17,8 @@ _SINGLETON = re.compile(r"1 MPI ranks were started for a layout of (\d+)")
 
 
 def _waiting(case: Case) -> float:
-    """Return the part of the time that the ranks' threads were ready to run and had no core, mean over ranks."""
-    return min(1.0, float(np.mean([rank.queued_share for rank in case.run.ranks])))
+    """Return the part of the time that a rank's threads were ready to run and had no core: all wait for the worst."""
+    return min(1.0, max(rank.queued_share for rank in case.run.ranks))
 
 
 def oversubscribed(case: Case) -> Evidence | None:
@@ -70,7 +70,7 @@ def other_programs(case: Case) -> Evidence | None:
         return None
     rank = int(np.argmax(waits))
     text = f"Other programs keep {load:.2f} cores busy; rank {rank} waits {numbers.percent(waits[rank])} of its time."
-    return Evidence(text=text, cost=float(np.mean(waits)))
+    return Evidence(text=text, cost=max(waits))
 
 
 def stolen(case: Case) -> Evidence | None:
