@@ -59,6 +59,28 @@ def test_without_a_place_for_it_launches_go_on_as_before(monkeypatch: pytest.Mon
     assert (Scratch().variables, Scratch().handles) == ({}, ())
 
 
+HELD = """
+import os, sys
+from harness.transparent.files import private_folder
+(private_folder() / "written").touch()
+print(private_folder(), flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_rank_wrote_is_removed_when_the_next_one_starts(tmp_path: Path) -> None:
+    def rank(ends: str) -> Path:
+        words, environment = [sys.executable, "-c", HELD, ends], os.environ | {"TMPDIR": str(tmp_path)}
+        found = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, env=environment)
+        return Path(found.stdout.strip())
+
+    killed = rank("killed")
+    assert (killed / "written").exists()
+    assert rank("by itself") != killed
+    assert list(tmp_path.iterdir()) == []
+
+
 GENERATE = """
 import os
 import tensorflow as tf

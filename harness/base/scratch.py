@@ -1,4 +1,4 @@
-"""A folder of a launch's own, for what its libraries would leave on this host when they are killed."""
+"""Folders that outlive no process: for what a launch, a rank or its libraries would leave here when they are killed."""
 
 import contextlib
 import fcntl
@@ -13,51 +13,66 @@ _PLACE = Path("/dev/shm")  # where Open MPI has its segments by itself
 _PREFIX = "harness-launch-"
 
 
-class Scratch:
-    """The folder, made at once, where this host has a place for it.
+class HeldFolder:
+    """A new folder that lives as long as the processes that hold it, by a lock of the kernel on the open `handle`.
 
-    A lock of the kernel says that the launch lives: `handles` is the open file that a child keeps it by. Folders that
-    nobody holds are of launches that were killed with their command; the next launch removes them.
+    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it.
     """
 
+    def __init__(self, place: Path, prefix: str) -> None:
+        """Make it in `place`; its name begins with `prefix`.
+
+        Raises:
+            OSError: there is no such place, or no room in it.
+        """
+        _remove_dead(place, prefix)
+        self.path, self.handle = _make(place, prefix)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.handle)
+
+
+class Scratch:
+    """The folder of a launch, made at once, where this host has a place for it; `handles` a child keeps it by."""
+
     def __init__(self) -> None:
-        _remove_dead()
-        self._made: tuple[Path, int] | None = None
+        self._made: HeldFolder | None = None
         with contextlib.suppress(OSError):  # no such place, or a full one: files are left where they always are
-            self._made = _make()
+            self._made = HeldFolder(_PLACE, _PREFIX)
 
     @property
     def handles(self) -> tuple[int, ...]:
         """The open file that a child keeps the folder by."""
-        return (self._made[1],) if self._made else ()
+        return (self._made.handle,) if self._made else ()
 
     @property
     def variables(self) -> dict[str, str]:
         """What the ranks must find in their environment."""
-        return {SCRATCH: str(self._made[0]), SEGMENTS: str(self._made[0])} if self._made else {}
+        return dict.fromkeys((SCRATCH, SEGMENTS), str(self._made.path)) if self._made else {}
 
     def close(self) -> None:
         """Remove the folder."""
         if self._made is not None:
-            folder, handle = self._made
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(handle)
+            self._made.close()
             self._made = None
 
 
-def _make() -> tuple[Path, int]:
+def _make(place: Path, prefix: str) -> tuple[Path, int]:
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_PLACE))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            with contextlib.suppress(OSError):  # a network's file system: what is left there stays
+                fcntl.flock(handle, fcntl.LOCK_EX)
             if folder.exists():  # else another command took it for a dead one before it was locked
                 return folder, handle
             os.close(handle)
 
 
-def _remove_dead() -> None:
-    for folder in _PLACE.glob(f"{_PREFIX}*"):
+def _remove_dead(place: Path, prefix: str) -> None:
+    for folder in place.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # it is held, another user's, or gone meanwhile
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

@@ -1,13 +1,25 @@
 """Files are written by rank 0 only: what the others write below the working directory goes into a private folder."""
 
+import atexit
 import builtins
 import io
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from harness.base.scratch import HeldFolder
+
+
+@cache
+def private_folder() -> Path:
+    """Return this process's own folder, which is removed at its end; if it is killed, when a later rank starts here."""
+    folder = HeldFolder(Path(tempfile.gettempdir()), "harness-rank-")
+    atexit.register(folder.close)
+    return folder.path
 
 
 class PrivateFiles:
@@ -17,8 +29,7 @@ class PrivateFiles:
         """Start with nothing written; files below the folder `apart` are every rank's own already."""
         self._apart = _full(apart)
         self._root = Path.cwd().resolve()
-        self._folder = tempfile.TemporaryDirectory(prefix="harness-rank-")  # deleted at the end of the process
-        self._private = Path(self._folder.name)
+        self._private = private_folder()
         self._written: dict[Path, Path] = {}
 
     def install(self) -> None:

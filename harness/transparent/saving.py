@@ -1,12 +1,12 @@
 """Checkpoints, exports and event files of Keras and TensorFlow: rank 0 writes them, every rank may read them."""
 
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from harness.base.errors import UserError
+from harness.transparent.files import private_folder
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
 
@@ -95,15 +95,15 @@ def _share_backups(runtime: Runtime) -> None:
 
 
 def _redirect_events() -> None:
-    """Have event files written into a folder that is deleted at the end: Keras and TensorBoard keep what makes them."""
+    """Have event files written into the rank's own folder: Keras and TensorBoard keep what makes them."""
     from tensorflow.python.ops import gen_summary_ops
     from tensorflow.python.summary.writer.writer import FileWriter
 
-    folder = tempfile.TemporaryDirectory(prefix="harness-events-")
+    folder = str(private_folder() / ".events")
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def write(owner: Any, logdir: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(owner, folder.name, *args, **kwargs)
+            return original(owner, folder, *args, **kwargs)
 
         return write
 
