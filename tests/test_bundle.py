@@ -253,7 +253,7 @@ def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loaded = Loaded(
         folder=folder / "results/s", study=None, runs=runs, epochs=epoch_frame([one]), slow=(), damaged=(), failures=()
     )
-    minutes = Minutes(setup=None, execution=1.0, starting=0.1, analysis=0.1)
+    minutes = Minutes(execution=1.0, starting=0.1, analysis=0.1)
     made_up = Experiment(
         name="s", title="S", answer="An answer.", command="harness sweep", loaded=loaded, minutes=minutes, figures=(),
         limits=(),

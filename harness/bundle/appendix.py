@@ -51,7 +51,7 @@ def _overview(experiments: Sequence[Experiment], code: Code) -> list[Block]:
             headings=("Artifact", "Set-up", "Execution", "of it starting", "Analysis", "Launches"),
             rows=[
                 (
-                    f"A{n}", _setup(one), *map(_minutes, (one.minutes.execution, one.minutes.starting)),
+                    f"A{n}", _setup(code), *map(_minutes, (one.minutes.execution, one.minutes.starting)),
                     _minutes(one.minutes.analysis), numbers.count(len(one.loaded.runs)),
                 )
                 for n, one in enumerate(experiments, 1)
@@ -62,8 +62,8 @@ def _overview(experiments: Sequence[Experiment], code: Code) -> list[Block]:
     ]  # fmt: skip
 
 
-def _setup(one: Experiment) -> str:
-    return "not measured" if one.minutes.setup is None else _minutes(one.minutes.setup)
+def _setup(code: Code) -> str:
+    return "not measured" if code.setup_s is None else _minutes(code.setup_s / 60)
 
 
 def _minutes(value: float) -> str:

@@ -2,7 +2,6 @@
 
 import logging
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,12 +27,8 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Minutes:
-    """What one experiment takes, in minutes. `starting` is the part of `execution` before any training.
+    """What one experiment takes, in minutes. `starting` is the part of `execution` before any training."""
 
-    `setup` is of the environment, once for all experiments; None where it was not set up by `make`.
-    """
-
-    setup: float | None
     execution: float
     starting: float
     analysis: float
@@ -135,10 +130,8 @@ class Analysis:
 
 def measured_minutes(runs: Sequence[RunRecord], analysis_s: float) -> Minutes:
     """Return the minutes of an experiment with these `runs`, of which there is at least one."""
-    setup = setup_seconds()
     starting = sum(max(r.import_s + r.load_s + r.distribute_s + r.compile_s for r in run.ranks) for run in runs)
     return Minutes(
-        setup=None if setup is None else setup / 60,
         execution=execution_seconds(runs) / 60,
         starting=starting / 60,
         analysis=analysis_s / 60,
@@ -155,14 +148,6 @@ def execution_seconds(runs: Sequence[RunRecord]) -> float:
             total += max(timedelta(), end - until)
         until = end if until is None else max(until, end)
     return total.total_seconds()
-
-
-def setup_seconds() -> float | None:
-    """Return what setting up this environment took (the Makefile notes it), None where that was not noted."""
-    try:
-        return float((Path(sys.prefix) / ".stamp").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def analysis_seconds(sweep: Path, measured: float) -> float:

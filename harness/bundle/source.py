@@ -3,6 +3,8 @@
 import io
 import sys
 import tarfile
+import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +18,21 @@ from harness.schema.identity import harness_identity
 LOCK = "requirements.lock"
 CHANGES = "uncommitted.diff"
 _WHEELS_LIMIT_S = 3600.0
+_PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 _CHECKOUT = Path(__file__).parent.parent.parent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Code:
-    """What a bundle has of code: a sentence on each file, the `commands` that install it, whether it has `wheels`."""
+    """What a bundle has of code: a sentence on each file, the `commands` that install it, whether it has `wheels`.
+
+    `setup_s` is what a set-up took in seconds: of the wheels, else of this environment; None where that is not known.
+    """
 
     said: tuple[str, ...]
     commands: tuple[str, ...]
     wheels: bool
+    setup_s: float | None
 
 
 def add_code(root: Path, commits: Iterable[str], *, wheels: bool) -> Code:
@@ -34,7 +41,7 @@ def add_code(root: Path, commits: Iterable[str], *, wheels: bool) -> Code:
     The source is what git has of this checkout and its uncommitted changes, or the files of the installed package.
 
     Raises:
-        UserError: a wheel cannot be had, or git cannot tell the source.
+        UserError: a wheel cannot be had or does not install, or git cannot tell the source.
     """
     folder, checkout = root / "source", (_CHECKOUT / ".git").exists()
     folder.mkdir()
@@ -50,7 +57,16 @@ def add_code(root: Path, commits: Iterable[str], *, wheels: bool) -> Code:
         commands.append("pip install --no-deps --no-build-isolation ./harness")
     else:
         commands = [f"tar xf source/{name}", "alias harness='python -m harness'  # in this folder"]
-    return Code(said=tuple(said), commands=tuple(commands), wheels=wheels)
+    setup_s = _try_wheels(root / "wheels") if wheels else setup_seconds()
+    return Code(said=tuple(said), commands=tuple(commands), wheels=wheels, setup_s=setup_s)
+
+
+def setup_seconds() -> float | None:
+    """Return what setting up this environment took (the Makefile notes it), None where that was not noted."""
+    try:
+        return float((Path(sys.prefix) / ".stamp").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _of_package(folder: Path, commits: Iterable[str]) -> list[str]:
@@ -104,7 +120,7 @@ def add_wheels(folder: Path) -> None:
         UserError: one cannot be had.
     """
     folder.mkdir()
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    pip = [sys.executable, *_PIP]
     lock = str(resource(LOCK))
     own = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(_CHECKOUT)]
     others = [*pip, "download", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(folder)]
@@ -115,3 +131,19 @@ def add_wheels(folder: Path) -> None:
         made = ask(command, limit_s=_WHEELS_LIMIT_S, changes={"SOURCE_DATE_EPOCH": "315532800"})
         if made.code != 0:
             raise UserError(f"--offline: the wheels cannot be had: {made.last_error}")
+
+
+def _try_wheels(folder: Path) -> float:
+    """Return the seconds that the set-up from these wheels alone takes; its environment is removed again."""
+    with tempfile.TemporaryDirectory(prefix="harness-bundle-") as name:
+        install = [f"{name}/bin/python", *_PIP, "install", "--no-deps", "--no-index", "--find-links", str(folder)]
+        began = time.monotonic()
+        for command in (
+            [sys.executable, "-m", "venv", name],
+            [*install, "--require-hashes", "-r", str(resource(LOCK))],
+            [*install, "mpi-tf-harness"],
+        ):
+            made = ask(command, limit_s=_WHEELS_LIMIT_S)
+            if made.code != 0:
+                raise UserError(f"--offline: the wheels do not install: {made.last_error}")
+        return time.monotonic() - began

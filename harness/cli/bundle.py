@@ -49,7 +49,7 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: P
     if not target.name.endswith(".tar.gz"):
         raise UserError(f"OUTPUT={target} is no .tar.gz: name the archive so")
     if offline:
-        click.echo("wheels of every package are fetched and packed: about 0.9 GB, and as much in TMPDIR meanwhile")
+        click.echo("wheels of every package are fetched, tried and packed: about 0.9 GB, and 3 GB in TMPDIR meanwhile")
     made = write_bundle(folders, target, _command, offline=offline)
     size = made.stat().st_size / 1e6
     said = f"{len(names)} {'sweep' if len(names) == 1 else 'sweeps'} in one archive of {size:.1f} MB; "
