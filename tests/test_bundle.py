@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import tarfile
+import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from harness.bundle.archive import SUMS, pack, unpacked, write_sums
 from harness.bundle.crate import CRATE, check_crate, write_crate
 from harness.bundle.experiment import Experiment, Minutes, execution_seconds
 from harness.bundle.opened import verify
+from harness.bundle.source import try_wheels
 from harness.report.document import Commands, Grid, Heading, Items, latex, markdown
 from tests.factories import make_launch, make_point, make_run, write_study
 
@@ -204,6 +206,17 @@ def test_what_cannot_be_bundled_is_refused(tmp_path: Path, capsys: pytest.Captur
         assert bundle(tmp_path, *words) == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.slow
+def test_wheels_are_tried_before_they_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch, wheels = tmp_path / "scratch", tmp_path / "wheels"
+    for folder in (scratch, wheels):
+        folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with pytest.raises(UserError, match=r"the wheels do not install: .*No matching distribution found for absl-py"):
+        try_wheels(wheels)
+    assert list(scratch.iterdir()) == []
 
 
 def test_execution_counts_what_ran_at_once_once_and_no_long_pauses(tmp_path: Path) -> None:

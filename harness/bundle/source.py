@@ -1,6 +1,7 @@
 """The code of a bundle: the present source, that of the records' commits, the lock file, and wheels on request."""
 
 import io
+import os
 import sys
 import tarfile
 import tempfile
@@ -57,7 +58,7 @@ def add_code(root: Path, commits: Iterable[str], *, wheels: bool) -> Code:
         commands.append("pip install --no-deps --no-build-isolation ./harness")
     else:
         commands = [f"tar xf source/{name}", "alias harness='python -m harness'  # in this folder"]
-    setup_s = _try_wheels(root / "wheels") if wheels else setup_seconds()
+    setup_s = try_wheels(root / "wheels") if wheels else setup_seconds()
     return Code(said=tuple(said), commands=tuple(commands), wheels=wheels, setup_s=setup_s)
 
 
@@ -133,17 +134,22 @@ def add_wheels(folder: Path) -> None:
             raise UserError(f"--offline: the wheels cannot be had: {made.last_error}")
 
 
-def _try_wheels(folder: Path) -> float:
-    """Return the seconds that the set-up from these wheels alone takes; its environment is removed again."""
+def try_wheels(folder: Path) -> float:
+    """Return the seconds that the set-up from the wheels in `folder` alone takes; its environment is removed again.
+
+    Raises:
+        UserError: one is missing or does not install.
+    """
     with tempfile.TemporaryDirectory(prefix="harness-bundle-") as name:
-        install = [f"{name}/bin/python", *_PIP, "install", "--no-deps", "--no-index", "--find-links", str(folder)]
+        install = [f"{name}/bin/python", *_PIP, "--isolated", "install", "--no-deps", "--no-index"]
+        install += ["--find-links", str(folder)]
         began = time.monotonic()
         for command in (
             [sys.executable, "-m", "venv", name],
             [*install, "--require-hashes", "-r", str(resource(LOCK))],
             [*install, "mpi-tf-harness"],
         ):
-            made = ask(command, limit_s=_WHEELS_LIMIT_S)
+            made = ask(command, limit_s=_WHEELS_LIMIT_S, changes={"PIP_CONFIG_FILE": os.devnull})
             if made.code != 0:
                 raise UserError(f"--offline: the wheels do not install: {made.last_error}")
         return time.monotonic() - began
