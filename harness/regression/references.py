@@ -14,6 +14,7 @@ from harness.regression.store import CHECKS, read_baselines, read_noises, same_s
 from harness.schema.measurement import Measurement
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import sweep_folders
+from harness.schema.sweep_command import told
 from harness.schema.workload import Workload
 
 
@@ -93,7 +94,7 @@ def workload_differences(one: Workload, other: Workload) -> tuple[str, ...]:
     """Return the fields in which two workloads differ."""
     names = [field.name for field in fields(Workload) if field.compare]
     pairs = [(name, getattr(one, name), getattr(other, name)) for name in names]
-    return tuple(f"{name.replace('_', ' ')}: {a} against {b}" for name, a, b in pairs if a != b)
+    return tuple(f"{name.replace('_', ' ')}: {told(a)} against {told(b)}" for name, a, b in pairs if a != b)
 
 
 def measure(folder: Path, label: str, commit: str | None) -> Measurement:

@@ -34,7 +34,7 @@ def study_name(sweep: Sweep) -> str:
     else:
         words += [f"preset {workload.preset}" if workload.preset != "default" else ""]
         for field, asked in filter(_counts, _changed(workload)):
-            words.append(f"{_title(field.name, asked)} {_told(getattr(workload, field.name))}")
+            words.append(f"{_title(field.name, asked)} {told(getattr(workload, field.name))}")
     words += ["weak scaling" if sweep.scaling == "weak" else "", "oversubscribed" if sweep.oversubscribe else ""]
     return ", ".join(filter(None, [*words, "tuned sums" if sweep.settings else ""]))
 
@@ -52,7 +52,7 @@ def names_apart(workloads: Sequence[Workload]) -> tuple[str, ...]:
     alone = len(apart) == 1 and all(isinstance(getattr(w, apart[0][0].name), str) for w in workloads)
     found = []
     for workload in workloads:
-        words = [(_title(field.name, asked), _told(getattr(workload, field.name))) for field, asked in apart]
+        words = [(_title(field.name, asked), told(getattr(workload, field.name))) for field, asked in apart]
         found.append(", ".join(value if alone else f"{title} {value}" for title, value in words))
     return tuple(found)
 
@@ -66,7 +66,8 @@ def _title(name: str, asked: Option) -> str:
     return f"{title[0].lower()}{title[1:]}"
 
 
-def _told(value: object) -> str:
+def told(value: object) -> str:
+    """Return a setting's value as a reader is told it."""
     return "not set" if value is None else f"{value:,}" if type(value) is int else str(value)
 
 
