@@ -1,10 +1,12 @@
 """Kill and stop ranks of launches at random moments, and count what was outlived: `python -m tests.losses --losses 30`.
 
 A launch of shrinking ranks goes down to one; one with spares until they are used up. Afterwards its record must be
-whole, name every loss, have equal weights on all ranks, and with spares those of an undisturbed launch, bit for bit.
+whole, name every loss, have every row, the undisturbed launch's losses of every epoch, and equal weights on all ranks;
+with spares those of the undisturbed launch, bit for bit. Ctrl-C and SIGTERM print the table so far.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -25,6 +27,7 @@ from harness.schema.record import RunRecord, read_run
 AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
 LOST = 4  # harness.cli.train.LOST
 LIMIT_S = 300.0
+ROUNDING = 1e-3
 
 
 @dataclass(kw_only=True)
@@ -97,10 +100,14 @@ class Launch:
         try:
             return self.process.wait(timeout=max(1.0, self._end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            for process in self.ranks():
-                process.kill()
-            self.process.kill()
+            self.kill()
             return None
+
+    def kill(self) -> None:
+        """End it all."""
+        for process in [*psutil.Process(self.process.pid).children(recursive=True), self.process]:
+            process.kill()
+        self.process.wait()
 
 
 def disturb(launch: Launch, chance: random.Random, ranks: int, spares: int, stops: float) -> None:
@@ -123,7 +130,7 @@ def disturb(launch: Launch, chance: random.Random, ranks: int, spares: int, stop
 
 
 def judge(launch: Launch, record: Path, found: Found, code: int | None, alone: RunRecord | None) -> RunRecord | None:
-    """Take note of what a launch came to."""
+    """Take note of what a launch came to, beside the undisturbed one `alone`."""
     try:
         run = read_run(record)
     except UserError as error:
@@ -145,33 +152,68 @@ def judge(launch: Launch, record: Path, found: Found, code: int | None, alone: R
         found.stopped += stop
     if not run.weights.identical or (not run.invalid and run.losses) or code != (LOST if run.losses else 0):
         found.faults.append(f"identical {run.weights.identical}, exit code {code}, invalid {run.invalid}")
-    if alone and run.point.workload.spares and run.weights.sha256 != alone.weights.sha256:
-        found.faults.append(f"weights {run.weights.sha256[:16]} are not {alone.weights.sha256[:16]}: {run.losses}")
-    if alone and run.epochs[-1].test_loss is not None and alone.epochs[-1].test_loss is not None:
-        if abs(run.epochs[-1].test_loss - alone.epochs[-1].test_loss) > 0.01:
-            found.faults.append(f"test loss {run.epochs[-1].test_loss} beside {alone.epochs[-1].test_loss}")
+    if alone is not None:
+        found.faults += differences(run, alone)
     return run
 
 
-def campaign(options: argparse.Namespace) -> Found:
+def differences(run: RunRecord, alone: RunRecord) -> list[str]:
+    """Return in what a launch that outlived losses did not learn from the rows that the undisturbed one learned from.
+
+    A row that is lost or doubled is a fortieth of its step.
+    """
+    found, differ = [], 0.0
+    if run.point.workload.spares and run.weights.sha256 != alone.weights.sha256:
+        found.append(f"weights {run.weights.sha256[:16]} are not {alone.weights.sha256[:16]}")
+    rows = [sum(rank.rows for rank in each.ranks) for each in (run, alone)]
+    counts = [[(epoch.epoch, epoch.steps) for epoch in each.epochs] for each in (run, alone)]
+    if rows[0] != rows[1] or counts[0] != counts[1]:
+        found.append(f"{rows[0]} rows and (epoch, steps) {counts[0]} are not {rows[1]} and {counts[1]}")
+    for epoch, same in zip(run.epochs, alone.epochs, strict=False):
+        for loss, other in ((epoch.train_loss, same.train_loss), (epoch.test_loss, same.test_loss)):
+            if loss is not None and other is not None:
+                differ = max(differ, abs(loss / other - 1))
+    if differ > ROUNDING:
+        found.append(f"losses of an epoch differ by {differ:.2g} of them")
+    print(f"  losses of {len(run.epochs)} epochs differ by at most {differ:.1e}")
+    return found
+
+
+def left_behind(record: Path, before: set[Path]) -> list[str]:
+    """Return the processes of a launch that are left, and what was not there `before` of shared memory."""
+    found = [f"process {one.info['pid']}" for one in psutil.process_iter(["pid", "cmdline"])
+             if str(record) in (one.info["cmdline"] or ())]  # fmt: skip
+    return [f"left behind: {one}" for one in (*found, *sorted(map(str, in_memory() - before)))]
+
+
+def in_memory() -> set[Path]:
+    """Return what lies in shared memory."""
+    return set(Path("/dev/shm").iterdir())
+
+
+def campaign(options: argparse.Namespace, found: Found) -> None:
     """Launch and disturb until so many losses are outlived."""
-    found, reference, number = Found(), None, 0
+    reference, number = None, 0
     deadline = time.monotonic() + options.seconds
     spares = options.spares if options.mode == "replace" else 0
     while found.outlived < options.losses and time.monotonic() < deadline and len(found.faults) < 5:
         with tempfile.TemporaryDirectory(prefix="harness-losses-") as name:
-            record = Path(name) / "record"
+            record, before = Path(name) / "record", in_memory()
             command = words(options.ranks, options.mode, spares, options.epochs, options.patience, record)
             launch = Launch(command, Path(name))
-            if number:
-                disturb(launch, random.Random(f"{options.seed}/{number}"), options.ranks, spares, options.stops)
-            before = len(found.faults)
-            run = judge(launch, record, found, launch.end(), reference)
+            known = len(found.faults)
+            try:
+                if number:
+                    disturb(launch, random.Random(f"{options.seed}/{number}"), options.ranks, spares, options.stops)
+                run = judge(launch, record, found, launch.end(), reference)
+            except KeyboardInterrupt:
+                launch.kill()
+                raise
+            found.faults += left_behind(record, before)
             reference = reference or run
             number += 1
             print(f"launch {number}: {len(launch.killed)} hit, {found.outlived} outlived, {len(found.faults)} faults",
-                  *(run.losses if run else ()), *found.faults[before:], sep="\n  ", flush=True)  # fmt: skip
-    return found
+                  *(run.losses if run else ()), *found.faults[known:], sep="\n  ", flush=True)  # fmt: skip
 
 
 def main() -> int:
@@ -186,7 +228,10 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no launch after so many")
-    found = campaign(parser.parse_args())
+    found = Found()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        campaign(parser.parse_args(), found)
     print(f"{found.outlived} losses outlived ({found.stopped} by SIGSTOP), {found.redone} steps begun again")
     for title, values in (
         ("SIGKILL to notice", found.notice_s),

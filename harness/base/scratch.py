@@ -1,7 +1,9 @@
 """Folders that outlive no process: for what a launch, a rank or its libraries would leave here when they are killed."""
 
+import atexit
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import tempfile
@@ -25,7 +27,7 @@ class HeldFolder:
         Raises:
             OSError: there is no such place, or no room in it.
         """
-        _remove_dead(place, prefix)
+        remove_dead(place, prefix)
         self.path, self.handle = _make(place, prefix)
 
     def close(self) -> None:
@@ -59,6 +61,14 @@ class Scratch:
             self._made = None
 
 
+@functools.cache
+def of_process() -> Scratch:
+    """Return this process's own folder, removed at its end; to be closed before an end without exit handlers."""
+    own = Scratch()
+    atexit.register(own.close)
+    return own
+
+
 def _make(place: Path, prefix: str) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
@@ -71,7 +81,8 @@ def _make(place: Path, prefix: str) -> tuple[Path, int]:
             os.close(handle)
 
 
-def _remove_dead(place: Path, prefix: str) -> None:
+def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
+    """Remove the folders that nobody holds any more."""
     for folder in place.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # it is held, another user's, or gone meanwhile
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -152,8 +152,10 @@ def _survive(
     from harness.train.survive import Survivor
 
     spares, layout = point.workload.spares or 0, point.layout
+    folder = _logs(record) / "hang"
     world.on_root(lambda: _check_survival(world, point, spares))
-    team = Team(world.comm, layout.shares or (1,) * layout.ranks, options["hang_timeout"])
+    world.on_root(lambda: shutil.rmtree(folder, ignore_errors=True))  # what an earlier launch has left
+    team = Team(world.comm, layout.shares or (1,) * layout.ranks, options["hang_timeout"], folder)
     show = _progress(point.workload.epochs)
     survivor = Survivor(team=team, point=point, data_dir=options["data_dir"], tell=show)
     lost = survivor.run(lambda now, outcome: _finish(now, outcome, record, before))

@@ -10,7 +10,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from harness.base.files import write_atomic
 from harness.comm.hang_page import Call, RankState, describe
@@ -27,6 +27,7 @@ _LONG_S = 2.0  # an exchange of more is told to the other ranks, again and again
 _ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
 EXIT_CODE = 3
+REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 
 
 class HangWatch:
@@ -90,12 +91,11 @@ class HangWatch:
         return cast("MPI.Intracomm", _Watched(comm, self))
 
     def _look(self) -> None:
-        request = self._folder / "request"
+        request = self._folder / REQUEST
         while not self._ended.wait(_POLL_S):
             if request.exists():
                 self._answer()
-                time.sleep(2 * _ANSWER_S)  # rank by rank they are ended; this is for when nobody does it
-                os._exit(EXIT_CODE)
+                end_late()
             now = time.perf_counter()
             longest = min((call for call in self._recent() if call.open), key=lambda call: call.entry, default=None)
             waited = 0.0 if longest is None else now - longest.entry
@@ -169,6 +169,12 @@ class HangWatch:
                 calls.append(Call(channel=f"graph {index}", number=int(number), label=label, bytes=int(size),
                                   entry=float(entry), exit=float(left)))  # fmt: skip
         return tuple(sorted(calls, key=lambda call: call.entry))
+
+
+def end_late() -> NoReturn:
+    """End this process behind the page that another one writes, which mostly ends it earlier."""
+    time.sleep(2 * _ANSWER_S)
+    os._exit(EXIT_CODE)
 
 
 _COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})

@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +19,9 @@ import numpy as np
 import psutil
 
 from harness.base.errors import RunError, UserError
+from harness.base.scratch import of_process, remove_dead
 from harness.comm.autotune import build_native
+from harness.comm.hang import EXIT_CODE, REQUEST, end_late
 from harness.comm.native.operation import give_up, set_patience
 from harness.comm.world import FAULT_TOLERANCE, World
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _RUNNING = 4  # times the patience with a stopped rank have those that run and do not come: they may be compiling
+_SILENT = 2  # times it has another host that nothing is heard of: stopped ranks are ended there by then
 _LOOK_S = 0.25  # between looks at whether others are stopped
 _POLL_S, _IDLE_POLL_S = 0.001, 0.01  # between looks at an agreement, of its every round: who trains waits for that
 _SIGN = re.compile(r"MPI_ERR_(PROC_FAILED|REVOKED)\b|harness: lost rank[^\n]*")
@@ -96,13 +99,17 @@ def reseat(before: Sequence[Member], now: Sequence[Member]) -> tuple[list[Member
 
 
 class Team:
-    """The processes of a launch, those that train and the spares behind them; every process has its own."""
+    """The processes of a launch, those that train and the spares behind them; every process has its own.
 
-    def __init__(self, comm: "MPI.Intracomm", shares: Sequence[int], patience_s: float) -> None:
+    `folder` is where their watches meet (`harness.comm.hang`).
+    """
+
+    def __init__(self, comm: "MPI.Intracomm", shares: Sequence[int], patience_s: float, folder: Path) -> None:
         rank = comm.Get_rank()
         trains = rank < len(shares)
         self.comm = comm
         self.patience_s = patience_s
+        self.folder = folder
         self.own = Member(
             seat=rank if trains else None,
             share=shares[rank] if trains else 0,
@@ -117,21 +124,25 @@ class Team:
         self._stopped: dict[int, float] = {}
         if patience_s:
             threading.Thread(target=self._look, name="harness-stopped", daemon=True).start()
-        if patience_s and (library := build_native()[0]):
-            set_patience(library, _RUNNING * patience_s)
 
     @property
     def seated(self) -> list[Member]:
         """Those that train, by their seats."""
         return sorted((m for m in self.members if m.seat is not None), key=lambda member: member.seat or 0)
 
+    @property
+    def silence_s(self) -> float:
+        """The seconds after which the network is held for broken, 0 for never: where all are on one host."""
+        return _SILENT * self.patience_s if len({member.host for member in self.members}) > 1 else 0.0
+
     def form(self) -> Change | None:
         """Take seats; all members together. Return what has changed, or None where one was lost meanwhile."""
         try:
-            now = self.comm.allgather(self.own)
-            members, change = reseat(self.members or now, now)
-            own = members[self.comm.Get_rank()]
-            world = self._world(own)
+            with self._heard("taking seats"):
+                now = self.comm.allgather(self.own)
+                members, change = reseat(self.members or now, now)
+                own = members[self.comm.Get_rank()]
+                world = self._world(own)
         except Exception as error:
             if not lost(error):
                 raise
@@ -141,6 +152,8 @@ class Team:
         if not self._agree(well=True):
             return None
         self.members, self.own, self.world = tuple(members), own, world
+        if library := build_native()[0]:  # on several hosts the awaited rank may itself wait for another host
+            set_patience(library, 0 if self.silence_s else _RUNNING * self.patience_s)
         return change
 
     def _world(self, own: Member) -> World | None:
@@ -161,17 +174,19 @@ class Team:
     def shrink(self) -> None:
         """Go on with those that live."""
         self.whole = False
-        self.comm = cast("MPI.Intracomm", self.comm.Shrink())
+        with self._heard("shrinking"):
+            self.comm = cast("MPI.Intracomm", self.comm.Shrink())
 
     def _agree(self, *, well: bool) -> bool:
         """Return whether all members say `well` and none has been lost; the same on all."""
         from mpi4py import MPI
 
-        flag = np.array([well], np.intc)
+        flag, waits = np.array([well], np.intc), self.own.seat is None and well
         try:
-            request = self.comm.Iagree(flag)
-            while not request.Test():
-                time.sleep(_IDLE_POLL_S if self.own.seat is None else _POLL_S)
+            with contextlib.nullcontext() if waits else self._heard("agreeing on who is left"):
+                request = self.comm.Iagree(flag)
+                while not request.Test():
+                    time.sleep(_IDLE_POLL_S if self.own.seat is None else _POLL_S)
         except MPI.Exception as error:
             if not lost(error):
                 raise
@@ -189,6 +204,23 @@ class Team:
         if library is not None:
             give_up(library)
 
+    @contextlib.contextmanager
+    def _heard(self, doing: str) -> Iterator[None]:
+        """End this process where the block takes so long that the network to another host must be broken."""
+        timer = threading.Timer(self.silence_s, self._leave, [doing])
+        if self.silence_s:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _leave(self, doing: str) -> None:
+        rank = self.own.seat if self.own.seat is not None else "(spare)"
+        said = f"harness: rank {rank} on {self.own.host}: nothing heard of another host for {self.silence_s:g} s while "
+        os.write(2, f"{said}{doing}: the network is broken or a host is gone; start it again\n".encode())
+        os._exit(EXIT_CODE)
+
     def _end(self, member: Member) -> None:
         """Kill a rank of this host: MPI would wait for it for ever.
 
@@ -203,9 +235,14 @@ class Team:
         member.end()
 
     def _look(self) -> None:
-        """End ranks of this host that stay stopped: they live, so that MPI waits for them for ever."""
+        """End ranks of this host that stay stopped: they live, so that MPI waits for them for ever.
+
+        And this process where another's watch asks for it: a spare waits in nothing that is watched.
+        """
         while True:
             time.sleep(_LOOK_S)
+            if self.silence_s and (self.folder / REQUEST).exists():
+                end_late()
             for member in self.members:
                 if member.host != self.own.host or not _is_stopped(member.pid):
                     self._stopped.pop(member.pid, None)
@@ -213,16 +250,21 @@ class Team:
                     member.end()
 
     def sweep_up(self, gone: Sequence[Member]) -> None:
-        """Remove what lost members of this host have left in shared memory: a group's that was being opened, MPI's."""
+        """Remove what lost members of this host have left in shared memory: a group's that was being opened, MPI's.
+
+        And their own folders there, which nobody holds any more.
+        """
         for member in gone:
             if member.host == self.own.host:
                 left = [*Path("/dev/shm").glob(f"harness-{member.pid}-*")]
                 for path in [*left, Path(member.segment)] if member.segment else left:
                     path.unlink(missing_ok=True)
+        remove_dead()
 
     def leave(self) -> None:
         """Remove this process's own, which ends without MPI's."""
         self.sweep_up([self.own])
+        of_process().close()
 
 
 def _own_segment() -> str:

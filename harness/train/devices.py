@@ -1,6 +1,5 @@
 """TensorFlow on the rank's device, and how much memory training will take there."""
 
-import atexit
 import functools
 import math
 import os
@@ -16,7 +15,7 @@ import tensorflow as tf
 
 from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
-from harness.base.scratch import SCRATCH, Scratch
+from harness.base.scratch import SCRATCH, of_process
 from harness.comm.gpus import INSTALL_CUDA, Gpu, hide_others
 from harness.comm.world import World
 
@@ -46,9 +45,7 @@ def keep_generated_files() -> None:
     It removes such files when a process ends by itself; a rank that is killed would leave them for ever.
     """
     if SCRATCH not in os.environ:
-        own = Scratch()  # held until the process ends: the next launch removes what is not held
-        os.environ.update({name: path for name, path in own.variables.items() if name == SCRATCH})
-        atexit.register(own.close)
+        os.environ.update({name: path for name, path in of_process().variables.items() if name == SCRATCH})
     folder = os.environ.get(SCRATCH)
     if folder:
         from tensorflow.python.autograph.pyct import loader

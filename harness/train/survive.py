@@ -17,6 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
+from harness.comm.hang import HangWatch
 from harness.comm.team import Change, Member, Team, lost, sign_of
 from harness.comm.world import World
 from harness.schema.loss import LossRecord
@@ -64,8 +65,8 @@ class Past:
 class Survivor:
     """One process of the launch: its team, and what it has come to know.
 
-    `steps` are the columns of the epochs whose steps this rank has made in one piece. `gone` are lost members that no
-    record tells of yet, `noticed` when (s, time.time), how, and whether in the middle of a step.
+    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `gone` are lost members that
+    no record tells of yet, `noticed` when (s, time.time), how, and whether in the middle of a step.
     """
 
     team: Team
@@ -109,9 +110,14 @@ class Survivor:
             self.team.shrink()
 
     def _follow(self, change: Change) -> None:
-        """Take note of who is gone, and leave the seats that are no more out of what was recorded."""
+        """Take note of who is gone, and leave the seats that are no more out of what was recorded.
+
+        What a lost rank knew of its steps is lost: of those epochs the others' say nothing of all rows.
+        """
         self.team.sweep_up(change.lost)
         self.gone += change.lost
+        if any(member.seat is not None for member in change.lost):
+            self.steps = {}
         self.epochs = [
             replace(
                 epoch,
@@ -126,7 +132,16 @@ class Survivor:
         world = self.team.world
         if world is None:
             return None
+        watch = HangWatch(world, self.team.folder, self.team.silence_s)
+        try:
+            return self._train(replace(world, comm=watch.watched(world.comm)), watch, finish)
+        finally:
+            watch.stop()
+
+    def _train(self, world: World, watch: HangWatch, finish: Callable[[World, Outcome], T]) -> T:
         replica = self._prepare(world)
+        watch.opened(replica.reduction)
+        watch.start()
         begun = Begin.take_down(world)
         workload = self.point.workload
         while len(self.epochs) < workload.epochs and not time_is_up(self.epochs, workload.seconds):

@@ -62,11 +62,11 @@ class Lab:
         """Return the words before a command that run it on host `name`, in `folder` (by default the present one)."""
         return _enter(self.pids[name], folder or Path.cwd())
 
-    def network(self, *, delay_s: float = 0.0, bytes_per_s: float = 0.0) -> None:
-        """Change what every message between hosts is delayed by, and how fast a host sends (0: no limit)."""
+    def network(self, *, delay_s: float = 0.0, bytes_per_s: float = 0.0, cut: Sequence[str] = ()) -> None:
+        """Change the delay of messages between hosts, how fast a host sends (0: no limit), and who is cut off."""
         control = self.folder / "control"
         partial = control.with_suffix(".new")
-        partial.write_text(f"{delay_s} {bytes_per_s}\n")
+        partial.write_text(" ".join([str(delay_s), str(bytes_per_s), *cut]) + "\n")
         partial.replace(control)
         time.sleep(0.2)
 
@@ -79,17 +79,21 @@ class Lab:
 
     def run(self, command: Sequence[object], *, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `command` on n1."""
-        as_root = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
-        words = [*self.enter("n1"), *map(str, command)]
         return subprocess.run(
-            words,
+            [*self.enter("n1"), *map(str, command)],
             capture_output=True,
             text=True,
             errors="replace",
             timeout=timeout,
-            env={**os.environ, **as_root, **_OPEN_MPI, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+            env=environment_of_ranks() | environment,
             check=False,
         )
+
+
+def environment_of_ranks() -> dict[str, str]:
+    """Return the environment of ranks on such hosts."""
+    as_root = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
+    return {**os.environ, **as_root, **_OPEN_MPI, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """A network switch in software: ``python -m tests.hosts.switch CONTROL HOST=PID=ADDRESS ...``.
 
 Plugs one TAP interface, ``eth0``, into the network namespace of each PID and passes frames between them, each held
-back by the delay and at the rate of the sending host. CONTROL is a file of one line, ``DELAY_S BYTES_PER_S`` (0: no
-limit), which may be replaced while it runs. For kernels without netem. Needs root. Prints ``ready``, then runs until
-it is killed.
+back by the delay and at the rate of the sending host. CONTROL is a file of one line, ``DELAY_S BYTES_PER_S HOST ...``
+(0: no limit; hosts whose line is cut: their frames are lost), which may be replaced while it runs. For kernels without
+netem. Needs root. Prints ``ready``, then runs until it is killed.
 """
 
 import ctypes
@@ -48,15 +48,17 @@ def open_port(pid: int, address: str) -> int:
 
 
 class Switch:
-    """The ports, what is on its way, and since when each port's line is busy."""
+    """The hosts' ports, what is on its way, and since when each port's line is busy."""
 
-    def __init__(self, ports: list[int], control: Path) -> None:
-        self._ports = ports
+    def __init__(self, hosts: dict[str, int], control: Path) -> None:
+        self._hosts = hosts
+        self._ports = list(hosts.values())
         self._control = control
         self._delay_s, self._rate = 0.0, 0.0
         self._learned: dict[bytes, int] = {}
         self._waiting: list[tuple[float, int, int, bytes]] = []
-        self._busy = dict.fromkeys(ports, 0.0)
+        self._busy = dict.fromkeys(self._ports, 0.0)
+        self._cut: set[int] = set()
         self._count = 0
 
     def run(self) -> None:
@@ -75,8 +77,9 @@ class Switch:
                 self._send(port, frame)
 
     def _read_control(self) -> None:
-        delay, rate = self._control.read_text().split()
+        delay, rate, *cut = self._control.read_text().split()
         self._delay_s, self._rate = float(delay), float(rate)
+        self._cut = {self._hosts[name] for name in cut}
 
     def _receive(self, port: int) -> None:
         for _ in range(_FRAMES):
@@ -93,7 +96,7 @@ class Switch:
     def _send(self, source: int, frame: bytes) -> None:
         known = self._learned.get(frame[_HEADER : _HEADER + 6])
         for port in [known] if known is not None else self._ports:
-            if port == source:
+            if port == source or self._cut & {port, source}:
                 continue
             try:
                 os.write(port, frame)
@@ -105,10 +108,10 @@ def main() -> None:
     """Plug in the hosts and start."""
     home = f"/proc/{os.getpid()}/ns/net"
     saved = os.open(home, os.O_RDONLY)
-    ports = []
+    ports = {}
     for word in sys.argv[2:]:
-        _, pid, address = word.split("=")
-        ports.append(open_port(int(pid), address))
+        name, pid, address = word.split("=")
+        ports[name] = open_port(int(pid), address)
     enter_network(f"/proc/self/fd/{saved}")
     print("ready", flush=True)
     Switch(ports, Path(sys.argv[1])).run()
