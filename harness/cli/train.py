@@ -111,14 +111,24 @@ def _train(
     watch.stop()
 
 
-def _finish(world: "World", outcome: "Outcome", record: Path | None, before: tuple[float, float]) -> int:
-    """Write the record and tell; on all ranks together. Return how many ranks were lost."""
+def _finish(
+    world: "World",
+    outcome: "Outcome",
+    record: Path | None,
+    before: tuple[float, float],
+    confirm: Callable[[], None] = lambda: None,
+) -> int:
+    """Write the record and tell; on all ranks together. Return how many ranks were lost.
+
+    `confirm` is called before what was collected is written.
+    """
     from harness.train.checkpoint import forget_checkpoints
     from harness.train.collect import collect, describe_ranks
     from harness.train.record import write_run
 
     import_s, load_before = before
     collected = collect(outcome, import_s=import_s, load_before=load_before)
+    confirm()
 
     def finish() -> None:
         assert collected is not None
@@ -158,7 +168,7 @@ def _survive(
     team = Team(world.comm, layout.shares or (1,) * layout.ranks, options["hang_timeout"], folder)
     show = _progress(point.workload.epochs)
     survivor = Survivor(team=team, point=point, data_dir=options["data_dir"], tell=show)
-    lost = survivor.run(lambda now, outcome: _finish(now, outcome, record, before))
+    lost = survivor.run(lambda now, outcome: _finish(now, outcome, record, before, team.confirm))
     team.leave()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -11,6 +12,8 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import psutil
 
 from harness.base.files import write_atomic
 from harness.comm.hang_page import Call, RankState, describe
@@ -47,6 +50,7 @@ class HangWatch:
         self._numbers = itertools.count(1)
         self._told = ""
         self._seen: dict[int, str] = {}
+        self._together = False
         self._ended = threading.Event()
         self._screen = os.dup(2)  # standard error may be sent to a log later
         self._main = threading.main_thread().ident
@@ -56,7 +60,7 @@ class HangWatch:
         if self._world.rank == 0:
             for path in self._folder.glob("*"):
                 path.unlink()
-        self._world.comm.Barrier()
+        self._together = len(set(self._world.comm.allgather(os.uname().nodename))) == 1
         if self._timeout_s:
             threading.Thread(target=self._look, name="harness-watch", daemon=True).start()
 
@@ -102,7 +106,7 @@ class HangWatch:
             if waited > self._timeout_s:
                 self._report(request, f"no progress for {self._timeout_s:g} s")
             self._tell(longest, waited)
-            if self._world.rank == 0 and waited > _LONG_S and self._apart():
+            if self._together and self._world.rank == 0 and waited > _LONG_S and self._apart():
                 self._report(request, "no progress: the ranks wait in different exchanges")
 
     def _tell(self, call: Call | None, waited: float) -> None:
@@ -120,7 +124,8 @@ class HangWatch:
     def _apart(self) -> bool:
         """Tell whether no exchange can end any more: every rank is in one for long, and they are not the same.
 
-        Every rank must have told so twice, so that all were inside at one time.
+        Every rank must have told so twice, so that all were inside at one time. Between hosts it proves nothing: where
+        the network pauses one rank may have left what another still waits in.
         """
         found = {}
         for rank in range(self._world.size):
@@ -150,6 +155,7 @@ class HangWatch:
         page = describe(states, reason)
         write_atomic(self._folder / "report.txt", page)
         os.write(self._screen, f"harness: {page}\nwritten to {self._folder / 'report.txt'}\n".encode())
+        end_launcher_later()
         os._exit(EXIT_CODE)
 
     def _answer(self) -> None:
@@ -174,9 +180,22 @@ class HangWatch:
 def end_late() -> NoReturn:
     """End this process behind the page that another one writes, which mostly ends it earlier."""
     time.sleep(2 * _ANSWER_S)
+    end_launcher_later()
     os._exit(EXIT_CODE)
 
 
+def end_launcher_later() -> None:
+    """Have Open MPI's launcher on this host ended, where it does not end by itself now that its ranks do.
+
+    Where the network is cut it waits for the daemons of other hosts for ever. It takes two signals within 5 s.
+    """
+    launcher = psutil.Process(os.getppid())
+    if launcher.name() in ("mpirun", "prterun", "prted"):
+        ends = "; ".join(f"sleep {pause}; kill -{name} {launcher.pid}" for pause, name in _ENDS)
+        subprocess.Popen(["/bin/sh", "-c", ends], start_new_session=True, stderr=subprocess.DEVNULL)
+
+
+_ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
 _COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})
 
 

@@ -74,6 +74,8 @@ def start() -> World:
     """
     import mpi4py
 
+    if os.environ.get(FAULT_TOLERANCE):
+        os.environ.update(_TOLERANT)
     mpi4py.rc.thread_level = "serialized"
     from mpi4py import MPI
 
@@ -88,6 +90,8 @@ def start() -> World:
 
 
 FAULT_TOLERANCE = "OMPI_MCA_mpi_ft_enable"  # as mpirun --with-ft sets it
+# coll han and adapt lose ranks over hosts; ob1 is the only messaging that knows of losses (Open MPI's ULFM guide).
+_TOLERANT = {"OMPI_MCA_coll": "^han,adapt", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
 
 
 @contextlib.contextmanager

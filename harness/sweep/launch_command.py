@@ -61,8 +61,6 @@ def mpirun(layout: Layout, site: Site, agent: str | None = None) -> LaunchComman
     return LaunchCommand(words=(*words, *site.launcher_options), node_option="--host", node_suffix=slots)
 
 
-# coll han and adapt lose ranks over hosts; ob1 is the only messaging that knows of losses (Open MPI's ULFM guide).
-_TOLERANT = ("--with-ft", "ulfm", "--mca", "coll", "^han,adapt", "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp")
 _ANYWHERE = ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none")
 
 
@@ -85,7 +83,7 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
         )
     if workload.spares:
         words = ["-n", str(point.layout.ranks + workload.spares), *_ANYWHERE]
-    return replace(command, words=(program, *_TOLERANT, *words))
+    return replace(command, words=(program, "--with-ft", "ulfm", *words))
 
 
 def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:

@@ -100,7 +100,8 @@ class Survivor:
                 try:
                     result = self._attempt(finish)
                 except Exception as found:
-                    if not lost(found):
+                    # What is read from a rank that dies while it sends may be anything, and fail in any way.
+                    if not lost(found) and (isinstance(found, (RunError, SharedError)) or not self.team.broken()):
                         raise
                     error = found
                     self.noticed = self.noticed or (time.time(), sign_of(error), self.in_step)
@@ -155,6 +156,7 @@ class Survivor:
             evaluate_s=self.evaluate_s,
             losses=self.losses,
         )
+        self.team.confirm()
         return finish(world, outcome)
 
     def _prepare(self, world: World) -> Replica:
@@ -176,6 +178,7 @@ class Survivor:
             self._share_past(world, source)
         self.compile_s += time.perf_counter() - begin
         self._note(world, replica)
+        self.team.confirm()
         self.replica = replace(replica, epoch=self._noticing(replica))
         return self.replica
 
@@ -253,6 +256,7 @@ class Survivor:
         scores = evaluate_all(replica)
         self.evaluate_s += time.perf_counter() - tick
         record = epoch_record(replica, number, losses, columns, (times[0], times[1]), scores)
+        self.team.confirm()
         self.epochs.append(record if first == 0 else replace(record, steps=total, train_loss=None))
         self.tell(replica.world, self.epochs[-1])
 
