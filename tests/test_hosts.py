@@ -1,6 +1,7 @@
 """Two hosts that are not there: the same training as on one, sums by every way, and the wire growing with the delay."""
 
 import json
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness.schema.message_cost import ALLREDUCE, NETWORK
 from harness.schema.record import decode, encode, read_run
 from tests.caches import own_cache
 from tests.hosts.lab import Lab, hosts, missing
+from tests.links import KINDS, Links
 from tests.mpi.launch import PROGRAMS, result
 
 pytestmark = [
@@ -65,6 +67,15 @@ def test_every_way_sums_exactly_over_two_hosts(lab: Lab) -> None:
     for choice, outcome in found.items():
         assert outcome["error"] < 1e-5, choice
         assert (outcome["calls"], outcome["ordered"]) == (9, True), choice
+
+
+def test_a_cut_network_that_heals_is_outlived_and_one_that_stays_ends_all(lab: Lab, tmp_path: Path) -> None:
+    """More of them by hand: python -m tests.links."""
+    lab.network()
+    links = Links(lab=lab, folder=tmp_path)
+    links.whole()
+    for number, kind in enumerate(KINDS):
+        assert links.cut(number, kind, random.Random(number)) == [], kind
 
 
 def test_the_wire_grows_with_the_delay_as_alpha_and_beta_predict(lab: Lab, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ _ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
 EXIT_CODE = 3
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
+REPORT = "report.txt"
 
 
 class HangWatch:
@@ -99,7 +100,7 @@ class HangWatch:
         while not self._ended.wait(_POLL_S):
             if request.exists():
                 self._answer()
-                end_late()
+                end_late(self._folder)
             now = time.perf_counter()
             longest = min((call for call in self._recent() if call.open), key=lambda call: call.entry, default=None)
             waited = 0.0 if longest is None else now - longest.entry
@@ -153,8 +154,8 @@ class HangWatch:
             time.sleep(0.1)
         states = [RankState.from_json(path.read_text()) if path.exists() else None for path in files]
         page = describe(states, reason)
-        write_atomic(self._folder / "report.txt", page)
-        os.write(self._screen, f"harness: {page}\nwritten to {self._folder / 'report.txt'}\n".encode())
+        write_atomic(self._folder / REPORT, page)
+        os.write(self._screen, f"harness: {page}\nwritten to {self._folder / REPORT}\n".encode())
         end_launcher_later()
         os._exit(EXIT_CODE)
 
@@ -177,9 +178,13 @@ class HangWatch:
         return tuple(sorted(calls, key=lambda call: call.entry))
 
 
-def end_late() -> NoReturn:
-    """End this process behind the page that another one writes, which mostly ends it earlier."""
+def end_late(folder: Path) -> NoReturn:
+    """End this process behind the page that another one writes into `folder`, and whose end mostly ends it earlier.
+
+    Where it does not, the network may have kept the page from the screen too.
+    """
     time.sleep(2 * _ANSWER_S)
+    os.write(2, f"harness: another rank has found no progress: see {folder / REPORT}\n".encode())
     end_launcher_later()
     os._exit(EXIT_CODE)
 

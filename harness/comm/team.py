@@ -267,7 +267,7 @@ class Team:
         while True:
             time.sleep(_LOOK_S)
             if self.silence_s and (self.folder / REQUEST).exists():
-                end_late()
+                end_late(self.folder)
             for member in self.members:
                 if member.host != self.own.host or not _is_stopped(member.pid):
                     self._stopped.pop(member.pid, None)

@@ -1,0 +1,130 @@
+"""Cut the network between two hosts at random moments: ``python -m tests.links --cuts 30``.
+
+Three kinds take turns. A cut that heals well before `--patience` is over (TCP tries again ever more slowly): the launch
+must end as the undisturbed one does. One that stays, under ON_FAILURE=abort: all must end, and the same command then
+comes to the undisturbed launch's weights, from its checkpoint. One that stays, under ON_FAILURE=shrink: all must end.
+Afterwards no process is left.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from harness.schema.record import read_run
+from tests.hosts.lab import Lab, environment_of_ranks, hosts
+
+KINDS = ("heals", "abort", "shrink")
+END_S = 12.0  # that the page, the launcher and the ranks of the other host take to end
+LIMIT_S = 300.0
+
+
+@dataclass(kw_only=True)
+class Links:
+    """Launches of `ranks` ranks on each host of `lab`; their records lie in `folder`. `sha256` is the undisturbed's."""
+
+    lab: Lab
+    folder: Path
+    ranks: int = 1
+    patience: float = 8.0
+    sha256: str = ""
+    ended_s: list[float] = field(default_factory=list)
+
+    def start(self, record: Path, kind: str) -> "subprocess.Popen[bytes]":
+        """Start a launch, which says what it says beside its record."""
+        launcher, *words = self.lab.launcher(self.ranks)
+        words = [*(("--with-ft", "ulfm") if kind == "shrink" else ()), *words]
+        options = ("--on-failure", "shrink") if kind == "shrink" else ("--checkpoint", "100")
+        command = [
+            *self.lab.enter("n1"), launcher, *words, sys.executable, "-m", "harness", "train", "--dataset", "adult",
+            "--data-kind", "synthetic", "--samples", "8000", "--seed", "1", "--epochs", "60", *options,
+            "--hang-timeout", str(self.patience), "--record", str(record),
+        ]  # fmt: skip
+        with said(record).open("ab") as out:
+            return subprocess.Popen(
+                command, stdout=out, stderr=out, env=environment_of_ranks() | {"PYTHONUNBUFFERED": "1"}
+            )
+
+    def whole(self) -> None:
+        """Train undisturbed."""
+        record = self.folder / "whole"
+        assert self.start(record, "abort").wait(LIMIT_S) == 0, said(record).read_text(errors="replace")[-2000:]
+        self.sha256 = read_run(record).weights.sha256
+
+    def cut(self, number: int, kind: str, chance: random.Random) -> list[str]:
+        """Cut a launch's network, and return what was wrong with what it came to."""
+        record = self.folder / f"{number}-{kind}"
+        process = self.start(record, kind)
+        while "epoch 2/" not in said(record).read_text(errors="replace") and process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0, 3))
+        self.lab.network(cut=("n2",))
+        begin = time.monotonic()
+        found = []
+        if kind == "heals":
+            time.sleep(chance.uniform(0, 0.4) * self.patience)
+        else:
+            try:
+                process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                found.append("it did not end")
+            self.ended_s.append(time.monotonic() - begin)
+            deadline = self.patience * (2 if kind == "shrink" else 1)  # harness.comm.team: other ranks are ended first
+            while self.left(record) and time.monotonic() < begin + deadline + END_S:
+                time.sleep(0.1)
+            found += [f"{one} is left" for one in self.left(record)]
+        self.lab.network()
+        if kind == "abort" and process.poll() is not None:
+            process = self.start(record, kind)
+        if kind != "shrink":
+            code = process.wait(LIMIT_S)
+            if code or read_run(record).weights.sha256 != self.sha256:
+                found.append(f"exit code {code}: {said(record).read_text(errors='replace')[-2000:]}")
+        elif process.poll() in (0, None) or "no progress" not in report(record):
+            found.append(f"exit code {process.poll()}: {said(record).read_text(errors='replace')[-2000:]}")
+        return found
+
+    def left(self, record: Path) -> list[int]:
+        """Return the processes of a launch that there still are."""
+        return [one.pid for one in psutil.process_iter(["cmdline"]) if str(record) in (one.info["cmdline"] or ())]
+
+
+def said(record: Path) -> Path:
+    """Return the file of what a launch says."""
+    return record.with_suffix(".said")
+
+
+def report(record: Path) -> str:
+    """Return the page of a launch whose watch has ended it."""
+    return (record.parent / "rank-logs" / record.name / "hang" / "report.txt").read_text()
+
+
+def main() -> int:
+    """Cut as often as asked, print each, and the times to the end; exit code 1 where something was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cuts", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--patience", type=float, default=8.0, help="seconds")
+    asked = parser.parse_args()
+    faults = 0
+    with tempfile.TemporaryDirectory(prefix="harness-links-") as name, hosts(2, Path(name)) as lab:
+        links = Links(lab=lab, folder=Path(name), patience=asked.patience)
+        links.whole()
+        for number in range(asked.cuts):
+            kind = KINDS[number % len(KINDS)]
+            found = links.cut(number, kind, random.Random(f"{asked.seed}/{number}"))
+            faults += len(found)
+            ended = "" if kind == "heals" else f", ended after {links.ended_s[-1]:.1f} s"
+            print(f"cut {number + 1}, {kind}{ended}: {len(found)} faults", *found, sep="\n  ", flush=True)
+    print(f"{asked.cuts} cuts, {faults} faults")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
