@@ -6,6 +6,8 @@ SHELL := /bin/sh
 # Assigned here, so that the environment does not count.
 PYTHON := python3
 TESTS :=
+MINUTES := 10
+SEED := 1
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
@@ -23,7 +25,7 @@ LONG := slow or $(ALONE)
 # Each is the command of that name; what it is for stands in harness/cli/__init__.py.
 COMMANDS := $(shell sed -n 's/^    "\([a-z]*\)": .*/\1/p' harness/cli/__init__.py)
 
-.PHONY: help $(COMMANDS) test test-all lint docs lock clean
+.PHONY: help $(COMMANDS) test test-all soak lint docs lock clean
 
 help: ## Show this list.
 	@awk -F '"' '/^    "[a-z]+": \(/ {printf "make %-9s %s\n", $$2, $$6}' harness/cli/__init__.py
@@ -45,6 +47,10 @@ test: $(STAMP) ## Run what a change passes first, six minutes on 2 cores, or TES
 test-all: test ## Run every test: also all that start ranks or schedulers or take long.
 	@$(PYTEST) -n 2 -m 'slow and not ($(ALONE))'
 	@$(PYTEST) -m 'not smoke and ($(ALONE))'
+
+soak: $(STAMP) ## Kill, stop, cut off, fill up and take up launches at random: MINUTES=10 SEED=1.
+	@$(BIN)/harness make $@ $(GIVEN)
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
 
 lint: $(STAMP) ## Check style, types, floors, dead code and shell scripts.
 	@$(BIN)/ruff check .

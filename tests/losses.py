@@ -191,29 +191,55 @@ def in_memory() -> set[Path]:
     return set(Path("/dev/shm").iterdir())
 
 
-def campaign(options: argparse.Namespace, found: Found) -> None:
-    """Launch and disturb until so many losses are outlived."""
-    reference, number = None, 0
-    deadline = time.monotonic() + options.seconds
-    spares = options.spares if options.mode == "replace" else 0
-    while found.outlived < options.losses and time.monotonic() < deadline and len(found.faults) < 5:
+@dataclass(kw_only=True)
+class Campaign:
+    """Launches, the first of them undisturbed: `alone`."""
+
+    mode: str
+    ranks: int = 4
+    spares: int = 3
+    stops: float = 0.0
+    patience: float = 5.0
+    epochs: int = 60
+    seed: int = 1
+    found: Found = field(default_factory=Found)
+    alone: RunRecord | None = None
+
+    def launch(self, number: int) -> list[str]:
+        """Make a launch, disturb it unless it is the first, take note of what it came to; return what was wrong."""
+        spares = self.spares if self.mode == "replace" else 0
         with tempfile.TemporaryDirectory(prefix="harness-losses-") as name:
             record, before = Path(name) / "record", in_memory()
-            command = words(options.ranks, options.mode, spares, options.epochs, options.patience, record)
-            launch = Launch(command, Path(name))
-            known = len(found.faults)
+            launch = Launch(words(self.ranks, self.mode, spares, self.epochs, self.patience, record), Path(name))
+            known = len(self.found.faults)
             try:
-                if number:
-                    disturb(launch, random.Random(f"{options.seed}/{number}"), options.ranks, spares, options.stops)
-                run = judge(launch, record, found, launch.end(), reference)
+                if self.alone:
+                    disturb(launch, random.Random(f"{self.seed}/{number}"), self.ranks, spares, self.stops)
+                run = judge(launch, record, self.found, launch.end(), self.alone)
             except KeyboardInterrupt:
                 launch.kill()
                 raise
-            found.faults += left_behind(record, before)
-            reference = reference or run
-            number += 1
-            print(f"launch {number}: {len(launch.killed)} hit, {found.outlived} outlived, {len(found.faults)} faults",
-                  *(run.losses if run else ()), *found.faults[known:], sep="\n  ", flush=True)  # fmt: skip
+            self.found.faults += left_behind(record, before)
+            self.alone = self.alone or run
+        print(f"launch {number}: {len(launch.killed)} hit, {self.found.outlived} outlived, "
+              f"{len(self.found.faults)} faults",
+              *(run.losses if run else ()), *self.found.faults[known:], sep="\n  ", flush=True)  # fmt: skip
+        return self.found.faults[known:]
+
+    def table(self) -> None:
+        """Print what was found so far."""
+        found = self.found
+        print(f"{found.outlived} losses outlived ({found.stopped} by SIGSTOP), {found.redone} steps begun again")
+        for title, values in (
+            ("SIGKILL to notice", found.notice_s),
+            ("behind all steps", found.late_notice_s),
+            ("SIGSTOP to notice", found.stop_notice_s),
+            ("notice to going on", found.recovery_s),
+        ):
+            if values:
+                print(f"{title:>20}: p50 {np.median(values):.3f} s, p99 {np.quantile(values, 0.99):.3f} s, "
+                      f"most {max(values):.3f} s")  # fmt: skip
+        print(f"{len(found.faults)} faults", *found.faults, sep="\n")
 
 
 def main() -> int:
@@ -228,22 +254,16 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no launch after so many")
-    found = Found()
+    options = vars(parser.parse_args())
+    losses, end = options.pop("losses"), time.monotonic() + options.pop("seconds")
+    campaign, number = Campaign(**options), 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
-        campaign(parser.parse_args(), found)
-    print(f"{found.outlived} losses outlived ({found.stopped} by SIGSTOP), {found.redone} steps begun again")
-    for title, values in (
-        ("SIGKILL to notice", found.notice_s),
-        ("behind all steps", found.late_notice_s),
-        ("SIGSTOP to notice", found.stop_notice_s),
-        ("notice to going on", found.recovery_s),
-    ):
-        if values:
-            print(f"{title:>20}: p50 {np.median(values):.3f} s, p99 {np.quantile(values, 0.99):.3f} s, "
-                  f"most {max(values):.3f} s")  # fmt: skip
-    print(f"{len(found.faults)} faults", *found.faults, sep="\n")
-    return bool(found.faults)
+        while campaign.found.outlived < losses and time.monotonic() < end and len(campaign.found.faults) < 5:
+            campaign.launch(number)
+            number += 1
+    campaign.table()
+    return bool(campaign.found.faults)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Launches that are ended and taken up again; more of them by hand with ``python -m tests.kills``."""
 
+import os
+import random
 import shutil
 import signal
 from pathlib import Path
@@ -11,6 +13,7 @@ from harness.train.checkpoint import checkpoint_folder, read_attempts
 from tests.caches import own_cache
 from tests.kills import COMMON, Victim, differences, run
 from tests.mpi.launch import run_ranks
+from tests.soak import full_disk
 
 pytestmark = pytest.mark.mpi
 
@@ -62,3 +65,9 @@ def test_a_stopped_launch_goes_on_on_the_same_ranks_bit_for_bit_and_on_others(tm
     assert differences(stopped.record, whole.record) == []
     assert [segment.begin for segment in again.segments] == [(0, 0), attempt.end]
     assert [segment.redone for segment in again.segments] == [0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a disk: needs root")
+def test_a_full_disk_ends_a_launch_with_a_sentence_and_loses_nothing(tmp_path: Path) -> None:
+    assert full_disk(tmp_path, random.Random(1)) == []

@@ -18,7 +18,7 @@ from harness.cli.common import split_words
 
 OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
 ACTIONS = {"baseline": "save", "bundle": "write", "data": "list", "site": "check"}  # what ACTION= is by default
-TARGETS = {"test": ("TESTS",)}  # those that call no command of the harness
+TARGETS = {"test": ("TESTS",), "soak": ("MINUTES", "SEED")}  # those that call no command of the harness
 
 Settings = dict[str, click.Parameter]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import psutil
 
+from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.comm.hang_page import Call, RankState, describe
 from harness.comm.world import World
@@ -117,7 +118,7 @@ class HangWatch:
         if text == self._told:
             return
         if text:
-            write_atomic(file, text)
+            _write(file, text)
         else:
             file.unlink(missing_ok=True)
         self._told = text
@@ -142,11 +143,13 @@ class HangWatch:
 
     def _report(self, request: Path, reason: str) -> None:
         """Ask all ranks where they are, write the page and end the run; the first rank to get here does it."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             request.touch(exist_ok=False)
         except FileExistsError:
             return
+        except OSError as error:  # the others' own patience ends too
+            reason += f"; they could not be asked where they are: {error.strerror}"
         self._answer()
         deadline = time.monotonic() + _ANSWER_S
         files = [self._folder / f"rank-{rank}.json" for rank in range(self._world.size)]
@@ -154,7 +157,7 @@ class HangWatch:
             time.sleep(0.1)
         states = [RankState.from_json(path.read_text()) if path.exists() else None for path in files]
         page = describe(states, reason)
-        write_atomic(self._folder / REPORT, page)
+        _write(self._folder / REPORT, page)
         os.write(self._screen, f"harness: {page}\nwritten to {self._folder / REPORT}\n".encode())
         end_launcher_later()
         os._exit(EXIT_CODE)
@@ -165,7 +168,7 @@ class HangWatch:
         stack = tuple(line.rstrip() for line in traceback.format_stack(frame)) if frame else ()
         state = RankState(rank=self._world.rank, host=os.uname().nodename, pid=os.getpid(), now=time.perf_counter(),
                           calls=self._recent(), stack=stack)  # fmt: skip
-        write_atomic(self._folder / f"rank-{self._world.rank}.json", state.to_json())
+        _write(self._folder / f"rank-{self._world.rank}.json", state.to_json())
 
     def _recent(self) -> tuple[Call, ...]:
         calls = [Call(channel="Python", number=n, label=label, bytes=size, entry=entry, exit=left)
@@ -176,6 +179,12 @@ class HangWatch:
                 calls.append(Call(channel=f"graph {index}", number=int(number), label=label, bytes=int(size),
                                   entry=float(entry), exit=float(left)))  # fmt: skip
         return tuple(sorted(calls, key=lambda call: call.entry))
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    """Write, unless the disk is full: that keeps no rank from noticing that it waits."""
+    with contextlib.suppress(UserError):
+        write_atomic(path, content)
 
 
 def end_late(folder: Path) -> NoReturn:
