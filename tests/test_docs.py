@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from harness import datasets
 from harness.cli import main
-from harness.cli.make import command_line, read_overrides, settings_of
+from harness.cli.make import TARGETS, command_line, read_overrides, settings_of
 from harness.schema.presets import PRESETS
 from harness.schema.sync import POLICIES
 from tests.test_additions import TABLE
@@ -104,7 +104,7 @@ def hold(command: str) -> None:
         lines = planned(arguments)
         assert lines
         for line in lines:
-            if line[:2] == [".venv/bin/harness", "make"] and line[2] != "test":
+            if line[:2] == [".venv/bin/harness", "make"] and line[2] not in TARGETS:
                 resolve(command_line(line[2], read_overrides(line[3])))
     elif program == "python":
         assert importlib.util.find_spec(arguments[1]) is not None

@@ -41,7 +41,13 @@ LONG = {
     "make sweep DATASET=mnist TUNED=1": "needs a probe of this machine",
     "make sweep DATASET=mnist NODES=1..8 PREDICT_FIRST=1": "needs launches of this state of the code",
 }
-OTHER_PROGRAMS = {"make test": "pytest", "make docs": "Sphinx", "make help": "awk", "python -m tests": "kills sweeps"}
+OTHER_PROGRAMS = {
+    "make test": "pytest",
+    "make soak": "disturbs launches for minutes; the tests of losses, kills, hosts and full disks do each of it",
+    "make docs": "Sphinx",
+    "make help": "awk",
+    "python -m tests": "kills sweeps",
+}
 # What makes the rest small, or gives it what stands for a user's own.
 ADDED = {
     "make sweep": "DRY_RUN=1",
