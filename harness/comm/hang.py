@@ -204,8 +204,9 @@ def end_launcher_later() -> None:
     Where the network is cut it waits for the daemons of other hosts for ever. It takes two signals within 5 s.
     """
     launcher = psutil.Process(os.getppid())
-    if launcher.name() in ("mpirun", "prterun", "prted"):
-        ends = "; ".join(f"sleep {pause}; kill -{name} {launcher.pid}" for pause, name in _ENDS)
+    if (program := launcher.name()) in ("mpirun", "prterun", "prted"):
+        there = f"grep -qx {program} /proc/{launcher.pid}/comm || exit"
+        ends = "; ".join(f"sleep {pause}; {there}; kill -{name} {launcher.pid}" for pause, name in _ENDS)
         subprocess.Popen(["/bin/sh", "-c", ends], start_new_session=True, stderr=subprocess.DEVNULL)
 
 

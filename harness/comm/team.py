@@ -145,7 +145,7 @@ class Team:
                 own = members[self.comm.Get_rank()]
                 world = self._world(own)
         except Exception as error:
-            if not lost(error):
+            if not lost(error) and not _knows_a_loss(self.comm):
                 raise
             self.comm.Revoke()
             self._agree(well=False)
@@ -186,14 +186,8 @@ class Team:
             self.world.comm.Agree(1)
 
     def broken(self) -> bool:
-        """Tell whether MPI knows of a loss among those that train; it has a moment to hear of it."""
-        assert self.world is not None
-        end = time.monotonic() + _HEARSAY_S
-        while time.monotonic() < end:
-            if self.world.comm.Is_revoked() or self.world.comm.Get_failed().Get_size():
-                return True
-            time.sleep(_POLL_S)
-        return False
+        """Tell whether MPI knows of a loss among those that train."""
+        return self.world is not None and _knows_a_loss(self.world.comm)
 
     def shrink(self) -> None:
         """Go on with those that live."""
@@ -290,6 +284,14 @@ class Team:
         """Remove this process's own, which ends without MPI's."""
         self.sweep_up([self.own])
         of_process().close()
+
+
+def _knows_a_loss(comm: "MPI.Intracomm") -> bool:
+    """Tell whether one of `comm` is known to be lost; MPI has a moment to hear of it."""
+    end = time.monotonic() + _HEARSAY_S
+    while not (known := comm.Is_revoked() or comm.Get_failed().Get_size() > 0) and time.monotonic() < end:
+        time.sleep(_POLL_S)
+    return known
 
 
 def _own_segment() -> str:
