@@ -72,7 +72,7 @@ def test_every_way_sums_exactly_over_two_hosts(lab: Lab) -> None:
 def test_a_cut_network_that_heals_is_outlived_and_one_that_stays_ends_all(lab: Lab, tmp_path: Path) -> None:
     """More of them by hand: python -m tests.links."""
     lab.network()
-    links = Links(lab=lab, folder=tmp_path)
+    links = Links(lab=lab, folder=tmp_path, patience=5.0)
     links.whole()
     for number, kind in enumerate(KINDS):
         assert links.cut(number, kind, random.Random(number)) == [], kind

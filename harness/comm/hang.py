@@ -101,7 +101,7 @@ class HangWatch:
         while not self._ended.wait(_POLL_S):
             if request.exists():
                 self._answer()
-                end_late(self._folder)
+                end_late(self._folder, apart=not self._together)
             now = time.perf_counter()
             longest = min((call for call in self._recent() if call.open), key=lambda call: call.entry, default=None)
             waited = 0.0 if longest is None else now - longest.entry
@@ -159,7 +159,8 @@ class HangWatch:
         page = describe(states, reason)
         _write(self._folder / REPORT, page)
         os.write(self._screen, f"harness: {page}\nwritten to {self._folder / REPORT}\n".encode())
-        end_launcher_later()
+        if not self._together:
+            end_launcher_later()
         os._exit(EXIT_CODE)
 
     def _answer(self) -> None:
@@ -187,14 +188,15 @@ def _write(path: Path, content: str | bytes) -> None:
         write_atomic(path, content)
 
 
-def end_late(folder: Path) -> NoReturn:
+def end_late(folder: Path, *, apart: bool) -> NoReturn:
     """End this process behind the page that another one writes into `folder`, and whose end mostly ends it earlier.
 
-    Where it does not, the network may have kept the page from the screen too.
+    Where it does not and ranks are on hosts `apart`, the network may have kept the page from the screen too.
     """
     time.sleep(2 * _ANSWER_S)
     os.write(2, f"harness: another rank has found no progress: see {folder / REPORT}\n".encode())
-    end_launcher_later()
+    if apart:
+        end_launcher_later()
     os._exit(EXIT_CODE)
 
 

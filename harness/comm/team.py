@@ -261,7 +261,7 @@ class Team:
         while True:
             time.sleep(_LOOK_S)
             if self.silence_s and (self.folder / REQUEST).exists():
-                end_late(self.folder)
+                end_late(self.folder, apart=True)
             for member in self.members:
                 if member.host != self.own.host or not _is_stopped(member.pid):
                     self._stopped.pop(member.pid, None)
