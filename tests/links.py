@@ -15,14 +15,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
+from harness.comm.hang import REPORT
 from harness.schema.record import read_run
 from tests.hosts.lab import Lab, environment_of_ranks, hosts
+from tests.losses import LIMIT_S, processes_of
 
 KINDS = ("heals", "abort", "shrink")
 END_S = 12.0  # that the page, the launcher and the ranks of the other host take to end
-LIMIT_S = 300.0
 
 
 @dataclass(kw_only=True)
@@ -76,9 +75,9 @@ class Links:
                 found.append("it did not end")
             self.ended_s.append(time.monotonic() - begin)
             deadline = self.patience * (2 if kind == "shrink" else 1)  # harness.comm.team: other ranks are ended first
-            while self.left(record) and time.monotonic() < begin + deadline + END_S:
+            while processes_of(record) and time.monotonic() < begin + deadline + END_S:
                 time.sleep(0.1)
-            found += [f"{one} is left" for one in self.left(record)]
+            found += [f"{one} is left" for one in processes_of(record)]
         self.lab.network()
         if kind == "abort" and process.poll() is not None:
             process = self.start(record, kind)
@@ -90,10 +89,6 @@ class Links:
             found.append(f"exit code {process.poll()}: {said(record).read_text(errors='replace')[-2000:]}")
         return found
 
-    def left(self, record: Path) -> list[int]:
-        """Return the processes of a launch that there still are."""
-        return [one.pid for one in psutil.process_iter(["cmdline"]) if str(record) in (one.info["cmdline"] or ())]
-
 
 def said(record: Path) -> Path:
     """Return the file of what a launch says."""
@@ -102,7 +97,7 @@ def said(record: Path) -> Path:
 
 def report(record: Path) -> str:
     """Return the page of a launch whose watch has ended it."""
-    return (record.parent / "rank-logs" / record.name / "hang" / "report.txt").read_text()
+    return (record.parent / "rank-logs" / record.name / "hang" / REPORT).read_text()
 
 
 def main() -> int:

@@ -179,11 +179,15 @@ def differences(run: RunRecord, alone: RunRecord) -> list[str]:
     return found
 
 
+def processes_of(record: Path) -> list[int]:
+    """Return the processes of the launch that is to write `record`."""
+    return [one.pid for one in psutil.process_iter(["cmdline"]) if str(record) in (one.info["cmdline"] or ())]
+
+
 def left_behind(record: Path, before: set[Path]) -> list[str]:
     """Return the processes of a launch that are left, and what was not there `before` of shared memory."""
-    found = [f"process {one.info['pid']}" for one in psutil.process_iter(["pid", "cmdline"])
-             if str(record) in (one.info["cmdline"] or ())]  # fmt: skip
-    return [f"left behind: {one}" for one in (*found, *sorted(map(str, in_memory() - before)))]
+    found = (*(f"process {pid}" for pid in processes_of(record)), *sorted(map(str, in_memory() - before)))
+    return [f"left behind: {one}" for one in found]
 
 
 def in_memory() -> set[Path]:
