@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.comm.team import Change, Member
+from harness.comm.team import Change, Member, Team
 from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -11,19 +11,16 @@ from harness.schema.workload import Workload
 LOST = RuntimeError("rank 0: update failed: harness: lost rank 1: its process is gone")
 
 
-class TeamOfOne:
+class TeamOfOne(Team):
     """A team whose only member that trains is this process; its others are lost when an attempt fails."""
 
-    def __init__(self):
-        self.whole, self.world, self.own = True, start(), Member(seat=0, share=1, host="here", pid=1, began=0.0)
-        self.seated = [self.own]
+    def __init__(self, folder):
+        super().__init__(start().comm, shares=(1,), patience_s=0, folder=folder)
 
     def form(self):
+        self.members, self.world = (self.own,), start()
         gone = Member(seat=1, share=1, host="there", pid=2, began=0.0)
         return Change(lost=() if self.whole else (gone,), kept=(0,))
-
-    def sweep_up(self, gone):
-        pass
 
     def ended(self, error):
         return error is None
@@ -32,7 +29,7 @@ class TeamOfOne:
         self.whole = False
 
 
-def train(monkeypatch, fail=None, **fields):
+def train(monkeypatch, folder, fail=None, **fields):
     """Return the outcome of a small launch in which `fail`, a module of harness.train and a name in it, fails once."""
     from harness.train import run, survive
 
@@ -55,20 +52,20 @@ def train(monkeypatch, fail=None, **fields):
     point = Point(workload=workload, layout=Layout(nodes=1))
     told = []
     survivor = survive.Survivor(
-        team=TeamOfOne(), point=point, data_dir=None, tell=lambda world, epoch: told.append(epoch.epoch)
+        team=TeamOfOne(folder), point=point, data_dir=None, tell=lambda world, epoch: told.append(epoch.epoch)
     )
     return survivor.run(lambda world, outcome: outcome), told
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adagrad"])
-def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(monkeypatch, optimizer):
-    whole, _ = train(monkeypatch, optimizer=optimizer)
+def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(monkeypatch, tmp_path, optimizer):
+    whole, _ = train(monkeypatch, tmp_path, optimizer=optimizer)
     for fail in (
         "survive.evaluate_all", "survive.epoch_record", "run.epoch_order", "run.read_offset", "run.verify_replicas",
     ):  # fmt: skip
         with monkeypatch.context() as patch:
-            outcome, told = train(patch, fail, optimizer=optimizer)
+            outcome, told = train(patch, tmp_path, fail, optimizer=optimizer)
         if fail not in ("run.read_offset", "run.verify_replicas"):
             assert [loss.rank for loss in outcome.losses] == [1]
         assert outcome.weights_sha256 == whole.weights_sha256, fail
