@@ -21,10 +21,9 @@ import numpy as np
 import psutil
 
 from harness.base.errors import UserError
-from harness.comm.launcher import find_launcher
+from harness.comm.launcher import AS_ROOT, find_launcher
 from harness.schema.record import RunRecord, read_run
 
-AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
 LOST = 4  # harness.cli.train.LOST
 LIMIT_S = 300.0
 ROUNDING = 1e-3
@@ -35,7 +34,6 @@ class Found:
     """What a campaign found; times in seconds."""
 
     outlived: int = 0
-    at_once: int = 0
     stopped: int = 0
     notice_s: list[float] = field(default_factory=list)
     late_notice_s: list[float] = field(default_factory=list)  # behind the last step, where nobody waits for long

@@ -13,6 +13,8 @@ from harness.base.processes import ask
 from harness.base.provenance import package_version
 
 CHOICES = ("wheel", "system")
+AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
+"""What lets Open MPI's mpirun start as root, as in containers."""
 # The names that mpi4py's compiled parts ask the loader for. Debian's MPICH calls its library libmpich.so.12, which
 # cannot stand in for them; MPICH's own releases, Intel's, Cray's and MVAPICH install libmpi.so.12.
 _LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}

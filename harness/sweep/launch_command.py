@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.comm.launcher import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.workload import survives
@@ -95,8 +95,7 @@ def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:
     variables |= mpi4py_variables(path, family)
     if family == "openmpi":
         if os.geteuid() == 0:
-            for prefix in ("OMPI", "PRTE"):
-                variables |= {f"{prefix}_ALLOW_RUN_AS_ROOT": "1", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            variables |= AS_ROOT
         if site.network:
             variables |= {"OMPI_MCA_btl_tcp_if_include": site.network, "PRTE_MCA_oob_tcp_if_include": site.network}
         if site.binding == "none":

@@ -156,7 +156,6 @@ class Survivor:
             evaluate_s=self.evaluate_s,
             losses=self.losses,
         )
-        self.team.confirm()
         return finish(world, outcome)
 
     def _prepare(self, world: World) -> Replica:

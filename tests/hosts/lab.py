@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.comm.launcher import find_launcher
+from harness.comm.launcher import AS_ROOT, find_launcher
 
 _START_S = 20.0
 _SET_UP = """
@@ -92,8 +92,7 @@ class Lab:
 
 def environment_of_ranks() -> dict[str, str]:
     """Return the environment of ranks on such hosts."""
-    as_root = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
-    return {**os.environ, **as_root, **_OPEN_MPI, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return {**os.environ, **AS_ROOT, **_OPEN_MPI, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 @contextmanager

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.comm.launcher import find_launcher
+from harness.comm.launcher import AS_ROOT, find_launcher
 
 PROGRAMS = Path(__file__).parent
-_AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
 def run_ranks(
@@ -39,8 +38,7 @@ def rank_command(ranks: int) -> list[str]:
 
 def rank_environment() -> dict[str, str]:
     """Return the environment of ranks that share cores."""
-    as_root = {name + suffix: "1" for name in _AS_ROOT for suffix in ("", "_CONFIRM")}
-    return {**os.environ, **as_root, "OMPI_MCA_mpi_yield_when_idle": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return {**os.environ, **AS_ROOT, "OMPI_MCA_mpi_yield_when_idle": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def result(ranks: int, program: str, *arguments: object) -> Any:

@@ -12,7 +12,7 @@ import psutil
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.base.hostlock import HostLock
 from harness.base.scratch import Scratch
-from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.comm.launcher import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
 from harness.sweep.commands import environment_of_no_job
@@ -96,8 +96,7 @@ class Scheduler(scheduler.Scheduler):
         """Return what lets mpirun start as root (in containers) and mpi4py load the library that goes with it."""
         variables = {"HARNESS_MPI": mpi_choice(), **mpi4py_variables(self._mpirun, self._family)}
         if self._family == "openmpi":
-            for prefix in ("OMPI", "PRTE"):
-                variables |= {f"{prefix}_ALLOW_RUN_AS_ROOT": "1", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            variables |= AS_ROOT
             if layout.cores > self._cores:
                 variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
         return variables
