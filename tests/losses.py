@@ -167,6 +167,7 @@ def differences(run: RunRecord, alone: RunRecord) -> list[str]:
     counts = [[(epoch.epoch, epoch.steps) for epoch in each.epochs] for each in (run, alone)]
     if rows[0] != rows[1] or counts[0] != counts[1]:
         found.append(f"{rows[0]} rows and (epoch, steps) {counts[0]} are not {rows[1]} and {counts[1]}")
+    found += unaccounted(run)
     for epoch, same in zip(run.epochs, alone.epochs, strict=False):
         for loss, other in ((epoch.train_loss, same.train_loss), (epoch.test_loss, same.test_loss)):
             if loss is not None and other is not None:
@@ -175,6 +176,17 @@ def differences(run: RunRecord, alone: RunRecord) -> list[str]:
         found.append(f"losses of an epoch differ by {differ:.2g} of them")
     print(f"  losses of {len(run.epochs)} epochs differ by at most {differ:.1e}")
     return found
+
+
+def unaccounted(run: RunRecord) -> list[str]:
+    """Return which steps of a launch that outlived losses are in no stretch between them, or in two."""
+    made = 0
+    for each in run.stretches:
+        if each.first != made:
+            return [f"a stretch begins behind {each.first} steps, the one before ends behind {made}"]
+        made += each.steps
+    total = len(run.epochs) * run.steps_per_epoch
+    return [f"stretches have {made} of {total} steps"] if run.losses and made != total else []
 
 
 def processes_of(record: Path) -> list[int]:

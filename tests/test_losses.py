@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.analysis.lost_ranks import around, rate
 from harness.base.errors import UserError
 from harness.cli.train import LOST
 from harness.comm.team import Member, lost, reseat
@@ -16,6 +17,7 @@ from harness.schema.record import read_run
 from harness.schema.workload import Workload
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.train.survive import check_workload
+from tests.losses import unaccounted
 from tests.mpi.launch import rank_command, rank_environment, run_ranks
 
 
@@ -64,12 +66,17 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_
         assert finished.returncode == (0 if name == "whole" else LOST), finished.stderr[-3000:]
         records[name] = read_run(tmp_path / name)
     whole, replaced, shrunk = records.values()
-    assert not whole.losses
+    assert not whole.losses and not whole.stretches
     for record, ranks in ((replaced, 2), (shrunk, 1)):
         (loss,) = record.losses
         assert (loss.rank, loss.epoch, loss.redone, loss.ranks, len(record.ranks)) == (1, 0, 1, ranks, ranks)
         assert 10 < loss.step < 21 and str(loss) in record.invalid
         assert record.weights.identical
+        assert [stretch.ranks for stretch in record.stretches] == [2, ranks]
+        assert not unaccounted(record)
+        before, after = around(record, loss)
+        assert before.first + before.steps == after.first == loss.step
+        assert rate(record, before) > 0 and rate(record, after) > 0
     assert replaced.weights.sha256 == whole.weights.sha256
     assert shrunk.epochs[-1].test_loss == pytest.approx(whole.epochs[-1].test_loss, rel=1e-4)
     assert not list(tmp_path.glob(".*"))

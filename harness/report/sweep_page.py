@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -22,9 +23,11 @@ from harness.prediction.links import network_reference
 from harness.report import captions
 from harness.report.captions import part_name
 from harness.report.figures import SECTIONS, SweepView, draw_figures
+from harness.report.losses_page import FOLDER as LOSSES
+from harness.report.losses_page import write_losses
 from harness.report.origin import sweeps_origin
 from harness.report.publish import Page, Summary, publish
-from harness.report.render import SCREEN, Head, check_replaceable, relative_link
+from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relative_link
 from harness.report.run_words import account_facts, data_words, layout_words, machine_words, on_one_machine, run_facts
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
 from harness.report.sweep_numbers import numbers_of, rows_of
@@ -50,6 +53,7 @@ def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None, 
     values = _measured(loaded, target, base) if loaded.runs else _nothing_measured(loaded)
     values["banners"] = (*other_code(loaded), *values["banners"])
     table, head = values.pop("table"), _repeatable(values.pop("head"), loaded)
+    drawn_by = _drawn_by(target.name, base, style)
     page = Page(
         place=target.name,
         template="sweep.html.j2",
@@ -58,9 +62,11 @@ def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None, 
         values=values | _always(loaded),
         figures=[block for section in SECTIONS for block in values["figures"][section]],
         files={} if table is None else {LAUNCHES: table.to_csv(index=False, lineterminator="\n")},
-        origin=sweeps_origin(_drawn_by(target.name, base, style), [loaded]),
+        origin=sweeps_origin(drawn_by, [loaded]),
     )
-    return publish(page, reports, sweep_folder.resolve().parent, style=style)
+    drawn = publish(page, reports, sweep_folder.resolve().parent, style=style)
+    write_losses(loaded, head, drawn_by, reports, style=style)
+    return drawn
 
 
 def _drawn_by(name: str, base: int | None, style: str) -> str:
@@ -211,4 +217,7 @@ def _measured(loaded: Loaded, target: Path, base: int | None) -> dict[str, Any]:
 def _launch_rows(loaded: Loaded, launches: pd.DataFrame, target: Path) -> tuple[dict[str, Any], ...]:
     sweep = relative_link(loaded.folder, target)
     ordered = launches.sort_values(["ranks", "layout", "repeat"], kind="stable")
-    return tuple(row | {"link": f"{sweep}/{row['run']}"} for row in rows_of(ordered))
+    timelines = {run.point.folder: f"../{LOSSES}/{quote(target.name)}/{PAGE}" for run in loaded.runs if run.losses}
+    return tuple(
+        row | {"link": f"{sweep}/{row['run']}", "timeline": timelines.get(row["run"], "")} for row in rows_of(ordered)
+    )

@@ -1,4 +1,4 @@
-"""LossRecord: a rank that a launch has outlived."""
+"""LossRecord: a rank that a launch has outlived. Stretch: what it trained between two losses."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,3 +29,18 @@ class LossRecord:
             f"{name} was lost after {self.step} steps of epoch {self.epoch + 1} (process {self.pid} on {self.host}): "
             f"{self.ranks} ranks went on after {self.recovery_s:.2f} s"
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """What `ranks` ranks trained from one loss to the next: `steps` steps, behind the `first` of the launch.
+
+    `started` and `ended` are aware; the steps took `training_s` seconds of that, evaluation the most of the rest.
+    """
+
+    ranks: int
+    first: int
+    steps: int
+    started: datetime
+    ended: datetime
+    training_s: float

@@ -9,7 +9,7 @@ import msgspec
 
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
-from harness.schema.loss import LossRecord
+from harness.schema.loss import LossRecord, Stretch
 from harness.schema.point import Point
 
 SCHEMA = 1
@@ -171,7 +171,8 @@ class RunRecord:
     be); an empty tuple is a valid run. `started` and `ended` are aware datetimes. `seed` is what the initial weights
     and the order of rows came from, None in a script's record and in older ones. `segments` are the attempts of a
     launch that was taken up from a checkpoint, in their order; empty for one that ran in one piece. `losses` are the
-    ranks that it outlived: `ranks` and the times of epochs are of those that came to the end.
+    ranks that it outlived, `stretches` what was trained between: `ranks` and the times of epochs are of those that came
+    to the end.
     """
 
     schema: int
@@ -190,6 +191,7 @@ class RunRecord:
     seed: int | None = None
     segments: tuple[Segment, ...] = field(default=())
     losses: tuple[LossRecord, ...] = field(default=())
+    stretches: tuple[Stretch, ...] = field(default=())
 
     @property
     def wall_seconds(self) -> float:

@@ -105,6 +105,7 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
         epochs=with_parts(outcome.epochs, steps),
         weights=_weights(outcome),
         losses=outcome.losses,
+        stretches=outcome.stretches,
         invalid=_pieces(outcome) or _disturbances(outcome, ranks, places, loads),
         notes=_notes(outcome),
         seed=replica.point.seed,

@@ -21,7 +21,7 @@ from harness.comm.hang import HangWatch
 from harness.comm.placement import Place, observe
 from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import World
-from harness.schema.loss import LossRecord
+from harness.schema.loss import LossRecord, Stretch
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord, Segment
 from harness.train.devices import keep_generated_files
@@ -56,6 +56,7 @@ class Outcome:
     segments: tuple[Segment, ...] = ()
     notes: tuple[str, ...] = ()
     losses: tuple[LossRecord, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.hang import HangWatch
 from harness.comm.team import Change, Member, Team, lost, sign_of
 from harness.comm.world import World
-from harness.schema.loss import LossRecord
+from harness.schema.loss import LossRecord, Stretch
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord
 from harness.schema.sync import Gradients
@@ -66,7 +66,8 @@ class Survivor:
     """One process of the launch: its team, and what it has come to know.
 
     `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `gone` are lost members that
-    no record tells of yet, `noticed` when (s, time.time), how, and whether in the middle of a step.
+    no record tells of yet, `noticed` when (s, time.time), how, and whether in the middle of a step. `began` is when
+    this attempt began to train, and behind how many steps; those made until `entered` have taken `training_s`.
     """
 
     team: Team
@@ -79,10 +80,14 @@ class Survivor:
     epochs: list[EpochRecord] = field(default_factory=list)
     steps: dict[int, Columns] = field(default_factory=dict)
     losses: tuple[LossRecord, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
     gone: tuple[Member, ...] = ()
     noticed: tuple[float, str, bool] | None = None
     base: int = 0
     in_step: bool = False
+    began: tuple[datetime, int] | None = None
+    training_s: float = 0.0
+    entered: float = 0.0
     compile_s: float = 0.0
     evaluate_s: float = 0.0
 
@@ -155,6 +160,7 @@ class Survivor:
             compile_s=self.compile_s,
             evaluate_s=self.evaluate_s,
             losses=self.losses,
+            stretches=self._stretches(replica, made_steps(replica)) if self.losses else (),
         )
         return finish(world, outcome)
 
@@ -178,6 +184,7 @@ class Survivor:
         self.compile_s += time.perf_counter() - begin
         self._note(world, replica)
         self.team.confirm()
+        self.began, self.training_s = (datetime.now(UTC), made_steps(replica)), 0.0
         self.replica = replace(replica, epoch=self._noticing(replica))
         return self.replica
 
@@ -185,8 +192,9 @@ class Survivor:
         """Return the replica's epoch that notes when it is under way, and after which step it began."""
 
         def train(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor, *, last: bool = True) -> tf.Tensor:
-            self.base, self.in_step = made_steps(replica), True
+            self.base, self.in_step, self.entered = made_steps(replica), True, time.perf_counter()
             losses = replica.epoch(order, partial, salt, last=last)
+            self.training_s += time.perf_counter() - self.entered
             self.in_step = False
             return losses
 
@@ -225,12 +233,13 @@ class Survivor:
         """
         if self.team.whole:
             return
-        known = world.comm.allgather((self.losses, self.gone, self.noticed))
-        losses = max((noted for noted, _, _ in known), key=len)
-        gone = {(member.host, member.pid): member for _, members, _ in known for member in members}
+        known = world.comm.allgather((self.losses, self.gone, self.noticed, self.stretches))
+        losses = max((noted for noted, *_ in known), key=len)
+        self.stretches = max((made for *_, made in known), key=lambda made: sum(each.steps for each in made))
+        gone = {(member.host, member.pid): member for _, members, *_ in known for member in members}
         for loss in losses:
             gone.pop((loss.host, loss.pid), None)
-        when, how, redone = min((notice for _, _, notice in known if notice), default=(time.time(), "", False))
+        when, how, redone = min((notice for _, _, notice, _ in known if notice), default=(time.time(), "", False))
         epoch, step = divmod(made_steps(replica), replica.data.shards.steps(self.point.workload.drop_remainder))
         seconds = world.comm.bcast(time.time() - when)
         new = tuple(
@@ -273,16 +282,32 @@ class Survivor:
             return
         state, made = replica.state, made_steps(replica)
         if self.in_step and replica.world.size > 1:
-            made = self.base + len(replica.reduction.take_calls())
+            calls = replica.reduction.take_calls()
+            made = self.base + len(calls)
+            self.training_s += float(calls[-1, 1]) - self.entered if len(calls) else 0.0
             if abs(made_steps(replica) - made) > 1:
                 raise RunError(
                     f"rank {replica.world.rank} has made {made} sums and counted {made_steps(replica)} steps: the "
                     "launch ends rather than train on what may be half a step"
                 )
             state.optimizer.iterations.assign(made)
+        self.stretches = self._stretches(replica, made)
         self.in_step = False
         variables = [*state.model.variables, *state.optimizer.variables]
         self.past = Past(values=tuple(np.array(each.numpy(), order="C") for each in variables), made=made)
+
+    def _stretches(self, replica: Replica, made: int) -> tuple[Stretch, ...]:
+        """Return what was trained between losses, the last of it up to step `made`; nothing where no step was made."""
+        assert self.began is not None
+        started, first = self.began
+        if made == first:
+            return self.stretches
+        last = Stretch(
+            ranks=replica.world.size, first=first, steps=made - first, started=started,
+            ended=datetime.fromtimestamp(self.noticed[0], UTC) if self.noticed else datetime.now(UTC),
+            training_s=self.training_s,
+        )  # fmt: skip
+        return (*self.stretches, last)
 
     def _common_steps(self, world: World) -> tuple[Columns, ...]:
         """Return this rank's columns of the epochs that all of today's ranks have made in one piece."""

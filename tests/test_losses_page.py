@@ -1,0 +1,96 @@
+"""The page of launches that outlived lost ranks: what it says of each, and where it is found."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pandas as pd
+import pytest
+
+from harness.analysis.load import load_sweep
+from harness.analysis.lost_ranks import around, rate, redone
+from harness.report.losses_page import write_losses
+from harness.report.render import Head
+from harness.report.sweep_page import write_report
+from harness.schema.loss import LossRecord, Stretch
+from tests.factories import START, make_epochs, make_point, make_run, write_run, write_study
+
+HEAD = Head(question="How fast?", answer="So fast.", command="make sweep")
+SETTINGS = {"on_failure": "replace", "spares": 1}
+
+
+def loss(rank, seconds, made, ranks, went_on):
+    return LossRecord(
+        rank=rank, host="node1", pid=900 + made, noticed=START + timedelta(seconds=seconds), redone=1, ranks=ranks,
+        how=f"harness: lost rank {rank}: its process is gone", epoch=made // 25, step=made % 25, recovery_s=went_on,
+    )  # fmt: skip
+
+
+def stretch(ranks, first, steps, begin, end, training):
+    started, ended = (START + timedelta(seconds=seconds) for seconds in (begin, end))
+    return Stretch(ranks=ranks, first=first, steps=steps, started=started, ended=ended, training_s=training)
+
+
+def outlived():
+    """Return a launch of 4 ranks and a spare, 25 steps of 256 rows an epoch, that lost one, then two at once."""
+    run = make_run(make_point(4, **SETTINGS), seconds=[[1.0] * 4] * 3)
+    losses = (loss(3, 3.0, 14, 4, 0.4), loss(1, 8.0, 45, 2, 0.6), loss(2, 8.0, 45, 2, 0.6))
+    stretches = (
+        stretch(4, 0, 14, 1.0, 3.0, 2.0),
+        stretch(4, 14, 31, 3.4, 8.0, 4.0),
+        stretch(2, 45, 30, 8.6, 20.0, 10.0),
+    )
+    rows = tuple(replace(rank, rows=3200) for rank in run.ranks[:2])
+    epochs = make_epochs([[1.0] * 2] * 3, steps=25)
+    return replace(run, ranks=rows, epochs=epochs, losses=losses, stretches=stretches, invalid=tuple(map(str, losses)))
+
+
+def test_rates_are_of_the_stretch_before_and_of_the_one_after():
+    run = outlived()
+    assert [rate(run, each) for each in run.stretches] == pytest.approx([14 * 128, 31 * 64, 30 * 25.6])
+    assert [around(run, each) for each in run.losses] == [
+        run.stretches[:2],
+        run.stretches[1:],
+        run.stretches[1:],
+    ]
+    assert redone(run.losses) == 2
+
+
+def test_a_partial_last_batch_counts_its_rows():
+    run = replace(outlived(), ranks=tuple(replace(rank, rows=3150) for rank in outlived().ranks))
+    whole = stretch(4, 0, 25, 0, 10, 10.0)
+    assert rate(run, whole) == pytest.approx(630)
+
+
+def test_no_stretch_is_around_a_loss_before_the_first_step():
+    run = replace(outlived(), losses=(loss(3, 0.5, 0, 4, 0.4),))
+    assert around(run, run.losses[0]) == (None, run.stretches[0])
+
+
+def test_a_sweep_without_a_lost_rank_has_no_page_of_them(tmp_path):
+    write_run(tmp_path / "mnist-dnn", make_run(make_point(2)))
+    assert write_losses(load_sweep(tmp_path / "mnist-dnn"), HEAD, "", tmp_path / "reports") is None
+    assert not (tmp_path / "reports").exists()
+
+
+def test_the_page_tells_of_each_loss_and_what_was_trained_between(tmp_path):
+    sweep, reports = tmp_path / "results" / "mnist-dnn", tmp_path / "reports"
+    write_run(sweep, outlived())
+    page = write_losses(load_sweep(sweep), HEAD, "", reports).read_text().replace("\u00a0", " ")
+    assert "1 launch lost 3 ranks and came to the end" in page
+    assert "2 steps were begun again" in page
+    assert "lost rank 3: its process is gone" in page
+    table = pd.read_csv(reports / "losses/mnist-dnn/timeline-1.csv", comment="#")
+    assert table["ranks"].tolist() == [4, 4, 2]
+    assert table["rows_per_s"].tolist() == pytest.approx([1792, 1984, 768])
+
+
+@pytest.mark.slow
+def test_the_sweeps_page_leads_to_it(tmp_path):
+    sweep, reports = tmp_path / "results" / "mnist-dnn", tmp_path / "reports"
+    write_study(sweep, ranks=(2, 4), **SETTINGS)
+    write_run(sweep, make_run(make_point(2, **SETTINGS), seconds=[[1.1] * 2] * 3))
+    write_run(sweep, outlived())
+    page = write_report(sweep, reports)
+    assert '<a href="../losses/mnist-dnn/index.html">Its timeline.</a>' in page.read_text()
+    assert (page.parent / "../losses/mnist-dnn/index.html").exists()
+    assert "losses/mnist-dnn/index.html" in (reports / "index.html").read_text()
