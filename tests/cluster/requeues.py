@@ -1,8 +1,8 @@
 """Launches that a real Slurm interrupts and starts again by itself: what they train, held against one left alone.
 
 ``python -m tests.cluster.requeues --each 5`` starts a Slurm of as many nodes and interrupts real trainings on it: by
-the warning signal (`scancel --signal`), by their time limit, by nodes set down. Each must come to its end without a command
-and with the weights of the undisturbed launch, bit for bit.
+the warning signal (`scancel --signal`), by their time limit, by nodes set down. Each must come to its end without a
+command and with the weights of the undisturbed launch, bit for bit.
 """
 
 import argparse
