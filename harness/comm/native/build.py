@@ -17,7 +17,7 @@ _SOURCES = tuple(
 _HEADERS = ("arithmetic.h", "group.h", "wire.h")
 _LIMIT_S = 600.0  # of the compiler; a minute on a slow machine
 # -w: TensorFlow's headers warn about themselves. No fused multiply-add: updates round as TensorFlow's kernels do.
-_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-w", "-shared", "-fPIC")
+_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-w", "-shared", "-fPIC", "-pthread")
 
 
 def build() -> Path:

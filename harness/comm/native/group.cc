@@ -1,8 +1,6 @@
 #include "group.h"
 
 #include <dlfcn.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -43,10 +41,7 @@ Group::Group(MPI_Comm comm, size_t bytes, Way way, bool guard) : guard_(guard), 
 }
 
 Group::~Group() {
-  for (const int file : peer_files_) {
-    if (file >= 0) close(file);
-  }
-  if (memory_ != nullptr) munmap(memory_, here_ * region_);
+  LeaveMemory();
   int ended = 0;
   MPI_Finalized(&ended);  // groups still open when the process ends are closed after MPI itself
   if (ended) return;

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <mpi.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace harness {
@@ -90,10 +94,11 @@ struct Signature {
   }
 };
 
-// Who a rank is to the others of its host, and whether it has given up: no call of the group can end then.
+// What a rank is to the others of its host. A thread of its own holds `life` while the rank is in the group: it is
+// robust, so that the kernel opens it to others as the rank's process dies, before it takes the memory back, which may
+// take 50 ms. `gave_up`: no call of the group can end any more.
 struct Peer {
-  int64_t pid;
-  uint64_t started;  // in ticks since the host's start: with the number it names a process for ever
+  pthread_mutex_t life;
   std::atomic<int> gave_up;
 };
 
@@ -181,8 +186,8 @@ class Group {
   std::atomic<uint64_t>& Arrivals(int rank, int phase) const;
   char* Buffer(int rank, uint64_t call) const;
   Peer& PeerOf(int rank) const;
-  void Introduce() const;
-  void Acquaint();
+  void Live();
+  void LeaveMemory();
   void Arrive(int phase) const;
   bool Arrived(int rank, int phase) const;
   std::string Await(int rank, int phase) const;
@@ -205,7 +210,9 @@ class Group {
   uint64_t call_ = 0;
   size_t region_ = 0;        // bytes of one rank's part of the shared memory
   char* memory_ = nullptr;   // the regions of the host's ranks, in the order of ranks
-  std::vector<int> peer_files_;  // a pidfd of each rank of the host, -1 where the kernel gives none
+  const pid_t process_ = getpid();
+  std::thread living_;         // holds this rank's `Peer.life`
+  std::promise<void> lives_, leaves_;
   std::vector<char> packed_;   // small tensors of a message
   std::vector<char> sums_;     // sums that came by messages and are to be applied
   std::vector<double> times_;  // entry, exit, entry, exit ...

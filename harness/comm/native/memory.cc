@@ -57,17 +57,13 @@ void Group::MapMemory(MPI_Comm host) {
   int opened = memory != MAP_FAILED, all = 0;
   if (opened) {
     memory_ = static_cast<char*>(memory);
-    Introduce();
+    Live();
   }
   const int code = MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm_);
   if (place_ == 0 && name[0] != 0) shm_unlink(name);
-  if (code != MPI_SUCCESS || !all) {
-    memory_ = nullptr;
-    if (opened) munmap(memory, here_ * region_);
-  }
+  if (code != MPI_SUCCESS || !all) LeaveMemory();
   Require(code);
   short_of_memory_ = !all;
-  if (all) Acquaint();
 }
 
 std::atomic<uint64_t>& Group::Arrivals(int rank, int phase) const {

@@ -1,12 +1,9 @@
 // How the ranks of a host wait for each other in shared memory, and how they notice that one will not come.
 
-#include <poll.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
-#include <cstdio>
-#include <cstring>
+#include <cerrno>
 #include <string>
 
 #include "group.h"
@@ -18,10 +15,6 @@
 #define HARNESS_PAUSE() sched_yield()
 #endif
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-
 namespace harness {
 
 std::atomic<double> patience{0};
@@ -29,46 +22,46 @@ std::atomic<double> patience{0};
 namespace {
 
 constexpr int kSpins = 20000;     // pauses before the core is offered to others
-constexpr double kLook_s = 0.01;  // between looks at whether the awaited rank still lives
+constexpr double kLook_s = 0.001;  // between looks at whether the awaited rank still lives
 
-// Field 22 of /proc/<pid>/stat, behind a name that may have blanks and parentheses; 0 where there is no such process.
-uint64_t StartOf(int64_t pid) {
-  char text[1024] = "";
-  std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(pid));
-  std::FILE* file = std::fopen(text, "r");
-  if (file == nullptr) return 0;
-  const size_t length = std::fread(text, 1, sizeof text - 1, file);
-  std::fclose(file);
-  text[length] = 0;
-  const char* place = std::strrchr(text, ')');
-  for (int field = 2; place != nullptr && field < 22; ++field) place = std::strchr(place + 1, ' ');
-  unsigned long long started = 0;
-  return place != nullptr && std::sscanf(place, "%llu", &started) == 1 ? started : 0;
+bool Lives(pthread_mutex_t& life) {
+  const int code = pthread_mutex_trylock(&life);
+  if (code == EBUSY) return true;
+  if (code == 0 || code == EOWNERDEAD) pthread_mutex_unlock(&life);  // no one can hold it again after EOWNERDEAD
+  return false;
 }
 
 }  // namespace
 
 Peer& Group::PeerOf(int rank) const { return *reinterpret_cast<Peer*>(memory_ + rank * region_ + kPeer); }
 
-void Group::Introduce() const {
+void Group::Live() {
   static_assert(sizeof(Peer) <= kLine);
-  Peer& own = PeerOf(place_);
-  own.pid = getpid();
-  own.started = StartOf(getpid());
+  pthread_mutex_t* const life = &PeerOf(place_).life;
+  pthread_mutexattr_t robust;
+  pthread_mutexattr_init(&robust);
+  pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(life, &robust);
+  living_ = std::thread([this, life] {
+    pthread_mutex_lock(life);
+    lives_.set_value();
+    leaves_.get_future().wait();
+    pthread_mutex_unlock(life);
+  });
+  lives_.get_future().wait();
 }
 
-// Ranks with process numbers of their own (containers) would look at a stranger: the start tells. Such a rank has no
-// file, and is noticed when patience ends.
-void Group::Acquaint() {
-  for (int rank = 0; rank < here_; ++rank) {
-    const Peer& peer = PeerOf(rank);
-    int file = rank == place_ ? -1 : static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
-    if (file >= 0 && (peer.started == 0 || StartOf(peer.pid) != peer.started)) {
-      close(file);
-      file = -1;
-    }
-    peer_files_.push_back(file);
+void Group::LeaveMemory() {
+  if (memory_ == nullptr) return;
+  if (getpid() != process_) {  // a fork has the memory and not the thread
+    living_.detach();
+    return;
   }
+  leaves_.set_value();
+  living_.join();
+  munmap(memory_, here_ * region_);
+  memory_ = nullptr;
 }
 
 void Group::Arrive(int phase) const { Arrivals(place_, phase).store(call_, std::memory_order_release); }
@@ -107,8 +100,7 @@ std::string Group::AwaitAll(int phase) const {
 
 std::string Group::WhyNot(int rank, double waited) const {
   const std::string name = "harness: lost rank " + std::to_string(ranks_[rank]) + ": ";
-  pollfd file{peer_files_[rank], POLLIN, 0};
-  if (file.fd >= 0 && poll(&file, 1, 0) == 1) return name + "its process is gone";
+  if (!Lives(PeerOf(rank).life)) return name + "its process is gone";
   for (int other = 0; other < here_; ++other) {
     if (PeerOf(other).gave_up.load(std::memory_order_acquire)) {
       return "harness: lost rank: rank " + std::to_string(ranks_[other]) + " has given up";
