@@ -6,8 +6,10 @@ from datetime import timedelta
 import pandas as pd
 import pytest
 
+from harness.analysis.calls import read_calls
 from harness.analysis.load import load_sweep
 from harness.analysis.lost_ranks import around, rate, redone
+from harness.base.errors import UserError
 from harness.report.losses_page import write_losses
 from harness.report.render import Head
 from harness.report.sweep_page import write_report
@@ -59,6 +61,16 @@ def test_a_partial_last_batch_counts_its_rows():
     run = replace(outlived(), ranks=tuple(replace(rank, rows=3150) for rank in outlived().ranks))
     whole = stretch(4, 0, 25, 0, 10, 10.0)
     assert rate(run, whole) == pytest.approx(630)
+
+
+def test_what_needs_every_ranks_steps_says_where_else_to_look(tmp_path):
+    with pytest.raises(UserError, match="outlived lost ranks.* its sweep's report leads to"):
+        read_calls(write_run(tmp_path, outlived()), outlived())
+
+
+def test_a_loss_behind_the_last_step_of_an_epoch_is_after_that_epoch():
+    assert "rank 3 was lost after epoch 2 (process" in str(loss(3, 1.0, 50, 2, 0.4))
+    assert "rank 3 was lost after 0 steps of epoch 1 (process" in str(loss(3, 1.0, 0, 2, 0.4))
 
 
 def test_no_stretch_is_around_a_loss_before_the_first_step():

@@ -61,8 +61,13 @@ def read_calls(folder: Path, run: RunRecord) -> tuple[Calls, ...]:
     none.
 
     Raises:
-        UserError: the table is damaged, of an older harness, or not of this record.
+        UserError: the table is damaged, of an older harness, or not of this record; the launch outlived lost ranks.
     """
+    if run.losses:
+        raise UserError(
+            f"'{folder}' outlived lost ranks, whose steps nobody knows: what it trained between losses is on the page "
+            "that its sweep's report leads to"
+        )
     path = folder / STEPS_FILE
     try:
         table = pq.read_table(path)

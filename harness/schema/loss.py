@@ -25,8 +25,9 @@ class LossRecord:
 
     def __str__(self) -> str:
         name = "a spare" if self.rank is None else f"rank {self.rank}"
+        made = f"{self.step} steps of epoch {self.epoch + 1}" if self.step or not self.epoch else f"epoch {self.epoch}"
         return (
-            f"{name} was lost after {self.step} steps of epoch {self.epoch + 1} (process {self.pid} on {self.host}): "
+            f"{name} was lost after {made} (process {self.pid} on {self.host}): "
             f"{self.ranks} ranks went on after {self.recovery_s:.2f} s"
         )
 
