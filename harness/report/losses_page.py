@@ -152,8 +152,9 @@ def _timeline(run: RunRecord, number: int, subject: str) -> FigureBlock:
             numbers=told,
         ),
         title=f"Launch {run.point.folder}",
-        caption=f"Above: the ranks that train and the spares that wait. Below: epochs trained; each line is a stretch "
-        f"without a loss, the number its rows/s, each cross a lost rank, and what is between lines recovery. {numbers.ranks(run.point.layout.ranks)} at first, global batch {numbers.count(run.global_batch)}.",
+        caption="Above: the ranks that train and the spares that wait. Below: epochs trained; each line is a stretch "
+        "without a loss, the number its rows/s, each cross a lost rank, and what is between lines recovery. "
+        f"{numbers.ranks(run.point.layout.ranks)} at first, global batch {numbers.count(run.global_batch)}.",
         table=table,
     )
 
