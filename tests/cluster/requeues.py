@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from harness.schema.record import RunRecord, read_run
 from tests.cluster.slurm import Cluster, missing, running, wait_for
 
 _TRAINING = (
-    *("--dataset", "adult", "--data-kind", "synthetic", "--samples", "100000", "--seed", "1", "--checkpoint", "5s"),
+    *("--dataset", "adult", "--data-kind", "synthetic", "--samples", "100000", "--seed", "1", "--checkpoint", "2000"),
     *("--scheduler", "slurm", "--launcher", "mpirun", "--nodes", "1", "--site", "shared.toml", "--requeue"),
 )
 _BEGINS_S, _ENDS_S = 120.0, 900.0  # five trainings share this machine's cores
@@ -98,14 +99,14 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    why = missing()
-    if why is not None:
-        sys.exit(f"no cluster: {why}")
+    if why := missing():
+        sys.exit(why)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the cluster ends with it
     with tempfile.TemporaryDirectory(prefix="slurm-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         (folder / "user").mkdir()
-        with running(folder, nodes=options.each) as cluster:
+        with running(folder, nodes=options.each, own_hosts=True) as cluster:
             os.environ["SLURM_CONF"] = str(cluster.config)
             return bool(campaign(cluster, folder / "user", options.each, options.epochs, random.Random(options.seed)))
 
