@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.comm.launcher import AS_ROOT
@@ -28,22 +29,24 @@ _BEGINS_S, _ENDS_S = 120.0, 900.0  # five trainings share this machine's cores
 _WAYS = {"signal": ("--walltime", "0:20:00"), "limit": ("--walltime", "0:02:00"), "node": ("--walltime", "0:20:00")}
 
 
-def campaign(cluster: Cluster, folder: Path, each: int, epochs: int, chance: random.Random) -> int:
-    """Interrupt `each` launches in every way; print what came of them and return how many are not as they should be."""
+def campaign(cluster: Cluster, folder: Path, ways: Sequence[str], each: int, epochs: int, chance: random.Random) -> int:
+    """Interrupt `each` launches in each of `ways`; print what came of them and return how many ways are at fault."""
     (folder / "shared.toml").write_text('note = "Several slurmd on one machine"\nbinding = "none"\n')
     alone = _launches(cluster, folder, "alone", 1, epochs, chance)[0]
     faults = 0
-    for way in _WAYS:
+    for way in ways:
         begin = time.monotonic()
         found = _launches(cluster, folder, way, each, epochs, chance)
         same = sum(run.weights.sha256 == alone.weights.sha256 for run in found)
         again = [len(run.segments) - 1 for run in found]
         redone = [sum(segment.redone for segment in run.segments) for run in found]
-        whole = same == each and all(again)
+        whole = same == each and min(again) > 0
         faults += not whole
         print(f"{way}: {len(found)} of {each} ended, {same} bit for bit the undisturbed weights; taken up {again} "
               f"times, {redone} steps made again; {time.monotonic() - begin:.0f} s"
               f"{'' if whole else ': NOT AS IT SHOULD BE'}", flush=True)  # fmt: skip
+        for log in () if whole else sorted((folder / way).glob("*/logs/*.*")):
+            print(f"--- {log.name}", log.read_text(errors="replace")[-2000:], sep="\n")
     return faults
 
 
@@ -95,6 +98,7 @@ def _interrupt(cluster: Cluster, way: str, job: str, node: str) -> None:
 def main() -> int:
     """Start the cluster and interrupt; exit code 1 where a launch did not come to the same end."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ways", nargs="+", choices=_WAYS, default=list(_WAYS))
     parser.add_argument("--each", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
@@ -108,7 +112,8 @@ def main() -> int:
         (folder / "user").mkdir()
         with running(folder, nodes=options.each, own_hosts=True) as cluster:
             os.environ["SLURM_CONF"] = str(cluster.config)
-            return bool(campaign(cluster, folder / "user", options.each, options.epochs, random.Random(options.seed)))
+            chance = random.Random(options.seed)
+            return bool(campaign(cluster, folder / "user", options.ways, options.each, options.epochs, chance))
 
 
 if __name__ == "__main__":
