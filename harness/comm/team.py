@@ -22,7 +22,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.scratch import of_process, remove_dead
 from harness.comm.autotune import build_native
 from harness.comm.hang import EXIT_CODE, REQUEST, end_late, end_launcher_later
-from harness.comm.native.operation import give_up, set_patience
+from harness.comm.native.operation import give_up, outlive
 from harness.comm.world import FAULT_TOLERANCE, World
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Team:
             return None
         self.members, self.own, self.world = tuple(members), own, world
         if library := build_native()[0]:  # on several hosts the awaited rank may itself wait for another host
-            set_patience(library, 0 if self.silence_s else _RUNNING * self.patience_s)
+            outlive(library, 0 if self.silence_s else _RUNNING * self.patience_s)
         return change
 
     def _world(self, own: Member) -> World | None:

@@ -223,8 +223,10 @@ class Group {
 // Returns the open group with this number, or null.
 Group* FindGroup(int64_t number);
 
-// Seconds after which a rank that lives and does not come is given up, 0 for never; for all groups.
+// Of all groups: the seconds after which a rank that lives and does not come is given up, 0 for never, and whether this
+// process outlives others.
 extern std::atomic<double> patience;
+extern std::atomic<bool> outlives;
 
 // What MPI says about a return code.
 std::string Describe(int code);

@@ -65,8 +65,12 @@ void harness_give_up() {
   for (const auto& [number, group] : harness::groups) group->GiveUp();
 }
 
-// Seconds after which a rank that lives and does not come is given up in shared memory, 0 for never.
-void harness_patience(double seconds) { harness::patience.store(seconds); }
+// Says that this process outlives others, and after how many seconds one that lives and does not come is given up in
+// shared memory, 0 for never.
+void harness_outlive(double patience) {
+  harness::patience.store(patience);
+  harness::outlives.store(true);
+}
 
 // Number of calls logged since they were last taken.
 uint64_t harness_calls(int64_t number) {

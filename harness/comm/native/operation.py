@@ -81,10 +81,13 @@ def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) 
         native.harness_close(number)
 
 
-def set_patience(library: Path, seconds: float) -> None:
-    """Have sums in shared memory fail when a rank that lives does not come for so long; 0 for never."""
+def outlive(library: Path, patience_s: float) -> None:
+    """Have sums in shared memory fail as soon as a rank dies, or lives and does not come for so long; 0 for never.
+
+    Without it they leave its launcher a second to end all ranks.
+    """
     tf.load_op_library(str(library))
-    ctypes.CDLL(str(library)).harness_patience(ctypes.c_double(seconds))
+    ctypes.CDLL(str(library)).harness_outlive(ctypes.c_double(patience_s))
 
 
 def give_up(library: Path) -> None:

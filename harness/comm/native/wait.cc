@@ -18,10 +18,12 @@
 namespace harness {
 
 std::atomic<double> patience{0};
+std::atomic<bool> outlives{false};
 
 namespace {
 
 constexpr int kSpins = 20000;     // pauses before the core is offered to others
+constexpr int kEnded_us = 1'000'000;  // within which the launcher of ranks that outlive no other has ended them all
 constexpr double kLook_s = 0.001;  // between looks at whether the awaited rank still lives
 
 bool Lives(pthread_mutex_t& life) {
@@ -92,6 +94,7 @@ std::string Group::AwaitAll(int phase) const {
   for (int rank = 0; rank < here_; ++rank) {
     const std::string why = Await(rank, phase);
     if (why.empty()) continue;
+    if (!outlives.load()) usleep(kEnded_us);  // what the lost rank has said of itself then stands alone
     PeerOf(place_).gave_up.store(1, std::memory_order_release);
     return why;
   }
