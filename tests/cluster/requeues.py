@@ -83,7 +83,7 @@ def _launches(
 
 def _trained(results: Path) -> set[Path]:
     """Return the folders of the launches that have a checkpoint."""
-    return {path.parent for path in results.glob("*/checkpoints/*/*") if not path.name.startswith(".")}
+    return {path.parent for path in results.glob("*/checkpoints/*/[!.]*.ckpt")}
 
 
 def _interrupt(cluster: Cluster, way: str, job: str, node: str) -> None:
