@@ -27,6 +27,7 @@ from harness.schema.record import RunRecord, read_run
 LOST = 4  # harness.cli.train.LOST
 LIMIT_S = 300.0
 ROUNDING = 1e-3
+SLOW_S = 1.0  # to notice a SIGKILL: worth a look
 
 
 @dataclass(kw_only=True)
@@ -143,7 +144,10 @@ def judge(launch: Launch, record: Path, found: Found, code: int | None, alone: R
             continue
         loss = by_pid[pid]
         late = found.late_notice_s if loss.epoch == run.point.workload.epochs else found.notice_s
-        (found.stop_notice_s if stop else late).append(loss.noticed.timestamp() - when)
+        seconds = loss.noticed.timestamp() - when
+        (found.stop_notice_s if stop else late).append(seconds)
+        if seconds > SLOW_S and not stop:
+            print(f"  noticed after {seconds:.1f} s, by '{loss.how}': {loss}")
         found.recovery_s.append(loss.recovery_s)
         found.redone += loss.redone
         found.outlived += 1
