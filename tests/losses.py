@@ -184,11 +184,11 @@ def differences(run: RunRecord, alone: RunRecord) -> list[str]:
 
 def unaccounted(run: RunRecord) -> list[str]:
     """Return which steps of a launch that outlived losses are in no stretch between them, or in two."""
-    made = 0
+    made, anew = 0, any(loss.anew for loss in run.losses)
     for each in run.stretches:
-        if each.first != made:
+        if each.first != made and (each.first or not anew):
             return [f"a stretch begins behind {each.first} steps, the one before ends behind {made}"]
-        made += each.steps
+        made = each.first + each.steps
     total = len(run.epochs) * run.steps_per_epoch
     return [f"stretches have {made} of {total} steps"] if run.losses and made != total else []
 

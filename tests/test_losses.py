@@ -48,12 +48,16 @@ def test_a_rank_that_is_lost_before_mpi_knows_it_ends_the_launch():
 
 @pytest.mark.mpi
 def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_weights(tmp_path):
-    """Rank 1 kills itself in step 18: alone, rank 0 makes every row's step; with a spare, bit for bit the same."""
+    """Rank 1 kills itself in step 18: alone, rank 0 makes every row's step; with a spare, bit for bit the same.
+
+    So do spares that begin anew when all that knew the weights are lost at once: the record tells each loss's time.
+    """
     records = {}
     for name, ranks, options in (
         ("whole", 3, ("--on-failure", "replace", "--spares", 1)),
         ("replaced", 3, ("--on-failure", "replace", "--spares", 1, "--model", "tests.mpi.faulty:dies")),
         ("shrunk", 2, ("--on-failure", "shrink", "--model", "tests.mpi.faulty:dies")),
+        ("anew", 5, ("--on-failure", "replace", "--spares", 3, "--model", "tests.mpi.faulty:all_die")),
     ):
         launcher, *words = rank_command(ranks)
         model = () if "--model" in options else ("--model", "tests.mpi.faulty:lives")
@@ -65,7 +69,7 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_
         )
         assert finished.returncode == (0 if name == "whole" else LOST), finished.stderr[-3000:]
         records[name] = read_run(tmp_path / name)
-    whole, replaced, shrunk = records.values()
+    whole, replaced, shrunk, anew = records.values()
     assert not whole.losses and not whole.stretches
     for record, ranks in ((replaced, 2), (shrunk, 1)):
         (loss,) = record.losses
@@ -79,6 +83,10 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_
         assert rate(record, before) > 0 and rate(record, after) > 0
     assert replaced.weights.sha256 == whole.weights.sha256
     assert shrunk.epochs[-1].test_loss == pytest.approx(whole.epochs[-1].test_loss, rel=1e-4)
+    assert [(loss.rank, loss.anew) for loss in anew.losses] == [(1, True), (0, True), (1, True)]
+    assert anew.losses[0].noticed < anew.losses[1].noticed == anew.losses[2].noticed < anew.stretches[-1].started
+    assert "began anew, as none that knew the weights was left" in anew.invalid[0]
+    assert anew.weights.sha256 == whole.weights.sha256 and not unaccounted(anew)
     assert not list(tmp_path.glob(".*"))
 
 

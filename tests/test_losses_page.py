@@ -78,6 +78,18 @@ def test_no_stretch_is_around_a_loss_before_the_first_step():
     assert around(run, run.losses[0]) == (None, run.stretches[0])
 
 
+def test_what_was_trained_anew_is_told_apart(tmp_path):
+    run = outlived()
+    losses = tuple(replace(each, epoch=0, step=0, anew=True) for each in run.losses[1:])
+    stretches = (*run.stretches[:2], stretch(2, 0, 75, 8.6, 20.0, 10.0))
+    run = replace(run, losses=losses, stretches=stretches)
+    assert around(run, losses[0]) == run.stretches[1:]
+    write_run(tmp_path / "mnist-dnn", run)
+    page = write_losses(load_sweep(tmp_path / "mnist-dnn"), HEAD, "", tmp_path / "reports").read_text()
+    assert "In 1 launch no rank that knew the weights was left: training began anew." in page.replace("\u00a0", " ")
+    assert page.count(">all<") == 2
+
+
 def test_a_sweep_without_a_lost_rank_has_no_page_of_them(tmp_path):
     write_run(tmp_path / "mnist-dnn", make_run(make_point(2)))
     assert write_losses(load_sweep(tmp_path / "mnist-dnn"), HEAD, "", tmp_path / "reports") is None

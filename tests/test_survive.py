@@ -17,10 +17,10 @@ class TeamOfOne(Team):
     def __init__(self, folder):
         super().__init__(start().comm, shares=(1,), patience_s=0, folder=folder)
 
-    def form(self):
+    def form(self, news):
         self.members, self.world = (self.own,), start()
         gone = Member(seat=1, share=1, host="there", pid=2, began=0.0)
-        return Change(lost=() if self.whole else (gone,), kept=(0,))
+        return Change(lost=() if self.whole else (gone,), kept=(0,)), [news]
 
     def ended(self, error):
         return error is None

@@ -14,9 +14,8 @@ def rate(run: RunRecord, stretch: Stretch) -> float:
 
 def around(run: RunRecord, loss: LossRecord) -> tuple[Stretch | None, Stretch | None]:
     """Return the stretches of `run` before and after `loss`, None where no step was made."""
-    made = loss.epoch * run.steps_per_epoch + loss.step
-    before = [each for each in run.stretches if each.first + each.steps <= made]
-    after = [each for each in run.stretches if each.first >= made and each.ranks <= loss.ranks]
+    before = [each for each in run.stretches if each.started <= loss.noticed]
+    after = [each for each in run.stretches if each.started > loss.noticed]
     return before[-1] if before else None, after[0] if after else None
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import psutil
@@ -28,6 +28,8 @@ from harness.comm.world import FAULT_TOLERANCE, World
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+
+T = TypeVar("T")
 
 _RUNNING = 4  # times the patience with a stopped rank have those that run and do not come: they may be compiling
 _SILENT = 2  # times it has another host that nothing is heard of: stopped ranks are ended there by then
@@ -136,11 +138,11 @@ class Team:
         """The seconds after which the network is held for broken, 0 for never: where all are on one host."""
         return _SILENT * self.patience_s if len({member.host for member in self.members}) > 1 else 0.0
 
-    def form(self) -> Change | None:
-        """Take seats; all members together. Return what has changed, or None where one was lost meanwhile."""
+    def form(self, news: T) -> tuple[Change, list[T]] | None:
+        """Take seats and hear all members' `news`; all together. None where one was lost meanwhile."""
         try:
             with self._heard("taking seats"):
-                now = self.comm.allgather(self.own)
+                now, heard = zip(*self.comm.allgather((self.own, news)), strict=True)
                 members, change = reseat(self.members or now, now)
                 own = members[self.comm.Get_rank()]
                 world = self._world(own)
@@ -155,7 +157,7 @@ class Team:
         self.members, self.own, self.world = tuple(members), own, world
         if library := build_native()[0]:  # on several hosts the awaited rank may itself wait for another host
             outlive(library, 0 if self.silence_s else _RUNNING * self.patience_s)
-        return change
+        return change, list(heard)
 
     def _world(self, own: Member) -> World | None:
         from mpi4py import MPI

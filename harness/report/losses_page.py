@@ -76,9 +76,11 @@ def _answer(runs: Sequence[RunRecord]) -> str:
     lost = f"{numbers.plural(len(runs), 'launch')} lost {numbers.ranks(len(losses))} and came to the end"
     spread = f" in the median ({numbers.seconds(max(went_on))} at most)" if len(losses) > 1 else ""
     again = redone(losses)
+    anew = sum(any(loss.anew for loss in run.losses) for run in runs)
+    last = f" In {numbers.plural(anew, 'launch')} no rank that knew the weights was left: training began anew."
     return (
         f"{lost}: training went on after {numbers.seconds(median(went_on))}{spread}, and "
-        f"{numbers.plural(again, 'step')} {'was' if again == 1 else 'were'} begun again."
+        f"{numbers.plural(again, 'step')} {'was' if again == 1 else 'were'} begun again.{last if anew else ''}"
     )
 
 
@@ -117,9 +119,9 @@ def _row(run: RunRecord, loss: LossRecord) -> tuple[str, ...]:
     speeds = [numbers.NONE if each is None else numbers.count(rate(run, each)) for each in around(run, loss)]
     return (
         "a spare" if loss.rank is None else f"rank {loss.rank}",
-        numbers.count(loss.epoch * run.steps_per_epoch + loss.step),
+        numbers.NONE if loss.anew else numbers.count(loss.epoch * run.steps_per_epoch + loss.step),
         numbers.seconds((loss.noticed - run.started).total_seconds()),
-        str(loss.redone),
+        "all" if loss.anew else str(loss.redone),
         numbers.seconds(loss.recovery_s),
         str(loss.ranks),
         *speeds,

@@ -61,13 +61,32 @@ class Past:
     made: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """That somebody is lost: `when` (s, time.time), `how`, and whether in the middle of a step."""
+
+    when: float
+    how: str
+    in_step: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class News:
+    """What a process knows of losses, for all to hear: those that are on record, and who is lost beyond them."""
+
+    losses: tuple[LossRecord, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
+    gone: tuple[tuple[Member, Notice], ...] = ()
+    noticed: Notice | None = None
+
+
 @dataclass(kw_only=True)
 class Survivor:
     """One process of the launch: its team, and what it has come to know.
 
-    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `gone` are lost members that
-    no record tells of yet, `noticed` when (s, time.time), how, and whether in the middle of a step. `began` is when
-    this attempt began to train, and behind how many steps; those made until `entered` have taken `training_s`.
+    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `early`: it has trained from
+    the first attempt on. `began` is when this attempt began to train, and behind how many steps; those made until
+    `entered` have taken `training_s`.
     """
 
     team: Team
@@ -79,10 +98,8 @@ class Survivor:
     past: Past | None = None
     epochs: list[EpochRecord] = field(default_factory=list)
     steps: dict[int, Columns] = field(default_factory=dict)
-    losses: tuple[LossRecord, ...] = ()
-    stretches: tuple[Stretch, ...] = ()
-    gone: tuple[Member, ...] = ()
-    noticed: tuple[float, str, bool] | None = None
+    news: News = field(default_factory=News)
+    early: bool = False
     base: int = 0
     in_step: bool = False
     began: tuple[datetime, int] | None = None
@@ -98,9 +115,9 @@ class Survivor:
             RunError: what the ranks know of the weights does not agree.
         """
         while True:
-            change = self.team.form()
-            if change is not None:
-                self._follow(change)
+            formed = self.team.form(self.news)
+            if formed is not None:
+                self._follow(*formed)
                 error, result = None, None
                 try:
                     result = self._attempt(finish)
@@ -109,19 +126,34 @@ class Survivor:
                     if not lost(found) and (isinstance(found, (RunError, SharedError)) or not self.team.broken()):
                         raise
                     error = found
-                    self.noticed = self.noticed or (time.time(), sign_of(error), self.in_step)
+                    self._notice(sign_of(error))
                 if self.team.ended(error):
                     return result
-                self._halt()
+            self._notice("")  # those that met no error hear of it from the others
+            self._halt()
             self.team.shrink()
 
-    def _follow(self, change: Change) -> None:
-        """Take note of who is gone, and leave the seats that are no more out of what was recorded.
+    def _notice(self, how: str) -> None:
+        if self.news.noticed is None:
+            self.news = replace(self.news, noticed=Notice(when=time.time(), how=how, in_step=self.in_step))
 
-        What a lost rank knew of its steps is lost: of those epochs the others' say nothing of all rows.
+    def _follow(self, change: Change, news: list[News]) -> None:
+        """Take note of who is gone, alike on all, and leave the seats that are no more out of what was recorded.
+
+        Some may know of losses that were noted, or only noticed, in an attempt that failed on others. What a lost rank
+        knew of its steps is lost: of those epochs the others' say nothing of all rows.
         """
+        self.early = self.early or (self.team.whole and self.team.world is not None)
         self.team.sweep_up(change.lost)
-        self.gone += change.lost
+        losses = max((known.losses for known in news), key=len)
+        notices = [known.noticed for known in news if known.noticed]
+        first = min(notices, key=lambda notice: (not notice.how, notice.when), default=None)
+        gone = {(who.host, who.pid): (who, notice) for known in news for who, notice in known.gone}
+        gone |= {(who.host, who.pid): (who, first) for who in change.lost if first}
+        for loss in losses:
+            gone.pop((loss.host, loss.pid), None)
+        stretches = max((known.stretches for known in news), key=lambda made: sum(each.steps for each in made))
+        self.news = News(losses=losses, stretches=stretches, gone=tuple(gone.values()))
         if any(member.seat is not None for member in change.lost):
             self.steps = {}
         self.epochs = [
@@ -159,8 +191,8 @@ class Survivor:
             steps=self._common_steps(world),
             compile_s=self.compile_s,
             evaluate_s=self.evaluate_s,
-            losses=self.losses,
-            stretches=self._stretches(replica, made_steps(replica)) if self.losses else (),
+            losses=self.news.losses,
+            stretches=self._stretches(replica, made_steps(replica)) if self.news.losses else (),
         )
         return finish(world, outcome)
 
@@ -172,6 +204,7 @@ class Survivor:
             raise SharedError(UserError("ON_FAILURE needs rows held in memory: use INPUT=resident or ON_FAILURE=abort"))
         replica = prepare_replica(world, self.point, data, warm=self.team.whole)
         known = world.comm.allgather(self.past.made if self.past else None)
+        anew = not any(world.comm.allgather(self.early or self.past is not None))
         found = [made for made in known if made is not None]
         if found:
             if max(found) - min(found) > 1:
@@ -182,8 +215,9 @@ class Survivor:
             self._put(world, replica, source)
             self._share_past(world, source)
         self.compile_s += time.perf_counter() - begin
-        self._note(world, replica)
+        now = world.comm.bcast(time.time())
         self.team.confirm()
+        self._note(replica, now, anew=anew)
         self.began, self.training_s = (datetime.now(UTC), made_steps(replica)), 0.0
         self.replica = replace(replica, epoch=self._noticing(replica))
         return self.replica
@@ -226,32 +260,21 @@ class Survivor:
         common = min(count for count in recorded if count is not None)
         self.epochs = world.comm.bcast(self.epochs[:common], root=source)
 
-    def _note(self, world: World, replica: Replica) -> None:
-        """Write down the losses that this attempt has overcome, by the rank that noticed first; alike on all ranks.
-
-        Some ranks may know of losses that were noted, or only noticed, in an attempt that failed on others.
-        """
-        if self.team.whole:
-            return
-        known = world.comm.allgather((self.losses, self.gone, self.noticed, self.stretches))
-        losses = max((noted for noted, *_ in known), key=len)
-        self.stretches = max((made for *_, made in known), key=lambda made: sum(each.steps for each in made))
-        gone = {(member.host, member.pid): member for _, members, *_ in known for member in members}
-        for loss in losses:
-            gone.pop((loss.host, loss.pid), None)
-        when, how, redone = min((notice for _, _, notice, _ in known if notice), default=(time.time(), "", False))
+    def _note(self, replica: Replica, now: float, *, anew: bool) -> None:
+        """Write down the losses that this attempt has overcome (`now`, time.time of one rank); alike on all ranks."""
         epoch, step = divmod(made_steps(replica), replica.data.shards.steps(self.point.workload.drop_remainder))
-        seconds = world.comm.bcast(time.time() - when)
+        world = replica.world
         new = tuple(
             LossRecord(
-                rank=member.seat, host=member.host, pid=member.pid, noticed=datetime.fromtimestamp(when, UTC), how=how,
-                epoch=epoch, step=step, redone=int(redone), recovery_s=seconds, ranks=world.size,
+                rank=member.seat, host=member.host, pid=member.pid, noticed=datetime.fromtimestamp(notice.when, UTC),
+                how=notice.how, epoch=epoch, step=step, redone=int(notice.in_step), recovery_s=now - notice.when,
+                ranks=world.size, anew=anew,
             )
-            for member in gone.values()
+            for member, notice in self.news.gone
         )  # fmt: skip
         for loss in new if world.rank == 0 else ():
             print(f"harness: {loss}", flush=True)
-        self.losses, self.gone, self.noticed = losses + new, (), None
+        self.news = replace(self.news, losses=self.news.losses + new, gone=())
 
     def _train_epoch(self, replica: Replica, number: int) -> None:
         """Train what is left of an epoch and evaluate."""
@@ -291,7 +314,7 @@ class Survivor:
                     "launch ends rather than train on what may be half a step"
                 )
             state.optimizer.iterations.assign(made)
-        self.stretches = self._stretches(replica, made)
+        self.news = replace(self.news, stretches=self._stretches(replica, made))
         self.in_step = False
         variables = [*state.model.variables, *state.optimizer.variables]
         self.past = Past(values=tuple(np.array(each.numpy(), order="C") for each in variables), made=made)
@@ -301,13 +324,14 @@ class Survivor:
         assert self.began is not None
         started, first = self.began
         if made == first:
-            return self.stretches
+            return self.news.stretches
+        noticed = self.news.noticed
         last = Stretch(
             ranks=replica.world.size, first=first, steps=made - first, started=started,
-            ended=datetime.fromtimestamp(self.noticed[0], UTC) if self.noticed else datetime.now(UTC),
+            ended=datetime.fromtimestamp(noticed.when, UTC) if noticed else datetime.now(UTC),
             training_s=self.training_s,
         )  # fmt: skip
-        return (*self.stretches, last)
+        return (*self.news.stretches, last)
 
     def _common_steps(self, world: World) -> tuple[Columns, ...]:
         """Return this rank's columns of the epochs that all of today's ranks have made in one piece."""

@@ -6,6 +6,7 @@ import time
 
 import keras
 import numpy as np
+import psutil
 
 _RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
 
@@ -39,7 +40,9 @@ def drifts(features, classes):
 
 
 class _FailLater(keras.layers.Layer):
-    """A layer that raises, or stops its process, in the middle of an epoch on rank 1."""
+    """A layer that raises, or stops its process, in the middle of an epoch on one rank."""
+
+    rank = 1
 
     def fail(self):
         raise RuntimeError("planted fault in step 20")
@@ -51,7 +54,7 @@ class _FailLater(keras.layers.Layer):
 
         def fail(values):
             calls[0] += 1
-            if _RANK == 1 and calls[0] > 20:
+            if self.rank == _RANK and calls[0] > 20:
                 self.fail()
             return values.astype(np.float32)
 
@@ -90,6 +93,20 @@ def lives(features, classes):
 def dies(features, classes):
     """Kill rank 1 in the middle of the first epoch."""
     return _network(features, classes, _DieLater())
+
+
+class _DieWithTheOther(_FailLater):
+    rank = 2
+
+    def fail(self):
+        for process in psutil.Process().parent().children():
+            if process.environ().get("OMPI_COMM_WORLD_RANK") in ("0", "2"):
+                process.kill()
+
+
+def all_die(features, classes):
+    """Kill rank 1 in the middle of the first epoch, then the spare that took its place together with rank 0."""
+    return _network(features, classes, _DieWithTheOther() if _RANK == 2 else _DieLater())
 
 
 def hangs_up(features, classes):
