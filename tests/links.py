@@ -7,6 +7,7 @@ Afterwards no process is left.
 """
 
 import argparse
+import math
 import random
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.comm.hang import REPORT
+from harness.comm.hang import REPORT, REQUEST
 from harness.schema.record import read_run
 from tests.hosts.lab import Lab, environment_of_ranks, hosts
 from tests.losses import LIMIT_S, processes_of
@@ -33,6 +34,7 @@ class Links:
     ranks: int = 1
     patience: float = 8.0
     sha256: str = ""
+    noticed_s: list[float] = field(default_factory=list)  # by the first rank, from the cut on
     ended_s: list[float] = field(default_factory=list)
 
     def start(self, record: Path, kind: str) -> "subprocess.Popen[bytes]":
@@ -64,7 +66,7 @@ class Links:
             time.sleep(0.05)
         time.sleep(chance.uniform(0, 3))
         self.lab.network(cut=("n2",))
-        begin = time.monotonic()
+        begin, cut = time.monotonic(), time.time()
         found = []
         if kind == "heals":
             time.sleep(chance.uniform(0, 0.4) * self.patience)
@@ -74,6 +76,7 @@ class Links:
             except subprocess.TimeoutExpired:
                 found.append("it did not end")
             self.ended_s.append(time.monotonic() - begin)
+            self.noticed_s.append(((watched(record) / REQUEST).stat().st_mtime if not found else math.nan) - cut)
             deadline = self.patience * (2 if kind == "shrink" else 1)  # harness.comm.team: other ranks are ended first
             while processes_of(record) and time.monotonic() < begin + deadline + END_S:
                 time.sleep(0.1)
@@ -95,9 +98,14 @@ def said(record: Path) -> Path:
     return record.with_suffix(".said")
 
 
+def watched(record: Path) -> Path:
+    """Return the folder in which the ranks of a launch tell each other that they wait."""
+    return record.parent / "rank-logs" / record.name / "hang"
+
+
 def report(record: Path) -> str:
     """Return the page of a launch whose watch has ended it."""
-    return (record.parent / "rank-logs" / record.name / "hang" / REPORT).read_text()
+    return (watched(record) / REPORT).read_text()
 
 
 def main() -> int:
@@ -115,7 +123,8 @@ def main() -> int:
             kind = KINDS[number % len(KINDS)]
             found = links.cut(number, kind, random.Random(f"{asked.seed}/{number}"))
             faults += len(found)
-            ended = "" if kind == "heals" else f", ended after {links.ended_s[-1]:.1f} s"
+            times = () if kind == "heals" else (links.noticed_s[-1], links.ended_s[-1])
+            ended = f", noticed after {times[0]:.1f} s, ended after {times[1]:.1f}" if times else ""
             print(f"cut {number + 1}, {kind}{ended}: {len(found)} faults", *found, sep="\n  ", flush=True)
     print(f"{asked.cuts} cuts, {faults} faults")
     return bool(faults)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.base.errors import RunError, UserError
 from harness.base.provenance import Machine
 from harness.bench import execute, table
-from harness.bench.contenders import CONTENDERS, Contender, installed
+from harness.bench.contenders import CONTENDERS, Contender, choose
 from harness.bench.launches import Timing, slowest
 from harness.bench.page import PAGE, RECORD, TABLE
 from harness.bench.plan import (
@@ -186,10 +186,30 @@ def test_the_loss_of_what_is_trained_stands_beside_its_speed() -> None:
 
 def test_an_absent_package_costs_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.bench.contenders.find_spec", lambda name: None)
-    assert "ddp" not in installed(CONTENDERS)
-    assert set(CONTENDERS) - set(installed(CONTENDERS)) == {"ddp"}
+    chosen = {contender.name: contender for contender in choose(CONTENDERS, (), {"horovod": "/peers/bin/python"})}
+    assert set(CONTENDERS) - set(chosen) == {"ddp"}
+    assert chosen["horovod"].python == "/peers/bin/python"
     assert table.tabulate(record(sample("ours-1", 0, 100)))[0].rates.keys() == {"ours-1"}
     assert table.tabulate(record(sample("ddp", 0, 100)))[0].rates["ddp"].count == 1
+
+
+def test_a_python_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="the Python of horovod, '/nowhere/python', is no program: give one that has"):
+        Settings(workloads=("adult-dnn",), pythons={"horovod": "/nowhere/python"})
+
+
+def test_the_papers_networks_can_be_told_to_who_has_no_keras() -> None:
+    from harness.bench.input_files import describe
+    from harness.bench.script import build_network
+
+    tasks = [Task(dataset="mnist", model=model, rows=512, epochs=3) for model in ("dnn", "cnn")]
+    dnn, cnn = ([describe(layer) for layer in build_network(task).layers] for task in tasks)
+    dense = [{"kind": "dense", "units": units, "activation": "sigmoid"} for units in (200, 100)]
+    assert dnn == [{"kind": "flatten"}, *dense, {"kind": "dense", "units": 10, "activation": "linear"}]
+    assert cnn[:2] == [
+        {"kind": "convolution", "units": 32, "size": 5, "activation": "relu"},
+        {"kind": "pooling", "size": 2},
+    ]
 
 
 def test_failed_invalid_and_calibration_launches_are_left_out() -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from harness.base import hostload
 from harness.base.errors import RunError, UserError
 from harness.base.hostload import Usage, other_load, wait_until_quiet
-from harness.bench.contenders import CONTENDERS, installed
+from harness.bench.contenders import CONTENDERS, is_installed
 from harness.bench.plan import Task
 from harness.bench.processes import cores, free_ports, run_together
 from harness.cli import main
@@ -151,11 +151,12 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
         "raw-sums",
         "recording",
         "ddp",
+        "horovod",
     ],
 )
 def test_a_contender_trains(name: str, cache: Path) -> None:
     contender = CONTENDERS[name]
-    if name not in installed(CONTENDERS):
+    if not is_installed(contender):
         pytest.skip(f"{contender.package} is not installed")
     if len(cores()) < contender.ranks:
         pytest.skip(f"needs {contender.ranks} cores")

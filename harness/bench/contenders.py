@@ -5,11 +5,12 @@ class with the same attributes and `launch`.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Protocol
 
 from harness.base.errors import unknown
-from harness.bench.launches import Bare, Ours, Part, Script, Timing, Transparent
+from harness.bench.launches import Alone, Ours, Part, Script, Timing, Transparent
 from harness.bench.plan import Task
 
 
@@ -59,20 +60,25 @@ CONTENDERS: dict[str, Contender] = {
             ranks=2,
             helpers=("server", "coordinator"),
         ),
-        Script(name="ddp", title="PyTorch DDP, 2 processes", module="ddp", ranks=2, package="torch"),
+        Alone(name="ddp", title="PyTorch DDP, 2 ranks", script="ddp.py", ranks=2, package="torch"),
+        Alone(
+            name="horovod", title="Horovod, 2 ranks", script="horovod_step.py", ranks=2, package="horovod", own_mpi=True
+        ),
         Transparent(name="transparent", title="harness run, 2 ranks", ranks=2),
         Ours(name="gradients", title="ours gradients, 2 ranks", ranks=2),
         Ours(name="weights-epoch", title="ours weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
         Ours(name="none", title="ours none, 2 ranks", ranks=2, sync="none"),
-        Bare(name="bare", title="bare TensorFlow, 2 ranks", ranks=2),
+        Alone(name="bare", title="bare TensorFlow, 2 ranks", script="bare.py", ranks=2, fast=True),
         Part(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", module="raw_sums", ranks=2),
         Part(name="recording", title="recording alone, 2 ranks", module="recording", ranks=2),
     )
 }
 
 
-def choose(contenders: Mapping[str, Contender], names: Collection[str]) -> list[str]:
+def choose(contenders: Mapping[str, Contender], names: Collection[str], pythons: Mapping[str, str]) -> list[Contender]:
     """Return those of `contenders` that are among `names`; without `names`, all whose own package is installed.
+
+    `pythons` has a Python of its own for some, by name.
 
     Raises:
         UserError: a name is not a contender's.
@@ -80,9 +86,15 @@ def choose(contenders: Mapping[str, Contender], names: Collection[str]) -> list[
     for name in names:
         if name not in contenders:
             raise unknown("CONTENDERS", name, contenders)
-    return [name for name in contenders if name in names] if names else installed(contenders)
+    found: list[Contender] = []
+    for name, one in contenders.items():
+        if name in pythons and isinstance(one, Alone):
+            found.append(replace(one, python=pythons[name], package=""))
+        else:
+            found.append(one)
+    return [one for one in found if (one.name in names if names else is_installed(one))]
 
 
-def installed(contenders: Mapping[str, Contender]) -> list[str]:
-    """Return the names of those of `contenders` whose own package, if they need one, is installed."""
-    return [name for name, one in contenders.items() if not one.package or find_spec(one.package)]
+def is_installed(contender: Contender) -> bool:
+    """Tell whether the package that `contender` needs, if any, is installed for this Python."""
+    return not contender.package or find_spec(contender.package) is not None

@@ -1,82 +1,106 @@
-"""Contender where PyTorch is installed: DistributedDataParallel over gloo, one process on each core."""
+"""PyTorch's DistributedDataParallel over gloo. This script imports nothing of the harness.
+
+    mpirun -n 2 --bind-to core python ddp.py FOLDER EPOCHS BATCH SEED RATE
+
+FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels], standardised, labels.npy, int32
+[rows], and layers.json, the network's layers in words; the ranks meet in a file there. Every rank trains on an equal
+part of the rows, BATCH at a time, by PyTorch's usual eager loop over shuffled batches with plain SGD on one thread.
+
+Rank 0 prints one line of JSON: `seconds` of every epoch, those of the slowest rank, the mean `losses` over the epoch's
+rows, the SHA-256 of the `weights`, which must be that of all ranks, and the `versions`. The first epoch includes what
+is done once.
+"""
 
 import hashlib
+import json
 import os
+import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
-import msgspec
 import numpy as np
+import torch
+from torch import distributed, nn
 
-from harness.bench.plan import WARM_UP_EPOCHS, Answer, Task
-from harness.bench.script import begin, build_network, own_rows
+_ACTIVATIONS: dict[str, list[type[nn.Module]]] = {"sigmoid": [nn.Sigmoid], "relu": [nn.ReLU], "linear": []}
 
-if TYPE_CHECKING:
-    import torch
+
+def build(layers: list[dict[str, Any]], inputs: torch.Tensor) -> nn.Sequential:
+    """Return the network, with logits as output, that `layers` describe, with PyTorch's own initial weights.
+
+    `inputs`, float32 [rows, *features] with the channels of images first, give it its shape.
+    """
+    made: list[nn.Module] = []
+    for layer in layers:
+        kind = layer["kind"]
+        if kind == "dense":
+            made.append(nn.LazyLinear(layer["units"]))
+        elif kind == "convolution":
+            made.append(nn.LazyConv2d(layer["units"], layer["size"], padding="same"))
+        elif kind == "pooling":
+            made.append(nn.MaxPool2d(layer["size"]))
+        else:
+            made.append(nn.Flatten())
+        made += [activation() for activation in _ACTIVATIONS[layer.get("activation", "linear")]]
+    network = nn.Sequential(*made)
+    network(inputs)
+    return network
+
+
+def _number(*names: str) -> int:
+    """Return what Open MPI's or MPICH's launcher says of this rank."""
+    return int(next(os.environ[name] for name in names if name in os.environ))
 
 
 def main() -> None:
-    """Train as the command line asks: PyTorch's usual eager loop over shuffled batches, plain SGD."""
-    task, place = begin()
-    os.environ["KERAS_BACKEND"] = "torch"  # TensorFlow and PyTorch in one process bring two copies of LLVM
-    import torch
-    from torch import distributed, nn
-
+    """Train as the command line asks."""
+    folder, rate = Path(sys.argv[1]), float(sys.argv[5])
+    epochs, batch, seed = map(int, sys.argv[2:5])
+    rank, size = _number("OMPI_COMM_WORLD_RANK", "PMI_RANK"), _number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
     torch.set_num_threads(1)
-    torch.manual_seed(task.seed)
-    distributed.init_process_group(
-        "gloo", init_method=f"tcp://{place.addresses[0]}", rank=place.index, world_size=len(place.addresses)
-    )
-    x, y = own_rows(task, place)
+    torch.manual_seed(seed)
+    distributed.init_process_group("gloo", init_method=(folder / "meet").as_uri(), rank=rank, world_size=size)
+    rows, labels = (np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("rows", "labels"))
+    own = slice(rank * len(rows) // size, (rank + 1) * len(rows) // size)
+    x = np.array(rows[own])
     if x.ndim == 4:
         x = np.ascontiguousarray(x.transpose(0, 3, 1, 2))  # PyTorch's images have their channels first
-    inputs, labels = torch.from_numpy(x), torch.from_numpy(y).long()
-    network = nn.parallel.DistributedDataParallel(build_torch_network(task))
-    optimizer = torch.optim.SGD(network.parameters(), lr=task.learning_rate)
+    inputs, targets = torch.from_numpy(x), torch.from_numpy(np.array(labels[own])).long()
+    layers = json.loads((folder / "layers.json").read_text())
+    network = nn.parallel.DistributedDataParallel(build(layers, inputs[:1]))
+    optimizer = torch.optim.SGD(network.parameters(), lr=rate)
     seconds, losses = [], []
-    for _ in range(WARM_UP_EPOCHS + task.epochs):
-        start = time.perf_counter()
+    for _ in range(epochs):
+        distributed.barrier()
+        begin = time.perf_counter()
         steps = []
-        for rows in torch.randperm(len(x)).split(task.batch_per_rank):
+        for chosen in torch.randperm(len(x)).split(batch):
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(network(inputs[rows]), labels[rows])
+            loss = nn.functional.cross_entropy(network(inputs[chosen]), targets[chosen])
             loss.backward()
             optimizer.step()
             steps.append(loss.detach())
-        seconds.append(time.perf_counter() - start)
-        losses.append(float(torch.stack(steps).mean()))
-    digest = hashlib.sha256(b"".join(weights.detach().numpy().tobytes() for weights in network.parameters()))
-    given = Answer(seconds=tuple(seconds), losses=tuple(losses), weights=digest.hexdigest())
-    print(msgspec.json.encode(given).decode(), flush=True)
+        taken = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+        distributed.all_reduce(taken, op=distributed.ReduceOp.MAX)
+        mean = torch.stack(steps).mean()
+        distributed.all_reduce(mean)
+        seconds.append(float(taken))
+        losses.append(float(mean) / size)
+    weights = b"".join(weights.detach().numpy().tobytes() for weights in network.parameters())
+    digests = [hashlib.sha256(weights).hexdigest()] * size
+    distributed.all_gather_object(digests, digests[0])
+    if len(set(digests)) > 1:
+        sys.exit("ranks ended with different weights: they were not synchronised")
+    if rank == 0:
+        answer = {
+            "seconds": seconds,
+            "losses": losses,
+            "weights": digests[0],
+            "versions": f"PyTorch {torch.__version__}",
+        }
+        print(json.dumps(answer), flush=True)
     distributed.destroy_process_group()
-
-
-def build_torch_network(task: Task) -> "torch.nn.Sequential":
-    """Return the harness's network in PyTorch's own layers, with PyTorch's initial weights.
-
-    Input float32 [rows, *features] with the channels of images first, output logits float32 [rows, classes].
-    """
-    import keras
-    from torch import nn
-
-    activations = {"sigmoid": nn.Sigmoid, "relu": nn.ReLU}
-    modules: list[nn.Module] = []
-    for layer in build_network(task).layers:
-        match layer:
-            case keras.layers.Dense():
-                modules.append(nn.Linear(layer.input.shape[-1], layer.units))
-            case keras.layers.Conv2D():
-                modules.append(nn.Conv2d(layer.input.shape[-1], layer.filters, layer.kernel_size, padding="same"))
-            case keras.layers.MaxPooling2D():
-                modules.append(nn.MaxPool2d(layer.pool_size))
-            case keras.layers.Reshape() | keras.layers.Flatten():
-                modules.append(nn.Flatten())
-            case _:
-                raise TypeError(f"no PyTorch layer for {type(layer).__name__}")
-        name = getattr(getattr(layer, "activation", None), "__name__", "linear")
-        if name != "linear":
-            modules.append(activations[name]())
-    return nn.Sequential(*modules)
 
 
 if __name__ == "__main__":

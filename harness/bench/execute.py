@@ -70,7 +70,8 @@ class _Bench:
         self._failures: dict[tuple[str, str], int] = {}
         self._begin = time.monotonic()
         self._done = 0
-        self._contenders = choose(CONTENDERS, settings.contenders)
+        chosen = choose(CONTENDERS, settings.contenders, settings.pythons)
+        self._contenders = {contender.name: contender for contender in chosen}
         self._total = settings.rounds * len(settings.workloads) * len(self._contenders)
 
     def run_round(self, workload: str, number: int) -> tuple[Sample, ...]:
@@ -78,7 +79,7 @@ class _Bench:
         wait_until_quiet(self._say, force=self._settings.force)
         samples: list[Sample] = []
         for name in shuffled(self._contenders, seed=self._settings.seed, workload=workload, number=number):
-            samples += self._measure(CONTENDERS[name], workload, number)
+            samples += self._measure(self._contenders[name], workload, number)
             self._done += 1
             self._tell(samples[-1])
         return tuple(samples)

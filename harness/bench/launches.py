@@ -1,6 +1,7 @@
 """The ways to launch a contender: scripts of its own, the harness's own launches, and scripts under mpirun."""
 
 import math
+import shutil
 import sys
 import tempfile
 import time
@@ -15,8 +16,8 @@ from harness import datasets
 from harness.base.errors import RunError
 from harness.base.processes import ask
 from harness.bench.plan import LOSS_EPOCH, WARM_UP_EPOCHS, Answer, Place, Task
-from harness.bench.processes import cores, free_ports, run_together
-from harness.comm.launcher import mpi_version
+from harness.bench.processes import ONE_THREAD, cores, free_ports, run_together
+from harness.comm.launcher import AS_ROOT, mpi_version
 from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -163,39 +164,55 @@ class Part:
 
     def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Run the module on the ranks."""
-        return _under_mpirun(self.ranks, ("-m", f"harness.bench.{self.module}", _json(task)), limit_s)
+        command = (sys.executable, "-m", f"harness.bench.{self.module}", _json(task))
+        return _timing([_under_mpirun(self.ranks, command, limit_s)])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bare:
-    """A bare TensorFlow loop, which imports nothing of the harness, on ranks that never synchronise."""
+class Alone:
+    """A `script` beside this module that imports nothing of the harness, on ranks: FOLDER EPOCHS BATCH SEED RATE.
+
+    `python` runs it, under the harness's mpirun, or with `own_mpi` under the one that lies beside that Python.
+    """
 
     name: str
     title: str
+    script: str
     ranks: int
-    fast: bool = True
+    fast: bool = False
     package: str = ""
+    python: str = sys.executable
+    own_mpi: bool = False
 
     def launch(self, task: Task, *, limit_s: int) -> Timing:
-        """Run the module `harness.bench.bare` as the script that it is, on the rows that all contenders train on."""
+        """Run a copy of the script on the rows that all contenders train on."""
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
             begin = time.monotonic()
-            run_together(
-                [("-m", "harness.bench.bare_input", _json(task), folder)], limit_s=limit_s, folder=Path(folder)
-            )
+            words = ("-m", "harness.bench.input_files", _json(task), folder)
+            run_together([words], limit_s=limit_s, folder=Path(folder))
+            script = shutil.copy(Path(__file__).with_name(self.script), folder)  # nothing else to be imported beside it
             numbers = (WARM_UP_EPOCHS + task.epochs, task.batch_per_rank, task.seed, task.learning_rate)
-            words = ("-P", str(Path(__file__).with_name("bare.py")), folder, *map(str, numbers))
-            return _under_mpirun(self.ranks, words, max(1, limit_s - int(time.monotonic() - begin)))
+            command = (self.python, script, folder, *map(str, numbers))
+            left_s = max(1, limit_s - int(time.monotonic() - begin))
+            answer = _under_mpirun(self.ranks, command, left_s, beside=Path(self.python) if self.own_mpi else None)
+        return _timing([answer], {self.title: answer.versions} if answer.versions else {})
 
 
-def _under_mpirun(ranks: int, words: Sequence[str], limit_s: int) -> Timing:
-    """Run `words` of Python on this machine's ranks, whose first prints the answer."""
+def _under_mpirun(ranks: int, command: Sequence[str], limit_s: int, *, beside: Path | None = None) -> Answer:
+    """Run `command` on this machine's ranks, by the mpirun `beside` a Python if given; return what the first answers.
+
+    Raises:
+        RunError: it failed.
+    """
     scheduler, layout = _local(ranks)
-    command = (*scheduler.launcher(layout).words, sys.executable, *words)
-    reply = ask(command, limit_s=limit_s, changes=scheduler.environment(layout))
+    launcher, changes = scheduler.launcher(layout).words, dict(scheduler.environment(layout))
+    if beside:
+        launcher = (str(beside.parent / "mpirun"), "-n", str(ranks), "--bind-to", "core", "--map-by", "core")
+        changes |= AS_ROOT | ONE_THREAD
+    reply = ask((*launcher, *command), limit_s=limit_s, changes=changes)
     if reply.code != 0:
         raise RunError(first_error(reply.err) or reply.last_error)
-    return _timing([_answer(reply.out)])
+    return _answer(reply.out)
 
 
 def _timing(answers: Sequence[Answer], details: dict[str, str] | None = None) -> Timing:

@@ -2,7 +2,8 @@
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
@@ -85,12 +86,14 @@ class Answer:
     """What one process of a contender prints as one JSON line.
 
     `seconds` and `losses` (means over the rows it saw) are of every epoch, those of warm-up first, `losses` of none if
-    it trained nothing; `weights`, the SHA-256 of the trained weights, is the same on all processes that kept in step.
+    it trained nothing; `weights`, the SHA-256 of the trained weights, is the same on all processes that kept in step;
+    `versions` of what trained, where that is not the harness's own.
     """
 
     seconds: tuple[float, ...]
     losses: tuple[float, ...] = ()
     weights: str = ""
+    versions: str = ""
 
 
 SCHEMA = 1
@@ -153,10 +156,14 @@ class BenchRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What the user asked for. `rows` replaces every workload's own number, None keeps it; no `contenders` are all."""
+    """What the user asked for. `rows` replaces every workload's own number, None keeps it; no `contenders` are all.
+
+    `pythons` are programs, by the contender that has one of its own.
+    """
 
     workloads: tuple[str, ...]
     contenders: tuple[str, ...] = ()
+    pythons: Mapping[str, str] = field(default_factory=dict)
     rounds: int = 3
     rows: int | None = None
     quick: bool = False
@@ -168,6 +175,9 @@ class Settings:
         for name in self.workloads:
             if name not in EXPERIMENTS:
                 raise unknown("WORKLOADS", name, EXPERIMENTS)
+        for name, python in self.pythons.items():
+            if shutil.which(python) is None:
+                raise UserError(f"the Python of {name}, '{python}', is no program: give one that has its package")
         if self.rounds < 1:
             raise UserError(f"ROUNDS={self.rounds} is too small: use at least 1")
         if self.rows is not None and self.rows < _GRAIN:

@@ -14,7 +14,7 @@ from harness.base.errors import RunError
 from harness.sweep.outcome import first_error, read_output
 
 _POLL_S = 0.1
-_ONE_THREAD = {
+ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -75,7 +75,7 @@ def _start(words: Sequence[str], output: Path, error: Path) -> "subprocess.Popen
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            env=os.environ | _ONE_THREAD,
+            env=os.environ | ONE_THREAD,
             start_new_session=True,
         )
 

@@ -33,6 +33,8 @@ RATIOS = (
     Ratio(title="ours / Keras fit, 1 rank", top="ours-1", bottom="keras-fit", required=3.0),
     Ratio(title="ours gradients / MWMS, 2 ranks", top="gradients", bottom="mwms", required=6.0),
     Ratio(title="gradients / ParameterServerStrategy, 2 ranks", top="gradients", bottom="parameter-server"),
+    Ratio(title="gradients / Horovod, 2 ranks", top="gradients", bottom="horovod"),
+    Ratio(title="gradients / PyTorch DDP, 2 ranks", top="gradients", bottom="ddp"),
     Ratio(title="gradients / bound, 2 ranks", top="gradients", bottom=BOUND, required=1.0, elsewhere=1.0),
     Ratio(title="none / bare, 2 ranks", top="none", bottom="bare", required=1 / 1.03, elsewhere=1 / 1.03),
     Ratio(title="gradients / without recording", top="gradients", bottom=UNRECORDED, required=0.99, elsewhere=0.99),

@@ -81,6 +81,8 @@ def check_site(**options: str | None) -> None:
 @click.command(name="bench")
 @click.option("--workloads", default="", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
 @click.option("--contenders", default="", help="Some of them, such as bare,raw-sums,gradients [default: all].")
+@click.option("--horovod-python", metavar="PATH", help="A Python that has Horovod, with its mpirun beside it.")
+@click.option("--torch-python", metavar="PATH", help="A Python that has PyTorch, for DDP.")
 @click.option("--rounds", type=int, default=3, show_default=True, help="Launches of every contender; 5 are better.")
 @click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
 @click.option("--quick", is_flag=True, help="One round on few rows: shows that it works, not how fast it is.")
@@ -92,7 +94,15 @@ def check_site(**options: str | None) -> None:
 )
 @reports_option
 def bench(
-    workloads: str, contenders: str, rounds: int, quick: bool, decoding: bool, reports: Path, **options: Any
+    workloads: str,
+    contenders: str,
+    horovod_python: str | None,
+    torch_python: str | None,
+    rounds: int,
+    quick: bool,
+    decoding: bool,
+    reports: Path,
+    **options: Any,
 ) -> None:
     """Measure the harness against Keras fit and MultiWorkerMirroredStrategy, side by side.
 
@@ -113,9 +123,11 @@ def bench(
     from harness.report.bench_page import write_bench_page
     from harness.schema.claim import EXPERIMENTS
 
+    pythons = {"horovod": horovod_python, "ddp": torch_python}
     settings = Settings(
         workloads=_names(workloads) or tuple(EXPERIMENTS),
         contenders=_names(contenders),
+        pythons={name: path for name, path in pythons.items() if path},
         rounds=1 if quick else rounds,
         quick=quick,
         **options,

@@ -65,6 +65,7 @@ def _head(record: BenchRecord, lines: Sequence[Line]) -> Head:
     options = [f"WORKLOADS={','.join(record.workloads)}", f"ROUNDS={record.rounds}", f"SEED={record.seed}"]
     if set(shown(record)) != set(CONTENDERS):
         options.append(f"CONTENDERS={','.join(shown(record))}")
+    options += ["HOROVOD_PYTHON=PATH"] if "horovod" in shown(record) else []
     options += [name for name, on in (("QUICK=1", record.quick), ("FORCE=1", record.forced)) if on]
     return Head(
         question="How fast is the harness beside Keras, MultiWorkerMirroredStrategy and PyTorch DDP?",
