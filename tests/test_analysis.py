@@ -199,6 +199,14 @@ def test_mixed_commits_and_machines_are_named() -> None:
     assert "uncommitted" in doubts(dirty, launch_frame(dirty))[0]
 
 
+def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> None:
+    brief = [make_run(make_point(ranks), seconds=[[0.1 / ranks] * ranks] * 3) for ranks in (1, 2)]
+    (sentence,) = doubts(brief, launch_frame(brief))
+    assert sentence.startswith("2 of 2 launches trained for less than 1 s")
+    assert sentence.endswith("EPOCHS=100 makes that 5 s.")
+    assert not doubts([make_run()], launch_frame([make_run()]))
+
+
 @pytest.mark.parametrize("many", [1000, 1])
 def test_loading_names_what_is_damaged_and_keeps_the_rest(
     many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,5 +1,6 @@
 """What a reader must know before believing a sweep's numbers; where and with what it ran, on which data."""
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
 from harness.schema.workload import Workload, batch_mode, is_script, script_command
 
+_BRIEF_S, _ENOUGH_S = 1.0, 5.0  # of a launch's epochs
 # What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
 _COMMON: tuple[tuple[str, Callable[[RunRecord], object | None]], ...] = (
     ("state of the code", lambda run: run.point.code or "unknown"),
@@ -70,6 +72,13 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
     short = int((launches["epochs"] < 2).sum())
     if short:
         sentences.append(f"{_launches(short, len(runs))} had one epoch only: nothing tells a slow epoch from others.")
+    brief = int((launches["trained_s"] < _BRIEF_S).sum())
+    if brief and not is_script(runs[0].point.workload):
+        epochs = math.ceil(_ENOUGH_S / launches["seconds"].min())
+        sentences.append(
+            f"{_launches(brief, len(runs))} trained for less than {_BRIEF_S:g} s, in which one disturbance weighs much: "
+            f"EPOCHS={epochs} makes that {_ENOUGH_S:g} s."
+        )
     return tuple(sentences)
 
 
