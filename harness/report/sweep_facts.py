@@ -76,7 +76,7 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
     if brief and not is_script(runs[0].point.workload):
         epochs = math.ceil(_ENOUGH_S / launches["seconds"].min())
         sentences.append(
-            f"{_launches(brief, len(runs))} trained for less than {_BRIEF_S:g} s, in which one disturbance weighs much: "
+            f"{_launches(brief, len(runs))} trained for less than {_BRIEF_S:g} s, in which a disturbance weighs much: "
             f"EPOCHS={epochs} makes that {_ENOUGH_S:g} s."
         )
     return tuple(sentences)
