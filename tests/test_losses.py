@@ -90,6 +90,22 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.mpi
+def test_a_killed_rank_is_noticed_while_a_stopped_one_is_waited_for(tmp_path):
+    """Both are lost at once: the notice is the killed one's, and what it takes to end the other is recovery."""
+    launcher, *words = rank_command(3)
+    command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000,
+               "--data-kind", "synthetic", "--epochs", 2, "--on-failure", "shrink", "--hang-timeout", 4,
+               "--model", "tests.mpi.faulty:stops_and_dies", "--record", tmp_path / "record"]  # fmt: skip
+    finished = subprocess.run(
+        list(map(str, command)), env=rank_environment(), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert finished.returncode == LOST, finished.stderr[-3000:]
+    losses = read_run(tmp_path / "record").losses
+    assert sorted(loss.rank for loss in losses) == [0, 2]
+    assert all("lost rank 2: its process is gone" in loss.how and loss.recovery_s > 2 for loss in losses)
+
+
 def member(seat, pid, share=1):
     return Member(seat=seat, share=share, host="here", pid=pid, began=0.0)
 

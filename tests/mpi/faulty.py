@@ -104,6 +104,19 @@ class _DieWithTheOther(_FailLater):
                 process.kill()
 
 
+class _StopFirst(_StopLater):
+    rank = 0
+
+
+class _DieThird(_DieLater):
+    rank = 2
+
+
+def stops_and_dies(features, classes):
+    """Stop rank 0 and kill rank 2 in the same step: the others wait for the lower number first."""
+    return _network(features, classes, _DieThird() if _RANK == 2 else _StopFirst())
+
+
 def all_die(features, classes):
     """Kill rank 1 in the middle of the first epoch, then the spare that took its place together with rank 0."""
     return _network(features, classes, _DieWithTheOther() if _RANK == 2 else _DieLater())

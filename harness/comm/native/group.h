@@ -192,7 +192,7 @@ class Group {
   bool Arrived(int rank, int phase) const;
   std::string Await(int rank, int phase) const;
   std::string AwaitAll(int phase) const;
-  std::string WhyNot(int rank, double waited) const;
+  std::string WhyNot(int rank, int phase, double waited) const;
   int& Failure(int rank) const;
 
   MPI_Comm comm_ = MPI_COMM_NULL;

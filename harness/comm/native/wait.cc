@@ -70,8 +70,9 @@ void Group::Arrive(int phase) const { Arrivals(place_, phase).store(call_, std::
 
 bool Group::Arrived(int rank, int phase) const { return Arrivals(rank, phase).load(std::memory_order_acquire) >= call_; }
 
-// Returns an empty string, or why the rank does not come. Only who has not come is looked at, and once more behind the
-// look: a rank that came and died then has done its part, and no other rank may judge of the call otherwise.
+// Returns an empty string, or why the rank does not come, or why another does not: the call cannot end then either. Only
+// who has not come is looked at, and once more behind the look: a rank that came and died then has done its part, and
+// no other rank may judge of the call otherwise.
 std::string Group::Await(int rank, int phase) const {
   double begin = 0, looked = 0;
   for (int spins = 0; !Arrived(rank, phase); ++spins) {
@@ -84,7 +85,7 @@ std::string Group::Await(int rank, int phase) const {
     if (begin == 0) begin = looked = now;
     if (now - looked < kLook_s) continue;
     looked = now;
-    const std::string why = WhyNot(rank, now - begin);
+    const std::string why = WhyNot(rank, phase, now - begin);
     if (!why.empty() && !Arrived(rank, phase)) return why;
   }
   return "";
@@ -101,16 +102,20 @@ std::string Group::AwaitAll(int phase) const {
   return "";
 }
 
-std::string Group::WhyNot(int rank, double waited) const {
-  const std::string name = "harness: lost rank " + std::to_string(ranks_[rank]) + ": ";
-  if (!Lives(PeerOf(rank).life)) return name + "its process is gone";
+std::string Group::WhyNot(int rank, int phase, double waited) const {
+  const auto name = [this](int lost) { return "harness: lost rank " + std::to_string(ranks_[lost]) + ": "; };
+  for (int other = 0; other < here_; ++other) {
+    if (!Arrived(other, phase) && !Lives(PeerOf(other).life) && !Arrived(other, phase)) {
+      return name(other) + "its process is gone";
+    }
+  }
   for (int other = 0; other < here_; ++other) {
     if (PeerOf(other).gave_up.load(std::memory_order_acquire)) {
       return "harness: lost rank: rank " + std::to_string(ranks_[other]) + " has given up";
     }
   }
   const double limit = patience.load();
-  if (limit > 0 && waited > limit) return name + "it lives and has not come for " + std::to_string(waited) + " s";
+  if (limit > 0 && waited > limit) return name(rank) + "it lives and has not come for " + std::to_string(waited) + " s";
   return "";
 }
 
