@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from harness.base.errors import unknown
-from harness.bench.launches import Alone, Ours, Part, Script, Timing, Transparent
+from harness.bench.launches import Ours, Part, Script, Standalone, Timing, Transparent
 from harness.bench.plan import Task
 
 
@@ -60,15 +60,15 @@ CONTENDERS: dict[str, Contender] = {
             ranks=2,
             helpers=("server", "coordinator"),
         ),
-        Alone(name="ddp", title="PyTorch DDP, 2 ranks", script="ddp.py", ranks=2, package="torch"),
-        Alone(
+        Standalone(name="ddp", title="PyTorch DDP, 2 ranks", script="ddp.py", ranks=2, package="torch"),
+        Standalone(
             name="horovod", title="Horovod, 2 ranks", script="horovod_step.py", ranks=2, package="horovod", own_mpi=True
         ),
         Transparent(name="transparent", title="harness run, 2 ranks", ranks=2),
         Ours(name="gradients", title="ours gradients, 2 ranks", ranks=2),
         Ours(name="weights-epoch", title="ours weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
         Ours(name="none", title="ours none, 2 ranks", ranks=2, sync="none"),
-        Alone(name="bare", title="bare TensorFlow, 2 ranks", script="bare.py", ranks=2, fast=True),
+        Standalone(name="bare", title="bare TensorFlow, 2 ranks", script="bare.py", ranks=2, fast=True),
         Part(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", module="raw_sums", ranks=2),
         Part(name="recording", title="recording alone, 2 ranks", module="recording", ranks=2),
     )
@@ -88,7 +88,7 @@ def choose(contenders: Mapping[str, Contender], names: Collection[str], pythons:
             raise unknown("CONTENDERS", name, contenders)
     found: list[Contender] = []
     for name, one in contenders.items():
-        if name in pythons and isinstance(one, Alone):
+        if name in pythons and isinstance(one, Standalone):
             found.append(replace(one, python=pythons[name], package=""))
         else:
             found.append(one)

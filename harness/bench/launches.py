@@ -169,7 +169,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alone:
+class Standalone:
     """A `script` beside this module that imports nothing of the harness, on ranks: FOLDER EPOCHS BATCH SEED RATE.
 
     `python` runs it, under the harness's mpirun, or with `own_mpi` under the one that lies beside that Python.

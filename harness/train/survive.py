@@ -84,8 +84,8 @@ class News:
 class Survivor:
     """One process of the launch: its team, and what it has come to know.
 
-    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `early`: it has trained from
-    the first attempt on. `began` is when this attempt began to train, and behind how many steps; those made until
+    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `early`: it was no
+    spare at first. `began` is when this attempt began to train, and behind how many steps; those made until
     `entered` have taken `training_s`.
     """
 
@@ -114,6 +114,7 @@ class Survivor:
         Raises:
             RunError: what the ranks know of the weights does not agree.
         """
+        self.early = self.team.own.seat is not None
         while True:
             formed = self.team.form(self.news)
             if formed is not None:
@@ -143,7 +144,6 @@ class Survivor:
         Some may know of losses that were noted, or only noticed, in an attempt that failed on others. What a lost rank
         knew of its steps is lost: of those epochs the others' say nothing of all rows.
         """
-        self.early = self.early or (self.team.whole and self.team.world is not None)
         self.team.sweep_up(change.lost)
         losses = max((known.losses for known in news), key=len)
         notices = [known.noticed for known in news if known.noticed]
