@@ -46,6 +46,16 @@ def test_a_rank_that_is_lost_before_mpi_knows_it_ends_the_launch():
     assert "Timeout" in finished.stderr and "in start" in finished.stderr
 
 
+def train(ranks, record, *options):
+    """Train two epochs on ranks that may be lost, and return the ended launch."""
+    launcher, *words = rank_command(ranks)
+    command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000,
+               "--data-kind", "synthetic", "--epochs", 2, "--seed", 1, "--record", record, *options]  # fmt: skip
+    return subprocess.run(
+        list(map(str, command)), env=rank_environment(), capture_output=True, text=True, timeout=200, check=False
+    )
+
+
 @pytest.mark.mpi
 def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_weights(tmp_path):
     """Rank 1 kills itself in step 18: alone, rank 0 makes every row's step; with a spare, bit for bit the same.
@@ -59,14 +69,8 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_
         ("shrunk", 2, ("--on-failure", "shrink", "--model", "tests.mpi.faulty:dies")),
         ("anew", 5, ("--on-failure", "replace", "--spares", 3, "--model", "tests.mpi.faulty:all_die")),
     ):
-        launcher, *words = rank_command(ranks)
         model = () if "--model" in options else ("--model", "tests.mpi.faulty:lives")
-        command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness", "train", "--dataset", "adult", "--samples",
-                   5000, "--data-kind", "synthetic", "--epochs", 2, "--seed", 1, "--record", tmp_path / name,
-                   *options, *model]  # fmt: skip
-        finished = subprocess.run(
-            list(map(str, command)), env=rank_environment(), capture_output=True, text=True, timeout=200, check=False
-        )
+        finished = train(ranks, tmp_path / name, *options, *model)
         assert finished.returncode == (0 if name == "whole" else LOST), finished.stderr[-3000:]
         records[name] = read_run(tmp_path / name)
     whole, replaced, shrunk, anew = records.values()
@@ -93,13 +97,8 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_
 @pytest.mark.mpi
 def test_a_killed_rank_is_noticed_while_a_stopped_one_is_waited_for(tmp_path):
     """Both are lost at once: the notice is the killed one's, and what it takes to end the other is recovery."""
-    launcher, *words = rank_command(3)
-    command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000,
-               "--data-kind", "synthetic", "--epochs", 2, "--on-failure", "shrink", "--hang-timeout", 4,
-               "--model", "tests.mpi.faulty:stops_and_dies", "--record", tmp_path / "record"]  # fmt: skip
-    finished = subprocess.run(
-        list(map(str, command)), env=rank_environment(), capture_output=True, text=True, timeout=200, check=False
-    )
+    options = ("--on-failure", "shrink", "--hang-timeout", 4, "--model", "tests.mpi.faulty:stops_and_dies")
+    finished = train(3, tmp_path / "record", *options)
     assert finished.returncode == LOST, finished.stderr[-3000:]
     losses = read_run(tmp_path / "record").losses
     assert sorted(loss.rank for loss in losses) == [0, 2]
