@@ -88,6 +88,8 @@ def test_what_was_trained_anew_is_told_apart(tmp_path):
     page = write_losses(load_sweep(tmp_path / "mnist-dnn"), HEAD, "", tmp_path / "reports").read_text()
     assert "In 1 launch no rank that knew the weights was left: training began anew." in page.replace("\u00a0", " ")
     assert page.count(">all<") == 2
+    assert "0 steps were begun again." in page.replace("\u00a0", " ")
+    assert "and all in 1 launch" in page.replace("\u00a0", " ")
 
 
 def test_a_sweep_without_a_lost_rank_has_no_page_of_them(tmp_path):

@@ -27,5 +27,5 @@ def _rows(run: RunRecord, steps: int) -> int:
 
 
 def redone(losses: Sequence[LossRecord]) -> int:
-    """Return the steps begun again: ranks that were lost at once share them."""
-    return sum({(loss.noticed, loss.epoch, loss.step): loss.redone for loss in losses}.values())
+    """Return the steps begun again, beside launches that began anew: ranks that were lost at once share them."""
+    return sum({(loss.noticed, loss.epoch, loss.step): loss.redone for loss in losses if not loss.anew}.values())

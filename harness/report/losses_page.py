@@ -76,7 +76,7 @@ def _answer(runs: Sequence[RunRecord]) -> str:
     lost = f"{numbers.plural(len(runs), 'launch')} lost {numbers.ranks(len(losses))} and came to the end"
     spread = f" in the median ({numbers.seconds(max(went_on))} at most)" if len(losses) > 1 else ""
     again = redone(losses)
-    anew = sum(any(loss.anew for loss in run.losses) for run in runs)
+    anew = _begun_anew(runs)
     last = f" In {numbers.plural(anew, 'launch')} no rank that knew the weights was left: training began anew."
     return (
         f"{lost}: training went on after {numbers.seconds(median(went_on))}{spread}, and "
@@ -84,9 +84,15 @@ def _answer(runs: Sequence[RunRecord]) -> str:
     )
 
 
+def _begun_anew(runs: Sequence[RunRecord]) -> int:
+    return sum(any(loss.anew for loss in run.losses) for run in runs)
+
+
 def _tiles(runs: Sequence[RunRecord]) -> tuple[Tile, ...]:
     losses = [loss for run in runs for loss in run.losses]
     went_on = [loss.recovery_s for loss in losses]
+    anew = _begun_anew(runs)
+    beside = f"and all in {numbers.plural(anew, 'launch')}" if anew else "of all launches"
     ratios = []
     for run in runs:
         for loss in run.losses:
@@ -96,7 +102,7 @@ def _tiles(runs: Sequence[RunRecord]) -> tuple[Tile, ...]:
     tiles = [
         Tile(name="Ranks lost", value=str(len(losses)), detail=f"in {numbers.plural(len(runs), 'launch')}"),
         Tile(name="Went on after", value=numbers.seconds(median(went_on)), detail="median, from notice to next step"),
-        Tile(name="Steps begun again", value=str(redone(losses)), detail="of all launches"),
+        Tile(name="Steps begun again", value=str(redone(losses)), detail=beside),
     ]
     if ratios:
         tiles.append(
