@@ -13,7 +13,7 @@ import pytest
 
 from harness.probe.execute import fit
 from harness.probe.measure import Answer, Plan
-from harness.schema.message_cost import ALLREDUCE, NETWORK
+from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
 from harness.schema.record import decode, encode, read_run
 from tests.caches import own_cache
 from tests.hosts.lab import Lab, hosts, missing
@@ -67,6 +67,28 @@ def test_every_way_sums_exactly_over_two_hosts(lab: Lab) -> None:
     for choice, outcome in found.items():
         assert outcome["error"] < 1e-5, choice
         assert (outcome["calls"], outcome["ordered"]) == (9, True), choice
+
+
+def test_between_hosts_a_second_thread_sums_beside_the_backward_pass(lab: Lab, tmp_path: Path) -> None:
+    """2 hosts: as without, bit for bit, and not where a rank has one thread or the sum is one piece."""
+    lab.network()
+    found = {}
+    for name, words in {
+        "chosen": ("--dataset", "mnist", "--model", "cnn", "--threads", "2"),
+        "behind": ("--dataset", "mnist", "--model", "cnn", "--threads", "2"),
+        "one thread": ("--dataset", "mnist", "--model", "cnn"),
+        "one piece": ("--dataset", "adult", "--threads", "2"),
+    }.items():
+        options = ["--data-kind", "synthetic", "--samples", "1280", "--epochs", "2", "--record", tmp_path / name]
+        command = [*lab.launcher(1), sys.executable, "-m", "harness", "train", *words, *options]
+        finished = lab.run(command, timeout=480, HARNESS_OVERLAP="0" if name == "behind" else "")
+        assert finished.returncode == 0, finished.stderr[-3000:]
+        found[name] = read_run(tmp_path / name)
+    beside = {name for name, record in found.items() if OVERLAPPED in record.provenance.reduction}
+    assert beside == {"chosen"}
+    assert found["chosen"].weights.sha256 == found["behind"].weights.sha256
+    steps = pd.read_parquet(tmp_path / "chosen/steps.parquet")
+    assert len(steps) == 2 * 2 * 10 and (steps["wire_s"] >= 0).all() and (steps["skew_s"] >= 0).all()
 
 
 def test_a_cut_network_that_heals_is_outlived_and_one_that_stays_ends_all(lab: Lab, tmp_path: Path) -> None:

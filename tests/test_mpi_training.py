@@ -11,6 +11,7 @@ import pytest
 from harness.base.errors import RunError, UserError
 from harness.comm.autotune import CHOICES
 from harness.comm.native.build import build
+from harness.schema.message_cost import OVERLAPPED
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sync import find_policy
 from tests.caches import own_cache
@@ -68,6 +69,23 @@ def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
         assert {found[choice][f"{optimizer} steps"] for choice in CHOICES} == {100}
         if ranks < 3:
             assert len({found[choice][optimizer] for choice in CHOICES}) == 1
+
+
+def test_sums_beside_the_backward_pass_come_to_the_same_weights():
+    """Two pieces of a CNN's gradients, in every way that they can be used; on two ranks bit for bit.
+
+    What is logged is what training waits for: the first piece, of 13 MB, begins before all gradients are there. Weights
+    are averaged when no gradients are computed: in one piece.
+    """
+    found = result(2, "overlap.py")
+    for name in ("sgd", "momentum", "adam", "bf16", "averages"):
+        behind, beside = found[f"{name} 0"], found[f"{name} 1"]
+        assert OVERLAPPED not in behind["name"], name
+        assert (OVERLAPPED in beside["name"]) == (name != "averages"), name
+        assert beside["weights"] == behind["weights"], name
+        assert beside["calls"] == behind["calls"] == (2 if name == "averages" else 10), name
+        assert behind["early"] == 0 and beside["least_s"] >= 0, name
+        assert (beside["early"] >= 8) == (name != "averages"), name
 
 
 def test_counts_beyond_what_mpi_can_count_go_in_parts():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.base.errors import RunError, SharedError, UserError, unknown
-from harness.comm.native.operation import direct_sum
+from harness.comm.native.operation import direct_sum, in_pieces
 from harness.comm.placement import observe
 from harness.comm.reduction import Reduction, Updater
 from harness.comm.world import needs_sync
@@ -25,7 +25,13 @@ CHOICES = ("native", "messages", "node-aware", "bridge")
 
 
 def select(
-    world: "World", tensors: Sequence[int], wire: str = "float32", *, room: int = 0, guard: bool = False
+    world: "World",
+    tensors: Sequence[int],
+    wire: str = "float32",
+    *,
+    room: int = 0,
+    guard: bool = False,
+    threads: int = 1,
 ) -> Reduction:
     """Return the reduction on `world` for calls of up to so many `tensors`, by their bytes; `wire` as in `Workload`.
 
@@ -38,11 +44,15 @@ def select(
     every slice over the hosts) or ``bridge`` (through Python). Where the operation cannot be built on some rank, all
     take the bridge; the note says why.
 
+    Where a rank has several `threads`, sums between hosts are made in pieces while gradients are still computed; those
+    of one host, which take less, are not. HARNESS_OVERLAP=1 or 0 chooses by hand.
+
     Raises:
-        UserError: HARNESS_REDUCTION is something else.
+        UserError: HARNESS_REDUCTION or HARNESS_OVERLAP is something else.
         SharedError: the wire type needs the operation and there is none, on every rank.
     """
-    reduction = _select(world, tensors, max(room, sum(tensors)), guard)
+    sent = [size // 2 for size in tensors] if wire != "float32" else tensors
+    reduction = _select(world, tensors, max(room, sum(tensors)), guard, _overlap(world, sent, threads))
     if wire == "float32" or not needs_sync(world.size):
         return reduction
     from harness.comm.compression import WireReduction
@@ -53,7 +63,7 @@ def select(
     return WireReduction(reduction, wire)
 
 
-def _select(world: "World", tensors: Sequence[int], largest: int, guard: bool) -> Reduction:
+def _select(world: "World", tensors: Sequence[int], largest: int, guard: bool, overlap: bool) -> Reduction:
     from harness.comm.reduction import BridgeReduction
 
     choice = os.environ.get("HARNESS_REDUCTION") or "native"
@@ -68,7 +78,7 @@ def _select(world: "World", tensors: Sequence[int], largest: int, guard: bool) -
     from harness.comm.native.operation import NativeReduction
 
     way, note = faster_way(world, library, tensors) if choice == "native" else (choice, "")
-    reduction = NativeReduction(world.comm, library, largest=largest, way=way, guard=guard)
+    reduction = NativeReduction(world.comm, library, largest=largest, way=way, guard=guard, overlap=overlap)
     if reduction.short_of_memory:
         note = (
             f"shared memory (/dev/shm) has no room for sums of {largest:,} bytes: the slower MPI_Allreduce is in "
@@ -78,6 +88,16 @@ def _select(world: "World", tensors: Sequence[int], largest: int, guard: bool) -
         note = "node-aware sums need several hosts with equally many ranks, at least two: MPI_Allreduce is in use"
     reduction.note = note
     return reduction
+
+
+def _overlap(world: "World", sizes: Sequence[int], threads: int) -> bool:
+    """Tell whether a sum of tensors of `sizes` bytes is made in pieces while gradients are computed."""
+    asked = os.environ.get("HARNESS_OVERLAP") or ""
+    if asked not in ("", "0", "1"):
+        raise unknown("HARNESS_OVERLAP", asked, ("0", "1"))
+    if asked == "0" or threads == 1 or not needs_sync(world.size) or len(in_pieces(sizes, overlap=True)) == 1:
+        return False
+    return asked == "1" or len(set(world.comm.allgather(observe().host))) > 1
 
 
 def open_alone(world: "World", reduction: Reduction) -> "NativeReduction | None":

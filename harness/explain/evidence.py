@@ -11,7 +11,17 @@ from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
 from harness.base.errors import UserError
 from harness.probe.store import newest_probe
-from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, REDUCTION, REDUCTION_NAMES, Cost, Probe
+from harness.schema.message_cost import (
+    ALL,
+    ALLREDUCE,
+    NETWORK,
+    NODE,
+    OVERLAPPED,
+    REDUCTION,
+    REDUCTION_NAMES,
+    Cost,
+    Probe,
+)
 from harness.schema.record import RunRecord
 
 
@@ -67,8 +77,11 @@ def explain(folder: Path, base: int | None = None) -> Explanation:
 def cost_of(probe: Probe, run: RunRecord, way: str = "") -> Cost | None:
     """Return what a sum by `way` (a choice of HARNESS_REDUCTION, by default the one that `run` took) costs.
 
-    None where the probe did not measure it on as many ranks, or `run` had settings of its own.
+    None where the probe did not measure it on as many ranks, `run` had settings of its own, or overlapped its sums,
+    whose times are not all of what they cost.
     """
+    if OVERLAPPED in run.provenance.reduction and not way:
+        return None
     network = probe.by_setting[0]
     level = next((level for level in (ALL, NETWORK, NODE) if level in network.levels), NODE)
     took = way or next((way for way, name in REDUCTION_NAMES.items() if name in run.provenance.reduction), "")

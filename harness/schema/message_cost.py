@@ -20,6 +20,8 @@ _WHERE = {NODE: "within a node", NETWORK: "between nodes", ALL: "over all ranks"
 REDUCTION = "reduction:"  # the harness's own grouped allreduce, by way of what follows
 REDUCTION_NAMES = {"messages": "MPI_Allreduce", "native": "shared memory", "node-aware": "node-aware"}
 """What records call the choices of HARNESS_REDUCTION that are native operations."""
+OVERLAPPED = "in pieces beside the backward pass"
+"""What records say of sums that go on while later gradients are computed: their times are what training waits for."""
 
 BAD_FIT = 0.25  # relative error from which a line is no description of the times
 

@@ -13,7 +13,7 @@ from harness.schema.workload import survives
 from harness.sweep.site import Site
 
 # What the user set for the harness in his shell; a job's shell may start without it.
-_OURS = ("HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION")
+_OURS = ("HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_OVERLAP", "HARNESS_REDUCTION")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

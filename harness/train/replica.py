@@ -19,7 +19,6 @@ from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.sync import find_policy
-from harness.schema.workload import Workload
 from harness.train.batch import flip_salt, prepare_input
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
@@ -111,7 +110,7 @@ def prepare_replica(
     predicted = check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
     part, statistics = place_layers(world, workload, model)
-    reduction = _select_reduction(world, workload, model)
+    reduction = _select_reduction(world, point, model)
     weight = data.shards.weight(world.rank)
     state = TrainState(
         model=model,
@@ -151,9 +150,10 @@ def _build_optimizer(point: Point, data: RankData, model: keras.Model) -> keras.
     return optimizer
 
 
-def _select_reduction(world: World, workload: Workload, model: keras.Model) -> Reduction:
+def _select_reduction(world: World, point: Point, model: keras.Model) -> Reduction:
     sizes = [variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables]
-    return select(world, sizes, wire=workload.wire)
+    beside = find_policy(point.workload.sync).shares_gradients  # weights are averaged when no gradients are computed
+    return select(world, sizes, wire=point.workload.wire, threads=point.layout.threads if beside else 1)
 
 
 def _check_images(point: Point, data: RankData) -> None:

@@ -32,6 +32,7 @@ REGISTER_OP("HarnessAllreduce")
     .Attr("T: {float, double, half, bfloat16}")
     .Attr("group: int")
     .Attr("label: string")
+    .Attr("last: bool = true")
     .Attr("scale: float = 1.0")
     .SetIsStateful()  // never merged with another call, never folded away
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
@@ -45,6 +46,7 @@ class AllreduceOp : public OpKernel {
  public:
   explicit AllreduceOp(OpKernelConstruction* construction) : OpKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("group", &group_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("last", &last_));
     std::string label;
     OP_REQUIRES_OK(construction, construction->GetAttr("label", &label));
     label_ = Label(label);
@@ -67,7 +69,7 @@ class AllreduceOp : public OpKernel {
     }
     group->Enter(entry, elements * sizeof(T), label_);
     const std::string failure = group->Sum(segments, static_cast<T>(scale_), label_);
-    group->Leave(entry, failure.empty());
+    group->Leave(entry, failure.empty() && last_);
     OP_REQUIRES(context, failure.empty(),
                 absl::InternalError(absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
                                                  " bytes failed: ", failure)));
@@ -75,9 +77,34 @@ class AllreduceOp : public OpKernel {
 
  private:
   int64_t group_;
+  bool last_;  // piece of what is exchanged
   Label label_{""};
   float scale_;
 };
+
+REGISTER_OP("HarnessReady")
+    .Attr("group: int")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); })
+    .Doc("Notes that this rank has all that the pieces of an exchange are of: its last piece ends what is logged from here.");
+
+class ReadyOp : public OpKernel {
+ public:
+  explicit ReadyOp(OpKernelConstruction* construction) : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("group", &group_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Group* group = FindGroup(group_);
+    OP_REQUIRES(context, group != nullptr, absl::InvalidArgumentError(absl::StrCat("ready: group ", group_, " is not open")));
+    group->Ready();
+  }
+
+ private:
+  int64_t group_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("HarnessReady").Device(tensorflow::DEVICE_CPU), ReadyOp);
 
 REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"),
                         AllreduceOp<float>);

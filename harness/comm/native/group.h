@@ -146,8 +146,11 @@ class Group {
   std::string Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
 
   // Begin and end a call, which began at `entry`. One at a time in a process: a second one ends all ranks. What is
-  // logged is without the seconds in which weights were updated, and only of calls that were `made`.
+  // logged is without the seconds in which weights were updated, and only of calls that were `made`. What is exchanged in
+  // several calls, pieces, is logged by the last one, from when this rank had all that there is to exchange: it says
+  // `Ready` before that call.
   void Enter(double entry, size_t bytes, const Label& label);
+  void Ready() { ready_ = Now(); }
   void Leave(double entry, bool made);
   std::vector<double>& times() { return times_; }
   // Writes number, bytes, entry and exit of the last calls, oldest first, to `out` and returns how many there are.
@@ -202,6 +205,7 @@ class Group {
   bool guard_ = false;
   bool short_of_memory_ = false;
   double update_s_ = 0;  // of the call that goes on
+  double ready_ = 0;     // when all pieces of what is exchanged were there, 0 for an exchange in one call
   int place_ = 0;                        // this rank among those of its host
   int here_ = 1;                         // ranks of its host
   std::vector<int> ranks_;               // their numbers in the group

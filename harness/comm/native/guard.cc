@@ -118,7 +118,8 @@ void Group::Enter(double entry, size_t bytes, const Label& label) {
 
 void Group::Leave(double entry, bool made) {
   const double exit = std::max(entry, Now() - update_s_);
-  if (made) times_.insert(times_.end(), {entry, exit});
+  if (made) times_.insert(times_.end(), {ready_ > 0 ? ready_ : entry, exit});
+  if (made) ready_ = 0;
   recent_[(entered_.load(std::memory_order_relaxed) - 1) % kRecent].exit.store(exit);
   going_on.store(nullptr);
 }

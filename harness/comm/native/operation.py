@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from harness.base.errors import RunError
 from harness.comm.reduction import Descent, in_sequence
-from harness.schema.message_cost import REDUCTION_NAMES
+from harness.schema.message_cost import OVERLAPPED, REDUCTION_NAMES
 
 if TYPE_CHECKING:
     import keras
@@ -97,6 +98,22 @@ def give_up(library: Path) -> None:
 
 
 _RECENT = 32  # Group::kRecent
+_PIECE = 2**20  # bytes: 8 ms at 1 Gbit/s, long beside what a message costs
+
+
+def in_pieces(sizes: Sequence[int], *, overlap: bool) -> list[list[int]]:
+    """Return the numbers of the tensors of each piece of a call, by their bytes; one piece unless they `overlap`.
+
+    Pieces are closed with 1 MB, from the last tensor on.
+    """
+    pieces, room = [list[int]()], _PIECE
+    for number in reversed(range(len(sizes))) if overlap else range(len(sizes)):
+        if overlap and room <= 0:
+            pieces.append([])
+            room = _PIECE
+        pieces[-1].append(number)
+        room -= sizes[number]
+    return pieces
 
 
 class NativeReduction:
@@ -104,10 +121,22 @@ class NativeReduction:
 
     `largest` is the bytes of the largest call to be made; larger ones go by messages. `guard` has messages compared
     before they are summed, at the cost of a short one each; in shared memory that costs nothing and is always done.
+
+    With `overlap` a call is made in pieces of about 1 MB, the last tensors, whose gradients are the first to be known,
+    in the first piece: where TensorFlow has a second thread, a piece is summed while the gradients of others are still
+    computed. Such a call is logged from when all tensors are there to the end of its last piece: what training waits
+    for.
     """
 
     def __init__(
-        self, comm: "MPI.Intracomm", library: Path, *, largest: int, way: str = "native", guard: bool = False
+        self,
+        comm: "MPI.Intracomm",
+        library: Path,
+        *,
+        largest: int,
+        way: str = "native",
+        guard: bool = False,
+        overlap: bool = False,
     ) -> None:
         self._operation: Any = tf.load_op_library(str(library))
         self._library = ctypes.CDLL(str(library))
@@ -117,36 +146,51 @@ class NativeReduction:
         self._number = ctypes.c_int64(self._group)
         self.way, self.short_of_memory = _open(self._library, self._number, comm, largest, way, guard=guard)
         self.note = ""
-        self.name = f"native operation, {REDUCTION_NAMES[self.way]}"
+        self._overlap = overlap
+        self.name = f"native operation, {REDUCTION_NAMES[self.way]}{f', {OVERLAPPED}' if overlap else ''}"
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""
-        with in_sequence() as sequence:
-            return list(
-                self._operation.harness_allreduce(
-                    values=tensors, sequence=sequence, group=self._group, scale=scale, label=label
-                )
-            )
+        sums = dict[int, tf.Tensor]()
+        for piece, options in self._pieces(tensors, label):
+            values = [tensors[index] for index in piece]
+            found = self._operation.harness_allreduce(values=values, scale=scale, **options)
+            sums |= zip(piece, found, strict=True)
+        return [sums[index] for index in range(len(tensors))]
 
     def update(self, step: Descent, variables: "list[keras.Variable]", gradients: list[tf.Tensor], label: str) -> None:
         """Make the optimizer's `step` on the variables by the sums over all ranks of the gradients; one dtype."""
-        handles = [[part.value.handle for part in parts] for parts in (variables, step.first, step.second)]
-        with in_sequence() as sequence:
+        rate = tf.cast(step.rate, gradients[0].dtype)
+        for piece, options in self._pieces(gradients, label):
+            handles = [
+                [parts[index].value.handle for index in piece] if parts else []
+                for parts in (variables, step.first, step.second)
+            ]
             self._operation.harness_update(
                 variables=handles[0],
                 first=handles[1],
                 second=handles[2],
-                gradients=gradients,
-                rate=tf.cast(step.rate, gradients[0].dtype),
+                gradients=[gradients[index] for index in piece],
+                rate=rate,
                 steps=step.steps,
-                sequence=sequence,
                 rule=step.rule,
                 decay1=step.decay1,
                 decay2=step.decay2,
                 epsilon=step.epsilon,
-                group=self._group,
-                label=label,
+                **options,
             )
+
+    def _pieces(self, tensors: list[tf.Tensor], label: str) -> Iterator[tuple[list[int], dict[str, Any]]]:
+        """Yield the numbers of the tensors of every piece, and what its operation, built before the next, takes."""
+        pieces = in_pieces([tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors], overlap=self._overlap)
+        ready = []
+        if len(pieces) > 1:
+            with tf.control_dependencies(tensors), tf.device("CPU:0"):
+                ready.append(self._operation.harness_ready(group=self._group))
+        for number, piece in enumerate(pieces, start=1):
+            last = number == len(pieces)
+            with tf.control_dependencies(ready if last else []), in_sequence() as sequence:
+                yield piece, {"sequence": sequence, "group": self._group, "label": label, "last": last}
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""

@@ -40,6 +40,7 @@ REGISTER_OP("HarnessUpdate")
     .Attr("epsilon: float")
     .Attr("group: int")
     .Attr("label: string")
+    .Attr("last: bool = true")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); })
     .Doc("Makes a step of the rule on the variables by the sums over all ranks of their gradients, after `steps` steps.");
@@ -49,6 +50,7 @@ class UpdateOp : public OpKernel {
  public:
   explicit UpdateOp(OpKernelConstruction* construction) : OpKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("group", &group_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("last", &last_));
     std::string label, rule;
     OP_REQUIRES_OK(construction, construction->GetAttr("label", &label));
     label_ = Label(label);
@@ -89,7 +91,7 @@ class UpdateOp : public OpKernel {
     const Rule<T> rule = MakeRule(rate->scalar<T>()(), steps->scalar<int64_t>()());
     group->Enter(entry, elements * sizeof(T), label_);
     const std::string failure = group->Update(segments, rule, label_);
-    group->Leave(entry, failure.empty());
+    group->Leave(entry, failure.empty() && last_);
     OP_REQUIRES(context, failure.empty(),
                 absl::InternalError(absl::StrCat("rank ", group->rank(), ": update failed: ", failure)));
   }
@@ -137,6 +139,7 @@ class UpdateOp : public OpKernel {
   }
 
   int64_t group_;
+  bool last_;  // piece of what is exchanged
   Label label_{""};
   typename Rule<T>::Kind kind_;
   float decay1_, decay2_, epsilon_;

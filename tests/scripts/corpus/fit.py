@@ -92,7 +92,6 @@ _CALLBACKS = {
     "csv": "keras.callbacks.CSVLogger('log.csv')",
     "nan": "keras.callbacks.TerminateOnNaN()",
     "lambda": "keras.callbacks.LambdaCallback(on_epoch_end=lambda e, logs: None)",
-    "board": "keras.callbacks.TensorBoard('logs')",
     "backup": "keras.callbacks.BackupAndRestore('backup')",
     "swap": "keras.callbacks.SwapEMAWeights(swap_on_epoch=True)",
 }  # fmt: skip
