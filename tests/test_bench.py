@@ -193,6 +193,15 @@ def test_an_absent_package_costs_no_column(monkeypatch: pytest.MonkeyPatch) -> N
     assert table.tabulate(record(sample("ddp", 0, 100)))[0].rates["ddp"].count == 1
 
 
+def test_a_python_by_its_bare_name_is_the_one_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mpirun beside it starts its ranks."""
+    program = tmp_path / "horovods-python"
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (chosen,) = choose(CONTENDERS, ("horovod",), {"horovod": "horovods-python"})
+    assert chosen.python == str(program)
+
+
 def test_a_python_that_is_none_is_refused() -> None:
     with pytest.raises(UserError, match="the Python of horovod, '/nowhere/python', is no program: give one that has"):
         Settings(workloads=("adult-dnn",), pythons={"horovod": "/nowhere/python"})

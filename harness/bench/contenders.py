@@ -4,6 +4,7 @@ A new one is one entry of `CONTENDERS`: a script of its own (`Script`), a sync p
 class with the same attributes and `launch`.
 """
 
+import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -78,7 +79,7 @@ CONTENDERS: dict[str, Contender] = {
 def choose(contenders: Mapping[str, Contender], names: Collection[str], pythons: Mapping[str, str]) -> list[Contender]:
     """Return those of `contenders` that are among `names`; without `names`, all whose own package is installed.
 
-    `pythons` has a Python of its own for some, by name.
+    `pythons` has a Python of its own for some, by name: a path, or a program on PATH.
 
     Raises:
         UserError: a name is not a contender's.
@@ -89,7 +90,8 @@ def choose(contenders: Mapping[str, Contender], names: Collection[str], pythons:
     found: list[Contender] = []
     for name, one in contenders.items():
         if name in pythons and isinstance(one, Standalone):
-            found.append(replace(one, python=pythons[name], package=""))
+            python = shutil.which(pythons[name]) or pythons[name]  # its mpirun lies beside the program itself
+            found.append(replace(one, python=python, package=""))
         else:
             found.append(one)
     return [one for one in found if (one.name in names if names else is_installed(one))]

@@ -242,7 +242,7 @@ def _series(name: str, layers: str, **more: str) -> Script:
 _CNN = "keras.layers.Conv2D(4, 3)"
 SCRIPTS += [
     _cnn("plain", f"{_CNN}, keras.layers.ReLU()"),
-    _cnn("pool", f"{_CNN}, keras.layers.AveragePooling2D()"),
+    _cnn("pool", f"{_CNN}, keras.layers.AveragePooling2D(2)"),
     _cnn("norm", f"{_CNN}, keras.layers.BatchNormalization(), keras.layers.ReLU()", rtol="0.01"),
     _cnn("renorm", "keras.layers.BatchNormalization(momentum=0.5, scale=False), " + _CNN),
     _cnn("layernorm", f"{_CNN}, keras.layers.LayerNormalization()"),
