@@ -66,7 +66,8 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
     (float64, seconds since rank 0 began the epoch, on rank 0's clock, NaN for a step without synchronisation), skew_s
     and wire_s (float64, the parts of exit_s - entry_s, `harness.train.collect`), loss_sum (float32); where batch
     normalisation is synchronised statistics_s (float64, seconds inside its calls), where images are in files
-    input_s (float64, seconds waited for the batch).
+    input_s (float64, seconds waited for the batch). Where sums overlap with the backward pass, entry_s is when the rank
+    has all its gradients.
 
     Raises:
         UserError: the folder cannot be written or the disk is full; nothing is left behind.
