@@ -95,7 +95,7 @@ def _overlap(world: "World", sizes: Sequence[int], threads: int) -> bool:
     asked = os.environ.get("HARNESS_OVERLAP") or ""
     if asked not in ("", "0", "1"):
         raise unknown("HARNESS_OVERLAP", asked, ("0", "1"))
-    if asked == "0" or threads == 1 or not needs_sync(world.size) or len(in_pieces(sizes, overlap=True)) == 1:
+    if asked == "0" or threads == 1 or not needs_sync(world.size) or len(in_pieces(sizes)) == 1:
         return False
     return asked == "1" or len(set(world.comm.allgather(observe().host))) > 1
 

@@ -40,7 +40,7 @@ void Group::MapMemory(MPI_Comm host) {
   if (place_ == 0) {
     std::snprintf(name, sizeof name, "/harness-%ld-%p", static_cast<long>(getpid()), static_cast<void*>(this));
     file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (file >= 0 && posix_fallocate(file, 0, here_ * region_) != 0) {  // a write beyond a full /dev/shm would kill
+    if (file >= 0 && ftruncate(file, here_ * region_) != 0) {
       close(file);
       shm_unlink(name);
       file = -1;
@@ -49,11 +49,12 @@ void Group::MapMemory(MPI_Comm host) {
   }
   Require(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host));
   if (place_ != 0 && name[0] != 0) file = shm_open(name, O_RDWR, 0600);
+  // Every rank has its own region placed, on its NUMA node, before any maps it: a write beyond a full /dev/shm kills.
+  int placed = file >= 0 && posix_fallocate(file, place_ * region_, region_) == 0;
+  Require(MPI_Allreduce(MPI_IN_PLACE, &placed, 1, MPI_INT, MPI_MIN, host));
   void* memory = MAP_FAILED;
-  if (file >= 0) {
-    memory = mmap(nullptr, here_ * region_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
-    close(file);
-  }
+  if (placed) memory = mmap(nullptr, here_ * region_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+  if (file >= 0) close(file);
   int opened = memory != MAP_FAILED, all = 0;
   if (opened) {
     memory_ = static_cast<char*>(memory);

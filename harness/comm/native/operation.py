@@ -101,14 +101,11 @@ _RECENT = 32  # Group::kRecent
 _PIECE = 2**20  # bytes: 8 ms at 1 Gbit/s, long beside what a message costs
 
 
-def in_pieces(sizes: Sequence[int], *, overlap: bool) -> list[list[int]]:
-    """Return the numbers of the tensors of each piece of a call, by their bytes; one piece unless they `overlap`.
-
-    Pieces are closed with 1 MB, from the last tensor on.
-    """
+def in_pieces(sizes: Sequence[int]) -> list[list[int]]:
+    """Return the numbers of the tensors of each piece of a call, by their bytes: from the last on, closed with 1 MB."""
     pieces, room = [list[int]()], _PIECE
-    for number in reversed(range(len(sizes))) if overlap else range(len(sizes)):
-        if overlap and room <= 0:
+    for number in reversed(range(len(sizes))):
+        if room <= 0:
             pieces.append([])
             room = _PIECE
         pieces[-1].append(number)
@@ -182,7 +179,9 @@ class NativeReduction:
 
     def _pieces(self, tensors: list[tf.Tensor], label: str) -> Iterator[tuple[list[int], dict[str, Any]]]:
         """Yield the numbers of the tensors of every piece, and what its operation, built before the next, takes."""
-        pieces = in_pieces([tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors], overlap=self._overlap)
+        pieces = [list(range(len(tensors)))]
+        if self._overlap:
+            pieces = in_pieces([tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors])
         ready = []
         if len(pieces) > 1:
             with tf.control_dependencies(tensors), tf.device("CPU:0"):
