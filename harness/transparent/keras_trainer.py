@@ -145,12 +145,14 @@ def _refuse_states(trainer: Any) -> None:
     Raises:
         UserError: a layer keeps states from batch to batch, or an input has a fixed number of rows.
     """
-    for layer in trainer._flatten_layers():
+    layers = list(trainer._flatten_layers())
+    for layer in layers:  # first: a stateful layer needs the fixed number of rows
         if getattr(layer, "stateful", False):
             raise UserError(
                 f"layer '{layer.name}' keeps the states of a batch's rows for the next batch (stateful=True), which "
                 "cannot be divided over the ranks: leave stateful out"
             )
+    for layer in layers:
         shape = getattr(layer, "batch_shape", None)
         if type(layer).__name__ == "InputLayer" and shape is not None and shape[0] is not None:
             raise UserError(
