@@ -22,7 +22,8 @@ SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-text-s
         "free-own-statistics", "free-count-eager", "device-loop-metrics-eager", "fit-own-apply",
         "session-raw-clipped", "fit-own-metric-inner", "loop-rows-pairs-eager", "loop-rows-masked-compiled",
         "loop-rows-masked-normalised-eager", "step-rows-negatives", "free-rows-words", "free-rows-on-batch",
-        "session-rows-masked", "loop-healthy-dropout-compiled", "loop-healthy-normalised-eager")  # fmt: skip
+        "session-rows-masked", "loop-healthy-dropout-compiled", "loop-healthy-normalised-eager",
+        "model-series-stateful", "session-optimizer-Adam")  # fmt: skip
 WHOLE = "every rank computes the whole batch"
 
 
