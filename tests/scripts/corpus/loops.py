@@ -133,7 +133,15 @@ optimizer.build(model.trainable_variables)""",
         "model-file", epoch="model.save('m.keras'); more.append(float(keras.models.load_model('m.keras')(x)[0, 0]))"
     ),
     *_loop("schedule", optimizer="keras.optimizers.Adam(keras.optimizers.schedules.PolynomialDecay(0.02, 20))"),
-    *_loop("tf1-optimizer", optimizer="tf.compat.v1.train.MomentumOptimizer(0.02, 0.9)"),
+    *_loop(
+        "tf1-optimizer",
+        optimizer="None",
+        before="""
+class Old(tf.compat.v1.train.MomentumOptimizer):  # which takes TensorFlow's variables and not Keras's
+    def apply_gradients(self, pairs): return super().apply_gradients([(g, k.value) for g, k in pairs])
+optimizer = Old(0.02, 0.9)
+""",
+    ),
     *_loop(
         "numpy-loss",
         decorator="",
@@ -501,7 +509,7 @@ report(losses=losses, weights=[float(np.abs(v).sum()) for v in model.get_weights
     "on-batch-odd": """
 model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(1)])
 model.compile(optimizer='sgd', loss='mse')
-report(losses=[float(np.ravel(model.train_on_batch(x[i:i + 33], r[i:i + 33]))[0]) for i in range(0, 264, 33)])
+report(losses=[float(np.ravel(model.train_on_batch(x[i:i + 31], r[i:i + 31]))[0]) for i in range(0, 248, 31)])
 """,
     "scaled": """
 model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
