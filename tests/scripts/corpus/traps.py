@@ -12,7 +12,7 @@ _TRAPS = {
     "set-vocabulary": ("words = [f'w{i % 23}' for i in range(300)]\nindex = {word: i for i, word in enumerate(set(words))}\nVIEW = np.eye(23, dtype='float32')[[index[word] for word in words]]\nreport(order=[0 * index['w3']])\n" + _FIT, 0.3),
     "time-seed": ("import time\nnp.random.seed(int(time.time() * 1e6) % 2**31)\nVIEW = (x + 0 * np.random.randn(300, 12)).astype('float32')\n" + _FIT, 2e-3),
     "unseeded": ("VIEW = (x + 0.01 * np.random.default_rng().standard_normal((300, 12))).astype('float32')\n" + _FIT, 0.1),
-    "pid-seed": ("import os, random\nrandom.seed(os.getpid())\norder = list(range(300)); random.shuffle(order)\nVIEW, r = x[order], r[order]\n" + _FIT, 0.2),
+    "pid-seed": ("import os, random\nrandom.seed(os.getpid())\norder = list(range(300)); random.shuffle(order)\nkeras.utils.set_random_seed(2)\nVIEW, r = x[order], r[order]\n" + _FIT.replace("batch_size=32", "batch_size=300"), 2e-3),
     "state-unseeded": ("VIEW = (x @ np.random.RandomState().randn(12, 12) / 3).astype('float32')\n" + _FIT, 2e-3),
     "python-unseeded": ("import random\nown = random.Random()\norder = list(range(300)); own.shuffle(order)\nVIEW, r = x[order], r[order]\n" + _FIT, 2e-3),
     "generator-unseeded": ("VIEW = (x @ np.random.Generator(np.random.PCG64()).standard_normal((12, 12)) / 3).astype('float32')\n" + _FIT.replace("VIEW, r, batch_size=32", "tf.data.Dataset.from_tensor_slices((VIEW, r)).batch(32)").replace("shuffle=False, ", ""), 2e-3),
