@@ -40,9 +40,9 @@ def select(
 
     HARNESS_REDUCTION chooses: ``native`` (default: the C++ operation, in shared memory where all ranks are on one
     host, else in the faster of the next two ways, by a short trial), ``messages`` (the operation, by MPI_Allreduce),
-    ``node-aware`` (the operation: shared memory on each host, where each rank adds up a slice, then MPI_Allreduce of
-    every slice over the hosts) or ``bridge`` (through Python). Where the operation cannot be built on some rank, all
-    take the bridge; the note says why.
+    ``node-aware`` (the operation: shared memory on each host, where each rank adds up a slice, then messages for the
+    sum of every slice over the hosts) or ``bridge`` (through Python). Where the operation cannot be built on some
+    rank, all take the bridge; the note says why.
 
     Where a rank has several `threads`, sums between hosts are made in pieces while gradients are still computed; those
     of one host, which take less, are not. HARNESS_OVERLAP=1 or 0 chooses by hand.

@@ -37,9 +37,9 @@ def sums(counts: Sequence[int], rates: Sequence[float], folder: Path, calls: int
     print("|---|---|---|---|---|---|---|---|")
     for count in counts:
         (folder / f"sums-{count}").mkdir()
-        with hosts(count, folder / f"sums-{count}") as lab:
+        with hosts(count, folder / f"sums-{count}", kernel=True) as lab:
             for rate in rates:
-                lab.network(bytes_per_s=rate * GBIT)
+                lab.limit(rate * GBIT)
                 for nbytes in NBYTES:
                     found = told(lab, 2, PROGRAMS / "ways.py", nbytes, calls)
                     cells = [f"{1e3 * found[way]:.1f}" for way in WAYS]
@@ -52,9 +52,9 @@ def overlap(rates: Sequence[float], folder: Path, rounds: int) -> None:
     print("| Gbit/s | sums behind: ms a step | beside | beside / behind |")
     print("|---|---|---|---|")
     (folder / "overlap").mkdir()
-    with hosts(2, folder / "overlap") as lab:
+    with hosts(2, folder / "overlap", kernel=True) as lab:
         for rate in rates:
-            lab.network(bytes_per_s=rate * GBIT)
+            lab.limit(rate * GBIT)
             steps: dict[str, list[float]] = {"0": [], "1": []}
             for number in range(rounds):
                 for choice in ("01", "10")[number % 2]:

@@ -70,6 +70,12 @@ class Lab:
         partial.replace(control)
         time.sleep(0.2)
 
+    def limit(self, bytes_per_s: float) -> None:
+        """Change how fast a host on the kernel's bridge sends."""
+        for pid in self.pids.values():
+            rate = ("rate", f"{8 * bytes_per_s:.0f}bit", "burst", "128kb", "latency", "50ms")
+            _in_network(pid, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *rate)
+
     def launcher(self, ranks_per_host: int) -> tuple[str, ...]:
         """Return the words that start that many ranks on every host, when run on n1 (see `run`)."""
         hosts = ",".join(f"{name}:{ranks_per_host}" for name in self.pids)
@@ -96,10 +102,11 @@ def environment_of_ranks() -> dict[str, str]:
 
 
 @contextmanager
-def hosts(count: int, folder: Path) -> Iterator[Lab]:
+def hosts(count: int, folder: Path, *, kernel: bool = False) -> Iterator[Lab]:
     """Yield `count` hosts, joined by a switch without delay, that are gone at the end.
 
-    `folder` holds the lab's files. Hosts share the machine's processes and files.
+    `folder` holds the lab's files. Hosts share the machine's processes and files. `kernel` has the kernel's bridge for
+    a switch: of its settings it knows only the rate, but it leaves the processor to the ranks (`Lab.limit`).
     """
     names = [f"n{number + 1}" for number in range(count)]
     addresses = {name: f"10.99.0.{11 + number}" for number, name in enumerate(names)}
@@ -114,7 +121,9 @@ def hosts(count: int, folder: Path) -> Iterator[Lab]:
         lab = Lab(folder=folder, pids=pids, addresses=addresses)
         _write_agent(lab)
         lab.network()
-        processes.append(_start_switch(lab))
+        processes.append(_start_bridge(lab) if kernel else _start_switch(lab))
+        if kernel:
+            _plug_into(lab, processes[-1].pid)
         yield lab
     finally:
         for process in processes:
@@ -140,6 +149,27 @@ def _start_switch(lab: Lab) -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, cwd=Path(__file__).parents[2])
     _await(lambda: output.read_text().startswith("ready"), process)
     return process
+
+
+def _start_bridge(lab: Lab) -> "subprocess.Popen[bytes]":
+    ready = lab.folder / "bridge.ready"
+    script = f"ip link add switch type bridge && ip link set switch up && touch {ready} && exec sleep infinity"
+    process = subprocess.Popen(["unshare", "--net", "bash", "-c", script], stdin=subprocess.DEVNULL)
+    _await(ready.exists, process)
+    return process
+
+
+def _plug_into(lab: Lab, bridge: int) -> None:
+    for name, pid in lab.pids.items():
+        ends = ("eth0", "netns", str(pid), "type", "veth", "peer", "name", name, "netns", str(bridge))
+        subprocess.run(["ip", "link", "add", *ends], check=True)
+        _in_network(bridge, "ip", "link", "set", name, "master", "switch", "up")
+        _in_network(pid, "ip", "address", "add", f"{lab.addresses[name]}/24", "dev", "eth0")
+        _in_network(pid, "ip", "link", "set", "eth0", "up")
+
+
+def _in_network(pid: int, *command: str) -> None:
+    subprocess.run(["nsenter", "-t", str(pid), "-n", "--", *command], check=True)
 
 
 def _write_agent(lab: Lab) -> None:

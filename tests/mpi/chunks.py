@@ -1,5 +1,6 @@
-"""Rank program: sums by messages of at most 1000 elements, as those of more than 2^30 are made."""
+"""Rank program: sums by messages of at most 100,000 elements, as those of more than 2^30 are made."""
 
+import itertools
 import json
 
 import numpy as np
@@ -9,14 +10,16 @@ from harness.comm.native import build
 from harness.comm.native.operation import NativeReduction
 from harness.comm.world import start
 
-build._FLAGS = (*build._FLAGS, "-DHARNESS_MESSAGE=size_t{1000}")
+build._FLAGS = (*build._FLAGS, "-DHARNESS_MESSAGE=size_t{100000}")
 world = start()
-reduction = NativeReduction(world.comm, build.build(), largest=2**20, way="messages", guard=True)
+options = {"largest": 2**20, "way": "messages", "guard": True}
+reductions = [NativeReduction(world.comm, build.build(), overlap=overlap, **options) for overlap in (False, True)]
 errors = []
-for dtype in (np.float32, np.float64):
-    values = [np.random.default_rng(world.rank).normal(size=size).astype(dtype) for size in (7001, 10, 40_000)]
+for reduction, dtype in itertools.product(reductions, (np.float32, np.float64)):
+    values = [np.random.default_rng(world.rank).normal(size=size).astype(dtype) for size in (7001, 10, 401_000)]
     totals = reduction.sum([tf.constant(value) for value in values], label="chunks")
     for value, total in zip(values, totals, strict=True):
         errors.append(float(np.abs(total.numpy() - sum(world.comm.allgather(value))).max()))
 if world.rank == 0:
-    print("RESULT " + json.dumps({"error": max(errors), "calls": len(reduction.take_calls())}))
+    calls = [len(reduction.take_calls()) for reduction in reductions]
+    print("RESULT " + json.dumps({"error": max(errors), "calls": calls}))

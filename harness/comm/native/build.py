@@ -10,10 +10,8 @@ from harness.base.errors import RunError
 from harness.base.processes import ask
 from harness.comm.launcher import find_launcher
 
-_SOURCES = tuple(
-    f"{name}.cc"
-    for name in ("allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "update", "wait")
-)
+_NAMES = ("allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "messages", "update", "wait")
+_SOURCES = tuple(f"{name}.cc" for name in _NAMES)
 _HEADERS = ("arithmetic.h", "group.h", "wire.h")
 _LIMIT_S = 600.0  # of the compiler; a minute on a slow machine
 # -w: TensorFlow's headers warn about themselves. No fused multiply-add: updates round as TensorFlow's kernels do.

@@ -12,12 +12,6 @@
 namespace harness {
 namespace {
 
-#ifndef HARNESS_MESSAGE
-#define HARNESS_MESSAGE (size_t{1} << 30)  // most elements of one message: MPI counts them in an int
-#endif
-
-constexpr size_t kSmall = 16 * 1024;  // bytes below which a tensor is packed with its like
-
 template <typename T>
 constexpr uint64_t kSum = sizeof(T) | (kSixteen<T> ? 16 : 0) | (std::is_same_v<T, BFloat16> ? 32 : 0);
 
@@ -32,7 +26,8 @@ double Now() {
   return time.tv_sec + 1e-9 * time.tv_nsec;
 }
 
-Group::Group(MPI_Comm comm, size_t bytes, Way way, bool guard) : guard_(guard), bytes_(RoundUp(bytes, kLine)) {
+Group::Group(MPI_Comm comm, size_t bytes, Way way, bool guard, bool patient)
+    : guard_(guard), patient_(patient), bytes_(RoundUp(bytes, kLine)) {
   Require(MPI_Comm_dup(comm, &comm_));
   Require(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
   Require(MPI_Comm_rank(comm_, &rank_));
@@ -86,40 +81,6 @@ std::string Group::Total(const std::vector<Segment<T>>& segments, T scale, const
     });
   }
   return "";
-}
-
-// In place, in as many messages as the counts need.
-template <typename T>
-int Group::Allreduce(T* values, size_t count, MPI_Comm comm) const {
-  for (size_t begin = 0; begin < count; begin += HARNESS_MESSAGE) {
-    const int part = static_cast<int>(std::min<size_t>(HARNESS_MESSAGE, count - begin));
-    int code = MPI_SUCCESS;
-    if constexpr (kSixteen<T>) {
-      code = AllreduceSixteen(values + begin, part, comm);
-    } else {
-      code = MPI_Allreduce(MPI_IN_PLACE, values + begin, part, Datatype<T>(), MPI_SUM, comm);
-    }
-    if (code != MPI_SUCCESS) return code;
-  }
-  return MPI_SUCCESS;
-}
-
-// MPI has no 16-bit floats: every rank collects one slice of all ranks' values, adds it up and hands the sums round. It
-// sends as many bytes as a ring does.
-template <typename T>
-int Group::AllreduceSixteen(T* values, int count, MPI_Comm comm) const {
-  int size = 1;
-  int code = MPI_Comm_size(comm, &size);
-  const int slice = (count + size - 1) / size;
-  std::vector<T> own(static_cast<size_t>(slice) * size), all(own.size());
-  std::copy(values, values + count, own.begin());
-  if (code == MPI_SUCCESS) code = MPI_Alltoall(own.data(), slice, MPI_UINT16_T, all.data(), slice, MPI_UINT16_T, comm);
-  std::vector<const T*> parts;
-  for (int rank = 0; rank < size; ++rank) parts.push_back(all.data() + static_cast<size_t>(slice) * rank);
-  AddSixteen(parts, own.data(), slice);
-  if (code == MPI_SUCCESS) code = MPI_Allgather(own.data(), slice, MPI_UINT16_T, all.data(), slice, MPI_UINT16_T, comm);
-  std::copy(all.begin(), all.begin() + count, values);
-  return code;
 }
 
 // Two ranks read each other's values directly: one wait. More ranks read the sums of slices: two waits, less reading.
@@ -256,37 +217,6 @@ void Group::AddSlices(const std::vector<Segment<T>>& segments, Range mine, T sca
     if (rank == place_) continue;
     Add(own + mine.begin, Values<T>(rank) + mine.begin, own + mine.begin, mine.end - mine.begin);
   }
-}
-
-// Large tensors are summed where they lie; small ones are packed into one message.
-template <typename T>
-std::string Group::SumByMessages(const std::vector<Segment<T>>& segments, T scale) {
-  size_t small = 0;
-  for (const auto& segment : segments) {
-    if (segment.count * sizeof(T) < kSmall) small += segment.count;
-  }
-  packed_.resize(small * sizeof(T));
-  T* next = reinterpret_cast<T*>(packed_.data());
-  for (const auto& segment : segments) {
-    const bool pack = segment.count * sizeof(T) < kSmall;
-    Scale(segment.in, pack ? next : segment.out, segment.count, scale);
-    if (pack) {
-      next += segment.count;
-      continue;
-    }
-    const int code = Allreduce(segment.out, segment.count, comm_);
-    if (code != MPI_SUCCESS) return Describe(code);
-  }
-  if (small == 0) return "";
-  next = reinterpret_cast<T*>(packed_.data());
-  const int code = Allreduce(next, small, comm_);
-  if (code != MPI_SUCCESS) return Describe(code);
-  for (const auto& segment : segments) {
-    if (segment.count * sizeof(T) >= kSmall) continue;
-    std::memcpy(segment.out, next, segment.count * sizeof(T));
-    next += segment.count;
-  }
-  return "";
 }
 
 template std::string Group::Sum<float>(const std::vector<Segment<float>>&, float, const Label&);

@@ -121,8 +121,9 @@ class Group {
   // Opens a group on a duplicate of `comm` whose calls move at most `bytes` (larger ones go by messages). Where the
   // hosts are not as `way` needs them, or shared memory is short, all ranks take messages. With `guard` messages are
   // preceded by a short one that compares what the ranks are about to exchange; in shared memory that is always done.
+  // A `patient` group leaves the core to others while it waits for messages.
   // Throws std::runtime_error when MPI fails.
-  Group(MPI_Comm comm, size_t bytes, Way way, bool guard);
+  Group(MPI_Comm comm, size_t bytes, Way way, bool guard, bool patient);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -162,9 +163,9 @@ class Group {
   template <typename T>
   std::string SumByMessages(const std::vector<Segment<T>>& segments, T scale);
   template <typename T>
-  int Allreduce(T* values, size_t count, MPI_Comm comm) const;
+  int Allreduce(T* values, size_t count, MPI_Comm comm);
   template <typename T>
-  int AllreduceSixteen(T* values, int count, MPI_Comm comm) const;
+  int SumParts(T* values, int count, MPI_Comm comm);
   template <typename T>
   std::string UpdateBySums(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
   template <typename T, typename Gather>
@@ -203,6 +204,7 @@ class Group {
   int size_ = 1;
   Way way_ = Way::kMessages;
   bool guard_ = false;
+  bool patient_ = false;
   bool short_of_memory_ = false;
   double update_s_ = 0;  // of the call that goes on
   double ready_ = 0;     // when all pieces of what is exchanged were there, 0 for an exchange in one call
@@ -218,6 +220,7 @@ class Group {
   std::thread living_;         // holds this rank's `Peer.life`
   std::promise<void> lives_, leaves_;
   std::vector<char> packed_;   // small tensors of a message
+  std::vector<char> parts_;    // of all ranks' values, that this rank adds up
   std::vector<char> sums_;     // sums that came by messages and are to be applied
   std::vector<double> times_;  // entry, exit, entry, exit ...
   std::atomic<uint64_t> entered_{0};

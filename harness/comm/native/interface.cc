@@ -41,9 +41,11 @@ extern "C" {
 
 // Opens group `number` on the communicator with this Fortran handle. Returns the way it takes, a harness::Way, plus 8
 // where shared memory was too short for another; or -1 with what went wrong in `failure`, of `room` bytes.
-int harness_open(int64_t number, int handle, uint64_t bytes, int way, int guard, char* failure, uint64_t room) {
+int harness_open(int64_t number, int handle, uint64_t bytes, int way, int guard, int patient, char* failure,
+                 uint64_t room) {
   try {
-    auto group = std::make_unique<harness::Group>(MPI_Comm_f2c(handle), bytes, static_cast<harness::Way>(way), guard != 0);
+    auto group = std::make_unique<harness::Group>(MPI_Comm_f2c(handle), bytes, static_cast<harness::Way>(way), guard != 0,
+                                                  patient != 0);
     const int taken = static_cast<int>(group->way()) + (group->short_of_memory() ? 8 : 0);
     std::lock_guard<std::mutex> lock(harness::groups_mutex);
     harness::groups[number] = std::move(group);

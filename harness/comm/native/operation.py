@@ -31,7 +31,14 @@ _FAILURE_BYTES = 1000
 
 
 def _open(
-    library: Any, number: ctypes.c_int64, comm: "MPI.Intracomm", largest: int, way: str, *, guard: bool
+    library: Any,
+    number: ctypes.c_int64,
+    comm: "MPI.Intracomm",
+    largest: int,
+    way: str,
+    *,
+    guard: bool = False,
+    patient: bool = False,
 ) -> tuple[str, bool]:
     """Open a group; return the way it takes, and whether shared memory was too short for another.
 
@@ -40,7 +47,8 @@ def _open(
     """
     failure = ctypes.create_string_buffer(_FAILURE_BYTES)
     handle, room = comm.py2f(), ctypes.c_uint64(_FAILURE_BYTES)
-    taken = library.harness_open(number, handle, ctypes.c_uint64(largest), WAYS.index(way), guard, failure, room)
+    choices = (WAYS.index(way), guard, patient)
+    taken = library.harness_open(number, handle, ctypes.c_uint64(largest), *choices, failure, room)
     if taken < 0:
         raise RunError(f"the native sums cannot be set up: {failure.value.decode(errors='replace')}")
     return WAYS[taken % _SHORT], taken >= _SHORT
@@ -52,7 +60,7 @@ def recording_seconds(comm: "MPI.Intracomm", library: Path, *, calls: int, nbyte
     native = ctypes.CDLL(str(library))
     native.harness_record.restype = ctypes.c_double
     number = ctypes.c_int64(next(_NUMBERS))
-    _open(native, number, comm, 0, "messages", guard=False)
+    _open(native, number, comm, 0, "messages")
     try:
         return float(native.harness_record(number, ctypes.c_uint64(calls), ctypes.c_uint64(nbytes)))
     finally:
@@ -69,7 +77,7 @@ def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) 
     tf.load_op_library(str(library))  # before ctypes: TensorFlow knows only the operations of libraries it loads first
     native = ctypes.CDLL(str(library))
     number = ctypes.c_int64(next(_NUMBERS))
-    taken, _ = _open(native, number, comm, largest, way, guard=False)
+    taken, _ = _open(native, number, comm, largest, way)
 
     def total(address: int, counts: Sequence[int]) -> None:
         numbers = (ctypes.c_uint64 * len(counts))(*counts)
@@ -141,10 +149,14 @@ class NativeReduction:
         self._library.harness_recent.restype = ctypes.c_uint64
         self._group = next(_NUMBERS)
         self._number = ctypes.c_int64(self._group)
-        self.way, self.short_of_memory = _open(self._library, self._number, comm, largest, way, guard=guard)
+        self.way, self.short_of_memory = _open(
+            self._library, self._number, comm, largest, way, guard=guard, patient=overlap
+        )
         self.note = ""
         self._overlap = overlap
-        self.name = f"native operation, {REDUCTION_NAMES[self.way]}{f', {OVERLAPPED}' if overlap else ''}"
+        self.name = f"native operation, {REDUCTION_NAMES[self.way]}"
+        if overlap:
+            self.name = f"native operation, {self.way.replace('native', 'shared memory')}, {OVERLAPPED}"
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""

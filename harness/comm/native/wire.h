@@ -1,4 +1,4 @@
-// What MPI must know of each element type. It has no 16-bit floats: they travel as 2-byte integers.
+// What MPI must know of each element type. It has no 16-bit floats: they travel as 2-byte integers, which it cannot add.
 #pragma once
 
 #include <mpi.h>
@@ -17,7 +17,7 @@ constexpr bool kSixteen = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat
 
 template <typename T>
 MPI_Datatype Datatype() {
-  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>);
+  if (kSixteen<T>) return MPI_UINT16_T;
   return std::is_same_v<T, float> ? MPI_FLOAT : MPI_DOUBLE;
 }
 
