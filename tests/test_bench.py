@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from harness.bench.plan import (
 )
 from harness.report.bench_page import write_bench_page
 from harness.schema.claim import EXPERIMENTS
+from harness.schema.presets import resolve
 from harness.schema.record import decode
 
 MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")
@@ -166,6 +167,25 @@ def test_the_bound_is_a_bare_step_and_then_the_sums() -> None:
     assert line.ratios[ratio].middle == pytest.approx(1.25 / 1.3)
     assert line.met[ratio] is False
     assert table.BOUND not in table.tabulate(record(*parts[:1]))[0].rates
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_what_is_shipped_differs_from_plain_descent_in_what_the_bare_loop_is_told(name: str) -> None:
+    plain = Settings(workloads=(name,)).task(name)
+    shipped = replace(plain, shipped=True).workload()
+    differing = {
+        field.name for field in fields(shipped) if getattr(shipped, field.name) != getattr(plain.workload(), field.name)
+    }
+    assert differing <= {"optimizer", "learning_rate", "schedule", "weight_decay", "augment"}
+    assert shipped == resolve(
+        dataset=plain.dataset,
+        model=plain.model,
+        drop_remainder=True,
+        epochs=4,
+        samples=plain.rows,
+        seed=0,
+        data="synthetic",
+    )
 
 
 def test_recording_is_a_part_of_the_step() -> None:

@@ -148,6 +148,8 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
         "gradients",
         "summing-1",
         "bare",
+        "default",
+        "bare-default",
         "raw-sums",
         "recording",
         "ddp",
@@ -165,6 +167,18 @@ def test_a_contender_trains(name: str, cache: Path) -> None:
     assert len(measured.seconds) == 3
     assert all(0 < seconds < 60 for seconds in measured.seconds)
     assert (measured.loss is None) == (name in ("raw-sums", "recording"))
+
+
+@pytest.mark.e2e
+@pytest.mark.mpi
+def test_the_bare_loop_trains_with_the_default_settings_as_the_harness_does(cache: Path) -> None:
+    """Adam, cosine, weight decay and flips; rows in another order and other flips, so that losses are near."""
+    if len(cores()) < 2:
+        pytest.skip("needs 2 cores")
+    task = Task(dataset="cifar10", model="dnn", rows=5120, epochs=3)
+    ours, bare, sgd = (CONTENDERS[name].launch(task, limit_s=120).loss for name in ("default", "bare-default", "bare"))
+    assert ours == pytest.approx(bare, rel=0.05)
+    assert sgd != pytest.approx(bare, rel=0.05)
 
 
 @pytest.mark.e2e

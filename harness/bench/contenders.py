@@ -70,6 +70,15 @@ CONTENDERS: dict[str, Contender] = {
         Ours(name="weights-epoch", title="ours weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
         Ours(name="none", title="ours none, 2 ranks", ranks=2, sync="none"),
         Standalone(name="bare", title="bare TensorFlow, 2 ranks", script="bare.py", ranks=2, fast=True),
+        Ours(name="default", title="ours none, default settings, 2 ranks", ranks=2, sync="none", shipped=True),
+        Standalone(
+            name="bare-default",
+            title="bare TensorFlow, default settings, 2 ranks",
+            script="bare.py",
+            ranks=2,
+            shipped=True,
+            fast=True,
+        ),
         Part(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", module="raw_sums", ranks=2),
         Part(name="recording", title="recording alone, 2 ranks", module="recording", ranks=2),
     )

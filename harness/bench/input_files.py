@@ -1,4 +1,4 @@
-"""Writes what scripts that import nothing of the harness train, rows, labels and network, as files."""
+"""Writes what scripts that import nothing of the harness train, rows, labels, network and recipe, as files."""
 
 import json
 import sys
@@ -21,6 +21,9 @@ def main() -> None:
     np.save(folder / "labels.npy", labels)
     network = build_network(task)
     (folder / "network.json").write_text(network.to_json())
+    workload = task.workload()
+    recipe = {name: getattr(workload, name) for name in ("optimizer", "schedule", "weight_decay", "augment")}
+    (folder / "recipe.json").write_text(json.dumps(recipe))
     (folder / "layers.json").write_text(json.dumps([describe(layer) for layer in network.layers]))
 
 

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 
@@ -118,6 +118,7 @@ class Ours:
     title: str
     ranks: int
     sync: str = "gradients"
+    shipped: bool = False
     fast: bool = True
     package: str = ""
     settings: tuple[tuple[str, str], ...] = ()
@@ -125,7 +126,7 @@ class Ours:
     def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Launch one point and read its record; its doubts about the times are the record's."""
         scheduler, layout = _local(self.ranks)
-        workload = task.workload(sync=self.sync)
+        workload = replace(task, shipped=self.shipped).workload(sync=self.sync)
         point = Point(
             workload=workload,
             layout=layout,
@@ -179,6 +180,7 @@ class Standalone:
     title: str
     script: str
     ranks: int
+    shipped: bool = False
     fast: bool = False
     package: str = ""
     python: str = sys.executable
@@ -186,12 +188,13 @@ class Standalone:
 
     def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Run a copy of the script on the rows that all contenders train on."""
+        task = replace(task, shipped=self.shipped)
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
             begin = time.monotonic()
             words = ("-m", "harness.bench.input_files", _json(task), folder)
             run_together([words], limit_s=limit_s, folder=Path(folder))
             script = shutil.copy(Path(__file__).with_name(self.script), folder)  # nothing else to be imported beside it
-            numbers = (WARM_UP_EPOCHS + task.epochs, task.batch_per_rank, task.seed, task.learning_rate)
+            numbers = (WARM_UP_EPOCHS + task.epochs, task.batch_per_rank, task.seed, task.workload().learning_rate)
             command = (self.python, script, folder, *map(str, numbers))
             left_s = max(1, limit_s - int(time.monotonic() - begin))
             answer = _under_mpirun(self.ranks, command, left_s, beside=Path(self.python) if self.own_mpi else None)

@@ -100,6 +100,8 @@ def header(record: BenchRecord) -> list[str]:
         "weights that the other has changed since; two workers on a core each, one server, one coordinator",
         "bare TensorFlow: a loop that imports nothing of the harness, over rows that are float32 and standardised "
         "already, in their order, without synchronisation",
+        "default settings: the workload's optimizer, schedule, weight decay and augmentation of the preset `default`, "
+        "without synchronisation; the bare loop has the same mathematics",
         "Horovod: the bare loop with its average of all gradients; PyTorch DDP: eager, shuffled batches, over gloo",
         "bound: that bare step, and then MPI_Allreduce of its gradients' bytes in place",
     ]

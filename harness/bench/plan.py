@@ -12,6 +12,7 @@ from typing import Any
 from harness.base.errors import UserError, unknown
 from harness.base.provenance import Machine
 from harness.schema.claim import EXPERIMENTS
+from harness.schema.presets import resolve
 from harness.schema.workload import Workload
 
 BATCH_PER_RANK = 64
@@ -30,7 +31,9 @@ _QUICK_PART = 4  # a quick bench trains on a quarter of the rows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """A network, its data and how long to train: plain SGD, one thread per rank.
+    """A network, its data and how long to train, one thread per rank: plain SGD, or as the harness does by default.
+
+    `shipped` takes the optimizer, its rate and schedule, weight decay and augmentation of the preset ``default``.
 
     `rows` are training rows of the synthetic twin over all ranks; every rank trains on an equal part of them.
     `epochs` counts the timed ones, which follow `WARM_UP_EPOCHS`.
@@ -42,6 +45,7 @@ class Task:
     epochs: int
     batch_per_rank: int = BATCH_PER_RANK
     learning_rate: float = LEARNING_RATE
+    shipped: bool = False
     seed: int = 0
 
     @property
@@ -54,8 +58,6 @@ class Task:
         settings: dict[str, Any] = {
             "dataset": self.dataset,
             "model": self.model,
-            "optimizer": "sgd",
-            "learning_rate": self.learning_rate,
             "batch_per_rank": self.batch_per_rank,
             "drop_remainder": True,
             "epochs": WARM_UP_EPOCHS + self.epochs,
@@ -63,7 +65,9 @@ class Task:
             "seed": self.seed,
             "data": "synthetic",
         }
-        return Workload(**(settings | changes))
+        if self.shipped:
+            return resolve(**(settings | changes))
+        return Workload(**(settings | {"optimizer": "sgd", "learning_rate": self.learning_rate} | changes))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
