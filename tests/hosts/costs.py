@@ -1,8 +1,8 @@
 """What sums between emulated hosts take: ``python -m tests.hosts.costs``; needs root and nothing beside it.
 
 By every way at two rates of the network, and a CNN's step with its sums behind and beside the backward pass. Prints
-two tables as Markdown, and draws the second (--figure). All hosts are this machine: what its cores or its switch limit is
-none of the network's, so that the rate that one message reaches is printed too.
+two tables as Markdown, and draws the second (--figure). All hosts are this machine: what its cores or its switch
+limit is none of the network's, so that the rate that one message reaches is printed too.
 """
 
 import argparse
