@@ -97,51 +97,72 @@ void Narrow(const float* in, Float16* out, size_t count) {
 
 namespace {
 
-template <typename T>
-__attribute__((always_inline)) inline void Sgd(const T* sums, T rate, T* __restrict out, size_t count) {
-  for (size_t i = 0; i < count; ++i) out[i] -= rate * sums[i];
+template <typename T, typename Sum>
+__attribute__((always_inline)) inline void Sgd(Sum sum, T rate, T* __restrict out, size_t count) {
+  for (size_t i = 0; i < count; ++i) out[i] -= rate * sum(i);
 }
 
 // As TensorFlow's ResourceApplyKerasMomentum.
-template <typename T>
-__attribute__((always_inline)) inline void Momentum(const T* sums, const Rule<T>& rule, T* __restrict velocity,
+template <typename T, typename Sum>
+__attribute__((always_inline)) inline void Momentum(Sum sum, const Rule<T>& rule, T* __restrict velocity,
                                                     T* __restrict out, size_t count) {
   const T rate = rule.rate, decay = rule.decay1;
   for (size_t i = 0; i < count; ++i) {
-    velocity[i] = velocity[i] * decay - rate * sums[i];
+    velocity[i] = velocity[i] * decay - rate * sum(i);
     out[i] += velocity[i];
   }
 }
 
 // As TensorFlow's ResourceApplyAdam: Kingma and Ba 2015, the efficient form at the end of section 2.
-template <typename T>
-__attribute__((always_inline)) inline void Adam(const T* sums, const Rule<T>& rule, T* __restrict mean,
-                                                T* __restrict square, T* __restrict out, size_t count) {
+template <typename T, typename Sum>
+__attribute__((always_inline)) inline void Adam(Sum sum, const Rule<T>& rule, T* __restrict mean, T* __restrict square,
+                                                T* __restrict out, size_t count) {
   const T rate = rule.rate, rest1 = 1 - rule.decay1, rest2 = 1 - rule.decay2, epsilon = rule.epsilon;
   for (size_t i = 0; i < count; ++i) {
-    mean[i] += (sums[i] - mean[i]) * rest1;
-    square[i] += (sums[i] * sums[i] - square[i]) * rest2;
+    const T gradient = sum(i);
+    mean[i] += (gradient - mean[i]) * rest1;
+    square[i] += (gradient * gradient - square[i]) * rest2;
     out[i] -= mean[i] * rate / (std::sqrt(square[i]) + epsilon);
   }
 }
 
-template <typename T>
-__attribute__((always_inline)) inline void Step(const Rule<T>& rule, const T* sums, const Segment<T>& piece) {
+template <typename T, typename Sum>
+__attribute__((always_inline)) inline void Step(const Rule<T>& rule, Sum sum, const Segment<T>& piece) {
   switch (rule.kind) {
-    case Rule<T>::kSgd: return Sgd(sums, rule.rate, piece.out, piece.count);
-    case Rule<T>::kMomentum: return Momentum(sums, rule, piece.first, piece.out, piece.count);
-    case Rule<T>::kAdam: return Adam(sums, rule, piece.first, piece.second, piece.out, piece.count);
+    case Rule<T>::kSgd: return Sgd(sum, rule.rate, piece.out, piece.count);
+    case Rule<T>::kMomentum: return Momentum(sum, rule, piece.first, piece.out, piece.count);
+    case Rule<T>::kAdam: return Adam(sum, rule, piece.first, piece.second, piece.out, piece.count);
   }
 }
+
+template <typename T>
+struct One {
+  const T* sums;
+  __attribute__((always_inline)) T operator()(size_t i) const { return sums[i]; }
+};
+
+template <typename T>
+struct Two {
+  const T *a, *b;
+  __attribute__((always_inline)) T operator()(size_t i) const { return a[i] + b[i]; }
+};
 
 }  // namespace
 
 HARNESS_VECTORISED void Descend(const Rule<float>& rule, const float* sums, const Segment<float>& piece) {
-  Step(rule, sums, piece);
+  Step(rule, One<float>{sums}, piece);
 }
 
 HARNESS_VECTORISED void Descend(const Rule<double>& rule, const double* sums, const Segment<double>& piece) {
-  Step(rule, sums, piece);
+  Step(rule, One<double>{sums}, piece);
+}
+
+HARNESS_VECTORISED void AddAndDescend(const Rule<float>& rule, const float* other, const Segment<float>& piece) {
+  Step(rule, Two<float>{piece.in, other}, piece);
+}
+
+HARNESS_VECTORISED void AddAndDescend(const Rule<double>& rule, const double* other, const Segment<double>& piece) {
+  Step(rule, Two<double>{piece.in, other}, piece);
 }
 
 }  // namespace harness

@@ -112,10 +112,7 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
   });
   const std::string lost = Meet();
   if (!lost.empty()) return lost;
-  const T* other = Values<T>(1 - place_);
-  UpdateInBlocks(segments, {0, elements}, rule, [&](const Segment<T>& piece, size_t offset, T* sums) {
-    Add(piece.in, other + offset, sums, piece.count);
-  });
+  AddAndUpdate(segments, Values<T>(1 - place_), rule);
   return "";
 }
 
@@ -133,6 +130,28 @@ void Group::UpdateInBlocks(const std::vector<Segment<T>>& segments, Range range,
     }
   });
   update_s_ += updates.Seconds();
+}
+
+// Sums and steps in one pass, which takes little more than half the time of two with 2.5 MB. What the updates take is
+// known from the first block of every kSampled, which is summed and then stepped, and is counted for all.
+template <typename T>
+void Group::AddAndUpdate(const std::vector<Segment<T>>& segments, const T* other, const Rule<T>& rule) {
+  constexpr size_t kNumbers = kBlock / sizeof(T), kSampled = 16;
+  alignas(kLine) T sums[kNumbers];
+  Parts updates;
+  size_t sampled = 0;
+  const size_t elements = Elements(segments);
+  ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
+    for (size_t begin = 0; begin < piece.count; begin += kSampled * kNumbers) {
+      const size_t count = std::min(kSampled * kNumbers, piece.count - begin), timed = std::min(kNumbers, count);
+      const Segment<T> block = Part(piece, begin, timed);
+      Add(block.in, other + offset + begin, sums, timed);
+      updates.Time([&] { Descend(rule, sums, block); });
+      AddAndDescend(rule, other + offset + begin + timed, Part(piece, begin + timed, count - timed));
+      sampled += timed;
+    }
+  });
+  if (sampled > 0) update_s_ += updates.Seconds() * elements / sampled;
 }
 
 template <typename T>

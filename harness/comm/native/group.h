@@ -171,6 +171,8 @@ class Group {
   template <typename T, typename Gather>
   void UpdateInBlocks(const std::vector<Segment<T>>& segments, Range range, const Rule<T>& rule, Gather gather);
   template <typename T>
+  void AddAndUpdate(const std::vector<Segment<T>>& segments, const T* other, const Rule<T>& rule);
+  template <typename T>
   std::string SumSlices(const std::vector<Segment<T>>& segments, T scale, const Signature& signature,
                         const Label& label);
   template <typename T>
