@@ -93,7 +93,14 @@ def test_counts_beyond_what_mpi_can_count_go_in_parts():
     assert found["error"] < 1e-5 and found["calls"] == [2, 2]
 
 
+def test_a_process_keeps_its_library_when_the_sources_are_edited(monkeypatch):
+    library = build()
+    monkeypatch.setattr("harness.comm.native.build._FLAGS", ("-no-such-flag",))
+    assert build() == library
+
+
 def test_without_a_compiler_the_bridge_is_used_and_said(tmp_path, monkeypatch):
+    build.cache_clear()
     monkeypatch.setattr("harness.comm.native.build._FLAGS", ("-no-such-flag",))
     with pytest.raises(RunError, match="native operation does not compile"):
         build()

@@ -13,6 +13,7 @@
 namespace harness {
 
 constexpr size_t kBlock = 16 * 1024;  // bytes of sums that stay in the first cache until they are applied
+constexpr size_t kSampled = 16;  // blocks to one whose step is timed apart from its sums
 
 void Add(const float* a, const float* b, float* sum, size_t count);
 void Add(const double* a, const double* b, double* sum, size_t count);

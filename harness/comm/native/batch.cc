@@ -39,6 +39,12 @@ void MirrorImage(const T* image, size_t lines, size_t width, size_t channels, T*
   }
 }
 
+// The rows of a batch lie anywhere: the next one is on its way, to the second cache, while this one is worked on. An
+// address where nothing is does no harm.
+void Fetch(const void* row, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(static_cast<const char*>(row) + at, 0, 2);
+}
+
 void Standardise(const float* row, const float*, const float*, float* out, size_t count) {
   std::memcpy(out, row, count * sizeof(float));  // float rows are standardised when they are loaded
 }
@@ -107,6 +113,7 @@ class BatchOp : public OpKernel {
       OP_REQUIRES(context, 0 <= number && number < available,
                   absl::InvalidArgumentError(absl::StrCat("batch: there is no row ", number)));
       const T* row = rows.flat<T>().data() + number * width;
+      if (i + 1 < batch) Fetch(rows.flat<T>().data() + numbers[i + 1] * width, width * sizeof(T));
       if (mirror_ && Mirrored(static_cast<uint32_t>(first_ + number), salt)) {
         MirrorImage(row, rows.dim_size(1), rows.dim_size(2), rows.dim_size(3), turned.data());
         row = turned.data();

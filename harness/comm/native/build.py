@@ -18,6 +18,7 @@ _LIMIT_S = 600.0  # of the compiler; a minute on a slow machine
 _FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-w", "-shared", "-fPIC", "-pthread")
 
 
+@functools.cache  # TensorFlow knows only the operations of the first: what is edited in between is for other processes
 def build() -> Path:
     """Return the operation's library, compiling it when this combination has none yet (about 10 s).
 

@@ -168,10 +168,9 @@ class Group {
   int SumParts(T* values, int count, MPI_Comm comm);
   template <typename T>
   std::string UpdateBySums(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
-  template <typename T, typename Gather>
-  void UpdateInBlocks(const std::vector<Segment<T>>& segments, Range range, const Rule<T>& rule, Gather gather);
-  template <typename T>
-  void AddAndUpdate(const std::vector<Segment<T>>& segments, const T* other, const Rule<T>& rule);
+  template <typename T, typename Gather, typename Step>
+  void UpdateInOnePass(const std::vector<Segment<T>>& segments, Range range, const Rule<T>& rule, Gather gather,
+                       Step step);
   template <typename T>
   std::string SumSlices(const std::vector<Segment<T>>& segments, T scale, const Signature& signature,
                         const Label& label);

@@ -99,7 +99,7 @@ double harness_record(int64_t number, uint64_t calls, uint64_t bytes) {
     const double entry = harness::Now();
     group->Enter(entry, bytes, label);
     harness::Parts updates;
-    for (uint64_t done = 0; done < bytes; done += harness::kBlock) updates.Time([] {});
+    for (uint64_t done = 0; done < bytes; done += harness::kSampled * harness::kBlock) updates.Time([] {});
     updates.Seconds();
     group->Leave(entry, true);
   }
