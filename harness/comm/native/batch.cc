@@ -1,6 +1,7 @@
 // The rows of one step in one pass, as a TensorFlow operation: picked by number, mirrored where chance says so,
 // standardised and written as the network reads them.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -39,8 +40,9 @@ void MirrorImage(const T* image, size_t lines, size_t width, size_t channels, T*
   }
 }
 
-// The rows of a batch lie anywhere: the next one is on its way, to the second cache, while this one is worked on. An
-// address where nothing is does no harm.
+constexpr size_t kAhead = 2048;  // bytes of rows that are on their way, to the second cache, while one is worked on
+
+// An address where nothing is does no harm.
 void Fetch(const void* row, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(static_cast<const char*>(row) + at, 0, 2);
 }
@@ -108,12 +110,17 @@ class BatchOp : public OpKernel {
     const float *shift = context->input(4).flat<float>().data(), *factor = context->input(5).flat<float>().data();
     float* out = inputs->flat<float>().data();
     std::vector<T> turned(mirror_ ? width : 0);
+    const auto fetch = [&](int64_t i) {  // they lie anywhere
+      if (i < batch) Fetch(rows.flat<T>().data() + numbers[i] * width, width * sizeof(T));
+    };
+    const int64_t ahead = 1 + kAhead / std::max<size_t>(1, width * sizeof(T));
+    for (int64_t i = 0; i < ahead; ++i) fetch(i);
     for (int64_t i = 0; i < batch; ++i, out += width) {
       const int64_t number = numbers[i];
       OP_REQUIRES(context, 0 <= number && number < available,
                   absl::InvalidArgumentError(absl::StrCat("batch: there is no row ", number)));
       const T* row = rows.flat<T>().data() + number * width;
-      if (i + 1 < batch) Fetch(rows.flat<T>().data() + numbers[i + 1] * width, width * sizeof(T));
+      fetch(i + ahead);
       if (mirror_ && Mirrored(static_cast<uint32_t>(first_ + number), salt)) {
         MirrorImage(row, rows.dim_size(1), rows.dim_size(2), rows.dim_size(3), turned.data());
         row = turned.data();
