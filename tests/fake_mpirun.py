@@ -103,8 +103,9 @@ def wait(*, stubborn: bool) -> None:
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
-    (HERE / "rank.tmp").write_text(str(rank.pid))
-    (HERE / "rank.tmp").rename(HERE / "rank.pid")
+    partial = HERE / f"rank.{os.getpid()}"  # several start at once
+    partial.write_text(str(rank.pid))
+    partial.rename(HERE / "rank.pid")
     time.sleep(300)
 
 
