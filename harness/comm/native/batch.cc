@@ -40,9 +40,9 @@ void MirrorImage(const T* image, size_t lines, size_t width, size_t channels, T*
   }
 }
 
-constexpr size_t kAhead = 2048;  // bytes of rows that are on their way, to the second cache, while one is worked on
+constexpr size_t kAhead = 2048;  // bytes of rows that are fetched while one is worked on: they lie anywhere in memory
 
-// An address where nothing is does no harm.
+// To the second cache. An address where nothing is does no harm.
 void Fetch(const void* row, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(static_cast<const char*>(row) + at, 0, 2);
 }
@@ -110,7 +110,7 @@ class BatchOp : public OpKernel {
     const float *shift = context->input(4).flat<float>().data(), *factor = context->input(5).flat<float>().data();
     float* out = inputs->flat<float>().data();
     std::vector<T> turned(mirror_ ? width : 0);
-    const auto fetch = [&](int64_t i) {  // they lie anywhere
+    const auto fetch = [&](int64_t i) {
       if (i < batch) Fetch(rows.flat<T>().data() + numbers[i] * width, width * sizeof(T));
     };
     const int64_t ahead = 1 + kAhead / std::max<size_t>(1, width * sizeof(T));

@@ -73,7 +73,6 @@ def _find_compiler() -> str:
     return compiler
 
 
-@functools.cache
 def _version(compiler: str) -> str:
     answer = ask([compiler, "--version"])
     if answer.code != 0:
