@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from harness.base.cache import cache_folder
 from harness.base.errors import UserError
 from harness.schema.record import STEPS_FILE, RunRecord
-from harness.sweep import loop, store
+from harness.sweep import job_loop, store
 from harness.sweep.schedulers import scheduler_class
 from harness.sweep.status import Status, read_status
 from tests.factories import make_run, write_run
@@ -231,7 +231,7 @@ def child(aim: str, seed: int, scheduler: str, words: list[str]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     kind = scheduler_class(scheduler)
-    write, submit, settle = loop.write_group, kind.submit, loop.settle
+    write, submit, settle = job_loop.write_group, kind.submit, job_loop.settle
 
     def writing(*args: Any, **kwargs: Any) -> Any:
         die("before the intent")
@@ -249,7 +249,7 @@ def child(aim: str, seed: int, scheduler: str, words: list[str]) -> None:
             die("collecting")
         return outcome
 
-    loop.write_group, kind.submit, loop.settle, kind.poll_s = writing, submitting, settling, 0.1
+    job_loop.write_group, kind.submit, job_loop.settle, kind.poll_s = writing, submitting, settling, 0.1
     sys.argv = ["harness", *words]
     main()
 

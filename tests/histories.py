@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.regression.states import software
+from harness.regression.measurements import software
 from harness.schema.layout import Layout
-from harness.schema.measurement import Launch, Measurement
+from harness.schema.measurement import MeasuredLaunch, Measurement
 from tests.factories import START, make_provenance, make_run, make_workload
 
 AA_FILE = Path(__file__).parent / "data" / "aa-mnist-dnn.json"
@@ -90,7 +90,7 @@ def simulate_duet(
     """Return the old and the new version, launched one after the other in an order drawn for each pair."""
     order = [(block, count) for block in range(blocks) for count in random.permutation(ranks) for _ in "ab"]
     slow = _disturbance(random, weather, [count for _, count in order])
-    sides: tuple[list[Launch], list[Launch]] = ([], [])
+    sides: tuple[list[MeasuredLaunch], list[MeasuredLaunch]] = ([], [])
     for first in range(0, len(order), 2):
         block, count = order[first]
         for number, side in zip((first, first + 1), random.permutation(2), strict=True):
@@ -116,10 +116,10 @@ def _disturbance(random: np.random.Generator, weather: Weather, ranks: list[int]
     return found
 
 
-def make_summary(ranks: int, repeat: int, seconds: float, *, minutes: float = 0, sync: float = 0.1) -> Launch:
+def make_summary(ranks: int, repeat: int, seconds: float, *, minutes: float = 0, sync: float = 0.1) -> MeasuredLaunch:
     """Return one launch of `seconds` an epoch that started `minutes` after the factories' start."""
     waiting = 0.0 if ranks == 1 else seconds * sync / 2
-    return Launch(
+    return MeasuredLaunch(
         layout=Layout(nodes=ranks),
         repeat=repeat,
         started=START + timedelta(minutes=minutes),
@@ -133,7 +133,7 @@ def make_summary(ranks: int, repeat: int, seconds: float, *, minutes: float = 0,
 
 
 def make_measurement(
-    launches: list[Launch], *, commit: str = "a" * 40, hostname: str = "node1", dirty: bool = False
+    launches: list[MeasuredLaunch], *, commit: str = "a" * 40, hostname: str = "node1", dirty: bool = False
 ) -> Measurement:
     """Return the measurement of `launches` of MNIST-DNN."""
     provenance = make_provenance(commit=commit, hostname=hostname, dirty=dirty)

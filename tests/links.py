@@ -77,7 +77,9 @@ class Links:
                 found.append("it did not end")
             self.ended_s.append(time.monotonic() - begin)
             self.noticed_s.append(((watched(record) / REQUEST).stat().st_mtime if not found else math.nan) - cut)
-            deadline = self.patience * (2 if kind == "shrink" else 1)  # harness.comm.team: other ranks are ended first
+            deadline = self.patience * (
+                2 if kind == "shrink" else 1
+            )  # harness.comm.elastic_world: other ranks are ended first
             while processes_of(record) and time.monotonic() < begin + deadline + END_S:
                 time.sleep(0.1)
             found += [f"{one} is left" for one in processes_of(record)]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.analysis.load import load_sweep
+from harness.analysis.read_results import load_sweep
 from harness.analysis.stats import Interval
 from harness.base.errors import UserError
 from harness.cli.advise import advise as command
 from harness.cli.answer import plain
-from harness.prediction.advice import Job, Limits, Way, choose_way, measured_ways, predicted_ways, scores
+from harness.prediction.advice import JobLimits, TrainingJob, Way, choose_way, measured_ways, predicted_ways, scores
 from harness.schema.layout import Layout
 from harness.schema.measurement import ADVICE
 from harness.schema.point import Point
@@ -59,35 +59,35 @@ def way(seconds: float, nodes: int, accuracy: float | None = 0.9, wide: float = 
 
 def test_the_cheapest_that_is_sure_to_hold_the_deadline_else_the_fastest_within_the_budget() -> None:
     slow, middle, fast = way(3600, 1), way(2000, 2), way(1300, 4)
-    assert choose_way([slow, middle, fast], Limits(deadline_s=2300)) is middle
-    assert choose_way([slow, middle, fast], Limits(deadline_s=2100)) is fast  # the middle one's upper end is 2,200 s
-    assert choose_way([slow, middle, fast], Limits(node_hours=1.3)) is middle
-    assert choose_way([slow, middle, fast], Limits(deadline_s=2300, node_hours=1.0)) is None
-    assert choose_way([way(100, 1, accuracy=0.8), slow], Limits(deadline_s=9000)) is slow  # trains another model
-    assert choose_way([way(100, 1, accuracy=None), slow], Limits(deadline_s=9000)) is not slow
+    assert choose_way([slow, middle, fast], JobLimits(deadline_s=2300)) is middle
+    assert choose_way([slow, middle, fast], JobLimits(deadline_s=2100)) is fast  # the middle one's upper end is 2,200 s
+    assert choose_way([slow, middle, fast], JobLimits(node_hours=1.3)) is middle
+    assert choose_way([slow, middle, fast], JobLimits(deadline_s=2300, node_hours=1.0)) is None
+    assert choose_way([way(100, 1, accuracy=0.8), slow], JobLimits(deadline_s=9000)) is slow  # trains another model
+    assert choose_way([way(100, 1, accuracy=None), slow], JobLimits(deadline_s=9000)) is not slow
 
 
 def test_a_job_is_what_is_done_once_and_its_epochs(tmp_path: Path) -> None:
     loaded = load_sweep(write_sweep(tmp_path, [1, 2]))
-    one, two = measured_ways(loaded, "a", Job(epochs=3))
+    one, two = measured_ways(loaded, "a", TrainingJob(epochs=3))
     assert one.seconds == pytest.approx(3 * 601.2 + 60 + 2, rel=1e-3) and one.accuracy == pytest.approx(0.9)
     assert one.interval.low < one.seconds < one.interval.high and two.layout.ranks == 2
-    longer = next(measured_ways(loaded, "a", Job(epochs=30)))
+    longer = next(measured_ways(loaded, "a", TrainingJob(epochs=30)))
     assert longer.seconds - one.seconds == pytest.approx(27 * (601.2 + 0.5 / 3), rel=1e-3) and longer.accuracy is None
-    until = next(measured_ways(loaded, "a", Job(epochs=3, target=0.885)))
+    until = next(measured_ways(loaded, "a", TrainingJob(epochs=3, target=0.885)))
     assert until.seconds == pytest.approx(one.seconds - 601.2, rel=1e-2)  # the second epoch reaches it
-    assert not list(measured_ways(loaded, "a", Job(epochs=3, target=0.99)))
+    assert not list(measured_ways(loaded, "a", TrainingJob(epochs=3, target=0.99)))
 
 
 def test_more_nodes_are_predicted_where_the_sweep_carries_it(tmp_path: Path) -> None:
     loaded = load_sweep(write_sweep(tmp_path, [1, 2, 4, 5, 10, 20, 25]))
-    (found, missing), why = predicted_ways(loaded, "a", Job(epochs=3), [10, 50, 100])
+    (found, missing), why = predicted_ways(loaded, "a", TrainingJob(epochs=3), [10, 50, 100])
     assert not why and not found.measured and found.layout.nodes == 50
     assert found.interval.low < 3 * 600 * (1 / 50 + 0.05) + 60 < found.interval.high
     assert math.isfinite(missing.seconds) and found.accuracy is None
-    assert "how many epochs" in predicted_ways(loaded, "a", Job(epochs=3, target=0.9), [50])[1]
+    assert "how many epochs" in predicted_ways(loaded, "a", TrainingJob(epochs=3, target=0.9), [50])[1]
     few = load_sweep(write_sweep(tmp_path / "few", [1, 2]))
-    assert "cannot carry a growth model" in predicted_ways(few, "a", Job(epochs=3), [50])[1]
+    assert "cannot carry a growth model" in predicted_ways(few, "a", TrainingJob(epochs=3), [50])[1]
 
 
 def run(tmp_path: Path, *words: str) -> Result:

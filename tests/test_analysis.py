@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.analysis.breakdown import breakdown_frame
 from harness.analysis.frames import epoch_frame, launch_frame
 from harness.analysis.learning import curve_frame, final_frame
-from harness.analysis.load import load_sweep
+from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.stats import median_interval, order_ranks, ratio_interval
 from harness.base.errors import UserError
@@ -212,7 +212,7 @@ def test_loading_names_what_is_damaged_and_keeps_the_rest(
     many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one process, and shared out to several as for a sweep of many launches."""
-    monkeypatch.setattr("harness.analysis.load._MANY", many)
+    monkeypatch.setattr("harness.analysis.read_results._MANY", many)
     write_study(tmp_path)
     kept = write_run(tmp_path, make_launch(1, 0, 1.0))
     cut = write_run(tmp_path, make_launch(1, 1, 1.0)) / RUN_FILE

@@ -15,7 +15,7 @@ from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.sweep import launch_command
 from harness.sweep.job_groups import Group
-from harness.sweep.job_options import Request
+from harness.sweep.job_options import JobRequest
 from harness.sweep.jobs import write_group
 from harness.sweep.plan import Axes, combine
 from harness.sweep.scheduler import check_directives
@@ -24,8 +24,8 @@ from harness.sweep.site import Partition, Site
 from tests.factories import make_point
 from tests.test_sweep_script import GOLDEN, compare
 
-PMIX = Request(launcher="srun --mpi=pmix")
-MPIRUN = Request(launcher="mpirun")
+PMIX = JobRequest(launcher="srun --mpi=pmix")
+MPIRUN = JobRequest(launcher="mpirun")
 ONE, FOUR, UNEVEN = Layout(nodes=1), Layout(nodes=4), Layout(nodes=3, ranks_per_node=4, last_node=2)
 GPUS = Layout(nodes=2, ranks_per_node=2, gpus_per_rank=1)
 FULL = {
@@ -49,7 +49,7 @@ CENTRE = replace(
     launcher_options=("--verbose",),
     environment={"UCX_TLS": "rc,sm"},
 )
-SLURM_FULL = Request(
+SLURM_FULL = JobRequest(
     **FULL,
     launcher="srun --mpi=pmix",
     partition="gpu",
@@ -60,11 +60,11 @@ SLURM_FULL = Request(
     exclusive=False,
     extra=("--gres=nvme:1", '--comment="two words"'),
 )
-PBS_FULL = Request(
+PBS_FULL = JobRequest(
     **FULL, partition="workq", project="p1", requeue=True, constraint="rome=True", extra=("-l software=x -V",)
 )
 CONTAINER = replace(PMIX, container="/images/tensorflow 2.sif", walltime="1:00:00,4=0:20:00")
-LSF_FULL = Request(
+LSF_FULL = JobRequest(
     **FULL | {"memory": "", "account": ""},
     partition="normal",
     project="p1",
@@ -72,12 +72,12 @@ LSF_FULL = Request(
     requeue=True,
     extra=('-R "rusage[mem=4G]"',),
 )
-FLUX_FULL = Request(
+FLUX_FULL = JobRequest(
     **FULL | {"memory": "", "mail": ""}, partition="batch", constraint="rome", exclusive=False, extra=("--urgency=20",)
 )
-CASES: dict[str, tuple[str, tuple[Layout, ...], Request, Site]] = {
+CASES: dict[str, tuple[str, tuple[Layout, ...], JobRequest, Site]] = {
     "slurm-pmix": ("slurm", (FOUR,), PMIX, SITE),
-    "slurm-pmi2": ("slurm", (Layout(nodes=2, threads=2),), Request(launcher="srun --mpi=pmi2"), SITE),
+    "slurm-pmi2": ("slurm", (Layout(nodes=2, threads=2),), JobRequest(launcher="srun --mpi=pmi2"), SITE),
     "slurm-mpirun": ("slurm", (Layout(nodes=2, ranks_per_node=2, threads=2),), MPIRUN, SITE),
     "slurm-uneven": ("slurm", (UNEVEN,), PMIX, SITE),
     "slurm-full": ("slurm", (GPUS,), SLURM_FULL, CENTRE),
@@ -85,17 +85,17 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], Request, Site]] = {
     "slurm-array": ("slurm", (ONE, ONE), replace(PMIX, shape="array"), SITE),
     "slurm-nested": ("slurm", (FOUR, ONE), replace(PMIX, shape="nested"), SITE),
     "slurm-nested-mpirun": ("slurm", (FOUR, ONE), replace(MPIRUN, shape="nested"), SITE),
-    "pbs-jobs": ("pbs", (FOUR,), Request(), SITE),
-    "pbs-uneven": ("pbs", (UNEVEN,), Request(), SITE),
+    "pbs-jobs": ("pbs", (FOUR,), JobRequest(), SITE),
+    "pbs-uneven": ("pbs", (UNEVEN,), JobRequest(), SITE),
     "pbs-full": ("pbs", (GPUS,), PBS_FULL, CENTRE),
-    "pbs-array": ("pbs", (ONE, ONE), Request(shape="array"), SITE),
-    "pbs-nested": ("pbs", (FOUR, ONE), Request(shape="nested"), SITE),
+    "pbs-array": ("pbs", (ONE, ONE), JobRequest(shape="array"), SITE),
+    "pbs-nested": ("pbs", (FOUR, ONE), JobRequest(shape="nested"), SITE),
     "slurm-container": ("slurm", (FOUR,), CONTAINER, SITE),
     "slurm-container-gpus": ("slurm", (GPUS,), CONTAINER, SITE),
-    "lsf-jobs": ("lsf", (UNEVEN,), Request(), SITE),
-    "lsf-nested": ("lsf", (FOUR, ONE), Request(shape="nested"), SITE),
+    "lsf-jobs": ("lsf", (UNEVEN,), JobRequest(), SITE),
+    "lsf-nested": ("lsf", (FOUR, ONE), JobRequest(shape="nested"), SITE),
     "lsf-full": ("lsf", (GPUS,), LSF_FULL, CENTRE),
-    "flux-jobs": ("flux", (FOUR,), Request(), SITE),
+    "flux-jobs": ("flux", (FOUR,), JobRequest(), SITE),
     "flux-full": ("flux", (GPUS,), FLUX_FULL, CENTRE),
 }
 
@@ -221,7 +221,7 @@ def test_after_the_signal_before_the_limit_no_further_launch_begins(
 
 
 def test_a_reservation_says_whether_its_nodes_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CASES, "pbs-reservation", ("pbs", (ONE,), Request(reservation="R12", memory="0"), SITE))
+    monkeypatch.setitem(CASES, "pbs-reservation", ("pbs", (ONE,), JobRequest(reservation="R12", memory="0"), SITE))
     _, text = script_of("pbs-reservation", tmp_path)
     assert "#PBS -q R12\n" in text
     assert "#PBS -l place=scatter\n" in text

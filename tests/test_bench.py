@@ -22,8 +22,8 @@ from harness.bench.plan import (
     MIN_TIMED_EPOCHS,
     SCHEMA,
     BenchRecord,
-    Sample,
-    Settings,
+    BenchSettings,
+    ContenderSample,
     Task,
     correct_epochs,
     fit_epochs,
@@ -38,9 +38,9 @@ from harness.schema.record import decode
 MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")
 
 
-def sample(contender: str, number: int, krows: float, **changes: object) -> Sample:
+def sample(contender: str, number: int, krows: float, **changes: object) -> ContenderSample:
     return replace(
-        Sample(
+        ContenderSample(
             workload="mnist-dnn",
             contender=contender,
             round=number,
@@ -54,7 +54,7 @@ def sample(contender: str, number: int, krows: float, **changes: object) -> Samp
     )
 
 
-def record(*samples: Sample, **changes: object) -> BenchRecord:
+def record(*samples: ContenderSample, **changes: object) -> BenchRecord:
     settings: dict[str, object] = {"workloads": ("mnist-dnn",), "rounds": 3, "forced": False, "quick": False}
     return BenchRecord(
         schema=SCHEMA,
@@ -100,8 +100,8 @@ def test_far_too_short_and_long_launches_are_corrected() -> None:
 
 @pytest.mark.parametrize("workload", sorted(EXPERIMENTS))
 def test_two_ranks_make_whole_batches_only(workload: str) -> None:
-    quick = Settings(workloads=(workload,), quick=True)
-    for settings in (Settings(workloads=(workload,)), Settings(workloads=(workload,), rows=1000), quick):
+    quick = BenchSettings(workloads=(workload,), quick=True)
+    for settings in (BenchSettings(workloads=(workload,)), BenchSettings(workloads=(workload,), rows=1000), quick):
         task = settings.task(workload)
         assert task.rows % (2 * BATCH_PER_RANK) == 0
         assert 0 < task.rows <= (settings.rows or task.rows)
@@ -120,7 +120,7 @@ def test_two_ranks_make_whole_batches_only(workload: str) -> None:
 )
 def test_bad_settings_are_named(settings: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        Settings(**settings)  # type: ignore[arg-type]
+        BenchSettings(**settings)  # type: ignore[arg-type]
 
 
 def test_an_epoch_lasts_as_long_as_its_slowest_process() -> None:
@@ -171,7 +171,7 @@ def test_the_bound_is_a_bare_step_and_then_the_sums() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_what_is_shipped_differs_from_plain_descent_in_what_the_bare_loop_is_told(name: str) -> None:
-    plain = Settings(workloads=(name,)).task(name)
+    plain = BenchSettings(workloads=(name,)).task(name)
     shipped = replace(plain, shipped=True).workload()
     differing = {
         field.name for field in fields(shipped) if getattr(shipped, field.name) != getattr(plain.workload(), field.name)
@@ -224,7 +224,7 @@ def test_a_python_by_its_bare_name_is_the_one_on_the_path(tmp_path: Path, monkey
 
 def test_a_python_that_is_none_is_refused() -> None:
     with pytest.raises(UserError, match="the Python of horovod, '/nowhere/python', is no program: give one that has"):
-        Settings(workloads=("adult-dnn",), pythons={"horovod": "/nowhere/python"})
+        BenchSettings(workloads=("adult-dnn",), pythons={"horovod": "/nowhere/python"})
 
 
 def test_the_papers_networks_can_be_told_to_who_has_no_keras() -> None:
@@ -321,7 +321,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Bench:
         monkeypatch.setattr(execute, "CONTENDERS", {contender.name: contender for contender in contenders})
         monkeypatch.setattr(execute, "wait_until_quiet", lambda say, *, force: 0.0)
         monkeypatch.setattr(execute, "other_load", lambda begin, end: load)
-        asked = Settings(workloads=("adult-dnn",), rows=256, **settings)  # type: ignore[arg-type]
+        asked = BenchSettings(workloads=("adult-dnn",), rows=256, **settings)  # type: ignore[arg-type]
         return list(execute.run_bench(asked, lambda line: None))
 
     return run

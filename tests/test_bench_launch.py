@@ -9,9 +9,9 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from harness.base import hostload
+from harness.base import cpu_contention
+from harness.base.cpu_contention import CpuUsage, other_load, wait_until_quiet
 from harness.base.errors import RunError, UserError
-from harness.base.hostload import Usage, other_load, wait_until_quiet
 from harness.bench.contenders import CONTENDERS, is_installed
 from harness.bench.plan import Task
 from harness.bench.processes import cores, free_ports, run_together
@@ -95,20 +95,20 @@ def test_hyper_threads_stand_together(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
-    begin, end = Usage(clock=10, host=100, own=5), Usage(clock=14, host=108, own=9)
+    begin, end = CpuUsage(clock=10, host=100, own=5), CpuUsage(clock=14, host=108, own=9)
     assert other_load(begin, end) == 1.0
-    assert other_load(begin, Usage(clock=14, host=101, own=9)) == 0.0
+    assert other_load(begin, CpuUsage(clock=14, host=101, own=9)) == 0.0
 
 
 def test_our_own_children_are_no_load(tmp_path: Path) -> None:
-    before = Usage.now()
+    before = CpuUsage.now()
     spin = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass"
     run_together([("-c", spin)], limit_s=60, folder=tmp_path)
-    assert Usage.now().own - before.own >= 1.0
+    assert CpuUsage.now().own - before.own >= 1.0
 
 
 def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hostload, "look", lambda: (1.3, "compiler, process 7"))
+    monkeypatch.setattr(cpu_contention, "look", lambda: (1.3, "compiler, process 7"))
     said: list[str] = []
     with pytest.raises(UserError, match=r"keep 1\.3 of \d+ cores busy \(most of all compiler, process 7\).*--force"):
         wait_until_quiet(said.append, force=False, patience_s=0)
@@ -117,7 +117,7 @@ def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_machine_that_calms_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     loads = iter([0.9, 0.4, 0.1])
-    monkeypatch.setattr(hostload, "look", lambda: (next(loads), "compiler, process 7"))
+    monkeypatch.setattr(cpu_contention, "look", lambda: (next(loads), "compiler, process 7"))
     said: list[str] = []
     assert wait_until_quiet(said.append, force=False) == 0.1
     assert len(said) == 2
@@ -129,7 +129,7 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:
             time.sleep(0.3)
-            load, name = hostload.look()
+            load, name = cpu_contention.look()
         finally:
             busy.kill()
     assert load > 0.2

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from harness.analysis.breakdown import SlowRank, slow_rank
 from harness.analysis.frames import epoch_times
-from harness.analysis.load import load_sweep
-from harness.comm.clocks import Clock, Offset
+from harness.analysis.read_results import load_sweep
+from harness.comm.clocks import HostClock, Offset
 from harness.diagnosis.study import diagnose_sweep
 from harness.report.sweep_page import write_report
 from harness.schema.record import EpochRecord, RunRecord, read_run
@@ -20,14 +20,14 @@ from harness.train.record import step_columns
 from tests.factories import make_launch, make_point, make_run, write_study
 from tests.mpi.launch import run_ranks
 
-SAME = Clock(begin=Offset(at=0.0, offset_s=0.0, error_s=0.0), end=Offset(at=100.0, offset_s=0.0, error_s=0.0))
+SAME = HostClock(begin=Offset(at=0.0, offset_s=0.0, error_s=0.0), end=Offset(at=100.0, offset_s=0.0, error_s=0.0))
 
 
-def shifted(offset: float, drift: float) -> Clock:
+def shifted(offset: float, drift: float) -> HostClock:
     """Return a clock that shows t + offset + drift * t when rank 0's shows t, estimated at 0 and at 100 s."""
     ahead = {t: offset + drift * t for t in (0, 100)}
     ends = [Offset(at=t + ahead[t], offset_s=ahead[t], error_s=error) for t, error in ((0, 1e-6), (100, 2e-6))]
-    return Clock(begin=ends[0], end=ends[1])
+    return HostClock(begin=ends[0], end=ends[1])
 
 
 def columns(rank: int, begin: float, calls: np.ndarray) -> dict:

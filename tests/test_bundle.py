@@ -16,14 +16,14 @@ import pytest
 
 from harness.__main__ import run
 from harness.analysis.frames import epoch_frame
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.bundle.archive import SUMS, pack, unpacked, write_sums
 from harness.bundle.crate import CRATE, check_crate, write_crate
-from harness.bundle.experiment import Experiment, Minutes, execution_seconds
+from harness.bundle.experiment import BundledSweep, Minutes, execution_seconds
 from harness.bundle.opened import verify
 from harness.bundle.source import try_wheels
-from harness.report.document import Commands, Grid, Heading, Items, latex, markdown
+from harness.report.document import Grid, Heading, Items, ShellLines, latex, markdown
 from tests.factories import make_launch, make_point, make_run, write_study
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
@@ -241,7 +241,7 @@ def _fields(record: object) -> dict[str, object]:
 def test_a_document_is_the_same_in_both_languages_with_every_sign() -> None:
     odd = "50 % of a_b | <c> & {d} $e ~f ^g #h \\i µ"
     grid = Grid(headings=("A", "B"), rows=[(odd, "x")])
-    blocks = [Heading(level=1, text=odd), odd, Items(texts=[odd]), grid, Commands(lines=["echo $A_B | cat"])]
+    blocks = [Heading(level=1, text=odd), odd, Items(texts=[odd]), grid, ShellLines(lines=["echo $A_B | cat"])]
     plain, typeset = markdown(blocks), latex(blocks)
     assert "| 50 % of a\\_b \\| \\<c>" in plain and "echo $A_B | cat" in plain and "echo $A_B | cat" in typeset
     assert r"50 \% of a\_b \textbar{} \textless{}c\textgreater{} \& \{d\} \$e" in typeset
@@ -267,7 +267,7 @@ def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder=folder / "results/s", study=None, runs=runs, epochs=epoch_frame([one]), slow=(), damaged=(), failures=()
     )
     minutes = Minutes(execution=1.0, starting=0.1, analysis=0.1)
-    made_up = Experiment(
+    made_up = BundledSweep(
         name="s", title="S", answer="An answer.", command="harness sweep", loaded=loaded, minutes=minutes, figures=(),
         limits=(),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.choice import as_preset, choose
+from harness.analysis.select_sweep import as_preset, choose
 from harness.prediction.measured_base import find_launches, measured_base
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study

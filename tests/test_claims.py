@@ -10,10 +10,10 @@ import pytest
 
 from harness import datasets
 from harness.analysis.frames import epoch_frame
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.claims.evidence import Evidence, evidence_of, gather
+from harness.claims.evidence import ClaimEvidence, evidence_of, gather
 from harness.claims.finding import (
     CONFIRMED,
     ERRATUM,
@@ -103,7 +103,7 @@ def sweep(
     rows: int | None = None,
     layout: dict[str, int] | None = None,
     **settings: Any,
-) -> Evidence:
+) -> ClaimEvidence:
     """Return a made-up sweep: `epoch_s` seconds of an epoch at each rank count, launches up to 5 % slower."""
     usual = {"dataset": "mnist", "model": "dnn", "sync": "weights:epoch", "batch_per_rank": 64, "epochs": 3}
     if "global_batch" in settings:
@@ -138,7 +138,7 @@ def claim(value: float | None = 1.9, **changes: Any) -> Claim:
     return replace(ledger("speedup", "mnist-dnn"), **({"value": value, "base": 1, "count": 2} | changes))
 
 
-def outcome(asked: Claim, *evidence: Evidence) -> str:
+def outcome(asked: Claim, *evidence: ClaimEvidence) -> str:
     return judge(asked, evidence, pd.DataFrame()).finding.outcome
 
 

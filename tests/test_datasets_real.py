@@ -19,7 +19,7 @@ def one_cache(tmp_path_factory):
         yield
 
 
-def real(name: str, folder: Path) -> tuple[datasets.Source, datasets.Prepared]:
+def real(name: str, folder: Path) -> tuple[datasets.DataSource, datasets.Prepared]:
     source = datasets.locate(Workload(dataset=name, model="dnn", batch_per_rank=1, data="real"), folder)
     return source, datasets.prepare(source)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.calls import Calls
-from harness.analysis.load import load_sweep
+from harness.analysis.read_results import load_sweep
 from harness.diagnosis.case import Case
 from harness.diagnosis.catalogue import CATALOGUE, diagnose
 from harness.diagnosis.regular import regular_delays

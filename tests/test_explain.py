@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.__main__ import run as command
-from harness.analysis.bill import LAUNCH_CAUSES, bills
 from harness.analysis.breakdown import EPOCH_PARTS, caps
 from harness.analysis.calls import Calls, read_calls
 from harness.analysis.causes import last_ranks, skew_shares
 from harness.analysis.efficiency import TREE
+from harness.analysis.time_breakdown import LAUNCH_CAUSES, bills
 from harness.explain.evidence import Explanation, explain
 from harness.schema.record import STEPS_FILE, read_run
 from tests.factories import make_launch, make_point, write_run, write_study

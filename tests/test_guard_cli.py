@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.analysis.load import load_sweep
+from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.regression.decide import Measuring, decide
-from harness.regression.states import measurements
+from harness.regression.measurements import measurements
+from harness.regression.sequential_test import Measuring, decide
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 from harness.schema.record import encode

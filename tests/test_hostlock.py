@@ -136,7 +136,7 @@ def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
     # A launcher that tells who has the host and whether it keeps it, and fails.
     code = f"echo harness: $(cat {folder / TIMED}) and $(ls -l /proc/$$/fd | grep -c {TIMED}) >&2; exit 1"
     with timed_elsewhere(), pytest.raises(RunError, match=r"a probe in '.*' \(process \d+\) and 1"):
-        execute.run_probe(execute.Settings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
+        execute.run_probe(execute.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
     assert [line for line in said if "waiting" in line] == [
         f"waiting: a launch in 'results/other' (process {os.getpid()}) is timed on this host"
     ]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from harness.probe.execute import fit
-from harness.probe.measure import Answer, Plan
+from harness.probe.measure import ProbePlan, ProbeResult
 from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
 from harness.schema.record import decode, encode, read_run
 from tests.caches import own_cache
@@ -126,13 +126,13 @@ def test_the_wire_grows_with_the_delay_as_alpha_and_beta_predict(lab: Lab, tmp_p
 
 def probed(lab: Lab, folder: Path) -> Any:
     """Return the cost of an allreduce between the hosts."""
-    plan = Plan(sizes=(8, 1024, 32_768, ADULT_BYTES), samples=7, budget_s=2.0, reductions=())
+    plan = ProbePlan(sizes=(8, 1024, 32_768, ADULT_BYTES), samples=7, budget_s=2.0, reductions=())
     (folder / "plan.json").write_bytes(encode(plan))
     answer_file = folder / "answer.json"
     words = ["-m", "harness.probe.measure", folder / "plan.json", answer_file]
     finished = lab.run([*lab.launcher(1), sys.executable, *words], timeout=120)
     assert answer_file.exists(), finished.stderr[-3000:]
-    answer = decode(answer_file.read_bytes(), Answer, answer_file)
+    answer = decode(answer_file.read_bytes(), ProbeResult, answer_file)
     answer_file.unlink()
     assert answer.hosts == ("n1", "n2")
     (cost,) = (cost for cost in fit([answer.series]) if (cost.operation, cost.level) == (ALLREDUCE, NETWORK))

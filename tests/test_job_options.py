@@ -11,13 +11,13 @@ from harness.cli import main
 from harness.schema.layout import Layout
 from harness.sweep.commands import beyond
 from harness.sweep.job_groups import Group, time_limit
-from harness.sweep.job_options import Request
+from harness.sweep.job_options import JobRequest
 from harness.sweep.site import Partition, find_site
 from tests.factories import make_point
 
 
 def test_a_time_limit_may_depend_on_the_nodes() -> None:
-    request = Request(walltime="1:00:00,4=0:20:00,8=0:10:00")
+    request = JobRequest(walltime="1:00:00,4=0:20:00,8=0:10:00")
     assert [request.limit_s(nodes) for nodes in (1, 3, 4, 7, 8, 64)] == [3600, 3600, 1200, 1200, 600, 600]
     points = tuple(replace(make_point(), layout=Layout(nodes=nodes)) for nodes in (1, 4, 8))
     assert time_limit(Group(shape="jobs", points=points[1:2]), request, None) == "0:20:00"
@@ -40,7 +40,7 @@ def test_a_time_limit_may_depend_on_the_nodes() -> None:
 )
 def test_what_cannot_stand_in_a_script_is_refused(field: str, value: object, part: str) -> None:
     with pytest.raises(UserError, match=part):
-        Request(**{field: value})  # type: ignore[arg-type]
+        JobRequest(**{field: value})  # type: ignore[arg-type]
 
 
 def test_the_options_reach_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from harness.analysis.lost_ranks import around, rate
 from harness.base.errors import UserError
 from harness.cli.train import LOST
-from harness.comm.team import Member, lost, reseat
+from harness.comm.elastic_world import Member, lost, reseat
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import read_run
 from harness.schema.workload import Workload
 from harness.sweep.launch_command import LaunchCommand, surviving
-from harness.train.survive import check_workload
+from harness.train.elastic import check_workload
 from tests.losses import unaccounted
 from tests.mpi.launch import rank_command, rank_environment, run_ranks
 

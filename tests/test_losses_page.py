@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from harness.analysis.calls import read_calls
-from harness.analysis.load import load_sweep
 from harness.analysis.lost_ranks import around, rate, redone
+from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.report.losses_page import write_losses
 from harness.report.render import Head

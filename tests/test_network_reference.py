@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.load import load_sweep
+from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.provenance import Machine
 from harness.prediction.allreduce import BEST, Levels, Link, allreduce_seconds

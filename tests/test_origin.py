@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from harness.__main__ import run
-from harness.report.origin import Origin, Source, origin_text, read_origin
+from harness.report.provenance import FigureSource, Origin, origin_text, read_origin
 from harness.report.svg import draw
 from harness.report.sweep_page import write_report
 
@@ -83,7 +83,7 @@ def test_whence_says_which_launches_are_gone_or_replaced(
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
 def test_an_origin_survives_every_sign(kind: str, tmp_path: Path) -> None:
     odd = 'a (b) <c> & "d" \\ \'é\' %\n}],"end":0'
-    origin = Origin(command=odd, sources=(Source(sweep=odd, command="", launches=tuple(map(str, range(1000)))),))
+    origin = Origin(command=odd, sources=(FigureSource(sweep=odd, command="", launches=tuple(map(str, range(1000)))),))
     file = tmp_path / f"x.{kind}"
     file.write_bytes(draw("x", "X", lambda axes: None).file(kind, origin_text(origin)))
     assert read_origin(file) == origin

@@ -15,7 +15,7 @@ from harness.base.files import resource
 from harness.claims.experiments import (
     POLICIES,
     PRESET,
-    Size,
+    ExperimentSize,
     choose,
     plan,
     quick,
@@ -24,7 +24,7 @@ from harness.claims.experiments import (
     seconds_of,
 )
 from harness.cli.paper import paper
-from harness.report.paper_page import Study, read_parts, write_paper_page
+from harness.report.paper_page import PaperStudy, read_parts, write_paper_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
@@ -55,7 +55,7 @@ def test_the_seven_experiments_are_those_of_the_ledger(published: Published) -> 
 
 
 def planned(name: str = "adult-dnn", *, data_dir: Path | None = None, **size: object) -> tuple[Sweep, ...]:
-    size = Size(**size)  # type: ignore[arg-type]
+    size = ExperimentSize(**size)  # type: ignore[arg-type]
     return plan(EXPERIMENTS[name], layouts=TWO, preset=PRESET, size=size, data_dir=data_dir)
 
 
@@ -74,7 +74,7 @@ def test_the_papers_algorithm_is_the_default(name: str, cache: Path) -> None:
 
 
 def test_one_rank_alone_needs_one_sweep(cache: Path) -> None:
-    alone = plan(EXPERIMENTS["adult-dnn"], layouts=TWO[:1], preset=PRESET, size=Size(), data_dir=None)
+    alone = plan(EXPERIMENTS["adult-dnn"], layouts=TWO[:1], preset=PRESET, size=ExperimentSize(), data_dir=None)
     assert [sweep.workload.sync for sweep in alone] == ["weights:epoch"]
 
 
@@ -110,7 +110,9 @@ def test_full_takes_as_long_as_quick_launches_say() -> None:
 
 def test_quick_launches_are_the_first_of_the_fewest_and_the_most_ranks(cache: Path) -> None:
     layouts = tuple(Layout(nodes=count) for count in (1, 2, 4))
-    sweeps = plan(EXPERIMENTS["adult-dnn"], layouts=layouts, preset=PRESET, size=Size(repeats=6), data_dir=None)
+    sweeps = plan(
+        EXPERIMENTS["adult-dnn"], layouts=layouts, preset=PRESET, size=ExperimentSize(repeats=6), data_dir=None
+    )
     assert [[layout.nodes for layout in sweep.layouts] for sweep in quick(sweeps)] == [[1, 4], [2, 4], [2, 4]]
     assert {sweep.repeats for sweep in quick(sweeps)} == {1}
     assert [sweep.name for sweep in quick(sweeps)] == [sweep.name for sweep in sweeps]  # nothing runs twice
@@ -143,8 +145,8 @@ def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path
         folders.append(tmp_path / "results" / sync)
         for run in found:
             write_run(folders[-1], run)
-    study = Study(experiment="mnist-dnn", folders=(*folders, tmp_path / "results" / "never run"))
-    failed = Study(experiment="adult-dnn", folders=(), problem="2 of 4 launches failed")
+    study = PaperStudy(experiment="mnist-dnn", folders=(*folders, tmp_path / "results" / "never run"))
+    failed = PaperStudy(experiment="adult-dnn", folders=(), problem="2 of 4 launches failed")
     page = write_paper_page(
         read_parts([study, failed], published, tmp_path / "reports"),
         tmp_path / "reports",

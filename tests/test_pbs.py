@@ -14,19 +14,19 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import RunError, UserError
 from harness.cli import main
-from harness.schema.account import Usage, read_accounts
+from harness.schema.account import JobUsage, read_accounts
 from harness.schema.layout import Layout
 from harness.sweep import store
 from harness.sweep.collect import cancel, collect
 from harness.sweep.execute import run_sweep, write_scripts
-from harness.sweep.job_options import Request
+from harness.sweep.job_options import JobRequest
 from harness.sweep.plan import Axes, build_sweep, combine
-from harness.sweep.resume import Submission, read_submission
 from harness.sweep.scheduler import State
 from harness.sweep.schedulers import choose, open_scheduler, pbs
 from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table, read_usage
 from harness.sweep.site import Site
 from harness.sweep.status import read_status
+from harness.sweep.submission import Submission, read_submission
 from tests.factories import START
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
@@ -60,12 +60,16 @@ def test_a_real_servers_ended_jobs_are_what_they_were(job: str, phase: str, sent
 
 def test_what_a_real_servers_jobs_used_and_what_it_does_not_measure_is_not_known() -> None:
     jobs = read_table(recorded("qstat_history.json"), "Jobs")
-    assert read_usage(jobs["1013.head"]) == Usage(elapsed_s=3, nodes=2, memory_of="a job")
-    assert read_usage(jobs["1001.head"]) == Usage(elapsed_s=0, nodes=0, memory_of="a job")  # deleted before its start
+    assert read_usage(jobs["1013.head"]) == JobUsage(elapsed_s=3, nodes=2, memory_of="a job")
+    assert read_usage(jobs["1001.head"]) == JobUsage(
+        elapsed_s=0, nodes=0, memory_of="a job"
+    )  # deleted before its start
     assert read_usage(jobs["1015.head"]) is None and read_usage(jobs["1016.head"]) is None
     measured = {"walltime": "26:00:10", "cput": "100:00:01", "mem": "2048kb", "energy": 0.5}
     found = read_usage(jobs["1013.head"] | {"resources_used": measured})
-    assert found == Usage(elapsed_s=93610, nodes=2, cpu_s=360001, memory_bytes=2**21, memory_of="a job", energy_j=1.8e6)
+    assert found == JobUsage(
+        elapsed_s=93610, nodes=2, cpu_s=360001, memory_bytes=2**21, memory_of="a job", energy_j=1.8e6
+    )
 
 
 def test_a_real_servers_running_and_held_jobs() -> None:
@@ -95,13 +99,13 @@ def test_a_real_servers_nodes_and_one_that_is_down() -> None:
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        (Request(qos="high"), "QOS=high is unknown to SCHEDULER=pbs"),
-        (Request(signal_s=30), "SIGNAL=30 is unknown"),
-        (Request(launcher="srun --mpi=pmix"), "LAUNCHER=srun --mpi=pmix is not for SCHEDULER=pbs: use"),
-        (Request(partition="a", reservation="R1"), "PARTITION=a and RESERVATION=R1 are both queues"),
+        (JobRequest(qos="high"), "QOS=high is unknown to SCHEDULER=pbs"),
+        (JobRequest(signal_s=30), "SIGNAL=30 is unknown"),
+        (JobRequest(launcher="srun --mpi=pmix"), "LAUNCHER=srun --mpi=pmix is not for SCHEDULER=pbs: use"),
+        (JobRequest(partition="a", reservation="R1"), "PARTITION=a and RESERVATION=R1 are both queues"),
     ],
 )
-def test_what_pbs_does_not_have_is_refused(request_: Request, sentence: str) -> None:
+def test_what_pbs_does_not_have_is_refused(request_: JobRequest, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         open_scheduler("pbs", request=request_)
 
@@ -129,7 +133,7 @@ def tell(server: Path, **settings: object) -> None:
 
 
 def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:  # noqa: F811
-    submission = Submission(scheduler="pbs", request=Request(**settings))  # type: ignore[arg-type]
+    submission = Submission(scheduler="pbs", request=JobRequest(**settings))  # type: ignore[arg-type]
     sweep = build_sweep(lab.workload, layouts=layouts, repeats=repeats)
     return run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
 
@@ -205,7 +209,7 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     tell(server, hold=True, history=True)
     # Not time.sleep itself: the subprocess module waits by it, too.
     pause = SimpleNamespace(sleep=lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt), monotonic=time.monotonic)
-    monkeypatch.setattr("harness.sweep.loop.time", pause)
+    monkeypatch.setattr("harness.sweep.job_loop.time", pause)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             run(lab, Layout(nodes=1), repeats=3)
@@ -230,7 +234,7 @@ def test_a_job_whose_submitter_died_is_found_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = run(lab, Layout(nodes=1))
-    monkeypatch.setattr("harness.sweep.resume._SUBMISSION_S", 0.0)
+    monkeypatch.setattr("harness.sweep.submission._SUBMISSION_S", 0.0)
     point = store.read_study(folder).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
@@ -259,7 +263,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what stays missing be given up in seconds."""
     monkeypatch.setattr("harness.sweep.outcome._GRACE_S", 0.5)
     monkeypatch.setattr("harness.sweep.outcome._MISSING_S", 1.0)
-    monkeypatch.setattr("harness.sweep.resume._SUBMISSION_S", 0.0)
+    monkeypatch.setattr("harness.sweep.submission._SUBMISSION_S", 0.0)
 
 
 @pytest.mark.parametrize("history", [False, True])

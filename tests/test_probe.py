@@ -17,15 +17,24 @@ from harness.base.errors import RunError, UserError
 from harness.cli.machine import probe as command
 from harness.probe import execute
 from harness.probe import store as probe_settings
-from harness.probe.execute import Found, fit, write_probe
+from harness.probe.execute import ProbeSamples, fit, write_probe
 from harness.probe.fit import fit_cost
-from harness.probe.measure import Answer, Series
+from harness.probe.measure import MessageSeries, ProbeResult
 from harness.probe.plan import algorithm_settings, message_sizes, parse_settings
 from harness.probe.store import choose, newest_probe, read_probe
 from harness.report.probe_page import doubt, write_probe_page
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
-from harness.schema.message_cost import ALLREDUCE, NODE, Cost, Estimate, MessageCosts, Probe, Setting, Size
+from harness.schema.message_cost import (
+    ALLREDUCE,
+    NODE,
+    Estimate,
+    MessageCost,
+    MessageCosts,
+    MessageTime,
+    Probe,
+    Setting,
+)
 from harness.schema.sweep import Sweep
 from harness.sweep.jobs import write_job
 from harness.sweep.schedulers import open_scheduler
@@ -43,12 +52,12 @@ def noisy(
     return {size: list((alpha + beta * size) * generator.lognormal(0, noise, launches)) for size in SIZES}
 
 
-def make_probe(ways: dict[str, tuple[float, float]], *, noise: float = 0.03, **changes: object) -> Found:
+def make_probe(ways: dict[str, tuple[float, float]], *, noise: float = 0.03, **changes: object) -> ProbeSamples:
     """Return a probe whose settings (by name) reduce natively with these alpha and beta; the first is the default."""
     series = {
         name: [
             tuple(
-                Series(operation=operation, level=NODE, ranks=2, bytes=size, seconds=(seconds[launch],))
+                MessageSeries(operation=operation, level=NODE, ranks=2, bytes=size, seconds=(seconds[launch],))
                 for operation in ("reduction:native", ALLREDUCE)
                 for size, seconds in noisy(*costs, noise=noise, launches=6, seed=number).items()
             )
@@ -69,7 +78,7 @@ def make_probe(ways: dict[str, tuple[float, float]], *, noise: float = 0.03, **c
         ),
         **changes,  # type: ignore[arg-type]
     )
-    return Found(
+    return ProbeSamples(
         probe=probe,
         samples=tuple(
             (name, launch, one) for name, found in series.items() for launch, part in enumerate(found) for one in part
@@ -118,13 +127,13 @@ def test_the_faster_setting_is_chosen_where_it_is_faster() -> None:
 EQUAL, TRIALS = 10, 2000
 
 
-def drifting_cost(generator: np.random.Generator, factor: float, rounds: np.ndarray) -> Cost:
+def drifting_cost(generator: np.random.Generator, factor: float, rounds: np.ndarray) -> MessageCost:
     """Return a setting's cost: launches differ by 5 %, and all that ran in one round shares its weather."""
     launches = 1e-4 * factor * rounds * generator.lognormal(0, 0.05, len(rounds))
     seconds = Estimate(value=float(np.median(launches)))
-    return Cost(
+    return MessageCost(
         operation="reduction:native", level=NODE, ranks=2, alpha_s=seconds, beta_s_per_byte=Estimate(value=0.0),
-        worst_error=0.0, worst_bytes=1024, sizes=(Size(bytes=1024, launches=tuple(launches), seconds=seconds),),
+        worst_error=0.0, worst_bytes=1024, sizes=(MessageTime(bytes=1024, launches=tuple(launches), seconds=seconds),),
     )  # fmt: skip
 
 
@@ -227,7 +236,7 @@ def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
 
 
 def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Answer(
+    answer = ProbeResult(
         hosts=("node1", "node1"),
         mpi_library="Open MPI v5.0.11",
         series=tuple(one for _, launch, one in make_probe({"default": (1e-6, 1e-10)}).samples if launch == 0),
@@ -235,14 +244,14 @@ def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: py
         notes=(),
     )
 
-    def measure(ranks: object, setting: Setting, *rest: object) -> Answer:
+    def measure(ranks: object, setting: Setting, *rest: object) -> ProbeResult:
         if setting.mca:
             raise RunError("no answer within 180 s")
         return answer
 
     monkeypatch.setattr(execute, "_measure", measure)
     monkeypatch.setattr(execute, "wait_until_quiet", lambda say, force: 0.0)
-    asked = execute.Settings(launcher="mpirun -n 2", settings=parse_settings(["pml=none-such"]))
+    asked = execute.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=none-such"]))
     probe = execute.run_probe(asked, lambda line: None).probe
     assert [network.setting.name for network in probe.by_setting] == ["default"]
     assert probe.notes == ("the setting 'pml=none-such' did not run: no answer within 180 s",)

@@ -20,12 +20,12 @@ from harness.schema.message_cost import (
     PROBE_FILE,
     PROBES,
     REDUCTION,
-    Cost,
     Estimate,
+    MessageCost,
     MessageCosts,
+    MessageTime,
     Probe,
     Setting,
-    Size,
 )
 from harness.schema.record import encode
 from harness.schema.sweep import STUDY_FILE, Study, Sweep
@@ -99,8 +99,10 @@ def test_unequal_rows_are_made_equal(tmp_path: Path) -> None:
 
 
 def probe_of(alpha: float, beta: float) -> Probe:
-    sizes = tuple(Size(bytes=size, launches=(1.0,), seconds=Estimate(value=alpha + beta * size)) for size in (8, 2**26))
-    cost = Cost(
+    sizes = tuple(
+        MessageTime(bytes=size, launches=(1.0,), seconds=Estimate(value=alpha + beta * size)) for size in (8, 2**26)
+    )
+    cost = MessageCost(
         operation=f"{REDUCTION}native", level=NODE, ranks=2, alpha_s=Estimate(value=alpha),
         beta_s_per_byte=Estimate(value=beta), worst_error=0.0, worst_bytes=8, sizes=sizes,
     )  # fmt: skip

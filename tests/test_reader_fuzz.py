@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from harness.base.errors import UserError
 from harness.datasets import registry
 from harness.datasets.dataset import TEST, TRAIN
-from harness.readers.dataset import Request, load
+from harness.readers.dataset import DataSetRequest, load
 from harness.readers.sources import Peers
 
 RNG = np.random.default_rng(0)
@@ -140,7 +140,7 @@ def test_damaged_files_of_scripts(tmp_path, kind, changes):
     path: Path = tmp_path / "data"
     path.write_bytes(damaged(READERS[kind], changes))
     try:
-        for part in load(Request(name=kind, train_file=path), Peers()).values():
+        for part in load(DataSetRequest(name=kind, train_file=path), Peers()).values():
             assert len(part.data) == len(part.labels)
     except UserError as error:
         one_sentence(error)

@@ -12,7 +12,7 @@ from harness import DataSet, datasets
 from harness.base.errors import UserError
 from harness.readers import csv_rows
 from harness.readers.csv_rows import CsvRows
-from harness.readers.dataset import Request, load
+from harness.readers.dataset import DataSetRequest, load
 from harness.readers.sources import TEST, TRAIN, VALIDATION, Peers, find_peers
 
 
@@ -36,7 +36,7 @@ def together(size, action):
 
 
 def read_all(size, **arguments):
-    request = Request(**arguments)
+    request = DataSetRequest(**arguments)
     return together(size, lambda peers: load(request, peers))
 
 
@@ -141,11 +141,11 @@ def test_netcdf_in_all_its_forms(tmp_path, form):
         file.createVariable("images", "i1", ("rows", "height", "width"))[:] = images.view(np.int8)
         file.createVariable("labels", "i4", ("rows",))[:] = np.arange(42) % 3
     # One after the other, not in threads, which the library does not stand; so without classes, which are gathered.
-    request = Request(name="pnetcdf", train_file=tmp_path / "data.nc", normalize=255.0, one_hot=False)
+    request = DataSetRequest(name="pnetcdf", train_file=tmp_path / "data.nc", normalize=255.0, one_hot=False)
     found = [load(request, Peers(rank=rank, size=4)) for rank in range(4)]
     covered(found, TRAIN, images.astype(np.float32) / np.float32(255))
     assert np.concatenate([parts[TRAIN].labels for parts in found]).tolist() == [row % 3 for row in range(42)]
-    assert load(Request(name="netcdf", train_file=tmp_path / "data.nc"), Peers())[TRAIN].labels.shape == (42, 3)
+    assert load(DataSetRequest(name="netcdf", train_file=tmp_path / "data.nc"), Peers())[TRAIN].labels.shape == (42, 3)
 
 
 @pytest.mark.parametrize(("name", "classes", "shape"), [("MNIST", 10, (28, 28, 1)), ("CIFAR100", 100, (32, 32, 3))])
@@ -163,9 +163,9 @@ def test_known_sets_by_the_old_interface(cache, monkeypatch, name, classes, shap
 
 
 def small_twin(entry, samples, reason):
-    from harness.datasets.source import Source
+    from harness.datasets.source import DataSource
 
-    return Source(
+    return DataSource(
         name=entry.info.name, kind="synthetic", data_id=f"small-{entry.info.name}", sha256="0" * 64, rows=100, note="t"
     )
 

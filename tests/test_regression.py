@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 from harness.analysis.stats import SITTING
 from harness.regression.compare import ALIKE, OPEN, WORSE, compare, sentence
 from harness.regression.hodges_lehmann import needed_values, shift, shift_interval, tail_count
-from harness.regression.judging import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION
+from harness.regression.measurements import group_by_code
 from harness.regression.noise import detectable_losses, learn
-from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY, SKEW, TIME, WIRE, Size, samples
-from harness.regression.states import group_by_code
+from harness.regression.quantities import (
+    COHERENCY,
+    CONTENTION,
+    CURVE,
+    EFFICIENCY,
+    SKEW,
+    TIME,
+    WIRE,
+    SampleSize,
+    samples,
+)
+from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION
 from harness.regression.verdict import check
 from harness.schema.measurement import Measurement
 from tests.histories import make_measurement, make_summary
@@ -123,7 +133,7 @@ def test_what_lies_between_sittings_is_measured_from_five_on_and_assumed_before(
     assert few.assumed and few.between == pytest.approx(0.05 / 2**0.5)  # larger than what would be assumed
     assert not five.assumed and five.between == pytest.approx(np.std(offsets, ddof=1))
     assert calm.between < SITTING / 10
-    one, two = (Size(launches=12, sittings=count) for count in (1, 2))
+    one, two = (SampleSize(launches=12, sittings=count) for count in (1, 2))
     assert five.floor(two, two, 3) < five.floor(one, one, 3)
     assert calm.floor(one, one, 3) < learn([[GROUP]]).floor(one, one, 3)  # type: ignore[union-attr]
 
@@ -150,7 +160,7 @@ def test_drift_raises_the_floor() -> None:
 def test_the_floor_falls_with_launches_and_rises_with_comparisons() -> None:
     noise = learn([[np.array(WIGGLE)]])
     assert noise is not None
-    six, twelve = (Size(launches=count, sittings=1) for count in (6, 12))
+    six, twelve = (SampleSize(launches=count, sittings=1) for count in (6, 12))
     assert noise.floor(twelve, twelve, 3) < noise.floor(six, twelve, 3) < noise.floor(six, twelve, 30)
 
 

@@ -15,9 +15,9 @@ from scipy.stats import binomtest
 
 from harness.regression.duet import LOOKS
 from harness.regression.history import history
-from harness.regression.judging import IMPROVEMENT, PASS, REGRESSION
+from harness.regression.measurements import join
 from harness.regression.references import last_sittings
-from harness.regression.states import join
+from harness.regression.significance import IMPROVEMENT, PASS, REGRESSION
 from harness.regression.verdict import check, check_duet
 from tests.histories import Weather, simulate, simulate_duet, weathers
 

@@ -13,9 +13,9 @@ from harness.cli.make import command_line
 from harness.cli.options import build_layouts, build_workload
 from harness.cli.sweep import sweep as sweep_click
 from harness.regression.check_wording import side_names
-from harness.regression.states import state_names
+from harness.regression.measurements import state_names
+from harness.report.launch_summary import layout_words
 from harness.report.render import anchor, glossary
-from harness.report.run_words import layout_words
 from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
@@ -23,7 +23,7 @@ from harness.schema.sweep import Sweep
 from harness.schema.sweep_command import names_apart, study_name, sweep_command
 from harness.schema.workload import script_workload
 from harness.sweep.plan import Axes, combine
-from harness.sweep.resume import Submission
+from harness.sweep.submission import Submission
 from tests.factories import make_data, make_point, make_run, write_failure, write_run, write_study
 from tests.histories import make_measurement, make_summary
 from tests.test_report import Text

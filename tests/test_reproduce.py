@@ -11,7 +11,16 @@ from harness.base.errors import UserError
 from harness.base.provenance import describe_system, relevant_environment
 from harness.datasets import locate
 from harness.reproduction.rerun import plan, recorded
-from harness.reproduction.verdicts import CLOSE, DIFFERENT, NOT_COMPARED, SAME, Line, environment, results_of, sentence
+from harness.reproduction.verdicts import (
+    CLOSE,
+    DIFFERENT,
+    NOT_COMPARED,
+    SAME,
+    ReproducedQuantity,
+    environment,
+    results_of,
+    sentence,
+)
 from harness.schema.record import RunRecord
 from tests.factories import make_run
 from tests.test_whole_jobs import harness
@@ -21,7 +30,7 @@ def changed(run: RunRecord, **facts: object) -> RunRecord:
     return replace(run, provenance=replace(run.provenance, **facts))
 
 
-def by_quantity(lines: tuple[Line, ...]) -> dict[str, str]:
+def by_quantity(lines: tuple[ReproducedQuantity, ...]) -> dict[str, str]:
     return {line.quantity: line.verdict for line in lines}
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply
-from harness.report.run_words import account_facts
-from harness.schema.account import Account, Usage
+from harness.report.launch_summary import account_facts
+from harness.schema.account import Account, JobUsage
 from harness.schema.layout import Layout
-from harness.sweep.job_options import Request
+from harness.sweep.job_options import JobRequest
 from harness.sweep.schedulers import slurm
 from harness.sweep.schedulers.slurm.answers import (
     expand,
@@ -46,7 +46,7 @@ class Recorded:
 
 @pytest.fixture
 def scheduler() -> slurm.Scheduler:
-    built = slurm.Scheduler(site=Site(), request=Request())
+    built = slurm.Scheduler(site=Site(), request=JobRequest())
     built.commands = Recorded()  # type: ignore[assignment]
     return built
 
@@ -106,11 +106,11 @@ def test_what_jobs_used_is_the_sum_of_their_steps_and_only_of_jobs_that_have_end
     )
     found = read_usage("\n".join(lines))
     assert found == {
-        "7_1": Usage(
+        "7_1": JobUsage(
             elapsed_s=90, nodes=2, cpu_s=190.5, memory_bytes=5266672 * 1024, memory_of="a process", energy_j=7.2e6
         ),
-        "8": Usage(elapsed_s=3600, nodes=1, cpu_s=93600, memory_of="a process"),
-        "10": Usage(elapsed_s=5, nodes=1, memory_of="a process"),
+        "8": JobUsage(elapsed_s=3600, nodes=1, cpu_s=93600, memory_of="a process"),
+        "10": JobUsage(elapsed_s=5, nodes=1, memory_of="a process"),
     }
     assert found["7_1"].node_hours == 0.05
 
@@ -124,14 +124,14 @@ def test_a_cluster_without_accounting_says_so(scheduler: slurm.Scheduler, monkey
         return answers.pop()
 
     monkeypatch.setattr(scheduler.commands, "ask", ask, raising=False)
-    assert scheduler.account(["1", "2"]) == {"1": Usage(elapsed_s=36, nodes=1, cpu_s=1, memory_of="a process")}
+    assert scheduler.account(["1", "2"]) == {"1": JobUsage(elapsed_s=36, nodes=1, cpu_s=1, memory_of="a process")}
     assert asked[0][-2:] == ("-j", "1,2")
     answers.append(Reply(code=1, out="", err="Slurm accounting storage is disabled\n"))
     assert scheduler.account(["1"]) == "sacct: Slurm accounting storage is disabled"
 
 
 def test_accounting_in_words() -> None:
-    one = Usage(elapsed_s=1800, nodes=4, cpu_s=3600, memory_bytes=2**30, memory_of="a process", energy_j=3.6e6)
+    one = JobUsage(elapsed_s=1800, nodes=4, cpu_s=3600, memory_bytes=2**30, memory_of="a process", energy_j=3.6e6)
     accounts = [
         Account(job="1", scheduler="slurm", launch="a", usage=one),
         Account(job="1", scheduler="slurm", launch="b", usage=one),  # of the same job
@@ -179,12 +179,12 @@ def test_the_example_of_a_site_file_names_every_field() -> None:
 def test_days_all_memory_and_a_list_of_partitions_are_slurms_own_ways_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "a|4|2|8|4000|(null)|1:00:00\nb*|9|1|4|100|(null)|2-00:00:00\n"
     monkeypatch.setattr(slurm.Scheduler, "_live_partitions", lambda self: read_partitions(lines))
-    ask = Request(partition="a,b", memory="0", walltime="1-12:00:00")
+    ask = JobRequest(partition="a,b", memory="0", walltime="1-12:00:00")
     built = slurm.Scheduler(request=ask)
     assert built.refusal(Layout(nodes=9)) is None
     assert built.refusal(Layout(nodes=10)) == "needs 10 nodes, partition a,b has 9"
     with pytest.raises(UserError, match="PARTITION=c does not exist: known are a, b"):
-        slurm.Scheduler(request=Request(partition="a,c")).limit()
+        slurm.Scheduler(request=JobRequest(partition="a,c")).limit()
     for wrong in ("1-", "0:00:00", "1-1:70:00", "1:00"):
         with pytest.raises(UserError, match="is no time limit"):
-            Request(walltime=wrong)
+            JobRequest(walltime=wrong)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.comm.team import Change, Member, Team
+from harness.comm.elastic_world import Member, MembershipChange, Team
 from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -20,7 +20,7 @@ class TeamOfOne(Team):
     def form(self, news):
         self.members, self.world = (self.own,), start()
         gone = Member(seat=1, share=1, host="there", pid=2, began=0.0)
-        return Change(lost=() if self.whole else (gone,), kept=(0,)), [news]
+        return MembershipChange(lost=() if self.whole else (gone,), kept=(0,)), [news]
 
     def ended(self, error):
         return error is None
@@ -31,7 +31,7 @@ class TeamOfOne(Team):
 
 def train(monkeypatch, folder, fail=None, **fields):
     """Return the outcome of a small launch in which `fail`, a module of harness.train and a name in it, fails once."""
-    from harness.train import run, survive
+    from harness.train import elastic, run
 
     workload = Workload(
         dataset="adult", model="dnn", batch_per_rank=64, samples=1000, epochs=3, data="synthetic",
@@ -40,7 +40,7 @@ def train(monkeypatch, folder, fail=None, **fields):
     failures = iter((False, True))
     if fail:
         module, name = fail.split(".")
-        module = {"run": run, "survive": survive}[module]
+        module = {"run": run, "elastic": elastic}[module]
         real = getattr(module, name)
 
         def failing(*words, **named):
@@ -51,7 +51,7 @@ def train(monkeypatch, folder, fail=None, **fields):
         monkeypatch.setattr(module, name, failing)
     point = Point(workload=workload, layout=Layout(nodes=1))
     told = []
-    survivor = survive.Survivor(
+    survivor = elastic.Survivor(
         team=TeamOfOne(folder), point=point, data_dir=None, tell=lambda world, epoch: told.append(epoch.epoch)
     )
     return survivor.run(lambda world, outcome: outcome), told
@@ -62,7 +62,7 @@ def train(monkeypatch, folder, fail=None, **fields):
 def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(monkeypatch, tmp_path, optimizer):
     whole, _ = train(monkeypatch, tmp_path, optimizer=optimizer)
     for fail in (
-        "survive.evaluate_all", "survive.epoch_record", "run.epoch_order", "run.read_offset", "run.verify_replicas",
+        "elastic.evaluate_all", "elastic.epoch_record", "run.epoch_order", "run.read_offset", "run.verify_replicas",
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             outcome, told = train(patch, tmp_path, fail, optimizer=optimizer)

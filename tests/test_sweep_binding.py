@@ -9,7 +9,7 @@ import pytest
 
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.schema.layout import Layout
-from harness.sweep.jobs import Launch, Script, render
+from harness.sweep.jobs import JobLaunch, JobScript, render
 from harness.sweep.schedulers.local import Scheduler
 
 pytestmark = pytest.mark.mpi
@@ -29,14 +29,16 @@ def observe(layout: Layout, folder: Path, *, oversubscribe: bool = False) -> lis
     (folder / "probe.py").write_text(PROBE)
     text = render(
         scheduler.template,
-        Script(
+        JobScript(
             name="",
             title="probe",
             version="",
             script_name="job.sh",
             workdir=str(folder),
             layout=layout,
-            launches=(Launch(name="", layout=layout, launcher=scheduler.launcher(layout), point_file="", record=""),),
+            launches=(
+                JobLaunch(name="", layout=layout, launcher=scheduler.launcher(layout), point_file="", record=""),
+            ),
             environment=scheduler.environment(layout),
             python=sys.executable,
             jobs="",

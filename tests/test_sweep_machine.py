@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.base import cores, hostload
+from harness.base import cores, cpu_contention
+from harness.base.cpu_contention import CpuUsage, delayed
 from harness.base.errors import UserError
-from harness.base.hostload import Usage, delayed
 from harness.comm import launcher
 
 
@@ -74,10 +74,10 @@ def test_only_load_on_the_cpus_of_the_cgroup_counts(monkeypatch: pytest.MonkeyPa
     idle = type(psutil.cpu_times())(*[0.0] * len(psutil.cpu_times()))
     times = [idle._replace(user=seconds) for seconds in (10.0, 20.0, 400.0, 800.0)]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: times)
-    monkeypatch.setattr(hostload, "allowed_cpus", lambda: {0, 1})
-    assert Usage.now().host == 30.0
-    monkeypatch.setattr(hostload, "allowed_cpus", lambda: {0, 1, 2, 3})
-    assert Usage.now().host == 1230.0
+    monkeypatch.setattr(cpu_contention, "allowed_cpus", lambda: {0, 1})
+    assert CpuUsage.now().host == 30.0
+    monkeypatch.setattr(cpu_contention, "allowed_cpus", lambda: {0, 1, 2, 3})
+    assert CpuUsage.now().host == 1230.0
 
 
 def test_without_any_of_these_files_the_machine_still_counts(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypa
 
 BUSY = """
 import json, os, sys, time
-from harness.base.hostload import Delays, Usage
+from harness.base.cpu_contention import Delays, Usage
 
 os.sched_setaffinity(0, {int(sys.argv[1])})
 begin = Usage.now()

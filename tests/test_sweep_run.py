@@ -25,15 +25,15 @@ from harness.base.errors import RunError, UserError
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
 from harness.sweep import store
+from harness.sweep.eta import Pace
 from harness.sweep.execute import run_sweep, write_scripts
-from harness.sweep.job_options import Request
+from harness.sweep.job_options import JobRequest
 from harness.sweep.outcome import first_error
-from harness.sweep.pace import Pace
 from harness.sweep.plan import build_sweep, current
-from harness.sweep.resume import Submission, tidy
 from harness.sweep.schedulers import local
 from harness.sweep.status import read_status
 from harness.sweep.store import is_locked, locked
+from harness.sweep.submission import Submission, tidy
 from tests.factories import make_run, write_run
 
 _WAIT_S = 30.0
@@ -444,7 +444,7 @@ def test_a_launch_that_stops_with_a_checkpoint_is_started_again_until_it_ends(la
 def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries: int) -> None:
     lab.behave(r2="recovers")
     sweep = lab.sweep(nodes=(2,), repeats=1)
-    submission = Submission(request=Request(retries=retries))
+    submission = Submission(request=JobRequest(retries=retries))
     console = Console(file=io.StringIO(), width=200)
     failed = pytest.raises(RunError, match="1 of 1 launches failed") if not retries else contextlib.nullcontext()
     with failed:

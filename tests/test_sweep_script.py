@@ -15,7 +15,7 @@ from harness import __version__
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
-from harness.sweep.jobs import Launch, Script, render, write_job
+from harness.sweep.jobs import JobLaunch, JobScript, render, write_job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job
 from harness.sweep.schedulers import local
@@ -71,10 +71,10 @@ def compare(script: str, golden: Path) -> None:
     assert not difference, f"{difference}\nif this is what the script should be: {ACCEPT}=1 pytest {__file__}"
 
 
-def make_script(**changes: object) -> Script:
+def make_script(**changes: object) -> JobScript:
     launch = {name: changes.pop(name) for name in ("point_file", "record", "launcher") if name in changes}
     layout = Layout(nodes=1, threads=2, gpus_per_rank=int(bool(changes.pop("gpu", False))))
-    script = Script(
+    script = JobScript(
         name="h-0123456789ab",
         title="mnist-dnn",
         version="0.1.0",
@@ -91,9 +91,9 @@ def make_script(**changes: object) -> Script:
     return replace(script, **changes)  # type: ignore[arg-type]
 
 
-def make_launch_line(layout: Layout) -> Launch:
+def make_launch_line(layout: Layout) -> JobLaunch:
     launcher = LaunchCommand(words=("printf", "%s\\n"))
-    return Launch(name="n1", layout=layout, launcher=launcher, point_file="point.json", record="record")
+    return JobLaunch(name="n1", layout=layout, launcher=launcher, point_file="point.json", record="record")
 
 
 def test_words_arrive_whole_whatever_they_hold(tmp_path: Path) -> None:

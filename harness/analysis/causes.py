@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from harness.analysis.breakdown import with_launch_parts
 from harness.analysis.calls import Calls, read_calls
 from harness.base.errors import UserError
-from harness.schema.message_cost import Cost
+from harness.schema.message_cost import MessageCost
 from harness.schema.record import RunRecord, read_run
 
 Array = NDArray[np.float64]
@@ -123,7 +123,7 @@ WIRE_COLUMNS = ("latency_seconds", "bandwidth_seconds", "sum_seconds")
 COMPUTE_COLUMNS = ("computing_seconds", "queue_seconds", "unexplained_seconds")
 USEFUL_COLUMNS = ("seconds", "useful_seconds", "longest_seconds", "ideal_seconds")
 
-CostOf = Callable[[RunRecord], Cost | None]
+CostOf = Callable[[RunRecord], MessageCost | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,7 +193,9 @@ def _skew(epochs: tuple[Calls, ...], run: RunRecord, row: Mapping[str, float]) -
     return {name: row["skew_seconds"] * shares[cause] for name, cause in zip(SKEW_COLUMNS, SKEW_CAUSES, strict=True)}
 
 
-def _wire(run: RunRecord, row: Mapping[str, float], epochs: tuple[Calls, ...], cost: Cost | None) -> dict[str, float]:
+def _wire(
+    run: RunRecord, row: Mapping[str, float], epochs: tuple[Calls, ...], cost: MessageCost | None
+) -> dict[str, float]:
     """Return the WIRE_COLUMNS: the probe's line for the weights' bytes in every call, at most what was measured."""
     left, found = row["wire_seconds"], [0.0, 0.0]
     if cost is not None:

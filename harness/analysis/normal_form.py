@@ -87,7 +87,7 @@ class Form:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class FittedForm:
     """A form with its coefficients. `error`: leave-one-out, root mean square, relative to the scales.
 
     `root` [coefficients, coefficients] is a root of the coefficients' covariance, with `freedom` degrees.
@@ -114,11 +114,11 @@ class Model:
 class Growth:
     """All possible models of one part, the chosen one first, and how likely each is."""
 
-    models: tuple[Model, ...]
+    models: tuple[FittedForm, ...]
     odds: Array
 
     @property
-    def best(self) -> Model:
+    def best(self) -> FittedForm:
         """The model with the least leave-one-out error; of equal ones that of the lowest order."""
         return self.models[0]
 
@@ -162,7 +162,7 @@ def grow(counts: ArrayLike, values: ArrayLike, scales: ArrayLike, allowed: Seque
     return Growth(models=tuple(models), odds=odds / odds.sum())
 
 
-def _fit(form: Form, counts: Array, values: Array, scales: Array) -> Model | None:
+def _fit(form: Form, counts: Array, values: Array, scales: Array) -> FittedForm | None:
     """Return the least squares fit of `form`, None where it cannot be tested or is not `possible`."""
     design, target = form.columns(counts) / scales[:, None], values / scales
     freedom = len(counts) - design.shape[1]
@@ -175,7 +175,7 @@ def _fit(form: Form, counts: Array, values: Array, scales: Array) -> Model | Non
     error = float(np.sqrt(np.mean((rest / np.maximum(1 - own, _ROUNDING)) ** 2)))
     values_, vectors = np.linalg.eigh(inverse * float(rest @ rest) / freedom)
     root = vectors * np.sqrt(np.maximum(values_, 0.0))
-    return Model(form=form, weights=weights, error=max(error, _ROUNDING), root=root, freedom=freedom)
+    return FittedForm(form=form, weights=weights, error=max(error, _ROUNDING), root=root, freedom=freedom)
 
 
 def _power(counts: Array) -> Array:

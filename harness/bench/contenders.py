@@ -1,7 +1,7 @@
 """The registry of contenders: who trains the same network on the same data, and how each is launched.
 
-A new one is one entry of `CONTENDERS`: a script of its own (`Script`), a sync policy of the harness (`Ours`), or a
-class with the same attributes and `launch`.
+A new one is one entry of `CONTENDERS`: a script of its own (`ScriptContender`), a sync policy of the harness
+(`Ours`), or a class with the same attributes and `launch`.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from harness.base.errors import unknown
-from harness.bench.launches import Ours, Part, Script, Standalone, Timing, Transparent
+from harness.bench.launches import Ours, PartLaunch, ScriptContender, Standalone, Timing, Transparent
 from harness.bench.plan import Task
 
 
@@ -49,12 +49,12 @@ class Contender(Protocol):
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        Script(name="keras-fit", title="Keras fit, 1 rank", module="keras_fit", ranks=1),
+        ScriptContender(name="keras-fit", title="Keras fit, 1 rank", module="keras_fit", ranks=1),
         Transparent(name="transparent-1", title="harness run, 1 rank", ranks=1),
         Ours(name="ours-1", title="ours, 1 rank", ranks=1),
         Ours(name="summing-1", title="ours summing alone, 1 rank", ranks=1, settings=(("HARNESS_SYNC_ALONE", "1"),)),
-        Script(name="mwms", title="MWMS, 2 workers", module="mwms", ranks=2),
-        Script(
+        ScriptContender(name="mwms", title="MWMS, 2 workers", module="mwms", ranks=2),
+        ScriptContender(
             name="parameter-server",
             title="ParameterServerStrategy, 2 workers, asynchronous",
             module="parameter_server",
@@ -79,8 +79,8 @@ CONTENDERS: dict[str, Contender] = {
             shipped=True,
             fast=True,
         ),
-        Part(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", module="raw_sums", ranks=2),
-        Part(name="recording", title="recording alone, 2 ranks", module="recording", ranks=2),
+        PartLaunch(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", module="raw_sums", ranks=2),
+        PartLaunch(name="recording", title="recording alone, 2 ranks", module="recording", ranks=2),
     )
 }
 

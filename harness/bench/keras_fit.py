@@ -13,7 +13,7 @@ def main() -> None:
     one_thread()
     import keras
 
-    class Clock(keras.callbacks.Callback):
+    class FitTimer(keras.callbacks.Callback):
         def __init__(self) -> None:
             super().__init__()
             self.seconds: list[float] = []
@@ -30,7 +30,7 @@ def main() -> None:
         optimizer=keras.optimizers.SGD(task.learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    clock = Clock()
+    clock = FitTimer()
     # verbose=0 spares Keras the cost of its progress bar; everything else is as it comes.
     history = model.fit(
         x, y, batch_size=task.batch_per_rank, epochs=WARM_UP_EPOCHS + task.epochs, verbose=0, callbacks=[clock]

@@ -15,7 +15,7 @@ import msgspec
 from harness import datasets
 from harness.base.errors import RunError
 from harness.base.processes import ask
-from harness.bench.plan import LOSS_EPOCH, WARM_UP_EPOCHS, Answer, Place, Task
+from harness.bench.plan import LOSS_EPOCH, WARM_UP_EPOCHS, ContenderOutput, ProcessPlace, Task
 from harness.bench.processes import ONE_THREAD, cores, free_ports, run_together
 from harness.comm.launcher import AS_ROOT, mpi_version
 from harness.schema.identity import code_identity
@@ -45,7 +45,7 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Script:
+class ScriptContender:
     """A contender whose processes are ``python -m harness.bench.<module>``, one on each core.
 
     `helpers` names further processes, which train nothing. The last of them speaks for all; the others are servers,
@@ -73,14 +73,14 @@ class Script:
         where = "had cores of their own" if places[0].cpus else "took turns with the workers on their cores"
         return _timing(answers, {self.title: f"its {' and '.join(self.helpers)} {where}"} if self.helpers else {})
 
-    def _places(self, limit_s: int) -> list[Place]:
+    def _places(self, limit_s: int) -> list[ProcessPlace]:
         usable, count = cores(), self.ranks + len(self.helpers)
         if len(usable) < self.ranks:
             raise RunError(f"needs {self.ranks} cores, this machine has {len(usable)}")
         addresses = tuple(f"localhost:{port}" for port in free_ports(count)) if count > 1 else ()
         own = usable if len(usable) >= count else [*usable[: self.ranks], *[()] * len(self.helpers)]
         return [
-            Place(index=index, cpus=own[index], limit_s=limit_s + _ALARM_S, addresses=addresses)
+            ProcessPlace(index=index, cpus=own[index], limit_s=limit_s + _ALARM_S, addresses=addresses)
             for index in range(count)
         ]
 
@@ -100,7 +100,7 @@ class Transparent:
         if len(cores()) < self.ranks:
             raise RunError(f"needs {self.ranks} cores, this machine has {len(cores())}")
         script = Path(__file__).with_name("keras_fit.py")
-        place = Place(index=0, cpus=() if self.ranks > 1 else cores()[0], limit_s=limit_s + _ALARM_S)
+        place = ProcessPlace(index=0, cpus=() if self.ranks > 1 else cores()[0], limit_s=limit_s + _ALARM_S)
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
             words = (
                 *("-m", "harness", "run", "-n", str(self.ranks), "--logs", folder),
@@ -153,7 +153,7 @@ class Ours:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PartLaunch:
     """No training: what a part of the steps of an epoch takes by itself, as the module of that name measures it."""
 
     name: str
@@ -201,7 +201,7 @@ class Standalone:
         return _timing([answer], {self.title: answer.versions} if answer.versions else {})
 
 
-def _under_mpirun(ranks: int, command: Sequence[str], limit_s: int, *, beside: Path | None = None) -> Answer:
+def _under_mpirun(ranks: int, command: Sequence[str], limit_s: int, *, beside: Path | None = None) -> ContenderOutput:
     """Run `command` on this machine's ranks, by the mpirun `beside` a Python if given; return what the first answers.
 
     Raises:
@@ -218,7 +218,7 @@ def _under_mpirun(ranks: int, command: Sequence[str], limit_s: int, *, beside: P
     return _answer(reply.out)
 
 
-def _timing(answers: Sequence[Answer], details: dict[str, str] | None = None) -> Timing:
+def _timing(answers: Sequence[ContenderOutput], details: dict[str, str] | None = None) -> Timing:
     """Return what all processes of a launch have answered together."""
     losses = [answer.losses[LOSS_EPOCH - 1] for answer in answers if answer.losses]
     if not all(math.isfinite(loss) for loss in losses):
@@ -259,11 +259,11 @@ def _finish(scheduler: Scheduler, job: Job, limit_s: int) -> None:
         raise RunError(first_error(read_output(job.log)) or scheduler.explain(state))
 
 
-def _answer(output: str) -> Answer:
+def _answer(output: str) -> ContenderOutput:
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:
         raise RunError("it printed no answer")
-    return msgspec.json.decode(lines[-1], type=Answer)
+    return msgspec.json.decode(lines[-1], type=ContenderOutput)
 
 
 def _json(value: object) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from harness.bench.plan import WARM_UP_EPOCHS, Place, Task
+from harness.bench.plan import WARM_UP_EPOCHS, ProcessPlace, Task
 from harness.bench.script import answer, begin, build_network, one_thread, own_rows
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def main() -> None:
     os._exit(0)  # the strategy's server threads can hang in an orderly exit
 
 
-def _distribute(strategy: "tf.distribute.Strategy", task: Task, place: Place) -> "tf.distribute.DistributedDataset":
+def _distribute(
+    strategy: "tf.distribute.Strategy", task: Task, place: ProcessPlace
+) -> "tf.distribute.DistributedDataset":
     """Return this worker's rows: in memory, shuffled as indices (as Keras's own data adapter does), prefetched."""
     import tensorflow as tf
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.bench.contenders import CONTENDERS
 from harness.bench.plan import BATCH_PER_RANK, LEARNING_RATE, LOSS_EPOCH, WARM_UP_EPOCHS, BenchRecord
-from harness.bench.table import RATIOS, Cell, Line, Ratio, has_bound, shown, tabulate
+from harness.bench.table import RATIOS, Cell, ContenderRatio, WorkloadRow, has_bound, shown, tabulate
 from harness.schema.record import encode
 
 PAGE, RECORD, TABLE = "index.md", "bench.json", "bench.csv"
@@ -23,7 +23,7 @@ Grid = tuple[str, list[str], list[list[str]]]
 """A table of texts: title, headings, rows."""
 
 
-def grids(record: BenchRecord, lines: Sequence[Line]) -> tuple[Grid, ...]:
+def grids(record: BenchRecord, lines: Sequence[WorkloadRow]) -> tuple[Grid, ...]:
     """Return the throughputs, their ratios and the training losses."""
     titles = [CONTENDERS[name].title for name in shown(record)]
     rates = [[line.workload, f"{line.rows:,}", *map(_rate, line.rates.values())] for line in lines]
@@ -49,7 +49,7 @@ def grids(record: BenchRecord, lines: Sequence[Line]) -> tuple[Grid, ...]:
     )
 
 
-def render_page(record: BenchRecord, lines: Sequence[Line]) -> str:
+def render_page(record: BenchRecord, lines: Sequence[WorkloadRow]) -> str:
     """Return the page in Markdown, with columns that also line up as plain text."""
     parts = ["# Bench\n", *(f"- {entry}" for entry in header(record))]
     for title, headings, rows in grids(record, lines):
@@ -58,7 +58,7 @@ def render_page(record: BenchRecord, lines: Sequence[Line]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def render_csv(lines: Sequence[Line]) -> str:
+def render_csv(lines: Sequence[WorkloadRow]) -> str:
     """Return both tables as CSV, one line for every cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -141,7 +141,7 @@ def _loss(cell: Cell) -> str:
     return f"{cell.middle:.4f}" if cell.count else "-"
 
 
-def _required(ratio: Ratio) -> str:
+def _required(ratio: ContenderRatio) -> str:
     if ratio.required is None:
         return "-"
     others = "" if ratio.elsewhere is None else f", {ratio.elsewhere:.2f} elsewhere"

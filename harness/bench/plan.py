@@ -71,7 +71,7 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class ProcessPlace:
     """Where a contender's process runs: its number among `addresses`, the CPUs of its core, its limit in seconds.
 
     Without `cpus` it stays where its launcher has put it.
@@ -86,7 +86,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class ContenderOutput:
     """What one process of a contender prints as one JSON line.
 
     `seconds` and `losses` (means over the rows it saw) are of every epoch, those of warm-up first, `losses` of none if
@@ -104,7 +104,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
+class ContenderSample:
     """One launch. `seconds` of every timed epoch are the slowest rank's; `rows` are those of an epoch, all ranks.
 
     `other_load` is the cores that other processes kept busy during the launch, `wall_s` the launch's seconds
@@ -155,11 +155,11 @@ class BenchRecord:
     seed: int
     forced: bool
     quick: bool
-    samples: tuple[Sample, ...]
+    samples: tuple[ContenderSample, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class BenchSettings:
     """What the user asked for. `rows` replaces every workload's own number, None keeps it; no `contenders` are all.
 
     `pythons` are programs, by the contender that has one of its own.

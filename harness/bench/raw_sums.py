@@ -10,7 +10,7 @@ import time
 import msgspec
 import numpy as np
 
-from harness.bench.plan import WARM_UP_EPOCHS, Answer, Task
+from harness.bench.plan import WARM_UP_EPOCHS, ContenderOutput, Task
 from harness.comm.world import start
 from harness.schema.claim import EXPERIMENTS
 
@@ -32,7 +32,7 @@ def main() -> None:
         seconds.append(time.perf_counter() - begin)
     slowest = np.max(world.comm.allgather(seconds), axis=0)
     if world.rank == 0:
-        answer = Answer(seconds=tuple(map(float, slowest)))
+        answer = ContenderOutput(seconds=tuple(map(float, slowest)))
         print(msgspec.json.encode(answer).decode(), flush=True)
 
 

@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from harness.base.errors import RunError
-from harness.bench.plan import WARM_UP_EPOCHS, Answer, Task
+from harness.bench.plan import WARM_UP_EPOCHS, ContenderOutput, Task
 from harness.comm.autotune import build_native
 from harness.comm.world import start
 from harness.schema.claim import EXPERIMENTS
@@ -37,7 +37,7 @@ def main() -> None:
     ]
     slowest = [max(epoch) for epoch in zip(*world.comm.allgather(seconds), strict=True)]
     if world.rank == 0:
-        print(msgspec.json.encode(Answer(seconds=tuple(slowest))).decode(), flush=True)
+        print(msgspec.json.encode(ContenderOutput(seconds=tuple(slowest))).decode(), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness import datasets, models
-from harness.bench.plan import Answer, Place, Task
+from harness.bench.plan import ContenderOutput, ProcessPlace, Task
 from harness.datasets.shards import split_evenly
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def begin() -> tuple[Task, Place]:
+def begin() -> tuple[Task, ProcessPlace]:
     """Read the command line, bind this process to its core and let the kernel end it after its time limit."""
     if len(sys.argv) != 3:
         sys.exit(f"usage: {sys.argv[0]} TASK PLACE, both in JSON")
-    task, place = _parse(sys.argv[1], Task), _parse(sys.argv[2], Place)
+    task, place = _parse(sys.argv[1], Task), _parse(sys.argv[2], ProcessPlace)
     signal.alarm(place.limit_s)  # also when the bench that started it has been killed
     if place.cpus:
         os.sched_setaffinity(0, place.cpus)
@@ -56,7 +56,7 @@ def answer(*, seconds: list[float], losses: list[float], model: "keras.Model") -
     """Print the script's answer as one JSON line; `seconds` and `losses` of all epochs, warm-up first."""
     from harness.comm.policies import hash_weights
 
-    given = Answer(seconds=tuple(seconds), losses=tuple(losses), weights=hash_weights(model.weights))
+    given = ContenderOutput(seconds=tuple(seconds), losses=tuple(losses), weights=hash_weights(model.weights))
     print(msgspec.json.encode(given).decode(), flush=True)
 
 
@@ -68,7 +68,7 @@ Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
 
 
-def own_rows(task: Task, place: Place) -> tuple[Floats, Labels]:
+def own_rows(task: Task, place: ProcessPlace) -> tuple[Floats, Labels]:
     """Return this process's part of the training rows, as the network takes them, and their labels."""
     return standardised(task, split_evenly(task.rows, max(1, len(place.addresses)), place.index))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.bench.contenders import CONTENDERS
-from harness.bench.plan import BenchRecord, Sample
+from harness.bench.plan import BenchRecord, ContenderSample
 
 BOUND = "bound"
 """Two ranks' bare steps, and after each the bare sums of its gradients: a rate like a contender's."""
@@ -15,7 +15,7 @@ UNRECORDED = "unrecorded"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
+class ContenderRatio:
     """How much faster `top` is than `bottom`. `required` is the least on mnist-dnn, `elsewhere` on others."""
 
     title: str
@@ -30,20 +30,28 @@ class Ratio:
 
 
 RATIOS = (
-    Ratio(title="ours / Keras fit, 1 rank", top="ours-1", bottom="keras-fit", required=3.0),
-    Ratio(title="ours gradients / MWMS, 2 ranks", top="gradients", bottom="mwms", required=6.0),
-    Ratio(title="gradients / ParameterServerStrategy, 2 ranks", top="gradients", bottom="parameter-server"),
-    Ratio(title="gradients / Horovod, 2 ranks", top="gradients", bottom="horovod"),
-    Ratio(title="gradients / PyTorch DDP, 2 ranks", top="gradients", bottom="ddp"),
-    Ratio(title="gradients / bound, 2 ranks", top="gradients", bottom=BOUND, required=1.0, elsewhere=1.0),
-    Ratio(title="none / bare, 2 ranks", top="none", bottom="bare", required=1 / 1.03, elsewhere=1 / 1.03),
-    Ratio(title="default / bare, 2 ranks", top="default", bottom="bare-default", required=1 / 1.05, elsewhere=1 / 1.05),
-    Ratio(title="gradients / without recording", top="gradients", bottom=UNRECORDED, required=0.99, elsewhere=0.99),
-    Ratio(title="weights:epoch / none, 2 ranks", top="weights-epoch", bottom="none", required=0.97, elsewhere=0.97),
-    Ratio(title="summing alone / ours, 1 rank", top="summing-1", bottom="ours-1", required=0.97, elsewhere=0.97),
-    Ratio(title="harness run / Keras fit, 1 rank", top="transparent-1", bottom="keras-fit", required=0.95),
-    Ratio(title="harness run / ours gradients, 2 ranks", top="transparent", bottom="gradients"),
-    Ratio(title="gradients / none, 2 ranks", top="gradients", bottom="none"),
+    ContenderRatio(title="ours / Keras fit, 1 rank", top="ours-1", bottom="keras-fit", required=3.0),
+    ContenderRatio(title="ours gradients / MWMS, 2 ranks", top="gradients", bottom="mwms", required=6.0),
+    ContenderRatio(title="gradients / ParameterServerStrategy, 2 ranks", top="gradients", bottom="parameter-server"),
+    ContenderRatio(title="gradients / Horovod, 2 ranks", top="gradients", bottom="horovod"),
+    ContenderRatio(title="gradients / PyTorch DDP, 2 ranks", top="gradients", bottom="ddp"),
+    ContenderRatio(title="gradients / bound, 2 ranks", top="gradients", bottom=BOUND, required=1.0, elsewhere=1.0),
+    ContenderRatio(title="none / bare, 2 ranks", top="none", bottom="bare", required=1 / 1.03, elsewhere=1 / 1.03),
+    ContenderRatio(
+        title="default / bare, 2 ranks", top="default", bottom="bare-default", required=1 / 1.05, elsewhere=1 / 1.05
+    ),
+    ContenderRatio(
+        title="gradients / without recording", top="gradients", bottom=UNRECORDED, required=0.99, elsewhere=0.99
+    ),
+    ContenderRatio(
+        title="weights:epoch / none, 2 ranks", top="weights-epoch", bottom="none", required=0.97, elsewhere=0.97
+    ),
+    ContenderRatio(
+        title="summing alone / ours, 1 rank", top="summing-1", bottom="ours-1", required=0.97, elsewhere=0.97
+    ),
+    ContenderRatio(title="harness run / Keras fit, 1 rank", top="transparent-1", bottom="keras-fit", required=0.95),
+    ContenderRatio(title="harness run / ours gradients, 2 ranks", top="transparent", bottom="gradients"),
+    ContenderRatio(title="gradients / none, 2 ranks", top="gradients", bottom="none"),
 )
 
 
@@ -59,7 +67,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class WorkloadRow:
     """One workload. `rates` are krows/s and `losses` those of training by contender, `ratios` in the order of `RATIOS`.
 
     `met` tells for every ratio whether its median reaches what is required; None where nothing is, where
@@ -74,7 +82,7 @@ class Line:
     met: tuple[bool | None, ...]
 
 
-def tabulate(record: BenchRecord) -> tuple[Line, ...]:
+def tabulate(record: BenchRecord) -> tuple[WorkloadRow, ...]:
     """Return one line for every workload that has been launched, in the record's order."""
     lines = []
     for workload in record.workloads:
@@ -112,13 +120,13 @@ def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str |
     return rows
 
 
-def _line(workload: str, samples: Sequence[Sample], record: BenchRecord) -> Line:
+def _line(workload: str, samples: Sequence[ContenderSample], record: BenchRecord) -> WorkloadRow:
     forced = record.forced
     by_round = _by_round(samples, forced=forced)
     ratios = tuple(_ratio(ratio, by_round) for ratio in RATIOS)
     judged = not (record.forced or record.quick)
     bound = {BOUND: _cell([one[BOUND] for one in by_round if BOUND in one], "no round has both of its parts")}
-    return Line(
+    return WorkloadRow(
         workload=workload,
         rows=samples[0].rows,
         rates={name: _rate(name, samples, forced=forced) for name in shown(record)}
@@ -132,14 +140,14 @@ def _line(workload: str, samples: Sequence[Sample], record: BenchRecord) -> Line
     )
 
 
-def _rate(name: str, samples: Iterable[Sample], *, forced: bool) -> Cell:
+def _rate(name: str, samples: Iterable[ContenderSample], *, forced: bool) -> Cell:
     own = [sample for sample in samples if sample.contender == name and not sample.calibration]
     values = [sample.rows_per_s / 1000 for sample in own if sample.counts(forced=forced)]
     reasons = [sample.failed or ", ".join(sample.invalid) for sample in own if not sample.counts(forced=forced)]
     return _cell(values, reasons[0] if reasons else "")
 
 
-def _by_round(samples: Iterable[Sample], *, forced: bool) -> list[dict[str, float]]:
+def _by_round(samples: Iterable[ContenderSample], *, forced: bool) -> list[dict[str, float]]:
     """Return krows/s by contender of every round, and what follows from those that were measured."""
     rounds: dict[int, dict[str, float]] = {}
     for sample in samples:
@@ -153,7 +161,7 @@ def _by_round(samples: Iterable[Sample], *, forced: bool) -> list[dict[str, floa
     return list(rounds.values())
 
 
-def _ratio(ratio: Ratio, by_round: Iterable[dict[str, float]]) -> Cell:
+def _ratio(ratio: ContenderRatio, by_round: Iterable[dict[str, float]]) -> Cell:
     """Return the ratio within each round in which both contenders have a time, over the rounds.
 
     Both ran within a minute of each other, so a slow drift of the machine cancels.
@@ -168,7 +176,7 @@ def _cell(values: Sequence[float], note: str) -> Cell:
     return Cell(count=len(values), middle=median(values), low=min(values), high=max(values), note=note)
 
 
-def _met(ratio: Ratio, cell: Cell, workload: str) -> bool | None:
+def _met(ratio: ContenderRatio, cell: Cell, workload: str) -> bool | None:
     least = ratio.least(workload)
     if least is None or not cell.count:
         return None

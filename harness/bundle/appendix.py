@@ -8,24 +8,26 @@ from itertools import chain
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.scaling import scale
-from harness.bundle.experiment import SMOKE_MINUTES, Experiment, smoke
+from harness.bundle.experiment import SMOKE_MINUTES, BundledSweep, smoke
 from harness.bundle.source import Code
 from harness.claims.finding import CONFIRMED
 from harness.claims.verdict import Judgement
 from harness.claims.wording import published
-from harness.report.document import Block, Commands, Grid, Heading, Items
+from harness.report.document import Block, Grid, Heading, Items, ShellLines
+from harness.report.launch_summary import account_facts, on_one_machine
 from harness.report.render import Fact
-from harness.report.run_words import account_facts, on_one_machine
 from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
 from harness.reproduction.verdicts import LOSS_BOUND
-from harness.sweep.pace import layout_words
+from harness.sweep.eta import layout_words
 
 REBUILD = "harness report --from {}"
 OFFLINE = " --no-index --find-links wheels"
 CLAIMS = "harness claims --results results"
 
 
-def appendix(name: str, experiments: Sequence[Experiment], judgements: Sequence[Judgement], code: Code) -> list[Block]:
+def appendix(
+    name: str, experiments: Sequence[BundledSweep], judgements: Sequence[Judgement], code: Code
+) -> list[Block]:
     """Return the appendix of the bundle `name` (its file), which has `code` in it."""
     return [
         Heading(level=1, text=f"Artifact description and evaluation: {name}"),
@@ -37,7 +39,7 @@ def appendix(name: str, experiments: Sequence[Experiment], judgements: Sequence[
     ]
 
 
-def _overview(experiments: Sequence[Experiment], code: Code) -> list[Block]:
+def _overview(experiments: Sequence[BundledSweep], code: Code) -> list[Block]:
     return [
         Heading(level=2, text="Artifact description: contributions and artifacts"),
         Grid(
@@ -70,11 +72,11 @@ def _minutes(value: float) -> str:
     return f"{value:.1f}" if value >= 0.1 else f"{value:.2f}"
 
 
-def _report(one: Experiment) -> str:
+def _report(one: BundledSweep) -> str:
     return shlex.join(["harness", "report", one.name])
 
 
-def _identify(number: int, one: Experiment, bundle: str) -> list[Block]:
+def _identify(number: int, one: BundledSweep, bundle: str) -> list[Block]:
     runs, launches = one.runs, launch_frame(one.loaded.runs, one.loaded.epochs)
     found: list[Block] = [
         Heading(level=2, text=f"Artifact A{number}: {one.title}"),
@@ -89,7 +91,7 @@ def _identify(number: int, one: Experiment, bundle: str) -> list[Block]:
         _facts((*data_facts(runs, launches), *workload_facts(runs[0].point.workload, runs))),
         Heading(level=3, text="Execution"),
         f"It took {_minutes(one.minutes.execution)} minutes on the machine above.",
-        Commands(lines=one.command.splitlines()),
+        ShellLines(lines=one.command.splitlines()),
         Heading(level=3, text="Analysis"),
     ]
     if one.figures:
@@ -107,7 +109,7 @@ def _facts(facts: Iterable[Fact]) -> Grid:
     return Grid(headings=("What", "Recorded"), rows=[(one.name, one.value) for one in facts], widths=(0.25, 0.75))
 
 
-def _results(one: Experiment) -> Block:
+def _results(one: BundledSweep) -> Block:
     launches = launch_frame(one.loaded.runs, one.loaded.epochs)
     scaling = scale(launches)
     if scaling is None:
@@ -127,7 +129,7 @@ def _results(one: Experiment) -> Block:
     return Grid(headings=headings, rows=rows)
 
 
-def _evaluation(name: str, experiments: Sequence[Experiment], code: Code) -> list[Block]:
+def _evaluation(name: str, experiments: Sequence[BundledSweep], code: Code) -> list[Block]:
     chosen, total = smoke(experiments)
     left = [one.name for one in experiments if one not in chosen]
     full = sum(one.minutes.execution + one.minutes.analysis for one in experiments)
@@ -135,7 +137,7 @@ def _evaluation(name: str, experiments: Sequence[Experiment], code: Code) -> lis
         Heading(level=2, text="Artifact evaluation"),
         Heading(level=3, text="Set-up"),
         _needs(code),
-        Commands(
+        ShellLines(
             lines=(
                 f"tar xzf {name} && cd {name.removesuffix('.tar.gz')}",
                 "python3 -m venv .venv && . .venv/bin/activate",
@@ -147,7 +149,7 @@ def _evaluation(name: str, experiments: Sequence[Experiment], code: Code) -> lis
         "Checks the bundle, draws every figure again and holds it against the bundle's byte for byte, and repeats the "
         f"shortest launch of {numbers.plural(len(chosen), 'sweep')}. The minutes are those of figures and launches as "
         "recorded; the first launch of a new environment also compiles.",
-        Commands(lines=(f"sh smoke.sh ../{name}",)),
+        ShellLines(lines=(f"sh smoke.sh ../{name}",)),
     ]
     if left:
         found.append(f"Left out, because a single launch takes too long: {', '.join(left)}.")
@@ -156,7 +158,7 @@ def _evaluation(name: str, experiments: Sequence[Experiment], code: Code) -> lis
         Heading(level=3, text=f"Everything: {_minutes(full)} minutes"),
         "Launches every sweep again, into the folder again, and draws reports and claims from what that gives. Exit "
         "code 0: every launch has a record with valid times.",
-        Commands(lines=("sh reproduce.sh",)),
+        ShellLines(lines=("sh reproduce.sh",)),
         Heading(level=3, text="What to expect"),
         Items(
             texts=(

@@ -9,7 +9,7 @@ from typing import Any
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.bundle.archive import SUMS, files_in
-from harness.bundle.experiment import Experiment
+from harness.bundle.experiment import BundledSweep
 from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
 from harness.schema.sweep import STUDY_FILE
 
@@ -35,7 +35,7 @@ _TYPES = {
 Entity = dict[str, Any]
 
 
-def write_crate(folder: Path, name: str, experiments: Sequence[Experiment], moment: datetime) -> None:
+def write_crate(folder: Path, name: str, experiments: Sequence[BundledSweep], moment: datetime) -> None:
     """Write the metadata of all that lies in `folder`, the bundle called `name`, made of records up to `moment`."""
     own = {WORKFLOW, CRATE, SUMS}
     launches = {f"results/{one.name}/{run.point.folder}" for one in experiments for run in one.loaded.runs}
@@ -61,7 +61,7 @@ def _to(*targets: str) -> Any:
 
 
 def _root(
-    name: str, experiments: Sequence[Experiment], moment: datetime, parts: Iterable[str], actions: Sequence[Entity]
+    name: str, experiments: Sequence[BundledSweep], moment: datetime, parts: Iterable[str], actions: Sequence[Entity]
 ) -> Entity:
     answers = " ".join(one.answer for one in experiments)
     return {
@@ -131,7 +131,7 @@ def _file(folder: Path, name: str) -> Entity:
     }  # fmt: skip
 
 
-def _folder(one: Experiment, run: RunRecord) -> Entity:
+def _folder(one: BundledSweep, run: RunRecord) -> Entity:
     told = f"Record ({RUN_FILE}) and raw samples of every step ({STEPS_FILE})"
     return {
         "@id": f"results/{one.name}/{run.point.folder}/", "@type": "Dataset", "name": run.point.folder,
@@ -139,7 +139,7 @@ def _folder(one: Experiment, run: RunRecord) -> Entity:
     }  # fmt: skip
 
 
-def _study(one: Experiment) -> Entity:
+def _study(one: BundledSweep) -> Entity:
     """Return the run of the workflow that was this sweep: from its first launch to its last."""
     runs = one.loaded.runs
     return {
@@ -153,7 +153,7 @@ def _study(one: Experiment) -> Entity:
     }  # fmt: skip
 
 
-def _launch(one: Experiment, run: RunRecord) -> Entity:
+def _launch(one: BundledSweep, run: RunRecord) -> Entity:
     return {
         "@id": f"#launch-{run.point.key}-{run.started:%Y%m%dT%H%M%S}", "@type": "CreateAction",
         "name": f"Launch {run.point.folder} of {one.name}",

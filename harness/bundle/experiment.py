@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
@@ -17,7 +17,7 @@ from harness.report.sweep_facts import banners
 from harness.report.sweep_page import headline
 from harness.schema.record import RunRecord, decode, encode
 from harness.schema.sweep_command import study_name
-from harness.sweep.pace import layout_words
+from harness.sweep.eta import layout_words
 
 SMOKE_MINUTES = 30.0
 ANALYSIS_FILE = "analysis.json"  # results/<sweep>/analysis.json
@@ -43,7 +43,7 @@ class FigureFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Experiment:
+class BundledSweep:
     """One sweep of a bundle. `command` gives its launches, `limits` are sentences on what they do not show."""
 
     name: str
@@ -66,12 +66,12 @@ class Experiment:
         return min(self.runs, key=lambda run: (run.wall_seconds, run.point.folder))
 
 
-def experiment(loaded: Loaded, command: str, minutes: Minutes, page: Path, root: Path) -> Experiment:
+def experiment(loaded: Loaded, command: str, minutes: Minutes, page: Path, root: Path) -> BundledSweep:
     """Return what is to be said of the sweep `loaded`, whose drawn `page` (a folder) lies below `root`."""
     assert loaded.study is not None, f"{loaded.folder} was checked to be a sweep"
     launches = launch_frame(loaded.runs, loaded.epochs)
     used = loaded.valid or loaded.runs
-    return Experiment(
+    return BundledSweep(
         name=loaded.folder.name,
         title=study_name(loaded.study.sweep),
         answer=headline(loaded, scale(launches)).replace("\u00a0", " "),
@@ -108,7 +108,7 @@ def _title(figure: Path) -> str:
     return found[1] if found else figure.stem
 
 
-def smoke(experiments: Sequence[Experiment]) -> tuple[tuple[Experiment, ...], float]:
+def smoke(experiments: Sequence[BundledSweep]) -> tuple[tuple[BundledSweep, ...], float]:
     """Return the experiments whose cheapest launch fits into `SMOKE_MINUTES` beside all reports, and their minutes.
 
     The cheapest come first; what takes too long is left out.

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.bundle.appendix import appendix
 from harness.bundle.archive import pack, write_sums
 from harness.bundle.crate import WORKFLOW, write_crate
-from harness.bundle.experiment import ANALYSIS_FILE, Experiment, analysis_seconds, experiment, measured_minutes, smoke
+from harness.bundle.experiment import ANALYSIS_FILE, BundledSweep, analysis_seconds, experiment, measured_minutes, smoke
 from harness.bundle.opened import MANIFEST, RECORDS, REPORTS, SCHEMA, Manifest, draw_pages, drawn_with
 from harness.bundle.source import LOCK, add_code
 from harness.report.document import latex, markdown
@@ -105,7 +105,7 @@ def _copy_probes(places: set[Path], target: Path) -> None:
             shutil.copytree(probe, target / probe.name, dirs_exist_ok=True)
 
 
-def _scripts(root: Path, bundle: str, experiments: Sequence[Experiment]) -> None:
+def _scripts(root: Path, bundle: str, experiments: Sequence[BundledSweep]) -> None:
     chosen, _ = smoke(experiments)
     launches = [f"{RECORDS}/{one.name}/{one.cheapest.point.folder}" for one in chosen]
     short = (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.load import load_sweep
+from harness.analysis.read_results import load_sweep
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource
@@ -51,7 +51,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class Verification:
     """One thing that was checked, what was found, and whether it is as it should be."""
 
     what: str
@@ -94,7 +94,7 @@ def wrong_files(folder: Path) -> list[str]:
     return [*lost, *strange, *other]
 
 
-def verify(archive: Path) -> tuple[Check, ...]:
+def verify(archive: Path) -> tuple[Verification, ...]:
     """Return what a look at all of a bundle finds: its files, its records and its description. Needs no network.
 
     Raises:
@@ -103,13 +103,13 @@ def verify(archive: Path) -> tuple[Check, ...]:
     with unpacked(archive) as folder:
         wrong = wrong_files(folder)
         count = f"{len(files_in(folder)) - 1:,} files have their checksums"
-        found = [Check(what="files", found="; ".join(wrong[:3]) or count, good=not wrong)]
+        found = [Verification(what="files", found="; ".join(wrong[:3]) or count, good=not wrong)]
         for what, check in (("records", _records), ("RO-Crate", _crate)):
             try:
                 said, good = check(folder), True
             except UserError as error:
                 said, good = str(error), False
-            found.append(Check(what=what, found=said, good=good))
+            found.append(Verification(what=what, found=said, good=good))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from harness import datasets
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.schema.claim import EXPERIMENTS, Claim
 from harness.schema.imagenet import IMAGE_NETWORKS, IMAGENET, image_size
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class ClaimEvidence:
     """One sweep's valid launches of one kind of unit, with equal shares of the rows and as many cores for each rank.
 
     `launches` and `epochs` are their rows of `frames.launch_frame` and `frames.epoch_frame`, `threads` the cores of
@@ -87,9 +87,9 @@ class Evidence:
         return self.runs[0].weights.parameters
 
 
-def gather(folders: Iterable[Path]) -> tuple[Evidence, ...]:
+def gather(folders: Iterable[Path]) -> tuple[ClaimEvidence, ...]:
     """Return what the sweeps in `folders` hold, in their order; a folder that cannot be read is told and left out."""
-    found: list[Evidence] = []
+    found: list[ClaimEvidence] = []
     for folder in folders:
         try:
             loaded = load_sweep(folder)
@@ -103,7 +103,7 @@ def gather(folders: Iterable[Path]) -> tuple[Evidence, ...]:
     return tuple(found)
 
 
-def evidence_of(loaded: Loaded) -> tuple[Evidence, ...]:
+def evidence_of(loaded: Loaded) -> tuple[ClaimEvidence, ...]:
     """Return the evidence in a sweep, on cores and on GPUs; none of a user's script or data.
 
     Of several numbers of threads for each rank those with the most rank counts count, then the fewest threads.
@@ -126,7 +126,7 @@ def evidence_of(loaded: Loaded) -> tuple[Evidence, ...]:
         names = {run.point.folder for run in chosen}
         epochs = loaded.epochs[loaded.epochs["run"].isin(names)]
         found.append(
-            Evidence(
+            ClaimEvidence(
                 loaded=loaded,
                 runs=chosen,
                 launches=launch_frame(chosen, epochs),
@@ -144,14 +144,14 @@ SAME_SIDE = 0.05  # images this much larger or smaller are still the same questi
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class ClaimMatch:
     """What a claim and a sweep do not have in common. `refusals` change the question, so that nothing is judged."""
 
     refusals: tuple[str, ...]
     differences: tuple[str, ...]
 
 
-def is_about(claim: Claim, found: Evidence) -> bool:
+def is_about(claim: Claim, found: ClaimEvidence) -> bool:
     """Tell whether the sweep is of the claim's kind of unit, and of its experiment or one that it is compared with."""
     if found.gpus != (claim.units == GPUS):
         return False
@@ -160,7 +160,7 @@ def is_about(claim: Claim, found: Evidence) -> bool:
     return found.experiment in (claim.experiment, claim.against)
 
 
-def compare(claim: Claim, found: Evidence) -> Comparison:
+def compare(claim: Claim, found: ClaimEvidence) -> ClaimMatch:
     """Return what the sweep `found` has otherwise than `claim`."""
     rows = claim.rows or found.all_rows
     refusals, differences = [*_other_question(claim, found)], [*_other_conditions(claim, found)]
@@ -171,10 +171,10 @@ def compare(claim: Claim, found: Evidence) -> Comparison:
         refusals.append(f"it trained on {found.rows:,} of {rows:,} rows, less than {numbers.percent(LEAST_PART)}")
     elif found.rows < rows:
         differences.append(f"{found.rows:,} of {rows:,} rows")
-    return Comparison(refusals=tuple(refusals), differences=tuple(differences))
+    return ClaimMatch(refusals=tuple(refusals), differences=tuple(differences))
 
 
-def _other_question(claim: Claim, found: Evidence) -> list[str]:
+def _other_question(claim: Claim, found: ClaimEvidence) -> list[str]:
     workload, reasons = found.workload, []
     if is_own(workload.sync):
         reasons.append(f"SYNC={workload.sync} is no algorithm of the papers")
@@ -195,7 +195,7 @@ def _other_question(claim: Claim, found: Evidence) -> list[str]:
     return reasons
 
 
-def _other_conditions(claim: Claim, found: Evidence) -> list[str]:
+def _other_conditions(claim: Claim, found: ClaimEvidence) -> list[str]:
     workload, said = found.workload, []
     if workload.sync != claim.sync:
         said.append(f"SYNC={workload.sync} instead of {claim.sync}")

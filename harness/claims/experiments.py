@@ -30,7 +30,7 @@ def rank_counts(cores: int, claims: Iterable[Claim]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Size:
+class ExperimentSize:
     """How much of an experiment is run; `repeats` are launches of each layout.
 
     What is None is cut to the experiment's own limits and one launch; with `full` it is all rows, the preset's epochs
@@ -51,7 +51,7 @@ def plan(
     *,
     layouts: Sequence[Layout],
     preset: str,
-    size: Size,
+    size: ExperimentSize,
     data_dir: Path | None,
     oversubscribe: bool = False,
 ) -> tuple[Sweep, ...]:

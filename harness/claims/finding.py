@@ -8,7 +8,7 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.scaling import scale
 from harness.analysis.stats import NEEDED, Interval
-from harness.claims.evidence import Evidence
+from harness.claims.evidence import ClaimEvidence
 
 CONFIRMED = "confirmed"
 REFUTED = "refuted"
@@ -21,16 +21,16 @@ JUDGED = (CONFIRMED, REFUTED, INCONCLUSIVE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class ClaimFinding:
     """An outcome, why in one sentence without its point, and the sweeps that it rests on."""
 
     outcome: str
     said: str
-    used: tuple[Evidence, ...] = ()
+    used: tuple[ClaimEvidence, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
+class CountRatio:
     """How many times as much `value` is on `count` ranks as on `over`, with its interval where there is one."""
 
     over: int
@@ -43,14 +43,14 @@ class Ratio:
         return f"{self.value:.2f}{span} on {numbers.ranks(self.count)} over {self.over}"
 
 
-def ratio(launches: pd.DataFrame, over: int, count: int, column: str = "seconds") -> Ratio | None:
+def ratio(launches: pd.DataFrame, over: int, count: int, column: str = "seconds") -> CountRatio | None:
     """Return `column` of the median launch on `over` ranks over that on `count`; None where the work differs."""
     scaling = scale(launches.assign(seconds=launches[column]), base_ranks=over)
     assert scaling is not None
     point = next(point for point in scaling.points if point.ranks == count)
     if point.speedup is None:
         return None
-    return Ratio(over=over, count=count, value=point.speedup, interval=point.speedup_interval)
+    return CountRatio(over=over, count=count, value=point.speedup, interval=point.speedup_interval)
 
 
 def above(interval: Interval | None, limit: float) -> bool | None:

@@ -5,22 +5,22 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis.choice import standing
+from harness.analysis.select_sweep import standing
 from harness.analysis.stats import Interval
-from harness.claims import curves, texts
-from harness.claims.evidence import Evidence, compare, is_about
-from harness.claims.finding import ERRATUM, NOT_COMPARABLE, NOT_MEASURED, Finding
+from harness.claims import curves, text_rules
+from harness.claims.evidence import ClaimEvidence, compare, is_about
+from harness.claims.finding import ERRATUM, NOT_COMPARABLE, NOT_MEASURED, ClaimFinding
 from harness.prediction.allreduce import BEST
 from harness.prediction.model import Base, Uncertain, predict_ratio
 from harness.schema.claim import Claim
 
-Rule = Callable[[Claim, Sequence[Evidence]], Finding]
+Rule = Callable[[Claim, Sequence[ClaimEvidence]], ClaimFinding]
 
 RULES: Mapping[str, Rule] = {
     rule.__name__: rule
     for rule in (
         curves.speedup, curves.progress, curves.gains, curves.tapers, curves.modest, curves.wider,
-        texts.accuracy, texts.longer, texts.reading, texts.volume, texts.equivalent,
+        text_rules.accuracy, text_rules.longer, text_rules.reading, text_rules.volume, text_rules.equivalent,
     )
 }  # fmt: skip
 SERVERS = "servers"  # judged by a bench
@@ -31,25 +31,25 @@ class Judgement:
     """A claim and what our launches say about it. `differences` are those of the sweeps that it rests on."""
 
     claim: Claim
-    finding: Finding
+    finding: ClaimFinding
     differences: tuple[str, ...] = ()
 
 
-def judge_all(claims: Iterable[Claim], evidence: Sequence[Evidence], rates: pd.DataFrame) -> tuple[Judgement, ...]:
+def judge_all(claims: Iterable[Claim], evidence: Sequence[ClaimEvidence], rates: pd.DataFrame) -> tuple[Judgement, ...]:
     """Return the judgement of each of `claims` (`judge`)."""
     return tuple(judge(claim, evidence, rates) for claim in claims)
 
 
-def judge(claim: Claim, evidence: Sequence[Evidence], rates: pd.DataFrame) -> Judgement:
-    """Return the judgement of `claim` by the sweeps in `evidence` and by a bench (`texts.servers`).
+def judge(claim: Claim, evidence: Sequence[ClaimEvidence], rates: pd.DataFrame) -> Judgement:
+    """Return the judgement of `claim` by the sweeps in `evidence` and by a bench (`text_rules.servers`).
 
     Sweeps that ask another question are left out and change nothing. Of the others those count first that have the
     claim's rank counts, then those that differ least from what the claim is about, then as `choice.RULE` says.
     """
     if claim.erratum:
-        return Judgement(claim=claim, finding=Finding(outcome=ERRATUM, said=claim.erratum))
+        return Judgement(claim=claim, finding=ClaimFinding(outcome=ERRATUM, said=claim.erratum))
     if claim.rule == SERVERS:
-        return Judgement(claim=claim, finding=texts.servers(claim, rates))
+        return Judgement(claim=claim, finding=text_rules.servers(claim, rates))
     about = [one for one in evidence if is_about(claim, one)]
     compared = {id(one): compare(claim, one) for one in about}
     fit = [one for one in about if not compared[id(one)].refusals]
@@ -63,28 +63,28 @@ def judge(claim: Claim, evidence: Sequence[Evidence], rates: pd.DataFrame) -> Ju
     return Judgement(claim=claim, finding=finding, differences=tuple(said))
 
 
-def _nothing(reasons: Sequence[str]) -> Finding:
+def _nothing(reasons: Sequence[str]) -> ClaimFinding:
     if not reasons:
-        return Finding(outcome=NOT_MEASURED, said="no valid launch of it here")
-    return Finding(outcome=NOT_COMPARABLE, said="; ".join(dict.fromkeys(reasons)))
+        return ClaimFinding(outcome=NOT_MEASURED, said="no valid launch of it here")
+    return ClaimFinding(outcome=NOT_COMPARABLE, said="; ".join(dict.fromkeys(reasons)))
 
 
-def _fitting_counts(claim: Claim, one: Evidence) -> int:
+def _fitting_counts(claim: Claim, one: ClaimEvidence) -> int:
     """Return how many of the rank counts that the claim speaks of `one` has; how many it has where there are none."""
     return len({claim.base, claim.count} & set(one.counts)) if claim.base else len(one.counts)
 
 
-def _lacking(claim: Claim, fit: Sequence[Evidence]) -> Finding | None:
+def _lacking(claim: Claim, fit: Sequence[ClaimEvidence]) -> ClaimFinding | None:
     """Return the finding where no sweep has the rank counts that the claim needs, None where one has."""
     best = fit[0]
     if not claim.base:
-        several = len(best.counts) > 1 or claim.rule == texts.accuracy.__name__
-        return None if several else Finding(outcome=NOT_MEASURED, said="needs several rank counts", used=(best,))
+        several = len(best.counts) > 1 or claim.rule == text_rules.accuracy.__name__
+        return None if several else ClaimFinding(outcome=NOT_MEASURED, said="needs several rank counts", used=(best,))
     if {claim.base, claim.count} <= set(best.counts):
         return None
     here = ", ".join(map(str, best.counts))
     missing = " and ".join(str(count) for count in (claim.base, claim.count) if count not in best.counts)
-    return Finding(outcome=NOT_MEASURED, said=f"needs {missing} {claim.units}, measured on {here}", used=(best,))
+    return ClaimFinding(outcome=NOT_MEASURED, said=f"needs {missing} {claim.units}, measured on {here}", used=(best,))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,8 +14,8 @@ from harness.cli.common import reports_option, results_option
 from harness.cli.select import find_sweeps
 
 if TYPE_CHECKING:
-    from harness.analysis.load import Loaded
-    from harness.prediction.advice import Job, Way
+    from harness.analysis.read_results import Loaded
+    from harness.prediction.advice import TrainingJob, Way
 
 _MOST_ROWS = 12  # in a terminal; the page has all
 
@@ -47,7 +47,7 @@ def advise(
     of the interval for one more launch. The advice is written beside the sweep's launches: those made afterwards score
     it, and the next advice tells how it did. Exit code 1: no way holds the limits.
     """
-    from harness.prediction.advice import Limits, choose_way, scores, write_advice
+    from harness.prediction.advice import JobLimits, choose_way, scores, write_advice
     from harness.report.advise_page import HEADINGS, asked_words, score_sentence, sentence, way_rows, write_advice_page
     from harness.schema.layout import parse_counts
 
@@ -59,7 +59,7 @@ def advise(
     found = _same_work(workload, results)
     job = _job(found, epochs, accuracy)
     ways = _ways(found, job, parse_counts("NODES", nodes) if nodes else ())
-    limits = Limits(deadline_s=None if deadline is None else 60 * deadline, node_hours=node_hours)
+    limits = JobLimits(deadline_s=None if deadline is None else 60 * deadline, node_hours=node_hours)
     chosen, asked = choose_way(ways, limits), asked_words(job, limits)
     told = [score_sentence(one.folder.name, score) for one in found for score in scores(one)]
     for line in told:
@@ -84,8 +84,8 @@ def advise(
 
 def _same_work(names: tuple[str, ...], results: Path) -> "list[Loaded]":
     """Return the sweeps of `names` that train the same rows, strong scaling; say which are left out."""
-    from harness.analysis.choice import standing
-    from harness.analysis.load import load_sweep
+    from harness.analysis.read_results import load_sweep
+    from harness.analysis.select_sweep import standing
 
     folders = dict.fromkeys(folder for name in names for folder in find_sweeps(name, results))
     loaded = [one for folder in folders if (one := load_sweep(folder)).valid and one.study]
@@ -105,14 +105,14 @@ def _rows(loaded: "Loaded") -> tuple[str, int]:
     return run.data.sha256, sum(rank.rows for rank in run.ranks)
 
 
-def _job(found: "list[Loaded]", epochs: int | None, accuracy: float | None) -> "Job":
-    from harness.prediction.advice import Job
+def _job(found: "list[Loaded]", epochs: int | None, accuracy: float | None) -> "TrainingJob":
+    from harness.prediction.advice import TrainingJob
 
     most = max(found, key=lambda one: len(one.valid))
-    return Job(epochs=epochs or most.valid[0].point.workload.epochs, target=accuracy)
+    return TrainingJob(epochs=epochs or most.valid[0].point.workload.epochs, target=accuracy)
 
 
-def _ways(found: "list[Loaded]", job: "Job", nodes: tuple[int, ...]) -> "list[Way]":
+def _ways(found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...]) -> "list[Way]":
     from harness.prediction.advice import measured_ways, predicted_ways
     from harness.schema.sweep_command import names_apart
 

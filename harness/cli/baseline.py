@@ -153,7 +153,7 @@ def _measure_again(
     data_dir: Path | None,
 ) -> "Measurement":
     """Return `known` with so many more launches of each layout, made now."""
-    from harness.regression.decide import measure_more
+    from harness.regression.sequential_test import measure_more
 
     measuring = measuring_again(known, options, results=results, data_dir=data_dir, budget_s=budget_s)
     return measure_more(launches, measuring, say=click.echo)
@@ -162,8 +162,8 @@ def _measure_again(
 def _show_noise(measurement: "Measurement", kept: "Sequence[Measurement]") -> None:
     from harness.analysis.numbers import percent
     from harness.analysis.stats import SITTING
+    from harness.regression.measurements import group_by_code
     from harness.regression.noise import KNOWN, detectable_losses
-    from harness.regression.states import group_by_code
 
     state, *others = group_by_code([measurement, *kept])
     found = detectable_losses(state, others)

@@ -22,7 +22,7 @@ from harness.cli.common import (
 from harness.cli.options import batch_options, duet_elsewhere, measuring_again, refuse_batch
 
 if TYPE_CHECKING:
-    from harness.regression.judging import Limits
+    from harness.regression.significance import Thresholds
     from harness.regression.verdict import Check
     from harness.schema.measurement import Baseline, Measurement
     from harness.schema.sweep import Study
@@ -90,12 +90,12 @@ def check(
     return replace(check_answer(result, said), page=write_check(result, said, command, reports, results))
 
 
-def _limits(size: float, practical: float) -> "Limits":
-    from harness.regression.judging import Limits
+def _limits(size: float, practical: float) -> "Thresholds":
+    from harness.regression.significance import Thresholds
 
     if practical >= size:
         raise UserError(f"--practical {practical:g} must be below --size {size:g}: a loss not to miss has to count")
-    return Limits(size=size / 100, practical=practical / 100)
+    return Thresholds(size=size / 100, practical=practical / 100)
 
 
 def _write_files(result: "Check", said: Sequence[str], summary: Path | None, junit_file: Path | None) -> None:
@@ -116,12 +116,12 @@ def _command(sweep: str | None, against: str | None, window: int | None, decide:
 
 
 def _compare(
-    sweep: str | None, against: str | None, window: int | None, limits: "Limits", *, results: Path, baselines: Path
+    sweep: str | None, against: str | None, window: int | None, limits: "Thresholds", *, results: Path, baselines: Path
 ) -> "tuple[Check, tuple[Baseline, ...]]":
     """Return the check of launches that are there, and the A/A launches it used."""
     from harness.cli.select import find_measurement
+    from harness.regression.measurements import without
     from harness.regression.references import all_of, check_comparable, default_reference, last_sittings
-    from harness.regression.states import without
     from harness.regression.store import find_noises, read_baselines
     from harness.regression.verdict import check
 
@@ -151,7 +151,7 @@ def _measure(
     sweep: str | None,
     against: str | None,
     duet: bool | None,
-    limits: "Limits",
+    limits: "Thresholds",
     budget_s: float,
     data_dir: Path | None,
     options: dict[str, Any],
@@ -162,7 +162,7 @@ def _measure(
     """Return the check of the code as it is now, and the A/A launches it used."""
     from harness.base.provenance import describe_machine
     from harness.datasets import locate
-    from harness.regression.decide import decide
+    from harness.regression.sequential_test import decide
     from harness.regression.store import find_noises
 
     reference = _reference(sweep, against, results, baselines)
@@ -202,10 +202,12 @@ def _in_turn(reference: "Measurement", duet: bool | None, scheduler: str) -> boo
     return not reason
 
 
-def _duet(reference: "Measurement", limits: "Limits", budget_s: float, data_dir: Path | None, results: Path) -> "Check":
+def _duet(
+    reference: "Measurement", limits: "Thresholds", budget_s: float, data_dir: Path | None, results: Path
+) -> "Check":
     """Return the check of the code as it is now against the reference's commit, launched in turn."""
-    from harness.regression.decide import study_of
     from harness.regression.duet import Duet, Version, checkout, decide_duet, duet_folder
+    from harness.regression.sequential_test import study_of
 
     study, commit = study_of(reference), reference.software.commit
     with checkout(commit) as tree:
@@ -218,7 +220,7 @@ def _duet(reference: "Measurement", limits: "Limits", budget_s: float, data_dir:
 
 def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:
     """Return the sweep that answers for the first of `references` that any can be compared with; None without one."""
-    from harness.analysis.choice import choose
+    from harness.analysis.select_sweep import choose
 
     for reference in references:
         found = choose(results, partial(_is_of, reference), every_code=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from harness.claims.wording import ClaimRow
     from harness.prediction.model import Uncertain
-    from harness.report.claims_page import Model
+    from harness.report.claims_page import PredictionBasis
 
 
 @click.command(name="claims")
@@ -95,12 +95,12 @@ def _bench_rates(reports: Path) -> "pd.DataFrame":
     return pd.DataFrame(paired_rates(record, servers=SERVERS, gradients="gradients"))
 
 
-def find_model(network: str | None, results: Path) -> "Model | None":
+def find_model(network: str | None, results: Path) -> "PredictionBasis | None":
     """Return what the claims page predicts with, None without a network (`find_network`)."""
-    from harness.report.claims_page import Model
+    from harness.report.claims_page import PredictionBasis
 
     found = find_network(network, results)
-    return Model(network=found[0], said=found[1]) if found else None
+    return PredictionBasis(network=found[0], said=found[1]) if found else None
 
 
 def find_network(network: str | None, results: Path) -> "tuple[Uncertain, str] | None":

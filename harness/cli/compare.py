@@ -68,7 +68,7 @@ def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, basel
     from harness.cli.select import find_measurement
     from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences, side_names
     from harness.regression.compare import compare, sentence
-    from harness.regression.states import group_by_code, without
+    from harness.regression.measurements import group_by_code, without
     from harness.regression.store import find_noises
     from harness.report.check_pages import write_comparison
 
@@ -109,12 +109,12 @@ def _duet(
 
     from harness.regression.check_wording import notes
     from harness.regression.duet import Duet, decide_duet, duet_folder
-    from harness.regression.judging import Limits
+    from harness.regression.significance import Thresholds
     from harness.report.check_pages import write_check
 
     old, new = (_version(name, options) for name in sides)
     duet = Duet(old, new, folder=duet_folder(results), data_dir=options["data_dir"], budget_s=budget_s)
-    result = decide_duet(duet, limits=Limits(practical=practical), say=click.echo)
+    result = decide_duet(duet, limits=Thresholds(practical=practical), say=click.echo)
     said = notes(result, (), datetime.now(UTC))
     page = write_check(result, said, shlex.join(["harness", "compare", "--duet", *sides]), reports, results)
     return replace(check_answer(result, said), code=0, page=page)
@@ -125,7 +125,7 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
     from harness.cli.options import build_layouts, build_workload
     from harness.regression.duet import Version
     from harness.sweep.plan import build_sweep
-    from harness.sweep.resume import Submission
+    from harness.sweep.submission import Submission
 
     if not name.endswith(".py") and ":" not in name:
         raise UserError(f"a duet is of two scripts (.py) or models (package.module:function), '{name}' is neither")

@@ -12,8 +12,8 @@ from harness.cli.common import data_dir_option
 from harness.schema.workload import DATA_KINDS, Workload
 
 if TYPE_CHECKING:
-    from harness.datasets.dataset import Download, Found
-    from harness.datasets.fetch import Check
+    from harness.datasets.dataset import Download, FoundFiles
+    from harness.datasets.fetch import FileCheck
 
 
 # The cache's folders, and what they hold.
@@ -207,7 +207,7 @@ def _shape(features: tuple[int, ...]) -> str:
     return "x".join(map(str, features))
 
 
-def _here(found: "Found") -> str:
+def _here(found: "FoundFiles") -> str:
     if found.missing:
         return "no: twin"
     files = {*found.train, *found.test}
@@ -223,6 +223,6 @@ def _prepared(folder: Path) -> str:
     return f"yes, in {folder}" if folder.exists() else "not yet"
 
 
-def _line(check: "Check") -> str:
+def _line(check: "FileCheck") -> str:
     mark = {True: "ok", False: "WRONG", None: "-"}[check.agrees]
     return f"{mark:<6} {check.what}: {check.found}" + (f"  ({check.expected})" if check.expected else "")

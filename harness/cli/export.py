@@ -28,8 +28,8 @@ def trace(name: str | None, epochs: str | None, output: Path | None, results: Pa
     """
     from harness.analysis.calls import read_calls
     from harness.analysis.frames import launch_frame, middle_launch
-    from harness.analysis.load import load_sweep
     from harness.analysis.numbers import plural as counted
+    from harness.analysis.read_results import load_sweep
     from harness.analysis.trace import trace_events, trace_file
     from harness.base.files import write_atomic
     from harness.schema.layout import parse_counts

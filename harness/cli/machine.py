@@ -9,7 +9,7 @@ from harness.cli.answer import Answer, answering, print_table
 from harness.cli.common import data_dir_option, reports_option, results_option
 
 if TYPE_CHECKING:
-    from harness.doctor.machine import Check
+    from harness.doctor.machine import Diagnostic
     from harness.schema.message_cost import Probe
 
 
@@ -40,7 +40,7 @@ def doctor(context: click.Context, as_json: bool, data_dir: Path | None) -> None
     context.exit(exit_code(checks))
 
 
-def _show(check: "Check") -> None:
+def _show(check: "Diagnostic") -> None:
     status = click.style(f"{check.status:8}", fg=_COLOURS[check.status])
     click.echo(f"{status} {check.topic:14} {check.found}")
     if check.fix:
@@ -119,12 +119,12 @@ def bench(
     from harness.base.processes import interruptible
     from harness.bench.execute import run_bench
     from harness.bench.page import PAGE, bench_files
-    from harness.bench.plan import Settings
+    from harness.bench.plan import BenchSettings
     from harness.report.bench_page import write_bench_page
     from harness.schema.claim import EXPERIMENTS
 
     pythons = {"horovod": horovod_python, "ddp": torch_python}
-    settings = Settings(
+    settings = BenchSettings(
         workloads=_names(workloads) or tuple(EXPERIMENTS),
         contenders=_names(contenders),
         pythons={name: path for name, path in pythons.items() if path},
@@ -188,7 +188,7 @@ def probe(
     from harness.analysis.numbers import seconds
     from harness.base.errors import unknown
     from harness.base.processes import interruptible
-    from harness.probe.execute import Settings, run_probe, write_probe
+    from harness.probe.execute import ProbeSettings, run_probe, write_probe
     from harness.probe.plan import algorithm_settings, parse_settings
     from harness.report.probe_page import doubt, headline, rate, span, write_probe_page
     from harness.schema.claim import EXPERIMENTS
@@ -198,7 +198,7 @@ def probe(
             raise unknown("WORKLOAD", name, EXPERIMENTS)
     settings = (algorithm_settings() if algorithms else ()) + parse_settings(mca)
     with interruptible():
-        found = run_probe(Settings(settings=settings, **options), click.echo)
+        found = run_probe(ProbeSettings(settings=settings, **options), click.echo)
     folder, measured = write_probe(found, results), found.probe
     costs = measured.by_setting[0].costs
     for line in (*(f"times are not valid: {reason}" for reason in measured.invalid), *measured.notes):

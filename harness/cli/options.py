@@ -18,12 +18,12 @@ from harness.schema.workload import Workload, script_workload
 from harness.sweep.schedulers import known_schedulers
 
 if TYPE_CHECKING:
-    from harness.regression.decide import Measuring
+    from harness.regression.sequential_test import Measuring
     from harness.schema.layout import Layout
     from harness.schema.measurement import Measurement
-    from harness.sweep.job_groups import Cost
-    from harness.sweep.job_options import Request
-    from harness.sweep.resume import Submission
+    from harness.sweep.job_groups import NodeHours
+    from harness.sweep.job_options import JobRequest
+    from harness.sweep.submission import Submission
 
 
 _SCRIPT = (
@@ -208,9 +208,9 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     Raises:
         UserError: a setting is wrong, or needs a batch system where there is none.
     """
-    from harness.sweep.resume import Submission
     from harness.sweep.schedulers import choose, scheduler_class
     from harness.sweep.site import find_site
+    from harness.sweep.submission import Submission
 
     site = find_site(options["site"])
     image = options["container"]
@@ -236,10 +236,10 @@ def duet_elsewhere(scheduler: str) -> str:
     )
 
 
-def approval(options: dict[str, Any]) -> "Callable[[Cost], None]":
+def approval(options: dict[str, Any]) -> "Callable[[NodeHours], None]":
     """Return what asks the user before a sweep that costs more than ``--max-node-hours``."""
 
-    def approve(cost: "Cost") -> None:
+    def approve(cost: "NodeHours") -> None:
         limit = options["max_node_hours"]
         if options["yes"] or cost.likely <= limit:
             return
@@ -257,7 +257,7 @@ def measuring_again(
     known: "Measurement", options: dict[str, Any], *, results: Path, data_dir: Path | None, budget_s: float
 ) -> "Measuring":
     """Return what launches `known`'s study again, where the command line's `options` say, and tell where and why."""
-    from harness.regression.decide import Measuring, study_of
+    from harness.regression.sequential_test import Measuring, study_of
 
     submission, why = build_submission(options)
     if submission.scheduler != "local":
@@ -272,14 +272,14 @@ def measuring_again(
     )
 
 
-def _request(usual: "Request", options: dict[str, Any]) -> "Request":
+def _request(usual: "JobRequest", options: dict[str, Any]) -> "JobRequest":
     """Return the site's `usual` request with what was asked for."""
-    from harness.sweep.job_options import Request
+    from harness.sweep.job_options import JobRequest
 
     if options["nested"] and options["array"]:
         raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")
     shape = "nested" if options["nested"] else "array" if options["array"] else None
-    names = {field.name for field in fields(Request)}
+    names = {field.name for field in fields(JobRequest)}
     given = {name: value for name, value in options.items() if name in names and value not in (None, ())}
     if shape:
         given["shape"] = shape

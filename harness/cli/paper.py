@@ -16,11 +16,11 @@ from harness.cli.options import approval, batch_options, build_layouts, build_su
 from harness.schema.presets import PRESETS
 
 if TYPE_CHECKING:
-    from harness.report.paper_page import Part, Study
+    from harness.report.paper_page import ExperimentSection, PaperStudy
     from harness.schema.claim import Claim
     from harness.schema.layout import Layout
     from harness.schema.sweep import Sweep
-    from harness.sweep.resume import Submission
+    from harness.sweep.submission import Submission
 
 Launch = Callable[["Sweep"], Path]
 
@@ -50,7 +50,7 @@ def paper(
     path; that of the claims and their verdicts stands above the table.
     """
     from harness.base.files import resource
-    from harness.claims.experiments import PRESET, Size, choose, plan
+    from harness.claims.experiments import PRESET, ExperimentSize, choose, plan
     from harness.cli.claims import write_ledger
     from harness.report.paper_page import PAPER, read_parts
     from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, read_published
@@ -60,10 +60,10 @@ def paper(
     names = choose(workloads, EXPERIMENTS)
     submission, why = build_submission(options)
     layouts = _layouts(options, submission, published.of(PAPER))
-    size = Size(**{name: options[name] for name in ("full", "repeats", "epochs", "samples")})
+    size = ExperimentSize(**{name: options[name] for name in ("full", "repeats", "epochs", "samples")})
     launch = partial(run_sweep, data_dir=data_dir, results=results, submission=submission, approve=approval(options))
 
-    def planned(size: Size) -> dict[str, tuple["Sweep", ...]]:
+    def planned(size: ExperimentSize) -> dict[str, tuple["Sweep", ...]]:
         preset, over = options["preset"] or PRESET, options["oversubscribe"]
         settings = partial(plan, layouts=layouts, preset=preset, data_dir=data_dir, oversubscribe=over)
         return {name: settings(EXPERIMENTS[name], size=size) for name in names}
@@ -73,7 +73,7 @@ def paper(
     if submission.scheduler != "local" or options["scheduler"] != "auto":
         click.echo(why)
     if size.full:
-        _tell_time(plans, planned(Size()), launch)
+        _tell_time(plans, planned(ExperimentSize()), launch)
     studies = _run_all(plans, launch, results, reports, in_turns=submission.scheduler == "local")
     claims = write_ledger(network, results, reports)
     return _answer(studies, read_parts(studies, published, reports), results, reports, claims)
@@ -81,10 +81,10 @@ def paper(
 
 def _run_all(
     plans: "Mapping[str, Sequence[Sweep]]", launch: Launch, results: Path, reports: Path, *, in_turns: bool
-) -> "list[Study]":
+) -> "list[PaperStudy]":
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
     from harness.analysis import numbers
-    from harness.report.paper_page import Study
+    from harness.report.paper_page import PaperStudy
     from harness.sweep.plan import format_seconds
 
     studies = []
@@ -97,12 +97,14 @@ def _run_all(
         problem = _run(sweeps, launch, in_turns=in_turns)
         folders = tuple(results / sweep.name for sweep in sweeps)
         _report(folders[0], reports)
-        studies.append(Study(experiment=name, folders=folders, problem=problem))
+        studies.append(PaperStudy(experiment=name, folders=folders, problem=problem))
         done += _launches(sweeps)
     return studies
 
 
-def _answer(studies: "Sequence[Study]", parts: "Sequence[Part]", results: Path, reports: Path, claims: Path) -> Answer:
+def _answer(
+    studies: "Sequence[PaperStudy]", parts: "Sequence[ExperimentSection]", results: Path, reports: Path, claims: Path
+) -> Answer:
     from harness.report.paper_page import headline, row, write_paper_page
 
     failed = [study.experiment for study in studies if study.problem]
@@ -164,7 +166,7 @@ def _tell_time(plans: "Mapping[str, Sequence[Sweep]]", cut: "Mapping[str, Sequen
         RunError: one of them failed, so that nothing is known.
     """
     from harness.analysis.frames import launch_frame
-    from harness.analysis.load import load_sweep
+    from harness.analysis.read_results import load_sweep
     from harness.claims.experiments import quick, quick_launches, seconds_of
     from harness.sweep.plan import format_seconds
 

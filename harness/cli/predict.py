@@ -15,7 +15,7 @@ from harness.schema.claim import EXPERIMENTS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.analysis.load import Loaded
+    from harness.analysis.read_results import Loaded
     from harness.prediction.growth import Grown
     from harness.prediction.model import Base, Uncertain
 
@@ -84,7 +84,7 @@ def predict(
 
 def _bases(names: tuple[str, ...], results: Path) -> "list[tuple[Loaded, Base]]":
     """Return sweep and base of each named workload, or of all that were measured; say which sweep each is from."""
-    from harness.analysis.choice import choose
+    from harness.analysis.select_sweep import choose
     from harness.prediction.measured_base import measured_base
 
     found = []

@@ -73,7 +73,7 @@ def whence(file: Path, results: Path, reports: Path) -> Answer:
     launches are in the results, or FILE shows none; 1: some are not, or others have replaced them.
     """
     from harness.analysis.numbers import plural
-    from harness.report.origin import Origin, find_origin, launches_in, launches_of
+    from harness.report.provenance import Origin, find_origin, launches_in, launches_of
 
     origin: Origin | None = find_origin(file, reports)
     if origin is None:

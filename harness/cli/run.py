@@ -13,7 +13,7 @@ import click
 from harness.base.errors import UserError
 from harness.cli.answer import Answer, answering
 from harness.cli.common import check_secrets
-from harness.transparent.settings import Settings, mpi_enabled, run_options
+from harness.transparent.settings import RunSettings, mpi_enabled, run_options
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -29,7 +29,7 @@ def run(
     Batches are divided over the ranks, gradients averaged, files and output are rank 0's. Under a batch scheduler
     the same is `mpirun -n P python -m harness.transparent SCRIPT`.
     """
-    Settings(**options)
+    RunSettings(**options)
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
     from harness.base.cores import usable_cores

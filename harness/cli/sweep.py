@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from harness.analysis.scaling import PointScaling
     from harness.schema.sweep import Sweep
     from harness.schema.workload import Workload
-    from harness.sweep.execute import Plan
+    from harness.sweep.execute import SweepPlan
 
 
 NOTHING_VALID = 3  # exit code of a sweep whose launches ran and have no valid times
@@ -134,7 +134,7 @@ def sweep_answer(folder: Path, reports: Path) -> Answer:
     from harness.analysis import numbers
     from harness.analysis.frames import launch_frame
     from harness.analysis.learning import final_frame
-    from harness.analysis.load import load_sweep
+    from harness.analysis.read_results import load_sweep
     from harness.analysis.scaling import scale
     from harness.report.sweep_page import headline, write_report
 
@@ -175,10 +175,10 @@ def _ranks(point: "PointScaling") -> str:
     return text if point.nodes == point.ranks else f"{text} on {point.nodes} nodes"
 
 
-def _planned(plan: "Plan") -> Answer:
+def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.numbers import plural
+    from harness.sweep.eta import layout_words
     from harness.sweep.jobs import JOBS
-    from harness.sweep.pace import layout_words
 
     for number, point in enumerate(plan.missing, start=1):
         layout = point.layout

@@ -16,7 +16,7 @@ from harness.cli.select import find_sweep, find_sweeps
 from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
-    from harness.sweep.status import Entry, Status
+    from harness.sweep.status import LaunchStatus, Status
 
 
 _TAIL_LINES = 3
@@ -155,7 +155,7 @@ def _redrawn(bundled: Path, reports: Path) -> Answer:
 def _print(status: "Status", folder: Path, *, whole: bool) -> None:
     """Print a sweep: one line if it is done and not asked for, else every launch, those that are alike in one line."""
     from harness.schema.sweep import LOGS
-    from harness.sweep.pace import layout_words
+    from harness.sweep.eta import layout_words
     from harness.sweep.plan import format_seconds
 
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
@@ -181,9 +181,9 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
         click.echo(f"  no command waits for these launches: `harness collect {status.name}` takes in what has ended")
 
 
-def _alike(entries: "Iterable[Entry]") -> "list[tuple[Entry, str]]":
+def _alike(entries: "Iterable[LaunchStatus]") -> "list[tuple[LaunchStatus, str]]":
     """Return one entry for all of the same layout and state with the same to tell, and which launches in words."""
-    groups: dict[object, list[Entry]] = {}
+    groups: dict[object, list[LaunchStatus]] = {}
     for entry in entries:
         own = entry.point.folder if entry.state == "failed" else ""  # each has a log of its own
         groups.setdefault((entry.point.layout, entry.state, entry.detail, own), []).append(entry)

@@ -22,7 +22,7 @@ from harness.schema.workload import batch_mode, is_script, survives
 if TYPE_CHECKING:
     from harness.comm.world import World
     from harness.schema.record import EpochRecord
-    from harness.train.run import Outcome
+    from harness.train.run import TrainingOutcome
 
 
 @click.command()
@@ -79,10 +79,10 @@ def _logs(record: Path | None) -> Path:
 
 def _run_script(world: "World", point: Point, record: Path | None, patience_s: float) -> int:
     from harness.transparent.run import run_point
-    from harness.transparent.settings import Settings
+    from harness.transparent.settings import RunSettings
 
     batch, logs = batch_mode(point.workload), _logs(record)
-    settings = Settings(sync=point.workload.sync, batch=batch, hang_timeout=patience_s, logs=logs, record=record)
+    settings = RunSettings(sync=point.workload.sync, batch=batch, hang_timeout=patience_s, logs=logs, record=record)
     return run_point(world, settings, point)
 
 
@@ -113,7 +113,7 @@ def _train(
 
 def _finish(
     world: "World",
-    outcome: "Outcome",
+    outcome: "TrainingOutcome",
     record: Path | None,
     before: tuple[float, float],
     confirm: Callable[[], None] = lambda: None,
@@ -158,8 +158,8 @@ def _survive(
     world: "World", point: Point, record: Path | None, options: dict[str, Any], before: tuple[float, float]
 ) -> NoReturn:
     """Train with whoever is left, and end every process at once: MPI_Finalize may wait for those that are gone."""
-    from harness.comm.team import Team
-    from harness.train.survive import Survivor
+    from harness.comm.elastic_world import Team
+    from harness.train.elastic import Survivor
 
     spares, layout = point.workload.spares or 0, point.layout
     folder = _logs(record) / "hang"
@@ -176,8 +176,8 @@ def _survive(
 
 
 def _check_survival(world: "World", point: Point, spares: int) -> None:
-    from harness.comm.team import check_library
-    from harness.train.survive import check_workload
+    from harness.comm.elastic_world import check_library
+    from harness.train.elastic import check_workload
 
     check_library(str(point.workload.on_failure))
     check_workload(point)

@@ -29,7 +29,7 @@ class Offset:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Clock:
+class HostClock:
     """This host's clock against rank 0's, between two estimates."""
 
     begin: Offset

@@ -12,7 +12,7 @@ from harness.schema.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class RankPlace:
     """Host, the scheduler's name of it, the cores one rank may run on and the one it ran on when it was asked."""
 
     host: str
@@ -21,10 +21,10 @@ class Place:
     core: int = -1
 
 
-def observe() -> Place:
+def observe() -> RankPlace:
     """Return the place of this process."""
     host = socket.gethostname()
-    return Place(
+    return RankPlace(
         host=host,
         cores=tuple(sorted(os.sched_getaffinity(0))),
         node=os.environ.get("SLURMD_NODENAME") or host,
@@ -37,7 +37,7 @@ def scheduled() -> bool:
     return os.environ.get("HARNESS_SCHEDULER", "local") != "local"
 
 
-def misplacements(layout: Layout, places: Sequence[Place], *, by_nodes: bool = False) -> tuple[str, ...]:
+def misplacements(layout: Layout, places: Sequence[RankPlace], *, by_nodes: bool = False) -> tuple[str, ...]:
     """Return one sentence for everything about `places` (one per rank) that makes times unusable.
 
     With `by_nodes` the ranks must be on as many nodes as the layout has, and as many on each.
@@ -62,7 +62,7 @@ def misplacements(layout: Layout, places: Sequence[Place], *, by_nodes: bool = F
     return tuple(found)
 
 
-def describe(places: Sequence[Place]) -> tuple[str, ...]:
+def describe(places: Sequence[RankPlace]) -> tuple[str, ...]:
     """Return one line for each rank: where it was and which cores it may use."""
     return tuple(
         f"rank {rank:3}  {place.node or place.host}  core {place.core} of {_ranges(place.cores)}"
@@ -70,7 +70,7 @@ def describe(places: Sequence[Place]) -> tuple[str, ...]:
     )
 
 
-def _wrong_nodes(layout: Layout, places: Sequence[Place]) -> Iterator[str]:
+def _wrong_nodes(layout: Layout, places: Sequence[RankPlace]) -> Iterator[str]:
     ranks = [layout.ranks_per_node] * (layout.nodes - 1) + [layout.last_node or layout.ranks_per_node]
     there = Counter(place.node for place in places)
     if sorted(there.values()) != sorted(ranks):

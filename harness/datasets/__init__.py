@@ -3,6 +3,6 @@
 from harness.datasets.dataset import DatasetInfo
 from harness.datasets.prepare import Prepared, prepare
 from harness.datasets.registry import choose, info, names
-from harness.datasets.source import Source, locate
+from harness.datasets.source import DataSource, locate
 
-__all__ = ["DatasetInfo", "Prepared", "Source", "choose", "info", "locate", "names", "prepare"]
+__all__ = ["DatasetInfo", "Prepared", "DataSource", "choose", "info", "locate", "names", "prepare"]

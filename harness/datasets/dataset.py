@@ -80,7 +80,7 @@ class DatasetInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundFiles:
     """The files of a data set in a folder. `missing` names the training files that are not there."""
 
     train: tuple[Path, ...] = ()
@@ -118,7 +118,7 @@ class Dataset:
     """
 
     info: DatasetInfo
-    find: Callable[[Path], Found]
+    find: Callable[[Path], FoundFiles]
     read: Callable[[tuple[Path, ...], str], Iterator[Block]]
     hold_out: Callable[[int], int]
     twin: Twin | None = None

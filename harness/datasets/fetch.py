@@ -17,7 +17,7 @@ from harness.datasets.arrays import shift_and_factor
 from harness.datasets.dataset import DatasetInfo, Download
 from harness.datasets.prepare import Prepared
 from harness.datasets.registry import info
-from harness.datasets.source import Source, file_sha256
+from harness.datasets.source import DataSource, file_sha256
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes of the whole file (None while unknown)."""
@@ -176,7 +176,7 @@ def _pin(path: Path) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class FileCheck:
     """One fact: what was found, what is published, and whether they agree (None: nothing to compare with)."""
 
     what: str
@@ -185,7 +185,7 @@ class Check:
     agrees: bool | None = None
 
 
-def verify(source: Source, prepared: Prepared) -> list[Check]:
+def verify(source: DataSource, prepared: Prepared) -> list[FileCheck]:
     """Return the checks of rows, classes, value range, and mean and deviation of real data, in this order.
 
     Rows that were held out of a training part count as training rows again here.
@@ -203,11 +203,11 @@ def verify(source: Source, prepared: Prepared) -> list[Check]:
     low, high = _range(prepared)
     bounds = facts.value_range
     within = None if bounds is None else bool(bounds[0] <= low and high <= bounds[1])
-    checks.append(Check(what="values", found=f"{low:g} to {high:g}", expected=_span(bounds), agrees=within))
+    checks.append(FileCheck(what="values", found=f"{low:g} to {high:g}", expected=_span(bounds), agrees=within))
     return checks + _channels(facts, prepared)
 
 
-def _hashes(source: Source, facts: DatasetInfo) -> list[Check]:
+def _hashes(source: DataSource, facts: DatasetInfo) -> list[FileCheck]:
     downloads = {file.name: file for file in facts.downloads}
     checks = []
     for path in source.files:
@@ -216,25 +216,27 @@ def _hashes(source: Source, facts: DatasetInfo) -> list[Check]:
         found = file_sha256(path)
         expected = "" if known is None else "as published" if found == known else f"published {known}: another packing"
         # Another packing of the same content has another hash: no fault, the content is checked below.
-        checks.append(Check(what=f"sha256 {path.name}", found=found, expected=expected, agrees=found == known or None))
+        checks.append(
+            FileCheck(what=f"sha256 {path.name}", found=found, expected=expected, agrees=found == known or None)
+        )
     return checks
 
 
-def _rows(facts: DatasetInfo, held_out: bool, train: int, test: int) -> list[Check]:
+def _rows(facts: DatasetInfo, held_out: bool, train: int, test: int) -> list[FileCheck]:
     if not facts.train_rows:
-        return [Check(what="rows", found=f"{train + test:,}")]
+        return [FileCheck(what="rows", found=f"{train + test:,}")]
     if not facts.separate_test:
         found, whole = train + test, facts.train_rows + facts.test_rows
         expected = f"{whole:,}" + (": this is a piece" if found < whole else "")
         agrees = None if found < whole else found == whole
-        return [Check(what="rows", found=f"{found:,}", expected=expected, agrees=agrees)]
+        return [FileCheck(what="rows", found=f"{found:,}", expected=expected, agrees=agrees)]
     checks = [_compare("train rows", (train,), (facts.train_rows,))]
     if held_out:
-        return [*checks, Check(what="test rows", found="no test files", expected=f"{facts.test_rows:,}")]
+        return [*checks, FileCheck(what="test rows", found="no test files", expected=f"{facts.test_rows:,}")]
     return [*checks, _compare("test rows", (test,), (facts.test_rows,))]
 
 
-def _channels(facts: DatasetInfo, prepared: Prepared) -> list[Check]:
+def _channels(facts: DatasetInfo, prepared: Prepared) -> list[FileCheck]:
     """Compare mean and deviation per channel, scaled to 0..1, of all rows that the original trains on."""
     if not facts.channel_mean:
         return []
@@ -256,9 +258,9 @@ def _range(prepared: Prepared) -> tuple[float, float]:
     return min(low for low, _ in extremes), max(high for _, high in extremes)
 
 
-def _compare(what: str, found: tuple[float, ...], expected: tuple[float, ...]) -> Check:
+def _compare(what: str, found: tuple[float, ...], expected: tuple[float, ...]) -> FileCheck:
     agrees = found == expected if expected else None
-    return Check(what=what, found=_list(found), expected=_list(expected), agrees=agrees)
+    return FileCheck(what=what, found=_list(found), expected=_list(expected), agrees=agrees)
 
 
 def _list(values: tuple[float, ...]) -> str:

@@ -18,8 +18,8 @@ from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, sized
 from harness.datasets.images.index import open_index
 from harness.datasets.images.write import jpeg_folder
 from harness.datasets.registry import FILE, dataset
-from harness.datasets.source import Source
-from harness.datasets.table import Table
+from harness.datasets.source import DataSource
+from harness.datasets.table import CsvTable
 from harness.schema.record import DataRecord, decode, encode
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Prepared:
         return read_blocks(self.folder / _FEATURES, rows)
 
 
-def prepare(source: Source, cache_dir: Path | None = None) -> Prepared:
+def prepare(source: DataSource, cache_dir: Path | None = None) -> Prepared:
     """Return the source's data as memory maps, writing them to the cache folder the first time.
 
     Ranks that start together write once: the others wait at a lock, and where locks do not work the
@@ -76,7 +76,7 @@ def prepare(source: Source, cache_dir: Path | None = None) -> Prepared:
     return _open(source, folder)
 
 
-def prepared_folder(source: Source, cache_dir: Path | None = None) -> Path:
+def prepared_folder(source: DataSource, cache_dir: Path | None = None) -> Path:
     """Return the folder that the source's prepared data has or will have."""
     if source.stored:
         return cache_folder() / "images"
@@ -84,11 +84,11 @@ def prepared_folder(source: Source, cache_dir: Path | None = None) -> Path:
     return (cache_dir or cache_folder()) / "prepared" / _FORMAT / f"{source.data_id}{size}"
 
 
-def _write(source: Source, folder: Path) -> None:
+def _write(source: DataSource, folder: Path) -> None:
     """Write x.npy and y.npy (training rows, then test rows), the statistics and, last, the record."""
     entry = sized(dataset(source.name), source.image_size, source.classes)
     own_csv = source.name == FILE and source.files[0].suffix.lower() == userfile.CSV
-    table = Table(source.files[0], source.label, source.drop) if own_csv else None
+    table = CsvTable(source.files[0], source.label, source.drop) if own_csv else None
     entry = replace(entry, read=table.read) if table else entry
     train_rows, test_rows = _write_rows(entry, source, folder)
     if train_rows + test_rows < 2:
@@ -125,7 +125,7 @@ def _write(source: Source, folder: Path) -> None:
     write_atomic(folder / _RECORD, encode(record))
 
 
-def _write_rows(entry: Dataset, source: Source, folder: Path) -> tuple[int, int]:
+def _write_rows(entry: Dataset, source: DataSource, folder: Path) -> tuple[int, int]:
     """Write the features and labels of both parts; return the rows of each."""
     train, test = _blocks(entry, source, TRAIN), _blocks(entry, source, TEST)
     head = next(train, None)
@@ -140,7 +140,7 @@ def _write_rows(entry: Dataset, source: Source, folder: Path) -> tuple[int, int]
         return train_rows, _append(source, test, features, labels)
 
 
-def _append(source: Source, blocks: Iterator[Block], features: NpyWriter, labels: NpyWriter) -> int:
+def _append(source: DataSource, blocks: Iterator[Block], features: NpyWriter, labels: NpyWriter) -> int:
     """Write the blocks of one part and return its rows; all have the first one's features."""
     before = features.rows
     for x, y in blocks:
@@ -154,7 +154,7 @@ def _append(source: Source, blocks: Iterator[Block], features: NpyWriter, labels
     return features.rows - before
 
 
-def _blocks(entry: Dataset, source: Source, part: str) -> Iterator[Block]:
+def _blocks(entry: Dataset, source: DataSource, part: str) -> Iterator[Block]:
     """Yield the non-empty blocks of one part, read from the files or drawn for the twin."""
     if source.kind == "synthetic":
         rows = source.rows if part == TRAIN else _twin_test_rows(entry, source.rows)
@@ -185,7 +185,7 @@ def _relabel(path: Path, file: Path, texts: tuple[str, ...]) -> tuple[int, str]:
     return len(values), f"labels {shown} of {file.name} are classes 0 to {len(values) - 1}"
 
 
-def _held_out(entry: Dataset, source: Source, train_rows: int, test_rows: int) -> tuple[bool, str]:
+def _held_out(entry: Dataset, source: DataSource, train_rows: int, test_rows: int) -> tuple[bool, str]:
     """Return whether test rows were taken from what the original trains on, and the sentence that says so."""
     info, file, rows = entry.info, source.files[0].name, train_rows + test_rows
     if source.name == FILE:
@@ -198,7 +198,7 @@ def _held_out(entry: Dataset, source: Source, train_rows: int, test_rows: int) -
     return True, f"{file} has {rows:,} of {whole:,} rows: its last {test_rows:,} are held out for test"
 
 
-def _open_images(source: Source) -> Prepared:
+def _open_images(source: DataSource) -> Prepared:
     """Index the images where they are."""
     entry = sized(dataset(source.name), source.image_size, source.classes)
     info = entry.info
@@ -235,7 +235,7 @@ def _open_images(source: Source) -> Prepared:
     )
 
 
-def _open(source: Source, folder: Path) -> Prepared:
+def _open(source: DataSource, folder: Path) -> Prepared:
     """Open the prepared folder.
 
     Raises:

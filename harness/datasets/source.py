@@ -11,7 +11,7 @@ from harness.base.cache import cache_folder, locked, make_folder
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.datasets import synthetic
-from harness.datasets.dataset import Dataset, Found
+from harness.datasets.dataset import Dataset, FoundFiles
 from harness.datasets.images import write
 from harness.datasets.images.index import open_index
 from harness.datasets.registry import FILE, dataset
@@ -71,7 +71,7 @@ def _hash(path: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class DataSource:
     """Where a workload's data comes from. `kind` is ``real``, ``synthetic`` or ``script``, which brings its own.
 
     `data_id` fingerprints it, whatever the number of samples. `rows` is the size of a twin's training part,
@@ -100,7 +100,7 @@ class Source:
         return tuple(dict.fromkeys((*self.train, *self.test)))
 
 
-def locate(workload: Workload, data_dir: Path | None, data_id: str = "") -> Source:
+def locate(workload: Workload, data_dir: Path | None, data_id: str = "") -> DataSource:
     """Return the source of the workload's data: its real files, or the synthetic twin.
 
     `data_dir` is the folder of the original files, None for the default one. ``workload.data`` decides:
@@ -125,10 +125,10 @@ def locate(workload: Workload, data_dir: Path | None, data_id: str = "") -> Sour
     return source
 
 
-def _locate(workload: Workload, data_dir: Path | None) -> Source:
+def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
     if is_script(workload):
         sha256 = script_id(script_command(workload)[0])
-        return Source(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")
+        return DataSource(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")
     entry = dataset(workload.dataset)
     for name, value in (("LABEL", workload.label), ("DROP", workload.drop)):
         if value and Path(workload.data_file or "").suffix.lower() != CSV:
@@ -171,13 +171,13 @@ def data_folder(data_dir: Path | None) -> Path:
     return asked
 
 
-def _own_file(workload: Workload) -> Source:
+def _own_file(workload: Workload) -> DataSource:
     if workload.data == "synthetic":
         raise UserError("--data-kind synthetic needs a DATASET: a file of your own has no synthetic twin")
     if workload.data_file is None:
         raise UserError("DATASET=file names no file: give it with --data FILE")
     path = Path(workload.data_file)
-    source = _real(FILE, Found(train=(path,), test=(path,)), "")
+    source = _real(FILE, FoundFiles(train=(path,), test=(path,)), "")
     label, drop = workload.label or "", workload.drop or ""
     if not (label or drop):
         return source
@@ -185,10 +185,10 @@ def _own_file(workload: Workload) -> Source:
     return replace(source, label=label, drop=drop, data_id=f"{source.data_id}-{chosen}")
 
 
-def _real(name: str, found: Found, note: str) -> Source:
+def _real(name: str, found: FoundFiles, note: str) -> DataSource:
     hashes = [file_sha256(path) for path in found.train] + ["test"] + [file_sha256(path) for path in found.test]
     sha256 = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
-    return Source(
+    return DataSource(
         name=name,
         kind="real",
         data_id=f"{name}-{sha256[:16]}",
@@ -199,11 +199,11 @@ def _real(name: str, found: Found, note: str) -> Source:
     )
 
 
-def _images(entry: Dataset, workload: Workload, found: Found, note: str) -> Source:
+def _images(entry: Dataset, workload: Workload, found: FoundFiles, note: str) -> DataSource:
     summary = open_index(found.train, found.test).summary
     if workload.classes not in (None, summary.classes):
         raise UserError(f"classes {workload.classes} is not the {summary.classes} of '{found.train[0]}': leave it out")
-    return Source(
+    return DataSource(
         name=entry.info.name,
         kind="real",
         data_id=f"{entry.info.name}-{summary.sha256[:16]}",
@@ -220,7 +220,7 @@ def _images(entry: Dataset, workload: Workload, found: Found, note: str) -> Sour
 _MANY = 1_000_000  # rows, of which the part that is held out is told
 
 
-def _held_out_note(entry: Dataset, found: Found, folder: Path) -> str:
+def _held_out_note(entry: Dataset, found: FoundFiles, folder: Path) -> str:
     info = entry.info
     if found.test or not info.separate_test:
         return ""
@@ -228,7 +228,7 @@ def _held_out_note(entry: Dataset, found: Found, folder: Path) -> str:
     return f"no {info.title} test files in {folder}: one in {part} training rows, the last, is held out for test"
 
 
-def _twin(entry: Dataset, workload: Workload, reason: str) -> Source:
+def _twin(entry: Dataset, workload: Workload, reason: str) -> DataSource:
     info = entry.info
     data_id = f"synthetic-{info.name}-v{synthetic.VERSION}"
     rows = workload.samples or info.twin_rows
@@ -237,7 +237,7 @@ def _twin(entry: Dataset, workload: Workload, reason: str) -> Source:
         size, classes = image_size(workload.model, workload.image_size), workload.classes or info.classes
         stored = workload.input == "files"
         data_id += f"-jpeg-{write.VERSION}-{classes}" if stored else f"-{size}x{classes}"
-    return Source(
+    return DataSource(
         name=info.name,
         kind="synthetic",
         data_id=data_id,

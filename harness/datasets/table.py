@@ -17,18 +17,18 @@ import numpy as np
 from harness.base.errors import UserError, unknown
 from harness.datasets.arrays import NpyWriter, Vector, read_blocks
 from harness.datasets.dataset import TRAIN, Array, Block
-from harness.datasets.text import LABEL_NAMES, Head, is_missing, is_number, not_a_number, read_head, stream
+from harness.datasets.text import LABEL_NAMES, CsvHeader, is_missing, is_number, not_a_number, read_head, stream
 from harness.datasets.userfile import whole_numbers
 
 _SAMPLE = 1_000  # rows that tell which columns are texts
 _MOST_CATEGORIES = 1_000
 
 
-class Table:
+class CsvTable:
     """The columns of the file `path`, which fill while it is read.
 
-    `label` is the name of the label's column, empty for that of `Head`; `drop` those of columns to leave out, as in a
-    line of CSV.
+    `label` is the name of the label's column, empty for that of `CsvHeader`; `drop` those of columns to leave out,
+    as in a line of CSV.
     """
 
     def __init__(self, path: Path, label: str = "", drop: str = "") -> None:
@@ -198,7 +198,7 @@ class Table:
         return tuple(sentence for sentence, there in told if there)
 
 
-def _text_columns(path: Path, head: Head) -> list[int]:
+def _text_columns(path: Path, head: CsvHeader) -> list[int]:
     """Return the columns more than half of whose values in the first rows are texts."""
     texts, values = [0] * len(head.cells), [0] * len(head.cells)
     # What is no CSV is told by `stream`, with its line.

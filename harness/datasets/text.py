@@ -21,7 +21,7 @@ _BLOCK_BYTES = 1 << 20  # larger blocks leave the processor's cache and are slow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Head:
+class CsvHeader:
     """The first line of CSV text: its cells, and its bytes if it is a header, 0 if it is the first row."""
 
     cells: tuple[str, ...]
@@ -38,7 +38,7 @@ class Head:
         return next((place for place, name in enumerate(self.names) if name in LABEL_NAMES), 0)
 
 
-def read_head(path: Path) -> Head:
+def read_head(path: Path) -> CsvHeader:
     """Read the first line of a CSV file. It is a header if a cell is neither a number nor a missing value.
 
     Raises:
@@ -56,7 +56,7 @@ def read_head(path: Path) -> Head:
         raise UserError(f"'{path}' is empty: give at least two rows")
     if len(cells) < 2:
         raise UserError(f"'{path}' has one column only: give a label and features, separated by commas")
-    return Head(
+    return CsvHeader(
         cells=tuple(cells), header=0 if all(is_number(cell) or is_missing(cell) for cell in cells) else len(line)
     )
 

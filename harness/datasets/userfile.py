@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, DatasetInfo, Found, last_tenth
+from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, DatasetInfo, FoundFiles, last_tenth
 
 
 class Slices(Protocol):
@@ -182,4 +182,4 @@ def whole_numbers(path: Path, labels: Array, where: str, start: int) -> Array:
     return whole
 
 
-DATASET = Dataset(info=INFO, find=lambda folder: Found(), read=read, hold_out=last_tenth)
+DATASET = Dataset(info=INFO, find=lambda folder: FoundFiles(), read=read, hold_out=last_tenth)

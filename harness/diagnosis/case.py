@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Symptom:
     """What shows a cause in one launch: a sentence, and the part of an epoch that it costs, None where that is not
     time or cannot be told. `who` keeps findings of different ranks apart."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.diagnosis import setting, timing
-from harness.diagnosis.case import Case, Evidence, Finding
+from harness.diagnosis.case import Case, Finding, Symptom
 from harness.schema.sweep import Failure
 
 
@@ -18,8 +18,8 @@ class Cause:
 
     name: str
     fix: str
-    find: Callable[[Case], Evidence | None] | None = None
-    find_failed: Callable[[Failure], Evidence | None] | None = None
+    find: Callable[[Case], Symptom | None] | None = None
+    find_failed: Callable[[Failure], Symptom | None] | None = None
     explains: tuple[str, ...] = ()
     measured: bool = False
 
@@ -149,7 +149,7 @@ CATALOGUE = (
 
 def diagnose(cases: Sequence[Case], failures: Iterable[Failure] = ()) -> tuple[Finding, ...]:
     """Return what is known to be wrong with launches, the dearest first; what is no time comes last."""
-    found: dict[tuple[Cause, str], list[Evidence]] = {}
+    found: dict[tuple[Cause, str], list[Symptom]] = {}
     ended = list(failures)
     for case in cases:
         seen = {cause: told for cause in CATALOGUE if cause.find and (told := cause.find(case))}
@@ -164,12 +164,12 @@ def diagnose(cases: Sequence[Case], failures: Iterable[Failure] = ()) -> tuple[F
     return tuple(sorted(findings, key=lambda one: -1.0 if one.cost is None else one.cost, reverse=True))
 
 
-def _explains(cause: Cause, evidence: Evidence, other: Cause, told: Evidence) -> bool:
+def _explains(cause: Cause, evidence: Symptom, other: Cause, told: Symptom) -> bool:
     if other.name not in cause.explains:
         return False
     return not cause.measured or (told.cost or 0.0) <= 2 * (evidence.cost or 0.0)
 
 
-def _finding(cause: Cause, seen: Sequence[Evidence], of: int) -> Finding:
+def _finding(cause: Cause, seen: Sequence[Symptom], of: int) -> Finding:
     worst = max(seen, key=lambda one: one.cost or 0.0)
     return Finding(cause=cause.name, evidence=worst.text, fix=cause.fix, cost=worst.cost, launches=len(seen), of=of)

@@ -5,8 +5,8 @@ import re
 import numpy as np
 
 from harness.analysis import numbers
-from harness.base.hostload import MOST_QUEUED
-from harness.diagnosis.case import Case, Evidence
+from harness.base.cpu_contention import MOST_QUEUED
+from harness.diagnosis.case import Case, Symptom
 from harness.schema.sweep import Failure
 
 _CONTENDED = 0.25  # of their time: TensorFlow's own threads wait 8 to 12 % for each other on a quiet core
@@ -21,18 +21,18 @@ def _waiting(case: Case) -> float:
     return min(1.0, max(rank.queued_share for rank in case.run.ranks))
 
 
-def oversubscribed(case: Case) -> Evidence | None:
+def oversubscribed(case: Case) -> Symptom | None:
     """Ranks need more cores than they may run on."""
     for host in sorted(case.hosts):
         here = [rank for rank in case.run.ranks if rank.host == host]
         cores, needed = {core for rank in here for core in rank.cores}, sum(rank.threads for rank in here)
         if len(cores) < needed:
             text = f"{numbers.plural(len(here), 'rank')} on {host} need {needed} cores and may run on {len(cores)}."
-            return Evidence(text=text, cost=_waiting(case), who=host)
+            return Symptom(text=text, cost=_waiting(case), who=host)
     return None
 
 
-def bound_together(case: Case) -> Evidence | None:
+def bound_together(case: Case) -> Symptom | None:
     """Ranks are bound to the same core though there are enough."""
     for host in sorted(case.hosts):
         owner: dict[int, int] = {}
@@ -40,12 +40,12 @@ def bound_together(case: Case) -> Evidence | None:
             for core in rank.cores:
                 if core in owner:
                     text = f"Ranks {owner[core]} and {rank.rank} are both bound to core {core} of {host}."
-                    return Evidence(text=text, cost=_waiting(case), who=host)
+                    return Symptom(text=text, cost=_waiting(case), who=host)
                 owner[core] = rank.rank
     return None
 
 
-def contending_threads(case: Case) -> Evidence | None:
+def contending_threads(case: Case) -> Symptom | None:
     """The ranks' own threads wait for each other: more of them than cores."""
     waiting = _waiting(case)
     others = case.run.provenance.other_load
@@ -59,10 +59,10 @@ def contending_threads(case: Case) -> Evidence | None:
     most = case.run.point.layout.threads
     said = ", ".join(f"{name}={value}" for name, value in named.items() if int(value) > most)
     text = f"Threads of the ranks wait {numbers.percent(waiting)} of their time for a core that no other program has"
-    return Evidence(text=f"{text}{f' ({said})' if said else ''}.", cost=waiting)
+    return Symptom(text=f"{text}{f' ({said})' if said else ''}.", cost=waiting)
 
 
-def other_programs(case: Case) -> Evidence | None:
+def other_programs(case: Case) -> Symptom | None:
     """Other processes have the ranks' cores."""
     load = case.run.provenance.other_load
     waits = [min(rank.queued_share, load) for rank in case.run.ranks]
@@ -70,33 +70,33 @@ def other_programs(case: Case) -> Evidence | None:
         return None
     rank = int(np.argmax(waits))
     text = f"Other programs keep {load:.2f} cores busy; rank {rank} waits {numbers.percent(waits[rank])} of its time."
-    return Evidence(text=text, cost=max(waits))
+    return Symptom(text=text, cost=max(waits))
 
 
-def stolen(case: Case) -> Evidence | None:
+def stolen(case: Case) -> Symptom | None:
     """The hypervisor gives the cores to other guests."""
     share = max(rank.stolen_share for rank in case.run.ranks)
     if share < _STOLEN:
         return None
-    return Evidence(text=f"The hypervisor gave {numbers.percent(share, 1)} of the cores' time to others.", cost=share)
+    return Symptom(text=f"The hypervisor gave {numbers.percent(share, 1)} of the cores' time to others.", cost=share)
 
 
-def small_segments(case: Case) -> Evidence | None:
+def small_segments(case: Case) -> Symptom | None:
     """Shared memory had no room for the sums."""
     return _noted(case, "shared memory (/dev/shm) has no room")
 
 
-def no_compiler(case: Case) -> Evidence | None:
+def no_compiler(case: Case) -> Symptom | None:
     """The sums go through Python because the operation could not be built."""
     return _noted(case, "numpy_function bridge is in use")
 
 
-def _noted(case: Case, words: str) -> Evidence | None:
+def _noted(case: Case, words: str) -> Symptom | None:
     note = next((note for note in case.run.notes if words in note), None)
-    return None if note is None else Evidence(text=f"{note[0].upper()}{note[1:].rstrip('.')}.", cost=case.wire)
+    return None if note is None else Symptom(text=f"{note[0].upper()}{note[1:].rstrip('.')}.", cost=case.wire)
 
 
-def slow_path(case: Case) -> Evidence | None:
+def slow_path(case: Case) -> Symptom | None:
     """Messages between hosts are told to take TCP although there is a faster network."""
     origin = case.run.provenance
     fabric = origin.system.get("InfiniBand", "")
@@ -106,20 +106,20 @@ def slow_path(case: Case) -> Evidence | None:
         value = origin.environment.get(name, "")
         if re.search(pattern, value) and not value.startswith("^") and not re.search(_FABRIC[name], value):
             text = f"{name}={value} sends messages by TCP, and there is {fabric}."
-            return Evidence(text=text, cost=case.wire)
+            return Symptom(text=text, cost=case.wire)
     return None
 
 
-def singletons(failure: Failure) -> Evidence | None:
+def singletons(failure: Failure) -> Symptom | None:
     """Every rank was a world of its own: the launcher's process manager is not the MPI library's."""
     found = _SINGLETON.search(f"{failure.reason}\n{failure.tail}")
     if found is None:
         return None
-    return Evidence(text=f"Each of {found[1]} ranks was a world of one: the launcher and the MPI library do not match.")
+    return Symptom(text=f"Each of {found[1]} ranks was a world of one: the launcher and the MPI library do not match.")
 
 
-def killed_in_shared_memory(failure: Failure) -> Evidence | None:
+def killed_in_shared_memory(failure: Failure) -> Symptom | None:
     """A rank touched shared memory that is not there."""
     if not re.search(r"Bus error|SIGBUS|signal 7\b", f"{failure.reason}\n{failure.tail}"):
         return None
-    return Evidence(text="A rank was ended by a bus error: shared memory (/dev/shm) is full.")
+    return Symptom(text="A rank was ended by a bus error: shared memory (/dev/shm) is full.")

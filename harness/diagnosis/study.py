@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from harness.analysis.calls import Calls, read_calls
 from harness.analysis.frames import launch_frame, middle_launch
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.diagnosis.case import Case, Finding
 from harness.diagnosis.catalogue import diagnose

@@ -8,7 +8,7 @@ from scipy import stats
 from harness.analysis import numbers
 from harness.analysis.breakdown import slow_rank
 from harness.analysis.causes import FAR_OUT
-from harness.diagnosis.case import Array, Case, Evidence
+from harness.diagnosis.case import Array, Case, Symptom
 from harness.diagnosis.regular import SHORTEST, regular_delays
 from harness.schema.record import RunRecord
 
@@ -22,17 +22,17 @@ _WIRE = 0.25
 _SLOWER = 1.05  # of the last third of the epochs to the first
 
 
-def unequal_rows(case: Case) -> Evidence | None:
+def unequal_rows(case: Case) -> Symptom | None:
     """Ranks have unequal rows of a step, which nobody asked for."""
     batch = [rank.batch for rank in case.run.ranks]
     cost = case.skew_causes.get("rows", 0.0)
     if case.run.point.layout.shares is not None or cost < WORTH:
         return None
     text = f"Ranks have {min(batch)} to {max(batch)} rows of a step, and those with fewer wait for the others."
-    return Evidence(text=text, cost=cost)
+    return Symptom(text=text, cost=cost)
 
 
-def slow_host(case: Case) -> Evidence | None:
+def slow_host(case: Case) -> Symptom | None:
     """All ranks of one host come later than all others."""
     if len(case.hosts) < 2 or len(case.hosts) == len(case.run.ranks) or not slow_rank(case.run, case.times):
         return None
@@ -43,10 +43,10 @@ def slow_host(case: Case) -> Evidence | None:
     if ratio <= 1.0:
         return None
     text = f"Every rank on {worst} computes longer than every other, by a factor of {ratio:.2f} or more."
-    return Evidence(text=text, cost=case.skew, who=worst)
+    return Symptom(text=text, cost=case.skew, who=worst)
 
 
-def one_slow_rank(case: Case) -> Evidence | None:
+def one_slow_rank(case: Case) -> Symptom | None:
     """One rank computes longer than the others (`breakdown.slow_rank`)."""
     found = slow_rank(case.run, case.times)
     lasting = case.skew_causes
@@ -56,10 +56,10 @@ def one_slow_rank(case: Case) -> Evidence | None:
         f"Rank {found.rank} of {found.ranks} on {found.host} is slow: it computed {found.ratio:.2f} times as long as "
         f"the others, which waited for it {numbers.percent(found.waited)} of an epoch."
     )
-    return Evidence(text=text, cost=lasting.get("rank", case.skew), who=f"{found.rank}/{found.ranks}")
+    return Symptom(text=text, cost=lasting.get("rank", case.skew), who=f"{found.rank}/{found.ranks}")
 
 
-def rare_delays(case: Case) -> Evidence | None:
+def rare_delays(case: Case) -> Symptom | None:
     """Single calls to which one rank comes far later than it usually does, more of them than chance gives it.
 
     Regular ones are found among larger noise too (`regular_delays`). Others are far beyond Tukey's outer fences of how
@@ -73,7 +73,7 @@ def rare_delays(case: Case) -> Evidence | None:
     return _regular(case, late) or _irregular(case, late)
 
 
-def _regular(case: Case, late: Sequence[Array]) -> Evidence | None:
+def _regular(case: Case, late: Sequence[Array]) -> Symptom | None:
     found, ranks = regular_delays(late), len(case.run.ranks)
     if found is None:
         return None
@@ -83,7 +83,7 @@ def _regular(case: Case, late: Sequence[Array]) -> Evidence | None:
     return _late(case, found.rank, found.delay, found.count, found.calls, cost, every=found.every)
 
 
-def _irregular(case: Case, epochs: Sequence[Array]) -> Evidence | None:
+def _irregular(case: Case, epochs: Sequence[Array]) -> Symptom | None:
     cost = case.skew_causes.get("rare", 0.0)
     if cost < _RARE_WORTH:
         return None
@@ -110,7 +110,7 @@ def _irregular(case: Case, epochs: Sequence[Array]) -> Evidence | None:
     return _late(case, rank, delay, len(at), len(far), cost, every=every if regular else 0)
 
 
-def _late(case: Case, rank: int, delay: float, count: int, calls: int, cost: float, *, every: int) -> Evidence:
+def _late(case: Case, rank: int, delay: float, count: int, calls: int, cost: float, *, every: int) -> Symptom:
     """Return the evidence; `every` is 0 where no period is known."""
     when = f"every {every} calls, so that the program does it" if every else "irregularly, as interrupts do"
     ranks = len(case.run.ranks)
@@ -118,10 +118,10 @@ def _late(case: Case, rank: int, delay: float, count: int, calls: int, cost: flo
         f"Rank {rank} of {ranks} on {case.run.ranks[rank].host} comes {numbers.seconds(delay)} late to {count} of "
         f"{calls} calls, {when}; all others wait for it."
     )
-    return Evidence(text=text, cost=cost, who=f"{rank}/{ranks}")
+    return Symptom(text=text, cost=cost, who=f"{rank}/{ranks}")
 
 
-def tuner(case: Case) -> Evidence | None:
+def tuner(case: Case) -> Symptom | None:
     """Ranks wait for rows mostly in the first calls of every epoch: tf.data learns anew how much to decode ahead."""
     early = whole = 0.0
     for one in case.calls:
@@ -132,17 +132,17 @@ def tuner(case: Case) -> Evidence | None:
     if cost < WORTH or early < 0.5 * whole:
         return None
     text = f"{numbers.percent(early / whole)} of the waiting for rows is in the first tenth of each epoch's steps."
-    return Evidence(text=text, cost=cost)
+    return Symptom(text=text, cost=cost)
 
 
-def input_bound(case: Case) -> Evidence | None:
+def input_bound(case: Case) -> Symptom | None:
     """Ranks wait for rows."""
     if case.input < _INPUT:
         return None
-    return Evidence(text=f"Ranks wait for rows {numbers.percent(case.input)} of an epoch.", cost=case.input)
+    return Symptom(text=f"Ranks wait for rows {numbers.percent(case.input)} of an epoch.", cost=case.input)
 
 
-def little_work(case: Case) -> Evidence | None:
+def little_work(case: Case) -> Symptom | None:
     """The sums take as long as what is computed between them."""
     if case.wire < _WIRE:
         return None
@@ -151,10 +151,10 @@ def little_work(case: Case) -> Evidence | None:
     batch = [rank.batch for rank in case.run.ranks]
     rows = numbers.span(min(batch), max(batch))
     text = f"A step computes {rest} on {rows} rows a rank and sums {numbers.memory(case.run.weights.bytes)} for {sums}."
-    return Evidence(text=text, cost=case.wire)
+    return Symptom(text=text, cost=case.wire)
 
 
-def partial_batch(case: Case) -> Evidence | None:
+def partial_batch(case: Case) -> Symptom | None:
     """The last step of an epoch has few rows and costs nearly as much as any other."""
     run = case.run
     rows = sum(rank.rows for rank in run.ranks) % run.global_batch
@@ -171,10 +171,10 @@ def partial_batch(case: Case) -> Evidence | None:
     if cost < WORTH:
         return None
     text = f"The last of {run.epochs[0].steps} steps of an epoch has {rows:,} of {run.global_batch:,} rows."
-    return Evidence(text=text, cost=cost)
+    return Symptom(text=text, cost=cost)
 
 
-def slowing_down(case: Case) -> Evidence | None:
+def slowing_down(case: Case) -> Symptom | None:
     """All ranks compute ever longer, epoch by epoch."""
     computed = (case.times.seconds - case.times.sync - case.times.input).mean(axis=1)
     third = len(computed) // 3
@@ -188,10 +188,10 @@ def slowing_down(case: Case) -> Evidence | None:
     governor = case.run.provenance.system.get("frequency governor", "")
     said = f" The governor of the frequency is {governor}." if governor else ""
     text = f"Computation of an epoch grew by {numbers.percent(ratio - 1)} from the first third to the last.{said}"
-    return Evidence(text=text, cost=float(1 - np.median(first) * len(computed) / computed.sum()))
+    return Symptom(text=text, cost=float(1 - np.median(first) * len(computed) / computed.sum()))
 
 
-def unsure_clocks(case: Case) -> Evidence | None:
+def unsure_clocks(case: Case) -> Symptom | None:
     """The clocks of the hosts are known too badly to tell who waited for whom."""
     error = max(rank.clock_error_s for rank in case.run.ranks)
     drift = max(abs(rank.clock_drift) for rank in case.run.ranks)
@@ -203,10 +203,10 @@ def unsure_clocks(case: Case) -> Evidence | None:
         f"Clocks of the hosts may be off by {numbers.seconds(error)} and drift by {1e6 * drift:.0f} µs a second, a "
         f"call takes {numbers.seconds(each)}: who waited for whom is uncertain."
     )
-    return Evidence(text=text)
+    return Symptom(text=text)
 
 
-def worse_learning(case: Case) -> Evidence | None:
+def worse_learning(case: Case) -> Symptom | None:
     """The same epochs end with a much worse loss than on the fewest ranks, whose global batch is smaller."""
     run, base = case.run, case.base
     if base is None or run.point.workload.sync != "gradients" or run.global_batch <= base.global_batch:
@@ -223,7 +223,7 @@ def worse_learning(case: Case) -> Evidence | None:
         f"training loss ends at {numbers.significant(mine['loss'])} instead of {numbers.significant(theirs['loss'])}, "
         f"test accuracy at {numbers.percent(mine['accuracy'], 1)} instead of {numbers.percent(theirs['accuracy'], 1)}."
     )
-    return Evidence(text=text)
+    return Symptom(text=text)
 
 
 def _scores(run: RunRecord) -> Mapping[str, float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.doctor import machine, mpi
-from harness.doctor.machine import PROBLEM, Check, ok, problem
+from harness.doctor.machine import PROBLEM, Diagnostic, ok, problem
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import choose, open_scheduler, scheduler_class
 from harness.sweep.site import find_site
@@ -14,7 +14,7 @@ from harness.sweep.site import find_site
 _NODES = 2
 
 
-def check_scheduler() -> Iterator[Check]:
+def check_scheduler() -> Iterator[Diagnostic]:
     """Yield the lines of the scheduler, of the site's file, of the PMI and of a launch on two nodes."""
     try:
         site = find_site(None)
@@ -35,7 +35,7 @@ def check_scheduler() -> Iterator[Check]:
     yield ok(f"{_NODES} nodes", f"{shlex.join(words)}{walltime}{there}")
 
 
-def diagnose(data_dir: Path | None) -> Iterator[Check]:
+def diagnose(data_dir: Path | None) -> Iterator[Diagnostic]:
     """Yield every check as it is made; about 15 s altogether. `data_dir` is the data folder, None for the default."""
     yield machine.check_load()  # first: the doctor's own processes come later
     yield machine.check_python()
@@ -55,6 +55,6 @@ def diagnose(data_dir: Path | None) -> Iterator[Check]:
     yield machine.check_commit()
 
 
-def exit_code(checks: Iterable[Check]) -> int:
+def exit_code(checks: Iterable[Diagnostic]) -> int:
     """Return 0 when everything that runs need works, else 1."""
     return 1 if any(check.status == PROBLEM for check in checks) else 0

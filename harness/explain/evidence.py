@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis.bill import LAUNCH_CAUSES, Bill, bills
 from harness.analysis.causes import CostOf, Explained, explain_launches
 from harness.analysis.efficiency import PointTree, trees
 from harness.analysis.frames import launch_frame
-from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
+from harness.analysis.time_breakdown import LAUNCH_CAUSES, Bill, bills
 from harness.base.errors import UserError
 from harness.probe.store import newest_probe
 from harness.schema.message_cost import (
@@ -19,7 +19,7 @@ from harness.schema.message_cost import (
     OVERLAPPED,
     REDUCTION,
     REDUCTION_NAMES,
-    Cost,
+    MessageCost,
     Probe,
 )
 from harness.schema.record import RunRecord
@@ -74,7 +74,7 @@ def explain(folder: Path, base: int | None = None) -> Explanation:
     )
 
 
-def cost_of(probe: Probe, run: RunRecord, way: str = "") -> Cost | None:
+def cost_of(probe: Probe, run: RunRecord, way: str = "") -> MessageCost | None:
     """Return what a sum by `way` (a choice of HARNESS_REDUCTION, by default the one that `run` took) costs.
 
     None where the probe did not measure it on as many ranks, `run` had settings of its own, or overlapped its sums,

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.load import load_sweep
+from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import paired_ratio
 from harness.analysis.stats import Interval
 from harness.base.errors import RunError

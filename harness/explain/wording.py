@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.analysis import numbers
-from harness.analysis.bill import Bill, Item
 from harness.analysis.breakdown import LOSS
 from harness.analysis.efficiency import TREE, Efficiency, PointTree
 from harness.analysis.stats import Interval
+from harness.analysis.time_breakdown import Bill, Item
 from harness.explain.evidence import Explanation
 from harness.explain.prove import CONFIRMED, Proof
 

@@ -16,8 +16,8 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.load import Loaded
 from harness.analysis.normal_form import LINEAR, forms, grow
+from harness.analysis.read_results import Loaded
 from harness.analysis.stats import LEVEL, SITTING, Interval
 from harness.base.files import write_atomic
 from harness.prediction.growth import grow_points, grown_frame, growth_points
@@ -33,7 +33,7 @@ _DRAWS = 4000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class TrainingJob:
     """How long a job is: `epochs`, or until `target` test accuracy where that is given."""
 
     epochs: int
@@ -73,7 +73,7 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class JobLimits:
     """What a job may take: seconds, node-hours, None for as much as it wants."""
 
     deadline_s: float | None = None
@@ -86,7 +86,7 @@ class Limits:
         )
 
 
-def choose_way(ways: Sequence[Way], limits: Limits) -> Way | None:
+def choose_way(ways: Sequence[Way], limits: JobLimits) -> Way | None:
     """Return the way to take: with a deadline the cheapest that holds the limits, else the fastest; None of none.
 
     Ways whose accuracy is known and more than `LOWER` below the best one's are no answer to the same question.
@@ -102,7 +102,7 @@ def choose_way(ways: Sequence[Way], limits: Limits) -> Way | None:
     return min(fit, key=cost, default=None)
 
 
-def measured_ways(loaded: Loaded, name: str, job: Job) -> Iterator[Way]:
+def measured_ways(loaded: Loaded, name: str, job: TrainingJob) -> Iterator[Way]:
     """Yield a way for each layout of `loaded` with 2 valid launches or more that reaches the job's end."""
     launches = _jobs(loaded, job)
     layouts = {str(run.point.layout): run.point.layout for run in loaded.valid}
@@ -123,7 +123,7 @@ def measured_ways(loaded: Loaded, name: str, job: Job) -> Iterator[Way]:
         )
 
 
-def predicted_ways(loaded: Loaded, name: str, job: Job, nodes: Sequence[int]) -> tuple[tuple[Way, ...], str]:
+def predicted_ways(loaded: Loaded, name: str, job: TrainingJob, nodes: Sequence[int]) -> tuple[tuple[Way, ...], str]:
     """Return the ways on those `nodes` that were not measured, by growth models, or none and why."""
     layouts = {run.point.layout for run in loaded.valid}
     widest = max(layouts, key=lambda layout: layout.ranks)
@@ -158,7 +158,7 @@ def predicted_ways(loaded: Loaded, name: str, job: Job, nodes: Sequence[int]) ->
     ), ""  # fmt: skip
 
 
-def _jobs(loaded: Loaded, job: Job) -> pd.DataFrame:
+def _jobs(loaded: Loaded, job: TrainingJob) -> pd.DataFrame:
     """Return one row per valid launch: `launch_frame`, job_s of the whole job, besides_s of all but its training.
 
     A job until an accuracy is as long as the launch took to reach it, and infinite where that did not.
@@ -197,7 +197,7 @@ def _one_more(seconds: Array) -> Interval:
     return Interval(low=middle * math.exp(-reach), high=middle * math.exp(reach))
 
 
-def write_advice(way: Way, job: Job, asked: str) -> Path:
+def write_advice(way: Way, job: TrainingJob, asked: str) -> Path:
     """Write down what `way` is said to take, in its sweep's folder, to be scored; what is there already is kept."""
     advice = Advice(
         schema=SCHEMA, made=datetime.now(UTC), asked=asked, layout=way.layout, epochs=job.epochs, target=job.target,
@@ -229,7 +229,7 @@ def scores(loaded: Loaded) -> tuple[AdviceScore, ...]:
     found = []
     for path in sorted((loaded.folder / ADVICE).glob("*.json")):
         advice = decode(path.read_bytes(), Advice, path)
-        jobs = _jobs(loaded, Job(epochs=advice.epochs, target=advice.target))
+        jobs = _jobs(loaded, TrainingJob(epochs=advice.epochs, target=advice.target))
         since = jobs[(jobs["layout"] == str(advice.layout)) & (jobs["started"] >= advice.made)]
         seconds = since["job_s"].to_numpy(dtype=float)
         if len(seconds) and np.isfinite(seconds).all():

@@ -5,14 +5,23 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.base.errors import UserError
 from harness.prediction.allreduce import BEST, Levels, Link
 from harness.prediction.measured_base import measured_base
 from harness.prediction.model import Uncertain, predict
 from harness.probe.store import newest_probe, read_probe
-from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, Cost, Estimate, MessageCosts, Probe
+from harness.schema.message_cost import (
+    ALLREDUCE,
+    NETWORK,
+    NODE,
+    POINT_TO_POINT,
+    Estimate,
+    MessageCost,
+    MessageCosts,
+    Probe,
+)
 from harness.schema.workload import is_script
 
 _LEFT_OUT = "; the additions of an allreduce are left out"
@@ -94,7 +103,7 @@ def _name(probe: Probe) -> str:
     return f"probe of {probe.measured:%Y-%m-%d %H:%M} UTC on {probe.machine.hostname}"
 
 
-def _end(cost: Cost, end: str) -> Link:
+def _end(cost: MessageCost, end: str) -> Link:
     return Link(alpha_s=_pick(cost.alpha_s, end), beta_s_per_byte=_pick(cost.beta_s_per_byte, end))
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.calls import read_calls
-from harness.analysis.choice import choose
 from harness.analysis.frames import launch_frame
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
+from harness.analysis.select_sweep import choose
 from harness.analysis.stats import median_interval
 from harness.base.errors import UserError
 from harness.prediction.model import Base

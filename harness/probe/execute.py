@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
+from harness.base.cpu_contention import wait_until_quiet
 from harness.base.errors import RunError, UserError
 from harness.base.files import folder_atomic
-from harness.base.hostload import wait_until_quiet
 from harness.base.hostlock import HostLock
 from harness.base.processes import ask
 from harness.base.provenance import describe_machine, git_commit
 from harness.probe.fit import fit_cost
-from harness.probe.measure import Answer, Plan, Series
+from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
 from harness.probe.plan import DEFAULT, message_sizes
 from harness.schema.layout import Layout
 from harness.schema.message_cost import (
@@ -26,7 +26,7 @@ from harness.schema.message_cost import (
     PROBE_SCHEMA,
     PROBES,
     SAMPLES_FILE,
-    Cost,
+    MessageCost,
     MessageCosts,
     Probe,
     Setting,
@@ -42,7 +42,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class ProbeSettings:
     """What the user asked for. `launcher` starts the ranks; None starts `ranks` ranks on this machine's cores.
 
     `settings` are compared with the library's default, in so many `launches` each. `largest` in bytes; `samples`,
@@ -61,14 +61,14 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class ProbeSamples:
     """A probe and every sample behind it, by the name of its setting and the number of the launch."""
 
     probe: Probe
-    samples: tuple[tuple[str, int, Series], ...]
+    samples: tuple[tuple[str, int, MessageSeries], ...]
 
 
-def run_probe(settings: Settings, say: Say) -> Found:
+def run_probe(settings: ProbeSettings, say: Say) -> ProbeSamples:
     """Measure under every setting, when no sweep or other probe is timed on this host.
 
     Raises:
@@ -76,7 +76,7 @@ def run_probe(settings: Settings, say: Say) -> Found:
         RunError: the ranks failed under the library's default setting.
     """
     command, environment = _launcher(settings)
-    plan = Plan(
+    plan = ProbePlan(
         sizes=message_sizes(settings.largest),
         samples=settings.samples,
         budget_s=settings.budget_s,
@@ -100,10 +100,10 @@ class _Ranks:
     handles: tuple[int, ...]
 
 
-def _measure_all(settings: Settings, ranks: _Ranks, plan: Plan, say: Say) -> Found:
+def _measure_all(settings: ProbeSettings, ranks: _Ranks, plan: ProbePlan, say: Say) -> ProbeSamples:
     load = wait_until_quiet(say, force=settings.force)
     notes: list[str] = [f"measured beside other processes that kept {load:.1f} cores busy"] if load > 1 else []
-    answers: dict[str, list[Answer]] = {setting.name: [] for setting in (DEFAULT, *settings.settings)}
+    answers: dict[str, list[ProbeResult]] = {setting.name: [] for setting in (DEFAULT, *settings.settings)}
     for launch in range(settings.launches):
         for setting in _in_turns((DEFAULT, *settings.settings), launch):
             if setting.name not in answers:
@@ -131,7 +131,9 @@ def _in_turns(settings: Sequence[Setting], launch: int) -> list[Setting]:
     return random.Random(launch).sample(list(settings), len(settings))
 
 
-def _found(answers: Sequence[tuple[Setting, Sequence[Answer]]], command: Sequence[str], notes: Sequence[str]) -> Found:
+def _found(
+    answers: Sequence[tuple[Setting, Sequence[ProbeResult]]], command: Sequence[str], notes: Sequence[str]
+) -> ProbeSamples:
     first, everyone = answers[0][1][0], [answer for _, several in answers for answer in several]
     probe = Probe(
         schema=PROBE_SCHEMA,
@@ -153,10 +155,10 @@ def _found(answers: Sequence[tuple[Setting, Sequence[Answer]]], command: Sequenc
         for launch, answer in enumerate(several)
         for series in answer.series
     )
-    return Found(probe=probe, samples=samples)
+    return ProbeSamples(probe=probe, samples=samples)
 
 
-def fit(launches: Sequence[Sequence[Series]]) -> tuple[Cost, ...]:
+def fit(launches: Sequence[Sequence[MessageSeries]]) -> tuple[MessageCost, ...]:
     """Return the cost of every operation and level in the series of several launches."""
     groups: dict[tuple[str, str, int], dict[int, list[float]]] = {}
     for one in (series for launch in launches for series in launch):
@@ -165,7 +167,7 @@ def fit(launches: Sequence[Sequence[Series]]) -> tuple[Cost, ...]:
     return tuple(fit_cost(*key, samples) for key, samples in groups.items())
 
 
-def _launcher(settings: Settings) -> tuple[tuple[str, ...], Mapping[str, str | None]]:
+def _launcher(settings: ProbeSettings) -> tuple[tuple[str, ...], Mapping[str, str | None]]:
     """Return the words that start the ranks and what they need in the environment."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -184,7 +186,7 @@ def _launcher(settings: Settings) -> tuple[tuple[str, ...], Mapping[str, str | N
     return scheduler.launcher(layout).words, {**scheduler.environment(layout), **threads, **quiet}
 
 
-def _measure(ranks: _Ranks, setting: Setting, plan: Plan, limit_s: float) -> Answer:
+def _measure(ranks: _Ranks, setting: Setting, plan: ProbePlan, limit_s: float) -> ProbeResult:
     """Launch the measuring ranks under one setting."""
     # In the working folder, not in /tmp: rank 0 may be on another host, which shares this one.
     with tempfile.TemporaryDirectory(prefix=".harness-probe-", dir=Path.cwd()) as name:
@@ -195,7 +197,7 @@ def _measure(ranks: _Ranks, setting: Setting, plan: Plan, limit_s: float) -> Ans
         reply = ask(words, limit_s=limit_s, changes=changes, handles=ranks.handles)
         if not answer_file.exists():  # whatever the exit code says
             raise RunError(first_error(reply.err) or reply.last_error)
-        return decode(answer_file.read_bytes(), Answer, answer_file)
+        return decode(answer_file.read_bytes(), ProbeResult, answer_file)
 
 
 def probe_name(probe: Probe) -> str:
@@ -205,7 +207,7 @@ def probe_name(probe: Probe) -> str:
     return f"{hosts}x{-(-probe.ranks // hosts)}-{identity[:8]}"
 
 
-def write_probe(found: Found, results: Path) -> Path:
+def write_probe(found: ProbeSamples, results: Path) -> Path:
     """Write the record and every sample into ``results/probes/<name>``, replacing an older one; return the folder.
 
     Columns of samples.parquet: setting, operation, level (text), launch, ranks, bytes, sample (int64), seconds

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from harness.analysis.stats import LEVEL, NEEDED, median_interval
-from harness.schema.message_cost import Cost, Estimate, Size
+from harness.schema.message_cost import Estimate, MessageCost, MessageTime
 
 _RESAMPLES = 400
 _SEED = 0
@@ -17,7 +17,7 @@ Array = npt.NDArray[np.float64]
 
 def fit_cost(
     operation: str, level: str, ranks: int, samples: Mapping[int, Sequence[float]], *, seed: int = _SEED
-) -> Cost:
+) -> MessageCost:
     """Return the cost that the `samples` of an operation show: seconds by bytes, at least two sizes.
 
     There is one sample of every launch, its median: calls of one launch share what is particular to it. The line is
@@ -31,7 +31,7 @@ def fit_cost(
     intervals = _intervals(sizes, values, seed)
     errors = np.abs((alpha + beta * sizes) / medians - 1)
     worst = int(errors.argmax())
-    return Cost(
+    return MessageCost(
         operation=operation,
         level=level,
         ranks=ranks,
@@ -40,7 +40,7 @@ def fit_cost(
         worst_error=float(errors[worst]),
         worst_bytes=int(sizes[worst]),
         sizes=tuple(
-            Size(bytes=int(size), launches=tuple(map(float, sample)), seconds=_median(sample))
+            MessageTime(bytes=int(size), launches=tuple(map(float, sample)), seconds=_median(sample))
             for size, sample in zip(sizes, values, strict=True)
         ),
     )

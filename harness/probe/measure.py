@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 
+from harness.base.cpu_contention import CpuUsage, other_loads, overloads
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
-from harness.base.hostload import Usage, other_loads, overloads
 from harness.comm.placement import misplacements, observe
 from harness.probe.plan import Bench, benches
 from harness.schema.layout import Layout
@@ -33,7 +33,7 @@ FEWEST = 6  # samples: an interval needs them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class ProbePlan:
     """What to measure: message `sizes` in bytes, `samples` of each (fewer, at least 6, within `budget_s` seconds).
 
     `reductions` are the choices of HARNESS_REDUCTION to be timed beside MPI's own operations.
@@ -47,7 +47,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class MessageSeries:
     """Samples of one operation at one size: seconds of a message on the slowest rank, in the order of time."""
 
     operation: str
@@ -58,25 +58,25 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class ProbeResult:
     """What the ranks found. `hosts` has one name per rank, `invalid` why the times must not be used."""
 
     hosts: tuple[str, ...]
     mpi_library: str
-    series: tuple[Series, ...]
+    series: tuple[MessageSeries, ...]
     invalid: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def measure(world: "World", plan: Plan) -> Answer | None:
+def measure(world: "World", plan: ProbePlan) -> ProbeResult | None:
     """Measure `plan` on all ranks; return the answer on rank 0, None elsewhere."""
     from mpi4py import MPI
 
     with ExitStack() as stack:
         found, notes = benches(world, largest=max(plan.sizes), reductions=plan.reductions, stack=stack)
-        before = Usage.now()
+        before = CpuUsage.now()
         series = _series(world, plan, found)
-        after = Usage.now()
+        after = CpuUsage.now()
     places = world.comm.allgather((observe(), psutil.cpu_count() or 1))
     hosts = [place.host for place, _ in places]
     loads = other_loads(world.comm, hosts, before, after)
@@ -84,7 +84,7 @@ def measure(world: "World", plan: Plan) -> Answer | None:
         return None
     misplaced = misplacements(Layout(nodes=1, ranks_per_node=world.size), [place for place, _ in places])
     loaded = overloads(loads, Counter(hosts), {place.host: cores for place, cores in places})
-    return Answer(
+    return ProbeResult(
         hosts=tuple(hosts),
         mpi_library=MPI.Get_library_version().split("\0")[0].split("\n")[0].strip(),
         series=series,
@@ -93,7 +93,7 @@ def measure(world: "World", plan: Plan) -> Answer | None:
     )
 
 
-def _series(world: "World", plan: Plan, found: list[Bench]) -> tuple[Series, ...]:
+def _series(world: "World", plan: ProbePlan, found: list[Bench]) -> tuple[MessageSeries, ...]:
     """Time every bench at every size, one sample of each after the other in a new order every round.
 
     So what disturbs the machine for a while falls on all sizes alike.
@@ -114,7 +114,7 @@ def _series(world: "World", plan: Plan, found: list[Bench]) -> tuple[Series, ...
         for index in order:
             samples[index, number] = _sample(world, *cases[index], calls[index])
     return tuple(
-        Series(
+        MessageSeries(
             operation=bench.operation,
             level=bench.level,
             ranks=bench.ranks,
@@ -151,7 +151,7 @@ def main() -> None:
         plan_file, answer_file = Path(sys.argv[1]), Path(sys.argv[2])
         if world.size < 2:
             raise RunError("a single rank has nobody to talk to: start at least 2 ranks")
-        plan = world.comm.bcast(decode(plan_file.read_bytes(), Plan, plan_file) if world.rank == 0 else None)
+        plan = world.comm.bcast(decode(plan_file.read_bytes(), ProbePlan, plan_file) if world.rank == 0 else None)
         answer = measure(world, plan)
         if answer is not None:
             write_atomic(answer_file, encode(answer))

@@ -20,7 +20,7 @@ from harness.schema.message_cost import (
     PROBE_SCHEMA,
     PROBES,
     REDUCTION,
-    Cost,
+    MessageCost,
     MessageCosts,
     Probe,
     Setting,
@@ -60,7 +60,7 @@ _FALSE = 0.03  # of probes in which all ways are equal, and another than the def
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class TunedSetting:
     """A setting of the MPI library and a way to reduce (a value of HARNESS_REDUCTION, empty for the default).
 
     `seconds` is what one allreduce takes with it, `usual_s` with the defaults.
@@ -83,7 +83,7 @@ class Choice:
         return ", ".join(part for part in (way, mca) if part) or "the defaults"
 
 
-def choose(probe: Probe, count: int) -> Choice:
+def choose(probe: Probe, count: int) -> TunedSetting:
     """Return the fastest way to sum `count` bytes over the probed ranks.
 
     The defaults stay unless another way is faster in a paired t-test of the launches' log times (each round launched
@@ -101,12 +101,14 @@ def choose(probe: Probe, count: int) -> Choice:
         )
     faster = [other for other in others if _is_faster(other[2], usual[2], count, level=_FALSE / len(others))]
     setting, reduction, cost = min((usual, *faster), key=lambda way: way[2].seconds(count))
-    return Choice(setting=setting, reduction=reduction, seconds=cost.seconds(count), usual_s=usual[2].seconds(count))
+    return TunedSetting(
+        setting=setting, reduction=reduction, seconds=cost.seconds(count), usual_s=usual[2].seconds(count)
+    )
 
 
-def _candidates(probe: Probe) -> list[tuple[Setting, str, Cost]]:
+def _candidates(probe: Probe) -> list[tuple[Setting, str, MessageCost]]:
     """Return every way that was measured on all ranks; the harness's default first."""
-    found: list[tuple[Setting, str, Cost]] = []
+    found: list[tuple[Setting, str, MessageCost]] = []
     for network in probe.by_setting:
         level = next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
         own = [cost for cost in network.costs if cost.operation.startswith(REDUCTION) and cost.level == level]
@@ -118,12 +120,12 @@ def _candidates(probe: Probe) -> list[tuple[Setting, str, Cost]]:
     return [(usual[0], "", usual[2]), *found[1:]]
 
 
-def _plain(network: MessageCosts, level: str) -> list[tuple[Setting, str, Cost]]:
+def _plain(network: MessageCosts, level: str) -> list[tuple[Setting, str, MessageCost]]:
     cost = network.find(ALLREDUCE, level)
     return [(network.setting, "", cost)] if cost else []
 
 
-def _is_faster(cost: Cost, usual: Cost, count: int, *, level: float) -> bool:
+def _is_faster(cost: MessageCost, usual: MessageCost, count: int, *, level: float) -> bool:
     """Tell whether the launches show, at this level, that `count` bytes take less than usual; at the nearest size."""
     ours, theirs = (np.log(min(one.sizes, key=lambda size: abs(size.bytes - count)).launches) for one in (cost, usual))
     if len(ours) != len(theirs) or len(ours) < NEEDED:

@@ -10,7 +10,7 @@ import numpy as np
 from harness.base.errors import UserError
 from harness.datasets.dataset import Array
 from harness.datasets.userfile import Arrays, is_rows, open_hdf5, open_npz, readable
-from harness.readers.sources import TEST, TRAIN, VALIDATION, Pair, Source
+from harness.readers.sources import TEST, TRAIN, VALIDATION, ArrayPair, RowSource
 
 _NAMES = {
     TRAIN: (("x_train", "y_train"), ("training_data", "training_labels"), ("x", "y"), ("data", "labels"),
@@ -22,7 +22,7 @@ _SEED = 0
 
 
 @contextlib.contextmanager
-def open_parts(path: Path, kind: str) -> Iterator[dict[str, Source]]:
+def open_parts(path: Path, kind: str) -> Iterator[dict[str, RowSource]]:
     """Yield the parts of a file of `kind` ``npz``, ``hdf5`` or ``netcdf``.
 
     They are named arrays, or in HDF5 (MaTEx's form) one data set of rows for every class.
@@ -50,8 +50,8 @@ def _open_netcdf(path: Path) -> Iterator[Arrays]:
         yield _two(arrays) or arrays
 
 
-def _parts(path: Path, arrays: Arrays, *, classes: bool) -> dict[str, Source]:
-    parts: dict[str, Source] = {}
+def _parts(path: Path, arrays: Arrays, *, classes: bool) -> dict[str, RowSource]:
+    parts: dict[str, RowSource] = {}
     for part, pairs in _NAMES.items():
         found = [(arrays[x], arrays[y]) for x, y in pairs if x in arrays and y in arrays]
         if found:
@@ -61,7 +61,7 @@ def _parts(path: Path, arrays: Arrays, *, classes: bool) -> dict[str, Source]:
                     f"'{path}' has {part} arrays of shapes {tuple(x.shape)} and {tuple(y.shape)}: "
                     "give as many rows of numbers as labels"
                 )
-            parts[part] = Pair(x, y)
+            parts[part] = ArrayPair(x, y)
     if TRAIN not in parts and classes and _alike(list(arrays.values())):
         parts[TRAIN] = PerClass(list(arrays.values()))
     if TRAIN not in parts:

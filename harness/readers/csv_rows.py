@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.base.errors import UserError
 from harness.datasets.dataset import Array
-from harness.datasets.text import Head, read_head, stream, to_array
+from harness.datasets.text import CsvHeader, read_head, stream, to_array
 from harness.readers.sources import Peers
 
 _PIECE = 16 << 20  # bytes
@@ -26,7 +26,7 @@ class Piece:
 
 
 class CsvRows:
-    """The rows of CSV files, one after the other. The label's column is as in `Head`."""
+    """The rows of CSV files, one after the other. The label's column is as in `CsvHeader`."""
 
     classes: int | None = None
 
@@ -83,8 +83,8 @@ class CsvRows:
         return memoryview(content)[_offset(content, own, begin) : _offset(content, own, end)]
 
 
-def _label(path: Path, head: Head, label: str | int | None) -> int:
-    """Return the place of the label's column: the one asked for, else as `Head` has it."""
+def _label(path: Path, head: CsvHeader, label: str | int | None) -> int:
+    """Return the place of the label's column: the one asked for, else as `CsvHeader` has it."""
     if label is None:
         return head.label
     if isinstance(label, str):

@@ -12,7 +12,18 @@ import numpy as np
 
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
-from harness.readers.sources import TEST, TRAIN, VALIDATION, ImageRows, Pair, Peers, Source, cut, find_peers, own_ranges
+from harness.readers.sources import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    ArrayPair,
+    ImageRows,
+    Peers,
+    RowSource,
+    cut,
+    find_peers,
+    own_ranges,
+)
 from harness.schema.imagenet import IMAGENET
 from harness.schema.workload import Workload
 
@@ -21,7 +32,7 @@ FORMATS = ("csv", "hdf5", "netcdf", "pnetcdf", "npz")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class DataSetRequest:
     """The arguments of `DataSet`, checked. `valid_pct` and `test_pct` are parts of the rows, 0 to 1.
 
     `image_size` are the pixels a side of IMAGENET's rows, None for 224.
@@ -71,14 +82,14 @@ _CLASSES = 10_000  # more different labels are no classes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class RankRows:
     """This rank's rows of one part: float32 [rows, *features] and labels, float32 [rows, classes] if one-hot."""
 
     data: Array
     labels: Array
 
 
-def load(request: Request, peers: Peers) -> dict[str, Part]:
+def load(request: DataSetRequest, peers: Peers) -> dict[str, RankRows]:
     """Read this rank's rows of every part that there is; all ranks together.
 
     Raises:
@@ -97,12 +108,12 @@ def load(request: Request, peers: Peers) -> dict[str, Part]:
     if TRAIN not in raw:
         raise UserError(f"{request.name} has no training rows: check {request.train_file}")
     labels = _labels(request, {part: y for part, (_, y) in raw.items()}, classes, peers)
-    return {part: Part(data=_scaled(x, request.normalize), labels=labels[part]) for part, (x, _) in raw.items()}
+    return {part: RankRows(data=_scaled(x, request.normalize), labels=labels[part]) for part, (x, _) in raw.items()}
 
 
 def _wanted(
-    request: Request, peers: Peers, stack: contextlib.ExitStack
-) -> Iterator[tuple[str, Source, Sequence[range]]]:
+    request: DataSetRequest, peers: Peers, stack: contextlib.ExitStack
+) -> Iterator[tuple[str, RowSource, Sequence[range]]]:
     """Yield every part with its source and the rows of the source's blocks that it is made of."""
     parts = _open(request, request.train_file, peers, stack)
     for part, path in ((VALIDATION, request.validation_file), (TEST, request.test_file)):
@@ -119,7 +130,9 @@ def _wanted(
         yield part, source, [range(rows) for rows in source.blocks] if whole else held[part]
 
 
-def _open(request: Request, path: str | Path | None, peers: Peers, stack: contextlib.ExitStack) -> dict[str, Source]:
+def _open(
+    request: DataSetRequest, path: str | Path | None, peers: Peers, stack: contextlib.ExitStack
+) -> dict[str, RowSource]:
     if request.name in KNOWN:
         return _known(request, peers)
     from harness.readers.containers import open_parts
@@ -131,7 +144,7 @@ def _open(request: Request, path: str | Path | None, peers: Peers, stack: contex
     return stack.enter_context(open_parts(Path(path), request.name))
 
 
-def _known(request: Request, peers: Peers) -> dict[str, Source]:
+def _known(request: DataSetRequest, peers: Peers) -> dict[str, RowSource]:
     """Return the parts of one of the harness's own data sets: memory maps or images, of which a rank reads its rows."""
     from harness import datasets
 
@@ -147,7 +160,7 @@ def _known(request: Request, peers: Peers) -> dict[str, Source]:
     parts = {TRAIN: (prepared.train_x, prepared.train_y), TEST: (prepared.test_x, prepared.test_y)}
     classes = prepared.record.classes
     if prepared.files is None:
-        return {part: Pair(x, y, classes) for part, (x, y) in parts.items()}
+        return {part: ArrayPair(x, y, classes) for part, (x, y) in parts.items()}
     size = prepared.record.features[0]
     return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
 
@@ -159,7 +172,7 @@ def _scaled(x: Array, divisor: float) -> Array:
     return values
 
 
-def _labels(request: Request, labels: dict[str, Array], classes: int | None, peers: Peers) -> dict[str, Array]:
+def _labels(request: DataSetRequest, labels: dict[str, Array], classes: int | None, peers: Peers) -> dict[str, Array]:
     """Return the labels as the script wants them; without a number of `classes` these are all ranks' values."""
     labels = {part: y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for part, y in labels.items()}
     if not request.one_hot or any(y.ndim > 1 for y in labels.values()):
@@ -200,12 +213,12 @@ class DataSet:
         Raises:
             UserError: an argument is wrong, or a file is missing, damaged or too short.
         """
-        fields = [field.name for field in dataclasses.fields(Request)]
+        fields = [field.name for field in dataclasses.fields(DataSetRequest)]
         for name in more:
             if name not in fields:
                 raise unknown("argument of DataSet", name, fields)
         peers = find_peers()
-        parts = load(Request(name=data_name.lower(), normalize=normalize, **more), peers)
+        parts = load(DataSetRequest(name=data_name.lower(), normalize=normalize, **more), peers)
         self.train_batch_size = train_batch_size
         self.test_batch_size = test_batch_size
         self.training_data, self.training_labels = _arrays(parts.get(TRAIN))
@@ -239,5 +252,5 @@ class DataSet:
         )
 
 
-def _arrays(part: Part | None) -> tuple[Any, Any]:
+def _arrays(part: RankRows | None) -> tuple[Any, Any]:
     return (None, None) if part is None else (part.data, part.labels)

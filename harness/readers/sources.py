@@ -47,7 +47,7 @@ def find_peers(environment: Mapping[str, str] = os.environ) -> Peers:
 TRAIN, VALIDATION, TEST = "training", "validation", "testing"
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Rows with labels, in one or more blocks that are divided over the ranks each for itself.
 
     `classes` is how many there are, None where the labels of all ranks have to tell.
@@ -65,7 +65,7 @@ class Source(Protocol):
         """Return features and labels of the rows in `ranges`, one range for every block."""
 
 
-class Pair:
+class ArrayPair:
     """Features and labels that can be sliced: arrays, HDF5 data sets, NetCDF variables, members of an .npz."""
 
     def __init__(self, x: Any, y: Any, classes: int | None = None) -> None:

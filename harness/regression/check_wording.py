@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from harness.analysis import numbers
 from harness.analysis.stats import NEEDED, SITTING
 from harness.regression.compare import Comparison
-from harness.regression.judging import IMPROVEMENT, INCONCLUSIVE, REGRESSION, Row
 from harness.regression.noise import KNOWN
 from harness.regression.quantities import COHERENCY, CONTENTION, CURVE, EFFICIENCY
 from harness.regression.references import describe, describe_differences
+from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, REGRESSION, CheckRow
 from harness.regression.verdict import Check
 from harness.schema.measurement import Baseline, Measurement
 from harness.schema.sweep_command import names_apart
@@ -21,7 +21,7 @@ NOT_MEASURED = "not measured"
 OLD_DAYS = 30  # of A/A launches: a machine changes
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: CheckRow) -> tuple[str, ...]:
     """Return the row's cells, one for each of `HEADINGS`. A loss below 0 is a gain."""
     before, now = (value(row.quantity, one) for one in row.values)
     interval = numbers.NONE if row.interval is None else f"{signed(row.interval.low)} to {signed(row.interval.high)}"
@@ -72,7 +72,7 @@ def headline(check: Check) -> str:
     return f"PASS: {name}: a loss of {numbers.percent(check.limits.size)} would have shown, and none did."
 
 
-def place(row: Row) -> str:
+def place(row: CheckRow) -> str:
     """Return where the row was measured: ``on 2 ranks``, or over the whole curve."""
     return f"on {numbers.ranks(row.layout.ranks)}" if row.layout else "over the curve"
 
@@ -153,7 +153,7 @@ def value(quantity: str, value: float) -> str:
     return numbers.seconds(value)
 
 
-def _loss(row: Row) -> str:
+def _loss(row: CheckRow) -> str:
     assert row.interval is not None
     what = "speed" if row.quantity == "epoch time" else "efficiency"
     word = "lost" if row.loss > 0 else "gained"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from harness.analysis.stats import LEVEL, NEEDED, Interval
 from harness.regression.hodges_lehmann import shift, shift_interval
-from harness.regression.judging import PRACTICAL
 from harness.regression.noise import Noise, learn
-from harness.regression.quantities import EFFICIENCY, RELATIVE, TIME, Sample, samples
+from harness.regression.quantities import EFFICIENCY, RELATIVE, TIME, CostSample, samples
+from harness.regression.significance import PRACTICAL
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
@@ -65,7 +65,9 @@ def _same_rows(first: Measurement, other: Measurement, layout: Layout) -> bool:
     return bool(one and two) and math.isclose(one[0].rows, two[0].rows, rel_tol=0.01)
 
 
-def _comparison(other: Measurement, before: Sample, now: Sample, noise: Noise | None, practical: float) -> Comparison:
+def _comparison(
+    other: Measurement, before: CostSample, now: CostSample, noise: Noise | None, practical: float
+) -> Comparison:
     counts = (len(before.costs), len(now.costs))
     enough = min(counts) >= NEEDED
     distance = shift(now.costs, before.costs)

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.processes import ask, interruptible
 from harness.base.provenance import git, has_commit
-from harness.regression.judging import DEFAULT_LIMITS, INCONCLUSIVE, Limits
-from harness.regression.states import measurements
+from harness.regression.measurements import measurements
+from harness.regression.significance import DEFAULT_LIMITS, INCONCLUSIVE, Thresholds
 from harness.regression.verdict import Check, check_duet
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement, Software
@@ -133,7 +133,7 @@ def duet_folder(results: Path) -> Path:
     return results / "duets" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
 
 
-def decide_duet(duet: Duet, *, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None]) -> Check:
+def decide_duet(duet: Duet, *, limits: Thresholds = DEFAULT_LIMITS, say: Callable[[str], None]) -> Check:
     """Return the check of the new version against the old one, with more pairs if the first are inconclusive.
 
     Raises:

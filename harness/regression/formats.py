@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from harness.regression.check_wording import HEADINGS, cells, headline, place
-from harness.regression.judging import INCONCLUSIVE, REGRESSION, Row
+from harness.regression.significance import INCONCLUSIVE, REGRESSION, CheckRow
 from harness.regression.verdict import Check
 
 
@@ -34,7 +34,7 @@ def junit(check: Check, notes: Sequence[str]) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _case(suite: ElementTree.Element, check: Check, row: Row) -> None:
+def _case(suite: ElementTree.Element, check: Check, row: CheckRow) -> None:
     name = f"{row.quantity} {place(row)}"
     case = ElementTree.SubElement(suite, "testcase", classname=check.current.workload.name, name=name)
     if row.verdict == REGRESSION:
@@ -46,7 +46,7 @@ def _case(suite: ElementTree.Element, check: Check, row: Row) -> None:
         ElementTree.SubElement(case, "system-out").text = _text(row)
 
 
-def _text(row: Row) -> str:
+def _text(row: CheckRow) -> str:
     return ", ".join(f"{heading}: {cell}" for heading, cell in zip(HEADINGS, cells(row), strict=True))
 
 

@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.regression.hodges_lehmann import Values, shift
-from harness.regression.judging import PRACTICAL
+from harness.regression.measurements import group_by_code, state_names
 from harness.regression.noise import learn
 from harness.regression.quantities import (
     CURVE,
     RELATIVE,
     TIME,
-    Sample,
-    Size,
+    CostSample,
+    SampleSize,
     as_cost,
     as_loss,
     effective_sittings,
     samples,
 )
-from harness.regression.states import group_by_code, state_names
+from harness.regression.significance import PRACTICAL
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
@@ -83,7 +83,7 @@ _NEAR = 2  # launches by which a change may be found too early or too late
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class CostSeries:
     """One quantity at one layout (None: the curve). `costs` [launches or blocks] run through all states.
 
     `states` [as costs] is the number of the state (of `History.states`) that each belongs to, `sittings` [as costs]
@@ -96,21 +96,21 @@ class Series:
     states: tuple[int, ...]
     sittings: tuple[int, ...]
 
-    def size(self, begin: int, end: int) -> Size:
+    def size(self, begin: int, end: int) -> SampleSize:
         """Return the size of the launches from `begin` to `end`; each state was measured in sittings of its own."""
         own = list(zip(self.states, self.sittings, strict=True))[begin:end]
-        return Size(launches=end - begin, sittings=effective_sittings([own.index(one) for one in own]))
+        return SampleSize(launches=end - begin, sittings=effective_sittings([own.index(one) for one in own]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class ChangePoint:
     """A step in a series at launch `index`. `loss` above 0 is worse, a fraction of speed or efficiency.
 
     `state` is the first state after the step, None where the step lies among launches of the same code: then
     it was not the code. `floor` is what noise alone seldom exceeds.
     """
 
-    series: Series
+    series: CostSeries
     index: int
     loss: float
     floor: float
@@ -125,8 +125,8 @@ class History:
     """
 
     states: tuple[Measurement, ...]
-    series: tuple[Series, ...]
-    changes: tuple[Change, ...]
+    series: tuple[CostSeries, ...]
+    changes: tuple[ChangePoint, ...]
     assumed: bool
 
     @property
@@ -156,15 +156,15 @@ def _first(state: Measurement) -> datetime:
     return min(launch.started for launch in state.launches)
 
 
-def _series(states: Sequence[Measurement], layouts: Sequence[Layout]) -> tuple[Series, ...]:
-    parts: dict[tuple[str, Layout | None], list[tuple[int, Sample]]] = {}
+def _series(states: Sequence[Measurement], layouts: Sequence[Layout]) -> tuple[CostSeries, ...]:
+    parts: dict[tuple[str, Layout | None], list[tuple[int, CostSample]]] = {}
     for number, state in enumerate(states):
         own = [layout for layout in layouts if state.of(layout)]
         for sample in samples(state, state, own):
             if _same_base(sample, own, layouts):
                 parts.setdefault(sample.key, []).append((number, sample))
     return tuple(
-        Series(
+        CostSeries(
             quantity=quantity,
             layout=layout,
             costs=np.concatenate([sample.costs for _, sample in found]),
@@ -175,7 +175,7 @@ def _series(states: Sequence[Measurement], layouts: Sequence[Layout]) -> tuple[S
     )
 
 
-def _same_base(sample: Sample, own: Sequence[Layout], layouts: Sequence[Layout]) -> bool:
+def _same_base(sample: CostSample, own: Sequence[Layout], layouts: Sequence[Layout]) -> bool:
     """Return whether a state's sample means the same as those of the other states."""
     if sample.quantity not in RELATIVE:
         return False
@@ -184,7 +184,7 @@ def _same_base(sample: Sample, own: Sequence[Layout], layouts: Sequence[Layout])
     return sample.quantity == TIME or own[0] == layouts[0]
 
 
-def _changes(series: Series, comparisons: int) -> tuple[list[Change], bool]:
+def _changes(series: CostSeries, comparisons: int) -> tuple[list[ChangePoint], bool]:
     """Return the changes in `series`, and whether what lies between sittings was assumed."""
     points = change_points(series.costs)
     edges = (0, *points, len(series.costs))
@@ -198,12 +198,14 @@ def _changes(series: Series, comparisons: int) -> tuple[list[Change], bool]:
         if abs(step) > max(floor, as_cost(PRACTICAL, True)):
             state = _attribute(series.states, index)
             found.append(
-                Change(series=series, index=index, loss=as_loss(step, True), floor=as_loss(floor, True), state=state)
+                ChangePoint(
+                    series=series, index=index, loss=as_loss(step, True), floor=as_loss(floor, True), state=state
+                )
             )
     return found, noise is None or noise.assumed
 
 
-def _alike(series: Series, edges: Sequence[int]) -> list[list[Values]]:
+def _alike(series: CostSeries, edges: Sequence[int]) -> list[list[Values]]:
     """Return the launches of each state between two changes, sitting by sitting: A/A runs."""
     parts = [sum(edge <= place for edge in edges) for place in range(len(series.costs))]
     keys = list(zip(series.states, parts, series.sittings, strict=True))

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 from harness.analysis.stats import NEEDED, SITTING, Interval
 from harness.regression.hodges_lehmann import ASYMPTOTIC, Values
-from harness.regression.quantities import RELATIVE, Sample, Size, as_cost, as_loss, samples
+from harness.regression.quantities import RELATIVE, CostSample, SampleSize, as_cost, as_loss, samples
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
@@ -47,17 +47,17 @@ class Noise:
         """Whether the deviation between sittings is assumed and not measured."""
         return self.sittings < KNOWN
 
-    def between_error(self, current: Size, reference: Size, chance: float) -> float:
+    def between_error(self, current: SampleSize, reference: SampleSize, chance: float) -> float:
         """Return what sittings alone add to the shift between two groups with less than `chance` (one-sided)."""
         quantile = float(stdtrit(_ASSUMED if self.assumed else self.sittings, 1 - chance))
         return quantile * self.between * float((1 / current.sittings + 1 / reference.sittings) ** 0.5)
 
-    def within_error(self, current: Size, reference: Size, chance: float) -> float:
+    def within_error(self, current: SampleSize, reference: SampleSize, chance: float) -> float:
         """Return what launches alone add to the shift between two groups with less than `chance` (one-sided)."""
         variance = self.inflation * (1 / current.launches + 1 / reference.launches) / ASYMPTOTIC
         return float(stdtrit(self.freedom, 1 - chance)) * self.deviation * float(variance**0.5)
 
-    def floor(self, current: Size, reference: Size, comparisons: int, *, looks: int = 1) -> float:
+    def floor(self, current: SampleSize, reference: SampleSize, comparisons: int, *, looks: int = 1) -> float:
         """Return the shift that A/A groups exceed in one of `comparisons` with a chance of `FALSE_ALARMS`.
 
         Student's quantiles, the chance shared out equally (Bonferroni). `looks` at one sitting while launches are
@@ -66,7 +66,9 @@ class Noise:
         within = self.within_error(current, reference, FALSE_ALARMS / comparisons / looks)
         return float(np.hypot(within, self.between_error(current, reference, FALSE_ALARMS / comparisons)))
 
-    def widened(self, interval: Interval, shift: float, current: Size, reference: Size, level: float) -> Interval:
+    def widened(
+        self, interval: Interval, shift: float, current: SampleSize, reference: SampleSize, level: float
+    ) -> Interval:
         """Return the `interval` of a `shift`, made of launches alone, with the error between sittings in it.
 
         Squares of the half widths add up (Zou & Donner, "Construction of confidence limits about effect measures",
@@ -165,11 +167,11 @@ def detectable_losses(
     return tuple(rows)
 
 
-def _detectable(sample: Sample, noise: Noise, losses: tuple[float, ...], comparisons: int) -> DetectableLoss:
+def _detectable(sample: CostSample, noise: Noise, losses: tuple[float, ...], comparisons: int) -> DetectableLoss:
     relative = sample.quantity in RELATIVE
 
     def floor(launches: int) -> float:
-        return noise.floor(Size(launches=launches, sittings=1), sample.size, comparisons)
+        return noise.floor(SampleSize(launches=launches, sittings=1), sample.size, comparisons)
 
     def needed(loss: float) -> int | None:
         cost = as_cost(loss, relative)

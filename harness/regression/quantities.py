@@ -14,7 +14,7 @@ from harness.analysis.laws import USL, coefficients, solve
 from harness.analysis.stats import sittings
 from harness.regression.hodges_lehmann import Values
 from harness.schema.layout import Layout
-from harness.schema.measurement import Launch, Measurement
+from harness.schema.measurement import MeasuredLaunch, Measurement
 
 TIME = "epoch time"
 EFFICIENCY = "efficiency"
@@ -29,7 +29,7 @@ USL_POINTS = 4  # below this two coefficients fit any curve
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
+class CostSample:
     """One quantity at one layout (None: over all of them). `costs` [launches or blocks], in order of time.
 
     `blocks` [as costs] is the repeat that each is of, `sittings` [as costs] the number of its sitting.
@@ -58,13 +58,13 @@ class Sample:
         return tuple(self.costs[numbers == number] for number in dict.fromkeys(self.sittings))
 
     @property
-    def size(self) -> "Size":
+    def size(self) -> "SampleSize":
         """What the error of the costs' middle depends on."""
-        return Size(launches=len(self.costs), sittings=effective_sittings(self.sittings))
+        return SampleSize(launches=len(self.costs), sittings=effective_sittings(self.sittings))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Size:
+class SampleSize:
     """How much was measured: launches (or blocks), and the sittings that they are worth, see `effective_sittings`."""
 
     launches: int
@@ -87,7 +87,7 @@ def as_loss(distance: float, relative: bool) -> float:
     return 1 - math.exp(-distance) if relative else distance
 
 
-def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[Layout]) -> tuple[Sample, ...]:
+def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[Layout]) -> tuple[CostSample, ...]:
     """Return the samples of `measurement` at `layouts`, fewest ranks first; the first one is the base.
 
     Shares are of the `reference`'s median epoch at the layout. Efficiency is of launches of the same block
@@ -95,7 +95,7 @@ def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[
     """
     times = [(launch.started, launch.ended) for launch in measurement.launches]
     sitting = dict(zip(measurement.launches, sittings(times), strict=True))
-    found: list[Sample] = []
+    found: list[CostSample] = []
     for layout in layouts:
         found += _at(measurement, reference, layout, sitting)
     base, others = layouts[0], layouts[1:]
@@ -110,11 +110,11 @@ def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[
     return tuple(found)
 
 
-Blocks = Sequence[tuple[Launch, ...]]
-Sittings = Mapping[Launch, int]
+Blocks = Sequence[tuple[MeasuredLaunch, ...]]
+Sittings = Mapping[MeasuredLaunch, int]
 
 
-def _at(measurement: Measurement, reference: Measurement, layout: Layout, sitting: Sittings) -> Iterator[Sample]:
+def _at(measurement: Measurement, reference: Measurement, layout: Layout, sitting: Sittings) -> Iterator[CostSample]:
     launches = measurement.of(layout)
     if not launches:
         return
@@ -131,8 +131,8 @@ def _at(measurement: Measurement, reference: Measurement, layout: Layout, sittin
 
 def _sample(
     quantity: str, layout: Layout | None, costs: Values, blocks: Blocks, sitting: Sittings, value: float
-) -> Sample:
-    return Sample(
+) -> CostSample:
+    return CostSample(
         quantity=quantity,
         layout=layout,
         costs=costs,
@@ -153,13 +153,13 @@ def _blocks(measurement: Measurement, layouts: Sequence[Layout], sitting: Sittin
     return sorted(near, key=lambda block: min(launch.started for launch in block))
 
 
-def _slowdown(measurement: Measurement, base: Launch, launch: Launch) -> float:
+def _slowdown(measurement: Measurement, base: MeasuredLaunch, launch: MeasuredLaunch) -> float:
     """Return the inverse of the efficiency of `launch` over `base`: 1 is ideal, 2 is half."""
     ideal = launch.layout.ranks / base.layout.ranks if measurement.scaling == "strong" else 1.0
     return launch.seconds * ideal / base.seconds
 
 
-def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], sitting: Sittings) -> Iterator[Sample]:
+def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], sitting: Sittings) -> Iterator[CostSample]:
     """Yield what all points together say: the geometric mean of the efficiencies, and the USL's coefficients."""
     if len(others) < 2:
         return

@@ -5,11 +5,11 @@ from dataclasses import fields, replace
 from functools import reduce
 from pathlib import Path
 
-from harness.analysis.load import load_sweep
+from harness.analysis.read_results import load_sweep
 from harness.analysis.stats import sittings
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
-from harness.regression.states import group_by_code, join, measurements, state_names
+from harness.regression.measurements import group_by_code, join, measurements, state_names
 from harness.regression.store import CHECKS, read_baselines, read_noises, same_study
 from harness.schema.measurement import Measurement
 from harness.schema.record import RUN_FILE

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError, unknown
 from harness.base.files import write_atomic
-from harness.regression.states import join, without
+from harness.regression.measurements import join, without
 from harness.schema.measurement import BASELINE_SCHEMA, Baseline, Measurement
 from harness.schema.point import digest
 from harness.schema.record import decode, encode

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.analysis.stats import NEEDED
-from harness.regression.judging import (
+from harness.regression.measurements import join, without
+from harness.regression.noise import Noise, learn
+from harness.regression.quantities import CostSample, samples
+from harness.regression.significance import (
     DEFAULT_LIMITS,
     IMPROVEMENT,
     INCONCLUSIVE,
     PASS,
     REGRESSION,
-    Limits,
-    Row,
+    CheckRow,
+    Thresholds,
     row_apart,
     row_of_pairs,
 )
-from harness.regression.noise import Noise, learn
-from harness.regression.quantities import Sample, samples
-from harness.regression.states import join, without
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
@@ -32,14 +32,14 @@ class Check:
 
     reference: Measurement
     current: Measurement
-    limits: Limits
-    rows: tuple[Row, ...]
+    limits: Thresholds
+    rows: tuple[CheckRow, ...]
     unmeasured: tuple[Layout, ...]
     duet: bool = False
     sittings: int = 0
 
     @property
-    def deciding(self) -> tuple[Row, ...]:
+    def deciding(self) -> tuple[CheckRow, ...]:
         """The rows that can fail the check."""
         return tuple(row for row in self.rows if row.decides)
 
@@ -67,7 +67,7 @@ def check(
     current: Measurement,
     alike: Sequence[Measurement] = (),
     *,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Thresholds = DEFAULT_LIMITS,
     looks: int = 1,
 ) -> Check:
     """Return the verdicts on `current` against `reference`, both of the same workload and machine.
@@ -79,7 +79,7 @@ def check(
     added: every look gets its part of the error that is allowed in all.
     """
     shared, unmeasured = _layouts(reference, current)
-    rows: tuple[Row, ...] = ()
+    rows: tuple[CheckRow, ...] = ()
     freedom = 0
     if shared:
         groups = _alike([one for one in alike if set(shared) <= set(one.layouts)], reference, current)
@@ -106,7 +106,7 @@ def check_duet(
     reference: Measurement,
     current: Measurement,
     *,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Thresholds = DEFAULT_LIMITS,
     looks: int = 1,
 ) -> Check:
     """Return the verdicts on two versions whose launches of one repeat and layout ran one after the other.
@@ -134,7 +134,9 @@ def _layouts(reference: Measurement, current: Measurement) -> tuple[list[Layout]
     return shared, tuple(layout for layout in reference.layouts if not current.of(layout))
 
 
-def _pairs(reference: Measurement, current: Measurement, shared: Sequence[Layout]) -> list[tuple[Sample, Sample]]:
+def _pairs(
+    reference: Measurement, current: Measurement, shared: Sequence[Layout]
+) -> list[tuple[CostSample, CostSample]]:
     before, now = (samples(one, reference, shared) for one in (reference, current))
     return [(one, other) for one in before for other in now if one.key == other.key]
 
@@ -156,5 +158,5 @@ def _alike(noise: Sequence[Measurement], reference: Measurement, current: Measur
     return groups
 
 
-def _noise(alike: Sequence[Sequence[Sample]], key: tuple[str, Layout | None]) -> Noise | None:
+def _noise(alike: Sequence[Sequence[CostSample]], key: tuple[str, Layout | None]) -> Noise | None:
     return learn([sample.by_sitting for group in alike for sample in group if sample.key == key])

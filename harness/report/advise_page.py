@@ -10,17 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from harness.analysis import numbers
-from harness.prediction.advice import AdviceScore, Job, Limits, Way
-from harness.report.publish import Page, Summary, publish
+from harness.prediction.advice import AdviceScore, JobLimits, TrainingJob, Way
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import FigureBlock, Head, Table, Tile
 from harness.report.svg import MUTED, draw, mark
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_command import sweep_command
 
-HEADINGS = ("From", "Ranks", "Nodes", "Job", "95 % interval", "Node-hours", "Accuracy", "Settings")
+HEADINGS = ("From", "Ranks", "Nodes", "TrainingJob", "95 % interval", "Node-hours", "Accuracy", "Settings")
 
 
-def asked_words(job: Job, limits: Limits) -> str:
+def asked_words(job: TrainingJob, limits: JobLimits) -> str:
     """Return the question: ``10 epochs within 5 min``."""
     words = [f"{job.target:.3g} test accuracy" if job.target is not None else numbers.plural(job.epochs, "epoch")]
     if limits.deadline_s:
@@ -85,7 +85,7 @@ def score_sentence(name: str, score: AdviceScore) -> str:
 def write_advice_page(
     ways: Sequence[Way],
     chosen: Way | None,
-    limits: Limits,
+    limits: JobLimits,
     said: str,
     scores: Sequence[str],
     command: str,
@@ -97,7 +97,7 @@ def write_advice_page(
     Raises:
         UserError: the folder holds something else than a report, or cannot be written to.
     """
-    tiles = [Tile(name="Job", value=numbers.seconds(chosen.seconds), detail=chosen.name)] if chosen else []
+    tiles = [Tile(name="TrainingJob", value=numbers.seconds(chosen.seconds), detail=chosen.name)] if chosen else []
     answer = said.partition(": make sweep")[0].rstrip(".") + "."
     head = Head(question="How should this job be run?", answer=answer, tiles=tuple(tiles), facts=(), command=command)
     note = (
@@ -106,7 +106,7 @@ def write_advice_page(
     )
     table = Table(title="Ways", headings=HEADINGS, rows=way_rows(ways, chosen), note=note)
     figure = _figure(ways, chosen, limits)
-    summary = Summary(kind="advise", title=ways[0].folder.name, answer=head.answer, when=datetime.now(UTC))
+    summary = PageSummary(kind="advise", title=ways[0].folder.name, answer=head.answer, when=datetime.now(UTC))
     values = {
         "banners": (), "tables": (table,), "figures": (figure,), "lines": tuple(scores),
         "lines_title": "How earlier advice did", "tones_of": {},
@@ -115,7 +115,7 @@ def write_advice_page(
     return publish(page, reports, results)
 
 
-def _figure(ways: Sequence[Way], chosen: Way | None, limits: Limits) -> FigureBlock:
+def _figure(ways: Sequence[Way], chosen: Way | None, limits: JobLimits) -> FigureBlock:
     names = list(dict.fromkeys(way.name for way in ways))
 
     def paint(axes: Axes) -> None:

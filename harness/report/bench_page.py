@@ -10,10 +10,10 @@ from harness.analysis import numbers
 from harness.bench.contenders import CONTENDERS
 from harness.bench.page import bench_files, grids, header, remarks
 from harness.bench.plan import BATCH_PER_RANK, BenchRecord
-from harness.bench.table import RATIOS, Line, shown, tabulate
-from harness.report.publish import Page, Summary, publish
+from harness.bench.table import RATIOS, WorkloadRow, shown, tabulate
+from harness.report.launch_summary import commit_words, core_hours, machine_words
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import Banner, FigureBlock, Head, Table, Tile, facts
-from harness.report.run_words import commit_words, core_hours, machine_words
 from harness.report.svg import BLUE, MUTED, draw
 
 FOLDER = "bench"
@@ -40,7 +40,7 @@ def write_bench_page(record: BenchRecord, reports: Path) -> Path:
         "lines_title": "Conditions",
         "tones_of": {},
     }
-    summary = Summary(
+    summary = PageSummary(
         kind="bench", title="The harness and its alternatives", answer=head.answer, when=record.started,
         machine=machine_words(record.machine),
     )  # fmt: skip
@@ -55,7 +55,7 @@ def _plain(row: Sequence[str]) -> list[str]:
     return [cell.replace("**", "") for cell in row]
 
 
-def _head(record: BenchRecord, lines: Sequence[Line]) -> Head:
+def _head(record: BenchRecord, lines: Sequence[WorkloadRow]) -> Head:
     """Return the first screen: the ratios of the last workload that was measured."""
     known = [(ratio, cell) for ratio, cell in zip(RATIOS, lines[-1].ratios, strict=True) if cell.count] if lines else []
     said = [f"{ratio.title}: {cell.middle:.2f} ({cell.low:.2f} to {cell.high:.2f})" for ratio, cell in known[:3]]
@@ -88,7 +88,7 @@ def _head(record: BenchRecord, lines: Sequence[Line]) -> Head:
     )
 
 
-def _figure(line: Line) -> FigureBlock | None:
+def _figure(line: WorkloadRow) -> FigureBlock | None:
     """Return every contender's throughput on the last workload; None where none was measured."""
     known = [(_title(name), cell) for name, cell in line.rates.items() if cell.count]
     if not known:

@@ -23,13 +23,13 @@ from harness.regression.check_wording import (
     side_names,
 )
 from harness.regression.compare import Comparison, sentence
-from harness.regression.judging import IMPROVEMENT, REGRESSION
+from harness.regression.significance import IMPROVEMENT, REGRESSION
 from harness.regression.verdict import Check
 from harness.report import captions
-from harness.report.origin import measured_origin
-from harness.report.publish import Page, Summary, publish
+from harness.report.launch_summary import days, machine_words
+from harness.report.provenance import measured_origin
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import Fact, FigureBlock, Head, Table, Tile, facts
-from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
 from harness.schema.measurement import Measurement
 
@@ -68,7 +68,7 @@ def write_check(check: Check, notes: Sequence[str], command: str, reports: Path,
         command=command,
     )
     table = Table(title="Verdicts", headings=HEADINGS, rows=tuple(map(cells, check.rows)), note=_EXPLAINED)
-    summary = Summary(
+    summary = PageSummary(
         kind="check",
         title=f"{captions.subject(workload)} against {check.reference.label}",
         answer=head.answer,
@@ -117,7 +117,7 @@ def write_comparison(
     answers = [sentence(name, names[0], list(one)) for name, one in zip(others, found, strict=True)]
     question = f"Is {' or '.join(others)} faster than {names[0]}?"
     head = Head(question=question, answer=" ".join(answers), facts=_facts(*measured[:2]), command=command)
-    summary = Summary(
+    summary = PageSummary(
         kind="compare",
         title=f"{captions.subject(measured[0].workload)}: {' and '.join(others)} against {names[0]}",
         answer=head.answer,
@@ -147,7 +147,7 @@ def _tables(
 
 def _page(
     place: str,
-    summary: Summary,
+    summary: PageSummary,
     head: Head,
     tables: Sequence[Table],
     figures: Sequence[FigureBlock],

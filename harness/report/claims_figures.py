@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.scaling import Scaling, scale
-from harness.claims.evidence import Evidence, compare, is_about
+from harness.claims.evidence import ClaimEvidence, compare, is_about
 from harness.report.axes import rank_axis
 from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, PAPER, VERMILLION, Picture, draw, mark
@@ -87,12 +87,12 @@ class _Sweep:
     run: RunRecord
 
 
-def imagenet_charts(claims: Sequence[Claim], evidence: Sequence[Evidence]) -> tuple[Chart, ...]:
+def imagenet_charts(claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> tuple[Chart, ...]:
     """Return both charts: `claims` of paper B, and of each network the sweep in `evidence` that comes closest to it."""
     return tuple(_chart(units, claims, _closest(units, claims, evidence)) for units in UNITS)
 
 
-def _closest(units: str, claims: Sequence[Claim], evidence: Sequence[Evidence]) -> list[_Sweep]:
+def _closest(units: str, claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> list[_Sweep]:
     """Return for each network the sweep that differs least from its claims, the newest of equals."""
     found = []
     for title in TITLES:

@@ -6,9 +6,9 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.analysis import numbers
-from harness.analysis.choice import RULE
 from harness.analysis.scaling import ratios_frame, scale
-from harness.claims.evidence import Evidence, compare, is_about
+from harness.analysis.select_sweep import RULE
+from harness.claims.evidence import ClaimEvidence, compare, is_about
 from harness.claims.verdict import Judgement, PredictedRatio, predict_claim
 from harness.claims.wording import ClaimRow, claim_row, headline
 from harness.prediction.measured_base import measured_base
@@ -16,10 +16,10 @@ from harness.prediction.model import Uncertain
 from harness.report import captions
 from harness.report.claims_figures import imagenet_charts, published_picture, published_table
 from harness.report.figures.scaling import series_table, speedup_picture
-from harness.report.origin import sweeps_origin
+from harness.report.launch_summary import place_facts
+from harness.report.provenance import sweeps_origin
 from harness.report.publish import Page, publish, summary_of
 from harness.report.render import PAGE, Banner, FigureBlock, Head, distinct, relative_link
-from harness.report.run_words import place_facts
 from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import EXPERIMENTS, Claim, Published
@@ -29,7 +29,7 @@ PAPER, OTHER_PAPER = "A", "B"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class PredictionBasis:
     """What predictions rest on beside the measured bases: the links, and one sentence about them."""
 
     network: Uncertain
@@ -40,7 +40,7 @@ class Model:
 class Ran:
     """A sweep that was looked at. `link` leads to its report, empty where none is drawn; `refusals` of all claims."""
 
-    evidence: Evidence
+    evidence: ClaimEvidence
     link: str
     counts: str
     launches: int
@@ -48,7 +48,7 @@ class Ran:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
+class FigurePair:
     """One experiment's published figure and ours, with what the paper says of it where it has no figure to redraw."""
 
     title: str
@@ -59,10 +59,10 @@ class Pair:
 
 def write_claims(
     judgements: Sequence[Judgement],
-    evidence: Sequence[Evidence],
+    evidence: Sequence[ClaimEvidence],
     published: Published,
     reports: Path,
-    model: Model | None = None,
+    model: PredictionBasis | None = None,
     moment: datetime | None = None,
     results: Path | None = None,
 ) -> Path:
@@ -111,7 +111,7 @@ def write_claims(
     return publish(page, reports, results)
 
 
-def _row(judgement: Judgement, model: Model | None, target: Path) -> ClaimRow:
+def _row(judgement: Judgement, model: PredictionBasis | None, target: Path) -> ClaimRow:
     runs = tuple(
         (f"{one.loaded.folder.name}/{folder}", link)
         for one in judgement.finding.used
@@ -120,12 +120,12 @@ def _row(judgement: Judgement, model: Model | None, target: Path) -> ClaimRow:
     return claim_row(judgement, _predicted(judgement, model), runs)
 
 
-def _links(one: Evidence, target: Path) -> dict[str, str]:
+def _links(one: ClaimEvidence, target: Path) -> dict[str, str]:
     """Return the address of each launch's folder, by its name."""
     return {run.point.folder: relative_link(one.loaded.folder / run.point.folder, target) for run in one.runs}
 
 
-def _predicted(judgement: Judgement, model: Model | None) -> PredictedRatio | None:
+def _predicted(judgement: Judgement, model: PredictionBasis | None) -> PredictedRatio | None:
     """Return the prediction of a claimed ratio, by the sweep that would answer if it had the claim's rank counts."""
     claim, used = judgement.claim, judgement.finding.used
     if model is None or not used or not claim.base:
@@ -133,7 +133,7 @@ def _predicted(judgement: Judgement, model: Model | None) -> PredictedRatio | No
     return predict_claim(claim, measured_base(used[0].loaded), model.network)
 
 
-def _banners(evidence: Sequence[Evidence]) -> tuple[Banner, ...]:
+def _banners(evidence: Sequence[ClaimEvidence]) -> tuple[Banner, ...]:
     twins = [one.experiment for one in evidence if not one.real]
     if not twins:
         return ()
@@ -141,7 +141,7 @@ def _banners(evidence: Sequence[Evidence]) -> tuple[Banner, ...]:
     return (Banner(kind="data", text=f"{text} Their accuracies say only that training works."),)
 
 
-def _ran(one: Evidence, claims: Sequence[Claim], target: Path) -> Ran:
+def _ran(one: ClaimEvidence, claims: Sequence[Claim], target: Path) -> Ran:
     """Return the sweep, with why no claim is judged by it where that is so."""
     report = target.parent / one.loaded.folder.resolve().name / PAGE
     refused = [compare(claim, one).refusals for claim in claims if is_about(claim, one)]
@@ -155,12 +155,12 @@ def _ran(one: Evidence, claims: Sequence[Claim], target: Path) -> Ran:
     )
 
 
-def _pair(name: str, claims: Sequence[Claim], judgements: Sequence[Judgement], target: Path) -> Pair:
+def _pair(name: str, claims: Sequence[Claim], judgements: Sequence[Judgement], target: Path) -> FigurePair:
     """Return the figures of one experiment: ours is of the sweep that its first claim rests on."""
     subject = name.upper()
     used = [one.finding.used for one in judgements if one.claim.experiment == name and one.finding.used]
     figure = next((claim.figure for claim in claims if claim.figure), "")
-    return Pair(
+    return FigurePair(
         title=f"Figure {figure}: {subject}" if figure else f"Text only: {subject}",
         texts=tuple(claim.text + (f" (erratum: {claim.erratum})" if claim.erratum else "") for claim in claims),
         published=_published(claims, name, subject),
@@ -180,7 +180,7 @@ def _published(claims: Sequence[Claim], name: str, subject: str) -> FigureBlock 
     return FigureBlock(picture=picture, title="Published", caption=caption, table=published_table(claims))
 
 
-def _ours(one: Evidence, name: str, subject: str, target: Path) -> FigureBlock | None:
+def _ours(one: ClaimEvidence, name: str, subject: str, target: Path) -> FigureBlock | None:
     scaling = scale(one.launches)
     if scaling is None or len(scaling.points) < 2:
         return None

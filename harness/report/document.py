@@ -21,7 +21,7 @@ class Items:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Commands:
+class ShellLines:
     """Lines for a shell."""
 
     lines: Sequence[str]
@@ -36,7 +36,7 @@ class Grid:
     widths: Sequence[float] = ()
 
 
-Block = Heading | Items | Commands | Grid | str
+Block = Heading | Items | ShellLines | Grid | str
 """A text is a paragraph."""
 
 
@@ -51,7 +51,7 @@ def _markdown(block: Block) -> str:
             return f"{'#' * block.level} {_plain(block.text)}"
         case Items():
             return "\n".join(f"- {_plain(text)}" for text in block.texts)
-        case Commands():
+        case ShellLines():
             return "\n".join(["```sh", *block.lines, "```"])
         case Grid():
             rows = [block.headings, ["---"] * len(block.headings), *block.rows]
@@ -95,7 +95,7 @@ def _latex(block: Block) -> str:
             return rf"\{_SECTIONS[block.level - 1]}*{{\raggedright {tex(block.text)}}}"
         case Items():
             return "\n".join([r"\begin{itemize}", *(rf"\item {tex(text)}" for text in block.texts), r"\end{itemize}"])
-        case Commands():
+        case ShellLines():
             return "\n".join([r"\begin{lstlisting}", *block.lines, r"\end{lstlisting}"])
         case Grid():
             return _table(block)

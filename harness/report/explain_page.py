@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from harness.analysis import numbers
-from harness.analysis.bill import Bill
 from harness.analysis.efficiency import TREE, PointTree
+from harness.analysis.time_breakdown import Bill
 from harness.explain.evidence import Explanation
 from harness.explain.prove import CONFIRMED, REFUTED, Proofs
 from harness.explain.wording import (
@@ -25,10 +25,10 @@ from harness.explain.wording import (
 from harness.report import captions
 from harness.report.axes import time_unit
 from harness.report.figures.breakdown import EPOCH
-from harness.report.origin import sweeps_origin
-from harness.report.publish import Page, Summary, publish
+from harness.report.launch_summary import machine_words, run_facts
+from harness.report.provenance import sweeps_origin
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import SCREEN, FigureBlock, Head, Table, Tile
-from harness.report.run_words import machine_words, run_facts
 from harness.report.svg import BLUE, INK, MUTED, ORANGE, PAPER, draw
 
 FOLDER = "explain"  # reports/explain/<sweep>/
@@ -57,7 +57,7 @@ def write_explanation(
         command=command,
     )
     figures = [_heat_map(found, subject), *([_waterfall(found.main, found, subject)] if found.main else [])]
-    summary = Summary(
+    summary = PageSummary(
         kind="explain",
         title=f"{subject}: why it does not scale",
         answer=head.answer,

@@ -12,14 +12,14 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 
 from harness.analysis import numbers
 from harness.analysis.stats import SITTING
-from harness.regression.history import Change, History, Series
+from harness.regression.history import ChangePoint, CostSeries, History
 from harness.regression.quantities import TIME
 from harness.report import captions
 from harness.report.axes import time_unit
-from harness.report.origin import measured_origin
-from harness.report.publish import Page, Summary, publish
+from harness.report.launch_summary import days, machine_words
+from harness.report.provenance import measured_origin
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import FigureBlock, Head, facts
-from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
 
 _MOST_LABELS = 12
@@ -30,18 +30,18 @@ def history_blocks(history: History, subject: str) -> tuple[FigureBlock, ...]:
     return tuple(_block(history, series, subject) for series in history.series)
 
 
-def series_name(series: Series) -> str:
+def series_name(series: CostSeries) -> str:
     """Return a series as a reader names it: ``epoch time on 2 ranks``."""
     where = f"on {numbers.ranks(series.layout.ranks)}" if series.layout else "of all points"
     return f"{series.quantity} {where}"
 
 
-def series_values(series: Series) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def series_values(series: CostSeries) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return what a reader sees of the costs: seconds, or an efficiency as a fraction."""
     return np.exp(series.costs if series.quantity == TIME else -series.costs)
 
 
-def _block(history: History, series: Series, subject: str) -> FigureBlock:
+def _block(history: History, series: CostSeries, subject: str) -> FigureBlock:
     changes = [change for change in history.changes if change.series is series]
     name = f"{series.quantity}-{series.layout or 'all'}".replace(" ", "-")
     title = series_name(series)
@@ -62,7 +62,7 @@ def _block(history: History, series: Series, subject: str) -> FigureBlock:
     return FigureBlock(picture=picture, title=title.capitalize(), caption=caption, table=_table(history, series))
 
 
-def _spoken(history: History, series: Series) -> str:
+def _spoken(history: History, series: CostSeries) -> str:
     """Return every state's median to those who cannot see the figure."""
     states, values = np.array(series.states), series_values(series)
     told = numbers.seconds if series.quantity == TIME else numbers.percent
@@ -71,7 +71,7 @@ def _spoken(history: History, series: Series) -> str:
     )
 
 
-def _paint(axes: Axes, history: History, series: Series, changes: list[Change]) -> None:
+def _paint(axes: Axes, history: History, series: CostSeries, changes: list[ChangePoint]) -> None:
     values = series_values(series)
     time = series.quantity == TIME
     factor, unit = time_unit(float(values.max())) if time else (1.0, "")
@@ -92,7 +92,7 @@ def _paint(axes: Axes, history: History, series: Series, changes: list[Change]) 
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
 
 
-def _commit_axis(axes: Axes, history: History, series: Series) -> None:
+def _commit_axis(axes: Axes, history: History, series: CostSeries) -> None:
     states = np.array(series.states)
     order = list(dict.fromkeys(series.states))
     step = -(-len(order) // _MOST_LABELS)
@@ -114,7 +114,7 @@ def _short(name: str) -> str:
     return name.partition(" (")[2].rstrip(")") or name.rpartition("+")[2][:8]
 
 
-def _table(history: History, series: Series) -> pd.DataFrame:
+def _table(history: History, series: CostSeries) -> pd.DataFrame:
     column = "seconds" if series.quantity == TIME else "efficiency"
     commits = [history.names[state] for state in series.states]
     return pd.DataFrame({"commit": commits, column: series_values(series)})
@@ -154,7 +154,7 @@ def write_history(history: History, reports: Path, results: Path | None = None) 
         "rows": state_rows(history),
         "figures": blocks,
     }
-    summary = Summary(
+    summary = PageSummary(
         kind="history", title=f"History of {subject}", answer=headline(history), when=max(starts),
         machine=machine_words(machine),
     )  # fmt: skip
@@ -175,7 +175,7 @@ def headline(history: History) -> str:
     return f"{found} beyond the noise over {over}.{assumed}"
 
 
-def sentence(history: History, change: Change) -> str:
+def sentence(history: History, change: ChangePoint) -> str:
     """Return what changed, by how much, and where."""
     word = "lost" if change.loss > 0 else "gained"
     what = "speed" if change.series.quantity == TIME else "efficiency"
@@ -226,6 +226,6 @@ def _medians(history: History, state: int) -> Sequence[str]:
     return texts
 
 
-def _before(history: History, change: Change) -> str:
+def _before(history: History, change: ChangePoint) -> str:
     earlier = [state for state in dict.fromkeys(change.series.states) if change.state and state < change.state]
     return f" after {history.names[earlier[-1]]}" if earlier else ""

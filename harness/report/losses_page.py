@@ -11,13 +11,13 @@ from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
 from harness.analysis import numbers
-from harness.analysis.load import Loaded
 from harness.analysis.lost_ranks import around, rate, redone
+from harness.analysis.read_results import Loaded
 from harness.report import captions
-from harness.report.origin import sweeps_origin
-from harness.report.publish import Page, Summary, publish
+from harness.report.launch_summary import machine_words, run_facts
+from harness.report.provenance import sweeps_origin
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import SCREEN, FigureBlock, Head, Table, Tile
-from harness.report.run_words import machine_words, run_facts
 from harness.report.svg import BLUE, SKY, VERMILLION, draw
 from harness.schema.loss import LossRecord
 from harness.schema.record import RunRecord
@@ -52,7 +52,7 @@ def write_losses(loaded: Loaded, head: Head, drawn_by: str, reports: Path, *, st
     )
     shown = [run for run in runs if run.stretches][:_MOST_TIMELINES]
     figures = [_timeline(run, number, subject) for number, run in enumerate(shown, 1)]
-    summary = Summary(
+    summary = PageSummary(
         kind="losses", title=f"Lost ranks of {subject}", answer=own.answer, when=max(run.started for run in runs),
         machine=machine_words(runs[0].provenance.machine),
     )  # fmt: skip

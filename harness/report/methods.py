@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from harness.analysis import numbers
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.analysis.stats import NEEDED
 from harness.datasets.registry import info, names
+from harness.report.launch_summary import commit_words, data_words, days, machine_words
 from harness.report.render import distinct
-from harness.report.run_words import commit_words, data_words, days, machine_words
 from harness.schema.option import conditions
 from harness.schema.record import RunRecord
 from harness.schema.workload import is_script

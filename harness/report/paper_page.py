@@ -8,13 +8,13 @@ from harness import datasets
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
-from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
-from harness.report.origin import Origin, Source, sweeps_origin
+from harness.report.launch_summary import place_facts
 from harness.report.paper_figure import experiment_picture, experiment_table, printed_speedups
+from harness.report.provenance import FigureSource, Origin, sweeps_origin
 from harness.report.publish import Page, publish, summary_of
 from harness.report.render import PAGE, Banner, FigureBlock, Head, distinct, relative_link
-from harness.report.run_words import place_facts
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import Claim, Published
 from harness.schema.option import conditions
@@ -28,7 +28,7 @@ PAPER = "A"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Study:
+class PaperStudy:
     """One experiment as it ran here: a sweep's folder for each policy, the paper's first, and what went wrong."""
 
     experiment: str
@@ -37,7 +37,7 @@ class Study:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class PolicyLine:
     """One policy of an experiment: how it is called, its layouts, and its sweep's report, empty where none is drawn."""
 
     sync: str
@@ -46,17 +46,17 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class ExperimentTimes:
     """What ran of one experiment. `goal` is the test accuracy that times are taken to, None where none was tested."""
 
     runs: tuple[RunRecord, ...]
-    sources: tuple[Source, ...]
-    lines: tuple[Line, ...]
+    sources: tuple[FigureSource, ...]
+    lines: tuple[PolicyLine, ...]
     goal: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class ExperimentSection:
     """One experiment's part of the page. `printed` are the speedups that the paper prints for it."""
 
     title: str
@@ -67,32 +67,32 @@ class Part:
     said: tuple[str, ...]
     settings: tuple[tuple[str, str], ...]
     figure: FigureBlock | None
-    measured: Measured | None
+    measured: ExperimentTimes | None
 
 
-def read_parts(studies: Sequence[Study], published: Published, reports: Path) -> tuple[Part, ...]:
+def read_parts(studies: Sequence[PaperStudy], published: Published, reports: Path) -> tuple[ExperimentSection, ...]:
     """Return what ran of each experiment, with its links for a page in `reports`."""
     return tuple(_part(study, published.of(PAPER, study.experiment), reports / FOLDER) for study in studies)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class ExperimentOutcome:
     """The first line of an experiment's table beside the paper: its fewest ranks and its most with valid times."""
 
-    part: Part
+    part: ExperimentSection
     base: Side
     top: Side
 
 
-def _outcomes(parts: Sequence[Part]) -> tuple[Outcome, ...]:
+def _outcomes(parts: Sequence[ExperimentSection]) -> tuple[ExperimentOutcome, ...]:
     return tuple(
-        Outcome(part=part, base=part.measured.lines[0].sided.sides[0], top=top)
+        ExperimentOutcome(part=part, base=part.measured.lines[0].sided.sides[0], top=top)
         for part in parts
         if part.measured and (top := _top(part.measured.lines[0]))
     )
 
 
-def row(part: Part) -> tuple[str, str, str, str]:
+def row(part: ExperimentSection) -> tuple[str, str, str, str]:
     """Return an experiment's name, most ranks, and their speedup at equal samples and to equal accuracy."""
     side = _top(part.measured.lines[0]) if part.measured else None
     ratios = [one.speedup if one else None for one in (side.point, side.target)] if side else [None, None]
@@ -101,7 +101,7 @@ def row(part: Part) -> tuple[str, str, str, str]:
 
 
 def write_paper_page(
-    parts: Sequence[Part], reports: Path, claims: Path, command: str, results: Path | None = None
+    parts: Sequence[ExperimentSection], reports: Path, claims: Path, command: str, results: Path | None = None
 ) -> Path:
     """Write ``REPORTS/paper/index.html`` of `parts` with its figures, whole or not at all; return its path.
 
@@ -140,13 +140,13 @@ def write_paper_page(
     return publish(page, reports, results)
 
 
-def _part(study: Study, claims: Sequence[Claim], target: Path) -> Part:
+def _part(study: PaperStudy, claims: Sequence[Claim], target: Path) -> ExperimentSection:
     subject = study.experiment.upper()
     loaded = [one for folder in study.folders if folder.is_dir() and (one := load_sweep(folder)).runs]
     measured = _measure(loaded, target) if loaded else None
     problem = study.problem or ("" if measured else "no launch of it finished")
     figures = distinct(claim.figure for claim in claims if claim.figure)
-    return Part(
+    return ExperimentSection(
         title=f"Figure {figures}: {subject}" if figures else f"Text only: {subject}",
         name=study.experiment,
         printed="; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in printed_speedups(claims)),
@@ -159,16 +159,18 @@ def _part(study: Study, claims: Sequence[Claim], target: Path) -> Part:
     )
 
 
-def _measure(loaded: Sequence[Loaded], target: Path) -> Measured:
+def _measure(loaded: Sequence[Loaded], target: Path) -> ExperimentTimes:
     frames = [(launch_frame(one.runs, one.epochs), one.epochs) for one in loaded]
     first = frames[0][0].assign(valid=True).sort_values("ranks", kind="stable")
     goal = default_accuracy(first, first["layout"].iloc[0])
     sided = side_by_side(frames, 2.0 if goal is None else goal, shared=True)
-    return Measured(
+    return ExperimentTimes(
         runs=tuple(run for one in loaded for run in one.runs),
         sources=sweeps_origin("", loaded).sources,
         lines=tuple(
-            Line(sync=policy_words(one.runs[0].point.workload.sync), sided=found, link=_report(one.folder, target))
+            PolicyLine(
+                sync=policy_words(one.runs[0].point.workload.sync), sided=found, link=_report(one.folder, target)
+            )
             for one, found in zip(loaded, sided, strict=True)
         ),
         goal=goal,
@@ -190,13 +192,13 @@ def _report(folder: Path, target: Path) -> str:
     return relative_link(report, target) if report.exists() else ""
 
 
-def _top(line: Line) -> Side | None:
+def _top(line: PolicyLine) -> Side | None:
     """Return the layout of the most ranks that has a speedup over fewer."""
     found = [side for side in line.sided.sides if side.ranks > 1 and side.point and side.point.speedup is not None]
     return found[-1] if found else None
 
 
-def _cuts(measured: Measured) -> tuple[str, ...]:
+def _cuts(measured: ExperimentTimes) -> tuple[str, ...]:
     """Return what every number of an experiment is of: its rows and epochs, and of how many; its launches."""
     run = measured.runs[0]
     workload, data = run.point.workload, run.data
@@ -223,7 +225,7 @@ def _of(part: int, whole: int) -> str:
     return f"{part} of the preset's {whole}" if part != whole else f"the preset's {whole}"
 
 
-def _figure(measured: Measured, claims: Sequence[Claim], name: str) -> FigureBlock:
+def _figure(measured: ExperimentTimes, claims: Sequence[Claim], name: str) -> FigureBlock:
     lines = [(line.sync, line.sided) for line in measured.lines]
     picture = experiment_picture(lines, claims, name, measured.goal)
     base = next(line.sided.scaling.base for line in measured.lines if line.sided.scaling)
@@ -244,7 +246,7 @@ def _figure(measured: Measured, claims: Sequence[Claim], name: str) -> FigureBlo
     return FigureBlock(picture=picture, title=title, caption=caption, table=experiment_table(lines, claims))
 
 
-def headline(parts: Sequence[Part]) -> str:
+def headline(parts: Sequence[ExperimentSection]) -> str:
     """Return what the paper's algorithm gains at equal samples and to equal accuracy, over all experiments."""
     ran = [part.measured for part in parts if part.measured]
     ours = [side for one in ran if (side := _top(one.lines[0]))]
@@ -265,7 +267,7 @@ def _ratios(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _banners(parts: Sequence[Part]) -> tuple[Banner, ...]:
+def _banners(parts: Sequence[ExperimentSection]) -> tuple[Banner, ...]:
     twins = [p.name.upper() for p in parts if p.measured and any(r.data.kind != "real" for r in p.measured.runs)]
     found = []
     if twins:

@@ -12,15 +12,15 @@ from matplotlib.ticker import FuncFormatter
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.learning import TimeToAccuracy, curve_frame, default_accuracy, side_by_side
-from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.base.errors import UserError
 from harness.report import captions
 from harness.report.axes import time_unit
-from harness.report.origin import sweeps_origin
-from harness.report.publish import Page, Summary, publish
+from harness.report.launch_summary import machine_words, run_facts
+from harness.report.provenance import sweeps_origin
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import PAGE, FigureBlock, Head, check_replaceable, relative_link
-from harness.report.run_words import machine_words, run_facts
 from harness.report.svg import draw, mark
 from harness.schema.sweep_command import names_apart
 
@@ -28,7 +28,7 @@ FOLDER = "side-by-side"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class PolicySweep:
     """One sweep: its folder's name, what sets it apart from the others, its numbers, and its rows of epochs."""
 
     name: str
@@ -41,10 +41,10 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class PolicyRow:
     """One layout of one sweep. `point` is its scaling over its own base, `target` over the common base."""
 
-    entry: Entry
+    entry: PolicySweep
     point: PointScaling
     target: TimeToAccuracy
     accuracy: float
@@ -85,7 +85,7 @@ def write_policies(folders: Sequence[Path], reports: Path, target: float | None 
         + (f" --target {target:g}" if target is not None else ""),
     )
     values = {"rows": rows, "target": goal, "subject": subject, "base": first.scaling.base, "figure": block}
-    summary = Summary(
+    summary = PageSummary(
         kind="side by side",
         title=f"{subject}: {', '.join(entry.title for entry in entries)}",
         answer=head.answer,
@@ -99,7 +99,7 @@ def write_policies(folders: Sequence[Path], reports: Path, target: float | None 
     return publish(page, reports, folders[0].resolve().parent)
 
 
-def _titled(entries: Sequence[Entry]) -> list[Entry]:
+def _titled(entries: Sequence[PolicySweep]) -> list[PolicySweep]:
     """Return `entries`, each called by what sets it apart."""
     studies = [entry.loaded.study for entry in entries]
     if not all(studies):
@@ -108,7 +108,7 @@ def _titled(entries: Sequence[Entry]) -> list[Entry]:
     return [replace(entry, title=title or entry.name) for entry, title in zip(entries, apart, strict=True)]
 
 
-def _entry(folder: Path, place: Path) -> Entry:
+def _entry(folder: Path, place: Path) -> PolicySweep:
     loaded = load_sweep(folder)
     if not loaded.valid:
         raise UserError(f"sweep '{folder}' has no valid launch: run it again")
@@ -116,7 +116,7 @@ def _entry(folder: Path, place: Path) -> Entry:
     launches = launch_frame(loaded.runs, epochs)
     scaling = scale(launches)
     assert scaling is not None
-    return Entry(
+    return PolicySweep(
         name=folder.resolve().name,
         title=folder.resolve().name,
         link=relative_link(place.parent / folder.resolve().name / PAGE, place),
@@ -127,24 +127,24 @@ def _entry(folder: Path, place: Path) -> Entry:
     )
 
 
-def _check_alike(entries: Sequence[Entry]) -> None:
+def _check_alike(entries: Sequence[PolicySweep]) -> None:
     kinds = {(e.loaded.runs[0].point.workload.name, e.loaded.runs[0].data.sha256) for e in entries}
     if len(kinds) > 1:
         names = ", ".join(sorted({name for name, _ in kinds}))
         raise UserError(f"the sweeps are not of one workload and data ({names}): compare like with like")
 
 
-def _rows(entries: Sequence[Entry], goal: float) -> tuple[Row, ...]:
+def _rows(entries: Sequence[PolicySweep], goal: float) -> tuple[PolicyRow, ...]:
     sided = side_by_side([(entry.launches, entry.epochs) for entry in entries], goal)
     return tuple(
-        Row(entry=entry, point=side.point, target=side.target, accuracy=side.accuracy)
+        PolicyRow(entry=entry, point=side.point, target=side.target, accuracy=side.accuracy)
         for entry, one in zip(entries, sided, strict=True)
         for side in one.sides
         if side.point and side.target
     )
 
 
-def _headline(rows: Sequence[Row], goal: float) -> str:
+def _headline(rows: Sequence[PolicyRow], goal: float) -> str:
     there = [row for row in rows if row.target.seconds is not None]
     if not there:
         return f"No sweep reaches {numbers.percent(goal, 1)} test accuracy."
@@ -156,7 +156,7 @@ def _headline(rows: Sequence[Row], goal: float) -> str:
     )
 
 
-def _figure(entries: Sequence[Entry], goal: float) -> FigureBlock:
+def _figure(entries: Sequence[PolicySweep], goal: float) -> FigureBlock:
     curves = pd.concat(
         [
             curve_frame(entry.epochs).assign(sync=entry.loaded.runs[0].point.workload.sync, sweep=entry.title)

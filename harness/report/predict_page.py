@@ -14,7 +14,7 @@ from harness.prediction.growth import Grown, HeldOut, StepGrowth
 from harness.prediction.model import Base, assumptions
 from harness.report.axes import rank_axis, time_unit
 from harness.report.figures.breakdown import EPOCH
-from harness.report.publish import Page, Summary, publish
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import Banner, Fact, FigureBlock, Head, Table, Tile
 from harness.report.svg import MUTED, draw, mark
 
@@ -43,7 +43,7 @@ def write_predictions(
     tables = [table for name, one in zip(names, found, strict=True) for table in _tables(name, one)]
     grown = [_growth_figure(name, one) for name, one in zip(names, found, strict=True) if one[2].frame is not None]
     figures = (_figure(names, found), *grown)
-    summary = Summary(kind="predict", title=", ".join(names), answer=head.answer, when=datetime.now(UTC))
+    summary = PageSummary(kind="predict", title=", ".join(names), answer=head.answer, when=datetime.now(UTC))
     values = {
         "banners": (Banner(kind="warning", text="Nothing here was measured but what the predictions rest on."),),
         "tables": tables, "figures": figures, "lines": (), "lines_title": "", "tones_of": {},

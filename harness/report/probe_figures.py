@@ -8,12 +8,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness.analysis import numbers
 from harness.report.svg import MUTED, Picture, draw, mark
-from harness.schema.message_cost import Cost, MessageCosts
+from harness.schema.message_cost import MessageCost, MessageCosts
 
 _WIDE = (7.2, 4.2)
 
 
-def cost_pictures(costs: Sequence[Cost]) -> tuple[Picture, ...]:
+def cost_pictures(costs: Sequence[MessageCost]) -> tuple[Picture, ...]:
     """Return ``probe-time`` and ``probe-bandwidth`` of every operation and level."""
     largest = [(f"{cost.name}, {cost.where}, {size_words(cost.sizes[-1].bytes)}", cost.sizes[-1]) for cost in costs]
     times = "; ".join(f"{name}: {numbers.seconds(size.seconds.value)}" for name, size in largest)
@@ -72,8 +72,8 @@ def cost_table(networks: Iterable[MessageCosts]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _times(axes: Axes, costs: Sequence[Cost]) -> None:
-    def line(cost: Cost, colour: str) -> None:
+def _times(axes: Axes, costs: Sequence[MessageCost]) -> None:
+    def line(cost: MessageCost, colour: str) -> None:
         x = [size.bytes for size in cost.sizes]
         axes.plot(x, [cost.line(count) * 1e6 for count in x], color=colour, linewidth=0.8, linestyle=(0, (4, 2)))
 
@@ -82,7 +82,7 @@ def _times(axes: Axes, costs: Sequence[Cost]) -> None:
     axes.set_ylabel("Time of a call (µs)")
 
 
-def _bandwidths(axes: Axes, costs: Sequence[Cost]) -> None:
+def _bandwidths(axes: Axes, costs: Sequence[MessageCost]) -> None:
     _curves(axes, costs, lambda count, seconds: count / seconds / 1e9, None)
     axes.set_ylabel("Bytes of the message over its time (GB/s)")
     axes.set_ylim(bottom=0)
@@ -90,9 +90,9 @@ def _bandwidths(axes: Axes, costs: Sequence[Cost]) -> None:
 
 def _curves(
     axes: Axes,
-    costs: Sequence[Cost],
+    costs: Sequence[MessageCost],
     value: Callable[[int, float], float],
-    extra: Callable[[Cost, str], None] | None,
+    extra: Callable[[MessageCost, str], None] | None,
 ) -> None:
     """Draw the median of every size with its interval."""
     for number, cost in enumerate(costs):

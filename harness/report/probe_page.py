@@ -5,11 +5,11 @@ from pathlib import Path
 
 from harness.analysis import numbers
 from harness.base.errors import UserError
+from harness.report.launch_summary import commit_words, core_hours, machine_words
 from harness.report.probe_figures import cost_pictures, cost_table, setting_picture, size_words
-from harness.report.publish import Page, Summary, publish
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import Banner, Fact, FigureBlock, Head, Tile, distinct, facts
-from harness.report.run_words import commit_words, core_hours, machine_words
-from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, Cost, Estimate, MessageCosts, Probe
+from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, Estimate, MessageCost, MessageCosts, Probe
 
 
 def rate(seconds_per_byte: float) -> str:
@@ -33,7 +33,7 @@ def rate_span(estimate: Estimate) -> str:
     return f"{rate(estimate.high)} to {rate(estimate.low)}"
 
 
-def doubt(cost: Cost) -> str:
+def doubt(cost: MessageCost) -> str:
     """Return what is wrong with the line, an empty text where it fits."""
     if cost.good:
         return ""
@@ -67,7 +67,7 @@ def write_probe_page(probe: Probe, folder: Path, reports: Path) -> Path:
     page = Page(
         place=f"probes/{folder.name}",
         template="probe.html.j2",
-        summary=Summary(
+        summary=PageSummary(
             kind="probe", title=f"Messages between {numbers.ranks(probe.ranks)}", answer=head.answer,
             when=probe.measured, machine=machine_words(probe.machine),
         ),
@@ -98,7 +98,7 @@ def _head(probe: Probe) -> Head:
     )
 
 
-def _latency(cost: Cost) -> str:
+def _latency(cost: MessageCost) -> str:
     found = span(cost.alpha_s)
     return f"latency {numbers.seconds(cost.alpha_s.value)}" + (f" ({found})" if found != numbers.NONE else "")
 
@@ -158,6 +158,6 @@ def _facts(probe: Probe) -> tuple[Fact, ...]:
             ("Launcher", probe.launcher),
             ("Settings", distinct(network.setting.name for network in probe.by_setting)),
             ("Commit", commit_words(probe)),
-            ("Cost", core_hours(probe.core_seconds) if probe.core_seconds else ""),
+            ("MessageCost", core_hours(probe.core_seconds) if probe.core_seconds else ""),
         ]
     )

@@ -10,9 +10,9 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, write_atomic
 from harness.report import render
-from harness.report.origin import Origin
+from harness.report.launch_summary import machine_words
+from harness.report.provenance import Origin
 from harness.report.render import PAGE, SCREEN, FigureBlock, Head, check_replaceable, relative_link, write_figures
-from harness.report.run_words import machine_words
 from harness.schema.record import RunRecord, decode, encode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 from harness.schema.sweep_command import study_name
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class PageSummary:
     """A page in the index. `name` is what commands call the sweep that it is of, `sides` the two that it compares.
 
     `when` is of the last launch that it shows.
@@ -42,11 +42,11 @@ class Summary:
 
 def summary_of(
     kind: str, title: str, answer: str, runs: Sequence[RunRecord], moment: datetime | None = None
-) -> Summary:
+) -> PageSummary:
     """Return the summary of a page about `runs` of several workloads; of `moment` (now) where there are none."""
     when = max((run.started for run in runs), default=moment or datetime.now(UTC))
     machines = dict.fromkeys(machine_words(run.provenance.machine) for run in runs)
-    return Summary(kind=kind, title=title, answer=answer, when=when, machine="; ".join(machines))
+    return PageSummary(kind=kind, title=title, answer=answer, when=when, machine="; ".join(machines))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ class Page:
 
     place: str
     template: str
-    summary: Summary
+    summary: PageSummary
     head: Head
     values: Mapping[str, Any]
     figures: Sequence[FigureBlock] = ()
@@ -105,29 +105,29 @@ def write_index(reports: Path, results: Path | None = None) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class IndexEntry:
     """A line of the index. `link` is empty for a sweep that has no page."""
 
-    summary: Summary
+    summary: PageSummary
     link: str
 
 
-def _drawn(reports: Path) -> list[Entry]:
+def _drawn(reports: Path) -> list[IndexEntry]:
     found = []
     for page in (*reports.glob(f"*/{PAGE}"), *reports.glob(f"*/*/{PAGE}")):
         folder = page.parent
         changed = datetime.fromtimestamp(page.stat().st_mtime, UTC)
-        summary = Summary(kind="page", title=folder.name, answer="", when=changed)
+        summary = PageSummary(kind="page", title=folder.name, answer="", when=changed)
         if (folder / SUMMARY).exists():
             try:
-                summary = decode((folder / SUMMARY).read_bytes(), Summary, folder / SUMMARY)
+                summary = decode((folder / SUMMARY).read_bytes(), PageSummary, folder / SUMMARY)
             except UserError as error:
                 _LOG.warning("%s", error)
-        found.append(Entry(summary=summary, link=relative_link(page, reports)))
+        found.append(IndexEntry(summary=summary, link=relative_link(page, reports)))
     return found
 
 
-def _undrawn(reports: Path, results: Path | None) -> list[Entry]:
+def _undrawn(reports: Path, results: Path | None) -> list[IndexEntry]:
     """Return the sweeps in `results` that have no page."""
     found = []
     for folder in sweep_folders(results) if results else ():
@@ -140,8 +140,8 @@ def _undrawn(reports: Path, results: Path | None) -> list[Entry]:
                 continue
             when = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
             answer = "No page yet."
-            summary = Summary(kind="sweep", title=title, answer=answer, when=when, name=folder.name)
-            found.append(Entry(summary=summary, link=""))
+            summary = PageSummary(kind="sweep", title=title, answer=answer, when=when, name=folder.name)
+            found.append(IndexEntry(summary=summary, link=""))
     return found
 
 

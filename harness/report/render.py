@@ -15,7 +15,7 @@ from markupsafe import Markup
 from harness.analysis import numbers
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.report.origin import Origin, describe_tables, origin_text
+from harness.report.provenance import Origin, describe_tables, origin_text
 from harness.report.svg import COLUMNS, TONES, Picture, printed
 
 TEMPLATES = "reports/templates"

@@ -9,9 +9,9 @@ from statistics import median
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
+from harness.report.launch_summary import data_words, fewest_and_most, partial
 from harness.report.render import Banner, Fact, distinct, facts
-from harness.report.run_words import data_words, fewest_and_most, partial
 from harness.schema.imagenet import IMAGENET
 from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord

@@ -15,7 +15,7 @@ from harness.analysis.learning import (
     speedups_to_accuracy,
     times_to_accuracy,
 )
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling, needed_launches, reference_points
 from harness.analysis.stats import NEEDED
 from harness.base.files import resource
@@ -24,9 +24,9 @@ from harness.report import captions
 from harness.report.captions import last_point, part_name, target_of
 from harness.report.figures import SweepView
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
+from harness.report.launch_summary import run_facts
 from harness.report.methods import bibtex, methods
 from harness.report.render import Head, Tile
-from harness.report.run_words import run_facts
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload

@@ -15,7 +15,7 @@ from harness.analysis.laws import fit_laws
 from harness.analysis.learning import (
     curve_frame,
 )
-from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, ratios_frame, scale
 from harness.base.errors import UserError
 from harness.diagnosis.study import diagnose_sweep
@@ -23,12 +23,19 @@ from harness.prediction.links import network_reference
 from harness.report import captions
 from harness.report.captions import part_name
 from harness.report.figures import SECTIONS, SweepView, draw_figures
+from harness.report.launch_summary import (
+    account_facts,
+    data_words,
+    layout_words,
+    machine_words,
+    on_one_machine,
+    run_facts,
+)
 from harness.report.losses_page import FOLDER as LOSSES
 from harness.report.losses_page import write_losses
-from harness.report.origin import sweeps_origin
-from harness.report.publish import Page, Summary, publish
+from harness.report.provenance import sweeps_origin
+from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relative_link
-from harness.report.run_words import account_facts, data_words, layout_words, machine_words, on_one_machine, run_facts
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
 from harness.report.sweep_numbers import numbers_of, rows_of
 from harness.schema.sweep_command import study_name, sweep_command
@@ -74,11 +81,11 @@ def _drawn_by(name: str, base: int | None, style: str) -> str:
     return shlex.join(["harness", "report", name, *words])
 
 
-def _summary(loaded: Loaded, name: str, head: Head) -> Summary:
+def _summary(loaded: Loaded, name: str, head: Head) -> PageSummary:
     """Return the sweep's line of the index."""
     runs = loaded.valid or loaded.runs
     times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
-    return Summary(
+    return PageSummary(
         kind="sweep",
         title=study_name(loaded.study.sweep) if loaded.study else name,
         name=name,

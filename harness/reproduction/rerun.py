@@ -14,7 +14,7 @@ from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE, RunRecord, read_run
 from harness.schema.sweep import Sweep
 from harness.sweep.execute import run_sweep
-from harness.sweep.resume import Submission
+from harness.sweep.submission import Submission
 
 FOLDER = "reproductions"  # results/reproductions/<time>
 _HERE = Path(__file__).parent.parent.parent

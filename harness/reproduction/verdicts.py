@@ -10,7 +10,7 @@ from scipy import stats
 from harness.analysis.numbers import percent
 from harness.analysis.stats import SITTING
 from harness.schema.record import RunRecord
-from harness.sweep.pace import layout_words
+from harness.sweep.eta import layout_words
 
 SAME, CLOSE, DIFFERENT, NOT_COMPARED = "same", "within the bound", "different", "not compared"
 
@@ -19,7 +19,7 @@ _LEAST = 3  # launches whose spread an interval can rest on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class ReproducedQuantity:
     """One line of the comparison: a `quantity` as it was recorded and as it is now, and the `verdict` on it."""
 
     quantity: str
@@ -29,10 +29,10 @@ class Line:
     remark: str = ""
 
 
-def environment(old: RunRecord, new: RunRecord) -> tuple[Line, ...]:
+def environment(old: RunRecord, new: RunRecord) -> tuple[ReproducedQuantity, ...]:
     """Return a line for all that the result or the time of a launch rests on and that differs between the two."""
     return tuple(
-        Line(quantity=name, recorded=was, now=now, verdict=DIFFERENT, remark=f"matters for {matters}")
+        ReproducedQuantity(quantity=name, recorded=was, now=now, verdict=DIFFERENT, remark=f"matters for {matters}")
         for name, was, now, matters in _facts(old, new)
         if was != now
     )
@@ -66,7 +66,7 @@ def _source(run: RunRecord) -> str:
     return run.point.code.partition("-")[0] or run.provenance.commit[:12]
 
 
-def results_of(old: RunRecord, new: RunRecord, others: Sequence[RunRecord] = ()) -> tuple[Line, ...]:
+def results_of(old: RunRecord, new: RunRecord, others: Sequence[RunRecord] = ()) -> tuple[ReproducedQuantity, ...]:
     """Return a line each for the weights, the curve of the training loss, the test accuracy and the epoch's time.
 
     `others` are valid recorded launches of the same layout, `old` among them: their spread and the deviation between
@@ -76,7 +76,7 @@ def results_of(old: RunRecord, new: RunRecord, others: Sequence[RunRecord] = ())
     return (_weights(old, new, changed), _losses(old, new), _accuracy(old, new), _time(old, new, others))
 
 
-def _weights(old: RunRecord, new: RunRecord, changed: Sequence[str]) -> Line:
+def _weights(old: RunRecord, new: RunRecord, changed: Sequence[str]) -> ReproducedQuantity:
     was, now = old.weights.sha256, new.weights.sha256
     remark = ""
     if was == now:
@@ -87,49 +87,51 @@ def _weights(old: RunRecord, new: RunRecord, changed: Sequence[str]) -> Line:
         verdict, remark = NOT_COMPARED, "several threads or a GPU add up in an order of their own"
     else:
         verdict = DIFFERENT
-    return Line(quantity="weights", recorded=was[:12], now=now[:12], verdict=verdict, remark=remark)
+    return ReproducedQuantity(quantity="weights", recorded=was[:12], now=now[:12], verdict=verdict, remark=remark)
 
 
-def _losses(old: RunRecord, new: RunRecord) -> Line:
+def _losses(old: RunRecord, new: RunRecord) -> ReproducedQuantity:
     was, now = ([epoch.train_loss for epoch in run.epochs] for run in (old, new))
     pairs = [(a, b) for a, b in zip(was, now, strict=False) if a is not None and b is not None]
     shown = [f"{losses[-1]:.6g}" if losses and losses[-1] is not None else "none" for losses in (was, now)]
     if not pairs or len(was) != len(now):
-        return Line(quantity="training loss", recorded=shown[0], now=shown[1], verdict=NOT_COMPARED)
+        return ReproducedQuantity(quantity="training loss", recorded=shown[0], now=shown[1], verdict=NOT_COMPARED)
     worst = max(abs(b - a) / max(abs(a), 1e-12) for a, b in pairs)
     verdict = SAME if worst == 0 else CLOSE if worst <= LOSS_BOUND else DIFFERENT
     remark = f"largest difference of an epoch {percent(worst)}, bound {percent(LOSS_BOUND)}"
-    return Line(quantity="training loss", recorded=shown[0], now=shown[1], verdict=verdict, remark=remark)
+    return ReproducedQuantity(quantity="training loss", recorded=shown[0], now=shown[1], verdict=verdict, remark=remark)
 
 
-def _accuracy(old: RunRecord, new: RunRecord) -> Line:
+def _accuracy(old: RunRecord, new: RunRecord) -> ReproducedQuantity:
     """Two accuracies over n test rows differ by chance by up to 1.96 sqrt(2 p (1 - p) / n) (binomial)."""
     was, now = old.epochs[-1].test_accuracy, new.epochs[-1].test_accuracy
     if was is None or now is None:
-        return Line(quantity="test accuracy", recorded="none", now="none", verdict=NOT_COMPARED)
+        return ReproducedQuantity(quantity="test accuracy", recorded="none", now="none", verdict=NOT_COMPARED)
     bound = 1.96 * math.sqrt(2 * was * (1 - was) / max(1, old.data.test_rows))
     verdict = SAME if was == now else CLOSE if abs(now - was) <= bound else DIFFERENT
     remark = f"bound {100 * bound:.2f} points, the chance of {old.data.test_rows:,} test rows"
     shown = [f"{100 * value:.2f} %" for value in (was, now)]
-    return Line(quantity="test accuracy", recorded=shown[0], now=shown[1], verdict=verdict, remark=remark)
+    return ReproducedQuantity(quantity="test accuracy", recorded=shown[0], now=shown[1], verdict=verdict, remark=remark)
 
 
-def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> Line:
+def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> ReproducedQuantity:
     before, now = [epoch_s(run) for run in others or (old,)], epoch_s(new)
     shown = {"quantity": "epoch time", "recorded": f"{median(before):.4g} s", "now": f"{now:.4g} s"}
     if old.provenance.machine.fingerprint != new.provenance.machine.fingerprint:
-        return Line(**shown, verdict=NOT_COMPARED, remark="another machine")
+        return ReproducedQuantity(**shown, verdict=NOT_COMPARED, remark="another machine")
     if old.point.layout != new.point.layout or old.invalid or new.invalid:
         why = "another layout" if old.point.layout != new.point.layout else (*old.invalid, *new.invalid)[0]
-        return Line(**shown, verdict=NOT_COMPARED, remark=why)
+        return ReproducedQuantity(**shown, verdict=NOT_COMPARED, remark=why)
     if len(before) < _LEAST:
-        return Line(**shown, verdict=NOT_COMPARED, remark=f"{len(before)} recorded launches have no spread")
+        return ReproducedQuantity(
+            **shown, verdict=NOT_COMPARED, remark=f"{len(before)} recorded launches have no spread"
+        )
     logs = [math.log(value) for value in before]
     launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
     half = math.hypot(launches, 1.96 * math.sqrt(2) * SITTING)
     low, high = (median(before) * math.exp(sign * half) for sign in (-1, 1))
     verdict = CLOSE if low <= now <= high else DIFFERENT
-    return Line(**shown, verdict=verdict, remark=f"95 % of repetitions: {low:.4g} to {high:.4g} s")
+    return ReproducedQuantity(**shown, verdict=verdict, remark=f"95 % of repetitions: {low:.4g} to {high:.4g} s")
 
 
 def epoch_s(run: RunRecord) -> float:
@@ -137,7 +139,7 @@ def epoch_s(run: RunRecord) -> float:
     return median(max(epoch.seconds) for epoch in run.epochs)
 
 
-def sentence(lines: Sequence[Line]) -> str:
+def sentence(lines: Sequence[ReproducedQuantity]) -> str:
     """Return the verdict on a whole repetition."""
     wrong = [line.quantity for line in lines if line.verdict == DIFFERENT]
     if wrong:

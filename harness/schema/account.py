@@ -9,7 +9,7 @@ ACCOUNTS_FILE = "accounts.json"  # results/<sweep>/accounts.json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Usage:
+class JobUsage:
     """What an ended job used, as measured by its scheduler; None is what that does not measure.
 
     `cpu_s` is processor time of all processes. `memory_bytes` is the most memory `memory_of` (Slurm: one process that
@@ -39,7 +39,7 @@ class Account:
     job: str
     scheduler: str
     launch: str
-    usage: Usage | None = None
+    usage: JobUsage | None = None
     missing: str = ""
 
 

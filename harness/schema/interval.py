@@ -9,7 +9,7 @@ _USUAL = "10m"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
+class CheckpointInterval:
     """Between two checkpoints: `steps`, or `seconds`; with neither none is written.
 
     `asked` says that the user named it: then every stop is worth one, however young the launch.
@@ -25,7 +25,7 @@ class Interval:
         return self.steps is None and self.seconds is None
 
 
-def parse_interval(text: str | None) -> Interval:
+def parse_interval(text: str | None) -> CheckpointInterval:
     """Return the interval of ``500`` (steps), ``10m`` (minutes) or ``none``; of None the usual one, 10 minutes.
 
     Raises:
@@ -34,9 +34,13 @@ def parse_interval(text: str | None) -> Interval:
     asked = text is not None
     text = text or _USUAL
     if text == "none":
-        return Interval(asked=asked)
+        return CheckpointInterval(asked=asked)
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(m?)", text, flags=re.ASCII)
     number = float(found[1]) if found else 0.0
     if not found or not number or (not found[2] and not number.is_integer()):
         raise UserError(f"CHECKPOINT={text} is no interval: write steps (500), minutes (10m) or none")
-    return Interval(seconds=60 * number, asked=asked) if found[2] else Interval(steps=int(number), asked=asked)
+    return (
+        CheckpointInterval(seconds=60 * number, asked=asked)
+        if found[2]
+        else CheckpointInterval(steps=int(number), asked=asked)
+    )

@@ -112,7 +112,7 @@ class Software:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class MeasuredLaunch:
     """One valid launch in numbers; times in seconds of one epoch, medians over the launch's epochs.
 
     `seconds` is the maximum over ranks. `skew_seconds` (waiting for the slowest rank) and `wire_seconds`
@@ -147,7 +147,7 @@ class Measurement:
     machine: Machine
     software: Software
     reductions: tuple[str, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[MeasuredLaunch, ...]
     excluded: int = 0
 
     @property
@@ -167,7 +167,7 @@ class Measurement:
         found = {launch.layout for launch in self.launches}
         return tuple(sorted(found, key=lambda layout: (layout.ranks, layout.nodes, layout.threads, str(layout))))
 
-    def of(self, layout: Layout) -> tuple[Launch, ...]:
+    def of(self, layout: Layout) -> tuple[MeasuredLaunch, ...]:
         """Return the launches of `layout` in order of their start."""
         return tuple(launch for launch in self.launches if launch.layout == layout)
 

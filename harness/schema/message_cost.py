@@ -36,7 +36,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Size:
+class MessageTime:
     """What one call with messages of `bytes` takes, in seconds: every launch's median, in order, and their median."""
 
     bytes: int
@@ -45,7 +45,7 @@ class Size:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
+class MessageCost:
     """The cost of one operation at one level: seconds = alpha_s + beta_s_per_byte * bytes.
 
     `operation` is one of those above, or ``reduction:NAME`` for the harness's own grouped allreduce by way of
@@ -62,7 +62,7 @@ class Cost:
     beta_s_per_byte: Estimate
     worst_error: float
     worst_bytes: int
-    sizes: tuple[Size, ...]
+    sizes: tuple[MessageTime, ...]
 
     @property
     def name(self) -> str:
@@ -113,14 +113,14 @@ class MessageCosts:
     """What was measured under one setting."""
 
     setting: Setting
-    costs: tuple[Cost, ...]
+    costs: tuple[MessageCost, ...]
 
     @property
     def levels(self) -> tuple[str, ...]:
         """The levels that were measured."""
         return tuple(dict.fromkeys(cost.level for cost in self.costs))
 
-    def find(self, operation: str, level: str) -> Cost | None:
+    def find(self, operation: str, level: str) -> MessageCost | None:
         """Return the cost of `operation` at `level`, None where it was not measured."""
         return next((c for c in self.costs if (c.operation, c.level) == (operation, level)), None)
 

@@ -76,7 +76,7 @@ class RankRecord:
     for images to be decoded, 0 where they are held in memory. `predicted_memory_bytes` is what the peak was expected
     to be: of the process, or on a GPU of the device, whose own peak is `peak_gpu_memory_bytes`. `gpu` describes that
     device and `device` is its UUID, both empty on a processor. `queued_share`, `stolen_share` and `preempted` are
-    what it lost to others over the timed epochs (`harness.base.hostload.Delays`).
+    what it lost to others over the timed epochs (`harness.base.cpu_contention.Delays`).
     """
 
     rank: int

@@ -9,14 +9,14 @@ from harness.base.errors import UserError
 from harness.base.processes import interruptible
 from harness.sweep import store
 from harness.sweep.accounts import ask_accounts
+from harness.sweep.eta import Pace
 from harness.sweep.execute import Approve, run_sweep
-from harness.sweep.loop import Launches
-from harness.sweep.pace import Pace
+from harness.sweep.job_loop import Launches
 from harness.sweep.plan import launch_order
 from harness.sweep.progress import display
-from harness.sweep.resume import Submission, identify, read_submission
 from harness.sweep.scheduler import Scheduler
 from harness.sweep.store import is_locked, locked
+from harness.sweep.submission import Submission, identify, read_submission
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

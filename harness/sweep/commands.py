@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.schema.layout import Layout
-from harness.sweep.job_options import Request, seconds, walltime
+from harness.sweep.job_options import JobRequest, seconds, walltime
 from harness.sweep.site import Partition
 
 _LIMIT_S = 120.0  # a controller under load answers late, rarely never
@@ -41,7 +41,7 @@ def environment_of_no_job() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if not name.startswith(_INHERITED)}
 
 
-class Commands:
+class CommandRunner:
     """Runs commands and counts them, so that a sweep can say what it cost the scheduler."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def message(answer: Reply) -> str:
     return "; ".join(lines[:3]) or f"exit code {answer.code}"
 
 
-def beyond(layout: Layout, request: Request, limit: Partition | None) -> str | None:
+def beyond(layout: Layout, request: JobRequest, limit: Partition | None) -> str | None:
     """Return why `layout` exceeds `limit`, in one clause, or None; nothing is known of a `limit` of None."""
     if limit is None:
         return None

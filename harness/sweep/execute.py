@@ -18,23 +18,23 @@ from harness.schema.record import RUN_FILE
 from harness.schema.sweep import Skipped, Sweep
 from harness.sweep import store
 from harness.sweep.accounts import ask_accounts
-from harness.sweep.job_groups import Cost, Group, estimate, group_points
+from harness.sweep.eta import Pace, layout_words
+from harness.sweep.job_groups import Group, NodeHours, estimate, group_points
+from harness.sweep.job_loop import Launches
 from harness.sweep.jobs import write_group
-from harness.sweep.loop import Launches
-from harness.sweep.pace import Pace, layout_words
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import display, say
-from harness.sweep.resume import Submission, carry_over, identify, tidy, write_submission
 from harness.sweep.scheduler import Scheduler
 from harness.sweep.store import locked
+from harness.sweep.submission import Submission, carry_over, identify, tidy, write_submission
 
 _LOCAL = Submission()
 
-Approve = Callable[[Cost], None]
+Approve = Callable[[NodeHours], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class SweepPlan:
     """What a command will do: every runnable point in launch order, those that are missing, what is skipped.
 
     `groups` are the jobs of the missing points that are not in the queue already; those are `carried`.
@@ -56,7 +56,7 @@ def write_scripts(
     results: Path,
     console: Console | None = None,
     submission: Submission = _LOCAL,
-) -> Plan:
+) -> SweepPlan:
     """Write the study and the scripts of what is missing, launch nothing, and return the plan.
 
     Raises:
@@ -144,7 +144,7 @@ def run_sweep(
     return folder
 
 
-def _launch(plan: Plan, scheduler: Scheduler, submission: Submission, console: Console) -> tuple[int, int]:
+def _launch(plan: SweepPlan, scheduler: Scheduler, submission: Submission, console: Console) -> tuple[int, int]:
     """Run the plan's jobs and return how many launches failed, and how many were not tried for that."""
     total = sum(len(group.points) for group in plan.groups) + len(plan.carried)
     if not total:
@@ -171,7 +171,7 @@ def _launch(plan: Plan, scheduler: Scheduler, submission: Submission, console: C
             raise
 
 
-def _once_more(plan: Plan, console: Console) -> Plan:
+def _once_more(plan: SweepPlan, console: Console) -> SweepPlan:
     """Return the plan of what `plan` launched without valid times: of nothing where it was most of the sweep."""
     known = store.survey(plan.folder, plan.points)
     missing = known.missing(plan.missing)
@@ -207,7 +207,7 @@ def _plan(
     carried: Sequence[store.Running] = (),
     invalid_too: bool | None = None,
     write: bool = True,
-) -> Plan:
+) -> SweepPlan:
     """Write down what `sweep` asks for and compare it with what `results` holds and the queue has.
 
     Without `write` what the launches that are there were asked for with stays as it is.
@@ -222,7 +222,7 @@ def _plan(
     again = not scheduler.survives_client if invalid_too is None else invalid_too
     missing = known.missing(points, invalid_too=again)
     queued = {running.point.folder for running in carried}
-    return Plan(
+    return SweepPlan(
         folder=folder,
         points=points,
         missing=missing,
@@ -233,11 +233,11 @@ def _plan(
     )
 
 
-def _cost(plan: Plan, scheduler: Scheduler, submission: Submission) -> Cost:
+def _cost(plan: SweepPlan, scheduler: Scheduler, submission: Submission) -> NodeHours:
     return estimate(plan.groups, submission.request, scheduler.limit(), plan.known.durations())
 
 
-def _tell(plan: Plan, console: Console) -> None:
+def _tell(plan: SweepPlan, console: Console) -> None:
     done = len(plan.points) - len(plan.missing)
     say(console, f"sweep {plan.folder.name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
     others = store.other_code(plan.folder, plan.points[0].code)
@@ -262,7 +262,7 @@ def _tell(plan: Plan, console: Console) -> None:
             say(console, f"runs again: {point.folder}: {plan.known.records[point.folder].invalid[0]}")
 
 
-def _prepare(plan: Plan, data_dir: Path | None, console: Console) -> None:
+def _prepare(plan: SweepPlan, data_dir: Path | None, console: Console) -> None:
     """Say which data it is, bring it into the cache before the first launch, not inside it, and try the network."""
     shown: set[str] = set()
     tried = bool(plan.known.records) or not plan.groups

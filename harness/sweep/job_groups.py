@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.sweep.job_options import Request, seconds, walltime
+from harness.sweep.job_options import JobRequest, seconds, walltime
 from harness.sweep.plan import time_left
 from harness.sweep.site import Partition
 
@@ -48,7 +48,7 @@ def _shared(point: Point, shape: str) -> object:
     return point
 
 
-def time_limit(group: Group, request: Request, limit: Partition | None) -> str:
+def time_limit(group: Group, request: JobRequest, limit: Partition | None) -> str:
     """Return the time limit of a job: its launches one after the other, within what the partition allows.
 
     Where that is not enough, the rest is missing and runs with the next command.
@@ -60,7 +60,7 @@ def time_limit(group: Group, request: Request, limit: Partition | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
+class NodeHours:
     """Node-hours: `expected` by the launches that have finished (None before the first), `limit` by time limits."""
 
     expected: float | None
@@ -82,8 +82,11 @@ class Cost:
 
 
 def estimate(
-    groups: Iterable[Group], request: Request, partition: Partition | None, durations: Mapping[Layout, Sequence[float]]
-) -> Cost:
+    groups: Iterable[Group],
+    request: JobRequest,
+    partition: Partition | None,
+    durations: Mapping[Layout, Sequence[float]],
+) -> NodeHours:
     """Return the cost of `groups`; `durations` holds the seconds of finished launches by layout."""
     limit, expected, jobs = 0.0, 0.0, 0
     for group in groups:
@@ -94,4 +97,4 @@ def estimate(
             took = time_left([point], durations) or 0.0
             expected += (group.layout if group.shape == "nested" else point.layout).nodes * took / 3600
     finished = sum(len(values) for values in durations.values())
-    return Cost(expected=expected if finished else None, limit=limit, jobs=jobs, finished=finished)
+    return NodeHours(expected=expected if finished else None, limit=limit, jobs=jobs, finished=finished)

@@ -11,7 +11,7 @@ SHAPES = ("jobs", "array", "nested")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class JobRequest:
     """Settings of the jobs; an empty text means: not asked for.
 
     `walltime` is ``H:MM:SS`` or ``D-HH:MM:SS`` for one launch; ``1:00:00,8=0:20:00`` has another one from 8 nodes on.

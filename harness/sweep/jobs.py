@@ -16,7 +16,7 @@ from harness.schema.point import Point, digest
 from harness.schema.record import encode
 from harness.schema.sweep import LOGS
 from harness.sweep.job_groups import Group, time_limit
-from harness.sweep.job_options import Request
+from harness.sweep.job_options import JobRequest
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.scheduler import Job, Scheduler, check_directives
 from harness.sweep.site import Site
@@ -25,7 +25,7 @@ TEMPLATES = "jobs/templates"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class JobLaunch:
     """One point of a job. `name` is its folder's name; `launcher` starts its ranks."""
 
     name: str
@@ -36,7 +36,7 @@ class Launch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Script:
+class JobScript:
     """Everything a template may use, users' own ones too.
 
     `name` is the job's name in the queue. `layout` is that of the largest launch. `request` and `site` hold the
@@ -50,7 +50,7 @@ class Script:
     script_name: str
     workdir: str
     layout: Layout
-    launches: tuple[Launch, ...]
+    launches: tuple[JobLaunch, ...]
     environment: Mapping[str, str | None]
     python: str
     jobs: str
@@ -59,18 +59,18 @@ class Script:
     binds: tuple[str, ...] = ()
     shape: str = "jobs"
     walltime: str = ""
-    request: Request = field(default_factory=Request)
+    request: JobRequest = field(default_factory=JobRequest)
     site: Site = field(default_factory=Site)
 
 
-def render(template: str, script: Script, path: Callable[[str], str] = str) -> str:
+def render(template: str, script: JobScript, path: Callable[[str], str] = str) -> str:
     """Return the job script that `template` makes of `script`.
 
     `template` is a file of ``jobs/templates`` such as ``local.sh.j2``, or the path of a user's own, which may
     extend those. `path` writes a path as the scheduler's directives take it.
 
     Raises:
-        UserError: the template is missing, has an error or uses a variable that `Script` does not have.
+        UserError: the template is missing, has an error or uses a variable that `JobScript` does not have.
     """
     import jinja2
 
@@ -124,7 +124,7 @@ def write_group(
     folder = folder.resolve()
     first, layout, name = group.points[0], group.layout, queue_name(folder, group)
     path = folder / JOBS / (f"{first.folder}.sh" if group.shape == "jobs" else f"{group.shape}-{name}.sh")
-    script = Script(
+    script = JobScript(
         name=name,
         title=" ".join(_title(group).split()),
         version=__version__,
@@ -188,8 +188,8 @@ def exit_file(folder: Path, point: Point) -> Path:
     return folder / JOBS / f"{point.folder}.exit"
 
 
-def _launch(point: Point, scheduler: Scheduler, folder: Path) -> Launch:
-    return Launch(
+def _launch(point: Point, scheduler: Scheduler, folder: Path) -> JobLaunch:
+    return JobLaunch(
         name=point.folder,
         layout=point.layout,
         launcher=surviving(scheduler.launcher(point.layout), point),

@@ -61,7 +61,7 @@ _MISSING_S = 60.0  # how long a job that no answer lists may still be there: wit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class LaunchOutcome:
     """The end of a launch: its record, or None and why in `text`; with a record, `text` has its doubts.
 
     `again` says that it was stopped with a checkpoint: submitted again it goes on from there.
@@ -74,7 +74,7 @@ class Outcome:
 
 def settle(
     folder: Path, running: store.Running, state: State, scheduler: Scheduler, since: dict[str, float]
-) -> Outcome | None:
+) -> LaunchOutcome | None:
     """Return what became of a launch, None while that is open, and keep its failure beside the sweep.
 
     A launch that left a record has succeeded though its job goes on with others; one that left none has
@@ -91,7 +91,9 @@ def settle(
     found = store.check_record(folder, point)
     if isinstance(found, RunRecord):
         store.forget_failure(folder, point)
-        return Outcome(record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else "")
+        return LaunchOutcome(
+            record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else ""
+        )
     if not over:
         return None
     if scheduler.request.requeue and not exited and has_checkpoint(folder / point.folder):
@@ -104,8 +106,8 @@ def settle(
             return None
     reason = _keep_failure(folder, running, state, scheduler)
     if code == AGAIN and not state.forced and has_checkpoint(folder / point.folder):
-        return Outcome(record=None, text=reason, again=True)
-    return Outcome(record=None, text=f"FAILED: {reason}")
+        return LaunchOutcome(record=None, text=reason, again=True)
+    return LaunchOutcome(record=None, text=f"FAILED: {reason}")
 
 
 def _may_live(running: store.Running, scheduler: Scheduler, since: dict[str, float]) -> bool:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.base.errors import UserError
-from harness.schema.account import Usage
+from harness.schema.account import JobUsage
 from harness.schema.layout import Layout
-from harness.sweep.commands import Commands, beyond
-from harness.sweep.job_options import LAUNCHERS, SHAPES, Request
+from harness.sweep.commands import CommandRunner, beyond
+from harness.sweep.job_options import LAUNCHERS, SHAPES, JobRequest
 from harness.sweep.launch_command import LaunchCommand, rank_environment
 from harness.sweep.site import Partition, Site
 
@@ -48,7 +48,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class SiteFinding:
     """One statement of a site file and whether it holds."""
 
     good: bool
@@ -68,7 +68,7 @@ class Scheduler(abc.ABC):
     directive: ClassVar[str] = ""
     """How a directive's line begins."""
     unknown: ClassVar[tuple[str, ...]] = ()
-    """The fields of `Request` that it does not know."""
+    """The fields of `JobRequest` that it does not know."""
     shapes: ClassVar[tuple[str, ...]] = SHAPES
     launchers: ClassVar[tuple[str, ...]] = LAUNCHERS
     survives_client: ClassVar[bool] = True
@@ -77,17 +77,17 @@ class Scheduler(abc.ABC):
     """Seconds between two polls."""
 
     def __init__(
-        self, *, site: Site | None = None, request: Request | None = None, oversubscribe: bool = False
+        self, *, site: Site | None = None, request: JobRequest | None = None, oversubscribe: bool = False
     ) -> None:
         self.site = site or Site()
         self.request = request or self.site.request
         self.oversubscribe = oversubscribe
         self.max_jobs = self.request.max_jobs
-        self.commands = Commands()
+        self.commands = CommandRunner()
         """The scheduler's own commands, counted."""
         for name in self.unknown:
             value = getattr(self.request, name)
-            if value != getattr(Request(), name):
+            if value != getattr(JobRequest(), name):
                 setting = name.removesuffix("_s").upper()
                 raise UserError(f"{setting}={value} is unknown to SCHEDULER={self.name}: leave it out")
         if self.request.shape not in self.shapes:
@@ -102,10 +102,12 @@ class Scheduler(abc.ABC):
         return
 
     @classmethod
-    def suitable(cls, request: Request) -> Request:
+    def suitable(cls, request: JobRequest) -> JobRequest:
         """Return a site's `request` without what this scheduler does not know."""
-        default = Request()
-        unknown = {field.name: getattr(default, field.name) for field in fields(Request) if field.name in cls.unknown}
+        default = JobRequest()
+        unknown = {
+            field.name: getattr(default, field.name) for field in fields(JobRequest) if field.name in cls.unknown
+        }
         if request.launcher not in cls.launchers:
             unknown["launcher"] = default.launcher
         if request.shape not in cls.shapes:
@@ -149,12 +151,12 @@ class Scheduler(abc.ABC):
         """Return the programs in ``jobs/templates`` that a job of `layout` needs beside its script."""
         return ()
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[SiteFinding]:
         """Hold the statements of the site file against the live system."""
         if self.site.partition and self.directive:
-            yield Finding(good=True, text=f"note: partitions are as the file has them, {self.name} is not asked")
+            yield SiteFinding(good=True, text=f"note: partitions are as the file has them, {self.name} is not asked")
         elif self.site.partition:
-            yield Finding(good=False, text="partitions are stated, and there is no scheduler here")
+            yield SiteFinding(good=False, text="partitions are stated, and there is no scheduler here")
 
     @abc.abstractmethod
     def launcher(self, layout: Layout) -> LaunchCommand:
@@ -191,7 +193,7 @@ class Scheduler(abc.ABC):
     def cancel(self, jobs: Iterable[str]) -> None:
         """End `jobs` and all they started; one that has ended already is no error."""
 
-    def account(self, jobs: Sequence[str]) -> Mapping[str, Usage] | str:
+    def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return what those of `jobs` that have ended used, as far as accounting knows; or why there is none."""
         return f"{self.name} is not asked for it"
 
@@ -225,17 +227,17 @@ def check_directives(script: str, scheduler: Scheduler, template: str) -> None:
             commands = True
 
 
-def compare_partition(stated: Partition, live: Partition) -> Iterator[Finding]:
+def compare_partition(stated: Partition, live: Partition) -> Iterator[SiteFinding]:
     """Hold the limits that a site file states against those of the `live` partition."""
     for field in ("nodes", "cores_per_node", "gpus_per_node", "memory_mb"):
         value, there = getattr(stated, field), getattr(live, field)
         if value is not None:
             words = field.replace("_", " ")
             text = f"{stated.name}: {words} {value}, there are {there}"
-            yield Finding(good=there is None or value <= there, text=text)
+            yield SiteFinding(good=there is None or value <= there, text=text)
     if stated.walltime is not None:
         text = f"{stated.name}: walltime {stated.walltime}, the scheduler says {live.walltime or 'no limit'}"
-        yield Finding(good=stated.walltime == live.walltime, text=text)
+        yield SiteFinding(good=stated.walltime == live.walltime, text=text)
 
 
 def plain_path(path: str) -> str | None:

@@ -11,7 +11,7 @@ import msgspec
 
 from harness.base.errors import UserError, unknown
 from harness.base.files import resource
-from harness.sweep.job_options import Request
+from harness.sweep.job_options import JobRequest
 
 SITES = "jobs/sites"
 BINDINGS = ("cores", "none")
@@ -55,7 +55,7 @@ class Site:
     network: str = ""
     scratch: str = ""
     environment: dict[str, str] = field(default_factory=dict)
-    request: Request = field(default_factory=Request)
+    request: JobRequest = field(default_factory=JobRequest)
 
     def __post_init__(self) -> None:
         if self.binding not in BINDINGS:
@@ -92,7 +92,7 @@ def read_site(path: Path) -> Site:
     try:
         table = msgspec.toml.decode(path.read_bytes())
         _refuse_strangers(table, Site, path)
-        _refuse_strangers(table.get("request", {}), Request, path)
+        _refuse_strangers(table.get("request", {}), JobRequest, path)
         for partition in table.get("partition", []):
             _refuse_strangers(partition, Partition, path)
         return msgspec.convert({"name": path.stem} | table, Site)

@@ -9,12 +9,12 @@ from harness.schema.point import Point
 from harness.schema.sweep import Skipped
 from harness.sweep import store
 from harness.sweep.plan import launch_order, time_left
-from harness.sweep.resume import Seen, look
 from harness.sweep.store import is_locked
+from harness.sweep.submission import SubmittedLaunch, look
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class LaunchStatus:
     """One launch. `state` is ``done``, ``invalid``, ``queued``, ``running``, ``ended``, ``unknown``, ``failed`` or
     ``missing``.
 
@@ -36,7 +36,7 @@ class Status:
 
     name: str
     active: bool
-    entries: tuple[Entry, ...]
+    entries: tuple[LaunchStatus, ...]
     skipped: tuple[Skipped, ...]
     left: float | None
     other_code: int = 0
@@ -59,7 +59,7 @@ def read_status(folder: Path) -> Status:
     known = store.survey(folder, points)
     submitted = store.read_running(folder)
     running = {entry.point.folder: entry for entry in submitted if active and entry.scheduler == "local"}
-    seen = {name: Seen(state="running", detail="") for name in running}
+    seen = {name: SubmittedLaunch(state="running", detail="") for name in running}
     seen |= look(folder, [entry for entry in submitted if entry.scheduler != "local"])
     entries = tuple(_entry(point, known, seen) for point in points)
     return Status(
@@ -72,19 +72,21 @@ def read_status(folder: Path) -> Status:
     )
 
 
-def _entry(point: Point, known: store.Survey, seen: Mapping[str, Seen]) -> Entry:
+def _entry(point: Point, known: store.Survey, seen: Mapping[str, SubmittedLaunch]) -> LaunchStatus:
     record = known.records.get(point.folder)
     if record is not None:
-        return Entry(point=point, state="invalid" if record.invalid else "done", detail="; ".join(record.invalid))
+        return LaunchStatus(
+            point=point, state="invalid" if record.invalid else "done", detail="; ".join(record.invalid)
+        )
     if point.folder in seen:
-        return Entry(point=point, state=seen[point.folder].state, detail=seen[point.folder].detail)
+        return LaunchStatus(point=point, state=seen[point.folder].state, detail=seen[point.folder].detail)
     if point.folder in known.failures:
         failure = known.failures[point.folder]
-        return Entry(point=point, state="failed", detail=failure.reason, tail=failure.tail)
-    return Entry(point=point, state="missing", detail=known.damaged.get(point.folder, ""))
+        return LaunchStatus(point=point, state="failed", detail=failure.reason, tail=failure.tail)
+    return LaunchStatus(point=point, state="missing", detail=known.damaged.get(point.folder, ""))
 
 
-def _left(entries: Sequence[Entry], known: store.Survey, running: dict[str, store.Running]) -> float | None:
+def _left(entries: Sequence[LaunchStatus], known: store.Survey, running: dict[str, store.Running]) -> float | None:
     """Return the seconds until an active sweep ends: what waits, and the rest of what runs."""
     to_do = [entry.point for entry in entries if entry.state in ("running", "missing", "failed")]
     left = time_left(to_do, known.durations())

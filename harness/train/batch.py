@@ -8,7 +8,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.comm.autotune import native_operations
-from harness.train.load import RankData
+from harness.train.shard_data import RankData
 
 Floats = npt.NDArray[np.float32]
 

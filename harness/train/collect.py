@@ -14,19 +14,19 @@ import psutil
 import tensorflow as tf
 
 from harness.base import __version__
-from harness.base.hostload import Delays, delayed, other_loads, overloads
+from harness.base.cpu_contention import Delays, delayed, other_loads, overloads
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
-from harness.comm.clocks import Clock
-from harness.comm.placement import Place, describe, misplacements, scheduled
+from harness.comm.clocks import HostClock
+from harness.comm.placement import RankPlace, describe, misplacements, scheduled
 from harness.comm.world import needs_sync
 from harness.schema.record import SCHEMA, EpochRecord, Provenance, RankRecord, RunRecord, WeightsRecord
 from harness.train.devices import gpu_peak_bytes
 from harness.train.record import Columns
 from harness.train.replica import Replica
-from harness.train.run import Outcome
+from harness.train.run import TrainingOutcome
 
 
-def on_one_clock(steps: Sequence[Sequence[Columns]], clocks: Sequence[Clock]) -> list[list[Columns]]:
+def on_one_clock(steps: Sequence[Sequence[Columns]], clocks: Sequence[HostClock]) -> list[list[Columns]]:
     """Return the columns of all ranks, [rank][epoch], with times on rank 0's clock and the parts of every call.
 
     Taken: begin_s (the rank's clock), entry_s and exit_s (since begin_s). Returned: all three in seconds since rank 0
@@ -44,7 +44,7 @@ def on_one_clock(steps: Sequence[Sequence[Columns]], clocks: Sequence[Clock]) ->
     return converted
 
 
-def _shifted(columns: Columns, clock: Clock, zero: float) -> Columns:
+def _shifted(columns: Columns, clock: HostClock, zero: float) -> Columns:
     begin = columns["begin_s"]
     return columns | {
         "begin_s": clock.common(begin) - zero,
@@ -71,7 +71,7 @@ def with_parts(epochs: Sequence[EpochRecord], steps: Sequence[Sequence[Columns]]
     )
 
 
-def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:
+def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:
     """Return the launch's record and the step columns of all ranks on rank 0, None elsewhere.
 
     `import_s` is this rank's seconds until TensorFlow was imported, `load_before` the load average at the start.
@@ -116,22 +116,25 @@ def collect(outcome: Outcome, *, import_s: float, load_before: float) -> tuple[R
 
 def describe_ranks(ranks: Sequence[RankRecord]) -> tuple[str, ...]:
     """Return one line for each rank of a record: where it was and which cores it might use."""
-    return describe([Place(host=rank.host, node=rank.node, cores=rank.cores, core=rank.core) for rank in ranks])
+    return describe([RankPlace(host=rank.host, node=rank.node, cores=rank.cores, core=rank.core) for rank in ranks])
 
 
-def _notes(outcome: Outcome) -> tuple[str, ...]:
+def _notes(outcome: TrainingOutcome) -> tuple[str, ...]:
     drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
     return tuple(note for note in (outcome.replica.reduction.note, drifted, *outcome.notes) if note)
 
 
-def _pieces(outcome: Outcome) -> tuple[str, ...]:
+def _pieces(outcome: TrainingOutcome) -> tuple[str, ...]:
     """Return why the times of a launch that did not run in one piece count nowhere; nothing for one that did."""
     attempts = len(outcome.segments)
     return (f"it was ended and taken up from a checkpoint: {attempts} attempts",) if attempts else ()
 
 
 def _disturbances(
-    outcome: Outcome, ranks: Sequence[RankRecord], places: Sequence[tuple[Place, int]], loads: Mapping[str, float]
+    outcome: TrainingOutcome,
+    ranks: Sequence[RankRecord],
+    places: Sequence[tuple[RankPlace, int]],
+    loads: Mapping[str, float],
 ) -> tuple[str, ...]:
     """Return which ranks were lost or misplaced, else what other work there was; `places` with each host's cores."""
     layout = outcome.replica.point.layout
@@ -143,7 +146,7 @@ def _disturbances(
     )
 
 
-def _weights(outcome: Outcome) -> WeightsRecord:
+def _weights(outcome: TrainingOutcome) -> WeightsRecord:
     variables = outcome.replica.state.model.trainable_variables
     return WeightsRecord(
         parameters=sum(int(np.prod(variable.shape)) for variable in variables),
@@ -153,7 +156,7 @@ def _weights(outcome: Outcome) -> WeightsRecord:
     )
 
 
-def _rank_record(outcome: Outcome, place: Place, import_s: float) -> RankRecord:
+def _rank_record(outcome: TrainingOutcome, place: RankPlace, import_s: float) -> RankRecord:
     replica = outcome.replica
     rank, shards = replica.world.rank, replica.data.shards
     delays = Delays.between(*outcome.usage, threads=replica.point.layout.threads)

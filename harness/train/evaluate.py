@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from harness.train.batch import prepare_input
 from harness.train.image_stream import ImageFiles, image_dataset
-from harness.train.load import RankData
+from harness.train.shard_data import RankData
 from harness.train.step import first_output, row_losses
 
 if TYPE_CHECKING:

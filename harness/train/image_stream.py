@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.train.batch import prepare_input
-from harness.train.load import Array, RankData
+from harness.train.shard_data import Array, RankData
 from harness.train.step import TrainState, run_steps, train_step
 
 _READ_AHEAD = 2  # batches decoded while a step runs

@@ -14,7 +14,7 @@ from harness.comm.world import World, needs_sync
 from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.point import Point
 from harness.schema.workload import Workload
-from harness.train.load import RankData
+from harness.train.shard_data import RankData
 
 
 def build_network(point: Point, data: RankData) -> keras.Model:

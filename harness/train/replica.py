@@ -23,9 +23,9 @@ from harness.train.batch import flip_salt, prepare_input
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
 from harness.train.image_stream import ImageFiles, StreamedEpoch, image_dataset
-from harness.train.load import RankData
 from harness.train.network import build_network, own_statistics, place_layers
 from harness.train.optimizer import build_optimizer
+from harness.train.shard_data import RankData
 from harness.train.step import Epoch, TrainState, compile_epoch, first_output, row_losses
 
 

@@ -22,7 +22,7 @@ Held = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(kw_only=True, slots=True)
-class Part:
+class PartialEpoch:
     """What one rank has of an epoch that is under way: a value for every step made, times in seconds.
 
     `losses` as `Epoch` returns them, `calls` [calls, 2] since the epoch's begin, `statistics` the seconds inside batch
@@ -127,7 +127,7 @@ def _check(held: Held, variables: Sequence[keras.Variable], trained: set[int], o
             )
 
 
-def hold_steps(columns: Sequence[Columns], part: Part | None) -> Held:
+def hold_steps(columns: Sequence[Columns], part: PartialEpoch | None) -> Held:
     """Return one rank's columns of whole epochs, and its part of the one under way, as arrays."""
     held = {f"columns/{name}": np.concatenate([one[name] for one in columns]) for name in columns[0]} if columns else {}
     if part is not None:
@@ -136,11 +136,11 @@ def hold_steps(columns: Sequence[Columns], part: Part | None) -> Held:
     return held
 
 
-def _lists(part: Part) -> dict[str, Any]:
+def _lists(part: PartialEpoch) -> dict[str, Any]:
     return {"losses": part.losses, "calls": part.calls, "statistics": part.statistics}
 
 
-def read_steps(held: Held) -> tuple[list[Columns], Part]:
+def read_steps(held: Held) -> tuple[list[Columns], PartialEpoch]:
     """Return what `hold_steps` held; the epochs begin now, on this process's clock, which another one's is not."""
     columns = {name.removeprefix("columns/"): value for name, value in held.items() if name.startswith("columns/")}
     found: list[Columns] = []
@@ -149,21 +149,21 @@ def read_steps(held: Held) -> tuple[list[Columns], Part]:
         borders = np.flatnonzero(np.diff(columns["epoch"])) + 1
         pieces = {name: np.split(value, borders) for name, value in columns.items()}
         found = [{name: value[epoch] for name, value in pieces.items()} for epoch in range(len(borders) + 1)]
-    lists: dict[str, Any] = {name: [held[f"part/{name}"]] for name in _lists(Part()) if f"part/{name}" in held}
+    lists: dict[str, Any] = {name: [held[f"part/{name}"]] for name in _lists(PartialEpoch()) if f"part/{name}" in held}
     times = held.get("part/times", np.zeros(2))
-    return found, Part(**lists, seconds=float(times[0]), input_s=float(times[1]))
+    return found, PartialEpoch(**lists, seconds=float(times[0]), input_s=float(times[1]))
 
 
-def part_for_others(parts: Sequence[Part], replica: Replica) -> Part:
+def part_for_others(parts: Sequence[PartialEpoch], replica: Replica) -> PartialEpoch:
     """Return what a rank of another number of ranks takes over of `parts`: rank 0 all losses, none of them times."""
     world, steps = replica.world, parts[0].steps
     if not steps:
-        return Part()
+        return PartialEpoch()
     losses = np.asarray(np.sum([np.concatenate(part.losses) for part in parts], axis=0, dtype=np.float64), np.float32)
     policy = replica.state.synchroniser.policy
     every = 1 if policy.shares_gradients else policy.period
     calls = steps // every if every and needs_sync(world.size) else 0
-    return Part(
+    return PartialEpoch(
         losses=[losses if world.rank == 0 else np.zeros_like(losses)],
         calls=[np.full((calls, 2), np.nan)],
         statistics=[np.zeros(steps)] if replica.statistics else [],

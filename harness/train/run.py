@@ -12,30 +12,30 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
-from harness.base.hostload import Usage
-from harness.comm.clocks import Clock, Offset, read_offset
+from harness.comm.clocks import HostClock, Offset, read_offset
 from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
-from harness.comm.placement import Place, observe
+from harness.comm.placement import RankPlace, observe
 from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.schema.loss import LossRecord, Stretch
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord, Segment
+from harness.train.checkpointing import Keeper, Progress
 from harness.train.devices import keep_generated_files
 from harness.train.evaluate import Scores
-from harness.train.keeper import Keeper, Progress
-from harness.train.load import load
 from harness.train.network import average_statistics
 from harness.train.record import Columns, step_columns
 from harness.train.replica import Replica, check_wire, epoch_order, prepare_replica
-from harness.train.resume import Part
+from harness.train.resume import PartialEpoch
+from harness.train.shard_data import load
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class TrainingOutcome:
     """What one rank knows when training has ended.
 
     `place` was taken down before the epochs, `usage` at the first and at the last moment of them. `segments` are the
@@ -50,9 +50,9 @@ class Outcome:
     steps: tuple[Columns, ...]
     compile_s: float
     evaluate_s: float
-    usage: tuple[Usage, Usage]
-    place: Place
-    clock: Clock
+    usage: tuple[CpuUsage, CpuUsage]
+    place: RankPlace
+    clock: HostClock
     segments: tuple[Segment, ...] = ()
     notes: tuple[str, ...] = ()
     losses: tuple[LossRecord, ...] = ()
@@ -60,36 +60,36 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Begin:
+class TrainingStart:
     """What one rank takes down before the first epoch: its place, all ranks' hosts, its clock, what it had used."""
 
-    place: Place
+    place: RankPlace
     hosts: list[str]
     clock: Offset
-    usage: Usage
+    usage: CpuUsage
 
     @classmethod
-    def take_down(cls, world: World) -> "Begin":
+    def take_down(cls, world: World) -> "TrainingStart":
         """Look; on all ranks together."""
         place = observe()
         hosts = world.comm.allgather(place.host)
-        return cls(place=place, hosts=hosts, clock=read_offset(world, hosts), usage=Usage.now())
+        return cls(place=place, hosts=hosts, clock=read_offset(world, hosts), usage=CpuUsage.now())
 
-    def conclude(self, replica: Replica, **known: Any) -> Outcome:
+    def conclude(self, replica: Replica, **known: Any) -> TrainingOutcome:
         """Return what the rank knows behind the last epoch, `known` and what is seen now; on all ranks together.
 
         Raises:
             SharedError: replicas that were kept equal differ.
         """
-        usage, world, weights = (self.usage, Usage.now()), replica.world, replica.state.model.weights
+        usage, world, weights = (self.usage, CpuUsage.now()), replica.world, replica.state.model.weights
         drifting = world.size > 1 and not replica.state.synchroniser.policy.synchronises
-        return Outcome(
+        return TrainingOutcome(
             replica=replica,
             weights_sha256=hash_weights(weights) if drifting else verify_replicas(world, weights),
             identical=not drifting,
             usage=usage,
             place=self.place,
-            clock=Clock(begin=self.clock, end=read_offset(world, self.hosts)),
+            clock=HostClock(begin=self.clock, end=read_offset(world, self.hosts)),
             **known,
         )
 
@@ -110,7 +110,7 @@ def train(
     gpu: Gpu | None = None,
     watch: HangWatch | None = None,
     record: Path | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train `point` on this rank, in step with all others. `tell` is called after every epoch.
 
     `gpu` is the one that TensorFlow trains on, None for the processor. `watch` is started with the first epoch: before
@@ -139,7 +139,7 @@ def train(
         watch.start()
     keeper = Keeper(replica, record)
     progress = keeper.take_up()
-    begun = Begin.take_down(world)
+    begun = TrainingStart.take_down(world)
     with keeper.stoppable():
         evaluate_s = _train_epochs(replica, keeper, progress, tell)
     return begun.conclude(
@@ -165,7 +165,7 @@ def _train_epochs(replica: Replica, keeper: Keeper, progress: Progress, tell: Ca
         evaluate_s += time.perf_counter() - tick
         progress.epochs.append(epoch_record(replica, number, losses, columns, (seconds, input_s), scores))
         progress.steps.append(columns)
-        progress.part = Part()
+        progress.part = PartialEpoch()
         if isinstance(replica.reduction, WireReduction):  # small gradients, which 16 bits may lose, come late
             check_wire(
                 replica.world.rank, replica.data, replica.state, replica.reduction, seed=point.seed, epoch=number
@@ -189,7 +189,7 @@ def train_epoch(
         (from a barrier before its order of rows is drawn to the end of the compiled loop), and the part of them that
         drawing the order and waiting for images took.
     """
-    part = progress.part if progress else Part()
+    part = progress.part if progress else PartialEpoch()
     replica.world.comm.Barrier()
     begin = time.perf_counter() - part.seconds
     order, partial, salt = epoch_order(replica, number)

@@ -10,8 +10,8 @@ import tensorflow as tf
 from harness.comm.policies import Synchroniser
 from harness.models.ranks import BatchPart
 from harness.train.batch import resident_batch
-from harness.train.load import RankData
 from harness.train.optimizer import update
+from harness.train.shard_data import RankData
 
 
 def row_losses(loss: str, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

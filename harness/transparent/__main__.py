@@ -13,7 +13,7 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.workload import DATASET, script_workload
 from harness.transparent.install import same_hashes
-from harness.transparent.settings import Settings, run_options
+from harness.transparent.settings import RunSettings, run_options
 
 if TYPE_CHECKING:
     from harness.comm.world import World
@@ -31,7 +31,7 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
 
     world = start()
     try:
-        settings = Settings(**options)
+        settings = RunSettings(**options)
         workload = script_workload(script, arguments, sync=settings.sync, batch=settings.batch)
         point = Point(
             workload=workload,

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from harness.base.hostload import Usage
+from harness.base.cpu_contention import CpuUsage
 from harness.transparent.keras_data import rows_per_batch
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EpochTimes:
+class ScriptEpoch:
     """One epoch on one rank. Times in seconds; `calls` float64 [n, 2]: entry and exit of every synchronisation call,
     in seconds since the epoch's `start` on this rank's clock. `logs` as Keras's callbacks get them at its end."""
 
@@ -31,29 +31,29 @@ class EpochTimes:
     evaluate_s: float
     calls: npt.NDArray[np.float64]
     logs: dict[str, float]
-    begin: Usage
-    end: Usage
+    begin: CpuUsage
+    end: CpuUsage
 
 
-class Clock(keras.callbacks.Callback):
+class EpochClock(keras.callbacks.Callback):
     """Comes before the script's own callbacks, so that what these do between epochs is not counted."""
 
     async_safe = True  # Keras need not wait for the step to count it
 
     def __init__(self, reductions: Callable[[], "tuple[Reduction, ...]"]) -> None:
         super().__init__()
-        self.epochs: list[EpochTimes] = []
+        self.epochs: list[ScriptEpoch] = []
         self._reductions = reductions
         self._steps = 0
         self._begin = self._evaluation = 0.0
         self._calls: npt.NDArray[np.float64] = np.empty((0, 2))
         self._seconds: float | None = None
-        self._usage = Usage.now()
+        self._usage = CpuUsage.now()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Start the epoch's clock."""
         self._take()
-        self._usage = Usage.now()
+        self._usage = CpuUsage.now()
         self._steps, self._seconds, self._evaluation = 0, None, 0.0
         self._begin = time.perf_counter()
 
@@ -71,7 +71,7 @@ class Clock(keras.callbacks.Callback):
         now = time.perf_counter()
         self._stop()
         self.epochs.append(
-            EpochTimes(
+            ScriptEpoch(
                 steps=self._steps,
                 start=self._begin,
                 seconds=self._seconds or 0.0,
@@ -79,7 +79,7 @@ class Clock(keras.callbacks.Callback):
                 calls=self._calls - self._begin,
                 logs={name: float(value) for name, value in (logs or {}).items()},
                 begin=self._usage,
-                end=Usage.now(),
+                end=CpuUsage.now(),
             )
         )
         self._take()
@@ -95,10 +95,10 @@ class Clock(keras.callbacks.Callback):
 
 
 @dataclass(kw_only=True)
-class Measured:
+class FitObservations:
     """What the script's calls of `fit` have been seen to do; the last one's rows, batch and sizes."""
 
-    epochs: list[EpochTimes] = field(default_factory=list)
+    epochs: list[ScriptEpoch] = field(default_factory=list)
     rows: int = 0
     batch: int = 0
     sizes: tuple[int, int] = (0, 0)
@@ -117,7 +117,7 @@ class Measured:
 
         def fit(*args: Any, **kwargs: Any) -> Any:
             given = inspect.signature(original).bind(*args, **kwargs).arguments
-            clock = Clock(lambda: runtime.collectives.reductions)
+            clock = EpochClock(lambda: runtime.collectives.reductions)
             known = given.get("callbacks")
             given["callbacks"] = [clock, *(keras.tree.flatten(known) if known else [])]
             self.awaiting = True

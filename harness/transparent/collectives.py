@@ -11,8 +11,8 @@ import tensorflow as tf
 from harness.comm.autotune import prepare, select
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
+from harness.transparent.gradient_probe import Trial
 from harness.transparent.rows import Rows
-from harness.transparent.trial import Trial
 
 _SMALLEST = 64 * 1024  # bytes; calls of less share one group
 

@@ -18,7 +18,7 @@ from harness.transparent.rows import own_variable
 from harness.transparent.runtime import Runtime, initialised
 
 
-class Synchroniser:
+class GradientAverager:
     """Averages what the settings say, weighted by rows."""
 
     def __init__(self, runtime: Runtime) -> None:

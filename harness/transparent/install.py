@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from harness.base.errors import UserError
 from harness.comm.world import World
 from harness.transparent.patch import ImportHook
-from harness.transparent.settings import Settings
+from harness.transparent.settings import RunSettings
 
 if TYPE_CHECKING:
-    from harness.transparent.clock import Measured
+    from harness.transparent.clock import FitObservations
     from harness.transparent.collectives import Watch
-    from harness.transparent.own_rows import OwnRows
+    from harness.transparent.presharded import OwnRows
     from harness.transparent.runtime import Runtime
 
 
@@ -59,8 +59,8 @@ def agreed(world: World, fresh: random.Random, original: Callable[..., Any]) -> 
 
 
 def install(
-    world: World, settings: Settings, watch: "Watch", own: "OwnRows", *, script: Path, threads: int, seed: int
-) -> "tuple[Runtime, Measured]":
+    world: World, settings: RunSettings, watch: "Watch", own: "OwnRows", *, script: Path, threads: int, seed: int
+) -> "tuple[Runtime, FitObservations]":
     """Prepare TensorFlow and Keras for a script on the ranks of `world`; return the state and the measurements.
 
     Raises:
@@ -77,16 +77,16 @@ def install(
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.random.set_seed(seed)
     from harness.train.devices import keep_generated_files
-    from harness.transparent.clock import Measured
-    from harness.transparent.own_rows import offer_old_name
+    from harness.transparent.clock import FitObservations
     from harness.transparent.preflight import check_start
+    from harness.transparent.presharded import offer_old_name
     from harness.transparent.runtime import Runtime
 
     tf.random.set_seed = agreed(world, random.Random(seed), tf.random.set_seed)
     keep_generated_files()
     runtime = Runtime.build(world, settings, watch, own)
     offer_old_name()
-    measured = Measured()
+    measured = FitObservations()
     if settings.record is not None:
         measured.install(runtime)
     if world.size > 1:
@@ -99,12 +99,12 @@ def install(
 def _replace_all(runtime: "Runtime") -> None:
     from harness.transparent import keras_data, keras_layers, keras_trainer, saving
     from harness.transparent.collectives import Scalars
-    from harness.transparent.gradients import Synchroniser
+    from harness.transparent.gradients import GradientAverager
     from harness.transparent.keras_metrics import Metrics
     from harness.transparent.loops import Loops
     from harness.transparent.tf1 import Sessions
 
-    synchroniser = Synchroniser(runtime)
+    synchroniser = GradientAverager(runtime)
     scalars = Scalars(runtime.collectives)
     loops = Loops(runtime, scalars)
     synchroniser.install()

@@ -9,7 +9,7 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import Part, divide, leading, length
+from harness.transparent.rows import BatchShare, divide, leading, length
 from harness.transparent.runtime import Runtime
 
 
@@ -208,9 +208,9 @@ def own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) -> 
     known = isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter)) and None not in counts
     most = max(counts) if known else own
     batches = adapter.get_tf_dataset()
-    parts = map_elements(batches, lambda data: Part(data, tf.cast(length(leading(data)), tf.float32)))
+    parts = map_elements(batches, lambda data: BatchShare(data, tf.cast(length(leading(data)), tf.float32)))
     if known and most > own:
-        spare = map_elements(batches.take(1), lambda data: Part(data, tf.constant(0.0)))
+        spare = map_elements(batches.take(1), lambda data: BatchShare(data, tf.constant(0.0)))
         parts = parts.concatenate(spare.repeat(most - own))
 
     class OwnAdapter(DataAdapter):

@@ -9,14 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from harness.base.errors import UserError
+from harness.transparent.batch_coupling import TOLD, UNSURE
 from harness.transparent.collectives import Scalars
-from harness.transparent.independence import TOLD, UNSURE
+from harness.transparent.gradient_probe import attempt
 from harness.transparent.keras_layers import is_kerass, together
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_model
-from harness.transparent.rows import EvenPart, Part, divide, leading, length
+from harness.transparent.rows import BatchShare, EvenPart, divide, leading, length
 from harness.transparent.runtime import Runtime
-from harness.transparent.trial import attempt
 
 
 def install(runtime: Runtime, scalars: Scalars, end_trial: Callable[[], None]) -> None:
@@ -45,8 +45,8 @@ def _steps(runtime: Runtime, scalars: Scalars) -> Callable[..., Any]:
             def step(data: Any) -> Any:
                 rows = None
                 own = runtime.own_step() if plain else contextlib.nullcontext()
-                if isinstance(data, (Part, EvenPart)):
-                    rows = data.rows if isinstance(data, Part) else None
+                if isinstance(data, (BatchShare, EvenPart)):
+                    rows = data.rows if isinstance(data, BatchShare) else None
                     data = data.data
                 if trainer in runtime.collectives.trial.mixing:
                     with runtime.rows.given(rows), runtime.trainer():
@@ -87,7 +87,7 @@ def _tried(
             raise StopIteration from end
         with runtime.quietly(), runtime.trainer():
             gather = partial(runtime.collectives.gather, label="trial")
-            part = data.data if isinstance(data, (Part, EvenPart)) else data
+            part = data.data if isinstance(data, (BatchShare, EvenPart)) else data
             apart = attempt(trial, trainer, written, part, gather)
         if apart is False:
             trial.mixing.add(trainer)

@@ -11,11 +11,11 @@ from typing import Any
 import tensorflow as tf
 
 from harness.base.errors import UserError
+from harness.transparent.batch_coupling import TOLD, UNSURE, Shadow
 from harness.transparent.collectives import Scalars
-from harness.transparent.independence import TOLD, UNSURE, Shadow
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import Part, divide, leading, length
+from harness.transparent.rows import BatchShare, divide, leading, length
 from harness.transparent.runtime import Feeding, Runtime
 
 _FOREIGN = ("site-packages", "<frozen", str(Path(__file__).parents[1]))
@@ -115,7 +115,7 @@ class Loops:
             )
             part = divide(self._batch(original, iterator), runtime.world.rank, runtime.world.size)
             runtime.divided += 1
-            runtime.rows.set(int(part.rows) if isinstance(part, Part) else length(leading(part.data)))
+            runtime.rows.set(int(part.rows) if isinstance(part, BatchShare) else length(leading(part.data)))
             return part.data
 
         return next_batch

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import psutil
 
+from harness.base.cpu_contention import Delays, delayed, other_loads, overloads
 from harness.base.errors import SharedError, UserError
-from harness.base.hostload import Delays, delayed, other_loads, overloads
-from harness.comm.clocks import Clock, Offset, read_offset
+from harness.comm.clocks import HostClock, Offset, read_offset
 from harness.comm.gpus import Gpu
-from harness.comm.placement import Place, misplacements, observe
+from harness.comm.placement import RankPlace, misplacements, observe
 from harness.comm.world import World
 from harness.schema.point import Point
 from harness.schema.record import SCHEMA, DataRecord, EpochRecord, RankRecord, RunRecord, WeightsRecord
@@ -25,19 +25,19 @@ from harness.schema.workload import script_command, script_id
 from harness.train.collect import on_one_clock, provenance
 from harness.train.devices import gpu_peak_bytes
 from harness.train.record import Columns, step_columns, write_run
-from harness.transparent.clock import EpochTimes
+from harness.transparent.clock import ScriptEpoch
 
 _ONE_EPOCH = "the only epoch includes compilation: train at least 2"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class ScriptObservations:
     """What one rank has seen of the script. `rows` are the training rows of an epoch over all ranks, 0 if unknown;
     `global_batch` rows of a step; `sizes` parameters and bytes of the trainable weights; `gpu` what it trained on.
     Times in seconds."""
 
     started: datetime
-    epochs: tuple[EpochTimes, ...]
+    epochs: tuple[ScriptEpoch, ...]
     rows: int
     global_batch: int
     sizes: tuple[int, int]
@@ -49,7 +49,7 @@ class Seen:
     gpu: Gpu | None = None
 
 
-def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
+def write_record(world: World, point: Point, seen: ScriptObservations, folder: Path) -> None:
     """Gather what all ranks have seen and write the record into `folder`; all ranks together.
 
     The first epoch, which includes compilation, is not among the record's when there are more.
@@ -68,7 +68,7 @@ def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
     loads = other_loads(world.comm, hosts, timed[0].begin, timed[-1].end)
     offset = read_offset(world, hosts)
     ranks = world.comm.gather(_rank(world, point, seen, place, timed, offset), root=0)
-    clocks = world.comm.gather(Clock(begin=offset, end=offset), root=0)
+    clocks = world.comm.gather(HostClock(begin=offset, end=offset), root=0)
     invalid = _doubts(point, places, loads, seen)
 
     def write() -> None:
@@ -103,7 +103,7 @@ def write_record(world: World, point: Point, seen: Seen, folder: Path) -> None:
     world.on_root(write)
 
 
-def _doubts(point: Point, places: Sequence[Any], loads: dict[str, float], seen: Seen) -> tuple[str, ...]:
+def _doubts(point: Point, places: Sequence[Any], loads: dict[str, float], seen: ScriptObservations) -> tuple[str, ...]:
     needed = Counter(where.host for where, _ in places)
     threads = {host: count * point.layout.threads for host, count in needed.items()}
     misplaced = misplacements(point.layout, [where for where, _ in places])
@@ -111,7 +111,7 @@ def _doubts(point: Point, places: Sequence[Any], loads: dict[str, float], seen: 
     return (*(misplaced or loaded), *(() if len(seen.epochs) > 1 else (_ONE_EPOCH,)))
 
 
-def _data(point: Point, seen: Seen) -> DataRecord:
+def _data(point: Point, seen: ScriptObservations) -> DataRecord:
     return DataRecord(
         name=point.workload.name,
         kind="real",
@@ -125,7 +125,7 @@ def _data(point: Point, seen: Seen) -> DataRecord:
 
 
 def _rank(
-    world: World, point: Point, seen: Seen, place: Place, timed: Sequence[EpochTimes], offset: Offset
+    world: World, point: Point, seen: ScriptObservations, place: RankPlace, timed: Sequence[ScriptEpoch], offset: Offset
 ) -> RankRecord:
     delays = Delays.between(timed[0].begin, timed[-1].end, threads=point.layout.threads)
     share = seen.rows // world.size + (world.rank < seen.rows % world.size)
@@ -155,7 +155,7 @@ def _rank(
     )
 
 
-def _epoch(number: int, epoch: EpochTimes, parts: Sequence[tuple[float, float]], first: float) -> EpochRecord:
+def _epoch(number: int, epoch: ScriptEpoch, parts: Sequence[tuple[float, float]], first: float) -> EpochRecord:
     logs = epoch.logs
     return EpochRecord(
         epoch=number,
@@ -170,11 +170,11 @@ def _epoch(number: int, epoch: EpochTimes, parts: Sequence[tuple[float, float]],
     )
 
 
-def _inside(epoch: EpochTimes) -> float:
+def _inside(epoch: ScriptEpoch) -> float:
     return float(np.sum(epoch.calls[:, 1] - epoch.calls[:, 0]))
 
 
-def _columns(rank: int, number: int, epoch: EpochTimes) -> Columns:
+def _columns(rank: int, number: int, epoch: ScriptEpoch) -> Columns:
     """Return the epoch's rows of steps.parquet; the loss of single steps is not known, nor is it where calls differ."""
     losses = np.full(epoch.steps, np.nan, np.float32)
     calls = epoch.calls if len(epoch.calls) == epoch.steps else np.empty((0, 2))

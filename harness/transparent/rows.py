@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from harness.transparent.own_rows import OwnRows
+from harness.transparent.presharded import OwnRows
 
 
-class Part(NamedTuple):
+class BatchShare(NamedTuple):
     """Some rows of a batch and how many they count for: 0 where a row had to stand in because there were too few."""
 
     data: Any
@@ -54,7 +54,7 @@ def length(tensor: Any) -> Any:
     return tf.shape(tensor, out_type=tf.int64)[0]
 
 
-def divide(structure: Any, rank: int, size: int) -> Part | EvenPart:
+def divide(structure: Any, rank: int, size: int) -> BatchShare | EvenPart:
     """Return `rank`'s rows of a batch, at least one: a row with weight 0 where there are fewer rows than ranks."""
     total = length(leading(structure))
     begin, count = bounds(total, rank, size)
@@ -65,7 +65,7 @@ def divide(structure: Any, rank: int, size: int) -> Part | EvenPart:
     data = some(structure, start, shown)
     if isinstance(total, int) and total % size == 0:
         return EvenPart(data)
-    return Part(data, tf.cast(count, tf.float32))
+    return BatchShare(data, tf.cast(count, tf.float32))
 
 
 def some(structure: Any, start: Any, count: Any) -> Any:

@@ -20,12 +20,12 @@ from harness.comm.world import World, abort
 from harness.schema.point import Point
 from harness.schema.workload import script_command
 from harness.transparent.install import common_seed, same_randomness
-from harness.transparent.own_rows import OwnRows, offer_old_name
 from harness.transparent.patch import ImportHook
-from harness.transparent.settings import Settings, mpi_enabled
+from harness.transparent.presharded import OwnRows, offer_old_name
+from harness.transparent.settings import RunSettings, mpi_enabled
 
 if TYPE_CHECKING:
-    from harness.transparent.clock import Measured
+    from harness.transparent.clock import FitObservations
     from harness.transparent.runtime import Runtime
 
 
@@ -40,7 +40,7 @@ class Session:
     """
 
     world: World
-    settings: Settings
+    settings: RunSettings
     script: Path
     point: Point
     began: float
@@ -48,7 +48,7 @@ class Session:
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     import_s: float = 0.0
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
-    _found: "tuple[Runtime, Measured] | None" = None
+    _found: "tuple[Runtime, FitObservations] | None" = None
 
     def run(self) -> None:
         """Run the script to its end and show that all ranks have the same weights.
@@ -124,13 +124,13 @@ class Session:
         if self.settings.record is not None:
             self._record(runtime, measured, sha256, self.settings.record)
 
-    def _record(self, runtime: "Runtime", measured: "Measured", sha256: str, folder: Path) -> None:
-        from harness.transparent.recording import Seen, write_record
+    def _record(self, runtime: "Runtime", measured: "FitObservations", sha256: str, folder: Path) -> None:
+        from harness.transparent.recording import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
         staged = ", staged through host memory" if self.gpu else ""
         grown = self.settings.batch == "per-rank"
-        seen = Seen(
+        seen = ScriptObservations(
             started=self.started,
             epochs=tuple(measured.epochs),
             rows=sum(self.world.comm.allgather(measured.rows)) if self._own.present else measured.rows,
@@ -148,7 +148,7 @@ class Session:
             print(f"record: {folder}", flush=True)
 
 
-def run_point(world: World, settings: Settings, point: Point) -> int:
+def run_point(world: World, settings: RunSettings, point: Point) -> int:
     """Run the script of `point` on this rank and return the exit code."""
     import psutil
 

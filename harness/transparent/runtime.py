@@ -16,9 +16,9 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.transparent.collectives import Collectives, Watch
-from harness.transparent.own_rows import OwnRows
+from harness.transparent.presharded import OwnRows
 from harness.transparent.rows import Rows
-from harness.transparent.settings import Settings
+from harness.transparent.settings import RunSettings
 
 _PATIENCE = 8  # steps after which a loop must have been seen to take its batches from tf.data
 _KEPT = 256  # the last variables of layers that no optimizer changes
@@ -48,7 +48,7 @@ class Runtime:
     """
 
     world: World
-    settings: Settings
+    settings: RunSettings
     own: OwnRows
     rows: Rows
     collectives: Collectives
@@ -69,7 +69,7 @@ class Runtime:
     _own_step: ContextVar[bool] = field(default_factory=lambda: ContextVar("own step", default=False))
 
     @classmethod
-    def build(cls, world: World, settings: Settings, watch: Watch, own: OwnRows) -> "Runtime":
+    def build(cls, world: World, settings: RunSettings, watch: Watch, own: OwnRows) -> "Runtime":
         """Return the state of a script that is about to start."""
         rows = Rows(world.rank, own)
         return cls(world=world, settings=settings, own=own, rows=rows, collectives=Collectives(world, rows, watch))

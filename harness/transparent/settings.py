@@ -19,7 +19,7 @@ BATCHES = ("per-rank", "global")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class RunSettings:
     """The switches of one run.
 
     `batch`: the script's batch size is every rank's own (``per-rank``) or of all ranks together (``global``).

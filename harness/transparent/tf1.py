@@ -11,20 +11,20 @@ from tensorflow.python.client.session import BaseSession, _FetchMapper
 from tensorflow.python.ops import gradients_impl
 
 from harness.base.errors import UserError
-from harness.transparent.gradients import Synchroniser
+from harness.transparent.batch_coupling import TOLD, UNSURE, first_part, mixes
+from harness.transparent.gradient_probe import DoubledBatch
+from harness.transparent.gradients import GradientAverager
 from harness.transparent.graphs import kinds, refuse_statistics
-from harness.transparent.independence import TOLD, UNSURE, first_part, mixes
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, optimizer_facts, variable_facts
 from harness.transparent.rows import bounds, placeholder
 from harness.transparent.runtime import Runtime
-from harness.transparent.trial import Seen
 
 
 class Sessions:
     """Knows which operations average gradients, and so which runs train."""
 
-    def __init__(self, runtime: Runtime, synchroniser: Synchroniser) -> None:
+    def __init__(self, runtime: Runtime, synchroniser: GradientAverager) -> None:
         self._runtime = runtime
         self._synchroniser = synchroniser
         self._averaging: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
@@ -171,7 +171,7 @@ class Sessions:
         parts = [{key: value[chosen] for key, value in batch.items()} for chosen in (slice(first), slice(first, None))]
         found = [gradients(given) for given in (batch, *parts, batch)]
         twice = gradients({key: np.concatenate([value] * 2) for key, value in batch.items()})
-        summed = Seen.plain("gradients", twice, found[0]).is_sum()
+        summed = DoubledBatch.plain("gradients", twice, found[0]).is_sum()
         vectors = [np.concatenate([np.float64(part).ravel() for part in each]) for each in found]
         verdict = summed is not False or mixes(vectors, rows, summed=False)
         verdict = self._runtime.collectives.gather(verdict, "trial of the gradients")[0]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from harness.sweep.scheduler import Scheduler
-from harness.sweep.status import Entry, read_status
+from harness.sweep.status import LaunchStatus, read_status
 from harness.sweep.store import read_running
 from tests.cluster.conftest import Untrained
 from tests.cluster.slurm import Cluster, wait_for
@@ -16,7 +16,7 @@ from tests.cluster.slurm import Cluster, wait_for
 pytestmark = pytest.mark.cluster
 
 
-def entries(untrained: Untrained) -> tuple[Entry, ...]:
+def entries(untrained: Untrained) -> tuple[LaunchStatus, ...]:
     return read_status(untrained.terminal.sweep_folder).entries
 
 

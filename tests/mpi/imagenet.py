@@ -16,9 +16,9 @@ from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.train.load import load
 from harness.train.replica import epoch_order, prepare_replica
 from harness.train.run import configure_tensorflow
+from harness.train.shard_data import load
 
 STEPS, BATCH, EPOCHS, COMPARED = 6, 16, 2, 2
 _DIRECTION = np.cos(np.arange(9973) ** 2)

@@ -8,8 +8,8 @@ from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.train.load import load
 from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
+from harness.train.shard_data import load
 
 STEPS = 50
 BATCH = 24

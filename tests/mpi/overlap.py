@@ -11,8 +11,8 @@ from harness.schema.layout import Layout
 from harness.schema.message_cost import OVERLAPPED
 from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.train.load import load
 from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
+from harness.train.shard_data import load
 
 STEPS, THREADS = 10, 2
 WAYS = {"sgd": {}, "momentum": {}, "adam": {}, "bf16": {"wire": "bf16"}, "averages": {"sync": "weights:5"}}

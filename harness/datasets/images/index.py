@@ -13,7 +13,7 @@ import numpy.typing as npt
 from harness.base.cache import cache_folder, locked, publish
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.datasets.dataset import Found
+from harness.datasets.dataset import FoundFiles
 from harness.datasets.images.listing import Checked, check_images, list_images
 from harness.schema.record import decode, encode
 
@@ -21,7 +21,7 @@ _TRAIN_TAR, _VAL_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 _VAL_FOLDERS = ("val", "validation")
 
 
-def find(folder: Path) -> Found:
+def find(folder: Path) -> FoundFiles:
     """Return the first of these in `folder`/imagenet or `folder`: TFRecord shards, class folders, the tar file.
 
     Class folders are ``train/<wnid>/*.JPEG`` and ``val/<wnid>/*.JPEG``, or ``train/<wnid>.tar``; shards
@@ -31,15 +31,17 @@ def find(folder: Path) -> Found:
     for base in (folder / "imagenet", folder):
         shards = _shards(base, "train") or _shards(base / "train", "train")
         if shards:
-            return Found(train=shards, test=_shards(base, "validation") or _shards(base / "validation", "validation"))
+            return FoundFiles(
+                train=shards, test=_shards(base, "validation") or _shards(base / "validation", "validation")
+            )
         train = base / "train"
         if train.is_dir() and (_classes(train) or any(train.glob("n*.tar"))):
             val = next((base / name for name in _VAL_FOLDERS if _classes(base / name)), None)
-            return Found(train=(train,), test=(val,) if val else ())
+            return FoundFiles(train=(train,), test=(val,) if val else ())
         if (base / _TRAIN_TAR).is_file():
             val = next((base / name for name in _VAL_FOLDERS if _classes(base / name)), None)
-            return Found(train=(base / _TRAIN_TAR,), test=(val,) if val else ())
-    return Found(missing=("train/",))
+            return FoundFiles(train=(base / _TRAIN_TAR,), test=(val,) if val else ())
+    return FoundFiles(missing=("train/",))
 
 
 def _shards(folder: Path, part: str) -> tuple[Path, ...]:
@@ -58,7 +60,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class IndexSummary:
     """What an index holds: rows of both parts, classes, the SHA-256 of all names and contents, and one note."""
 
     train_rows: int
@@ -75,7 +77,7 @@ class Index:
     `places` int64 [rows, 3]: file number, offset and bytes; `labels` int32 [rows]; `files` bytes [files], paths.
     """
 
-    summary: Summary
+    summary: IndexSummary
     folder: Path
     places: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int32]
@@ -109,7 +111,7 @@ def open_index(train: tuple[Path, ...], test: tuple[Path, ...]) -> Index:
                     _write(train, test, staging)
     path = folder / _SUMMARY
     return Index(
-        summary=decode(path.read_bytes(), Summary, path),
+        summary=decode(path.read_bytes(), IndexSummary, path),
         folder=folder,
         places=np.load(folder / _PLACES, mmap_mode="r"),
         labels=np.load(folder / _LABELS, mmap_mode="r"),
@@ -144,7 +146,7 @@ def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> Non
     damaged = [checked for part in parts for checked in part if checked.fault]
     lines = [f"{c.image.kind}/{c.image.name}\t{c.image.path}\t{c.fault}\n" for c in damaged]
     write_atomic(folder / _FAULTS, "".join(lines))
-    summary = Summary(
+    summary = IndexSummary(
         train_rows=len(good[0]),
         test_rows=len(good[1]),
         classes=len(kinds),

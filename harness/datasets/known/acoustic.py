@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth, packed
+from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, FoundFiles, Twin, first, last_tenth, packed
 from harness.datasets.synthetic import render_plain
 from harness.datasets.text import read_libsvm
 
@@ -26,14 +26,14 @@ INFO = DatasetInfo(
 )
 
 
-def find(folder: Path) -> Found:
+def find(folder: Path) -> FoundFiles:
     """Return the LIBSVM files in `folder`, else their scaled versions."""
     for name in ("acoustic", "acoustic_scale"):
         train = first(folder, INFO.name, packed(name, suffixes=(".bz2", ".gz")))
         test = first(folder, INFO.name, packed(f"{name}.t", suffixes=(".bz2", ".gz")))
         if train is not None:
-            return Found(train=(train,), test=(test,) if test else ())
-    return Found(missing=("acoustic.bz2",))
+            return FoundFiles(train=(train,), test=(test,) if test else ())
+    return FoundFiles(missing=("acoustic.bz2",))
 
 
 def read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
-from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth, packed
+from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, FoundFiles, Twin, first, last_tenth, packed
 from harness.datasets.synthetic import render_groups
 from harness.datasets.text import read_libsvm
 
@@ -164,13 +164,13 @@ INFO = DatasetInfo(
 )
 
 
-def find(folder: Path) -> Found:
+def find(folder: Path) -> FoundFiles:
     """Return the LIBSVM files in `folder`, else UCI's."""
     train = first(folder, INFO.name, (*packed("a9a", suffixes=_SUFFIXES), "adult.data"))
     test = first(folder, INFO.name, (*packed("a9a.t", suffixes=_SUFFIXES), "adult.test"))
     if train is None:
-        return Found(missing=("a9a",))
-    return Found(train=(train,), test=(test,) if test else ())
+        return FoundFiles(missing=("a9a",))
+    return FoundFiles(train=(train,), test=(test,) if test else ())
 
 
 def read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:

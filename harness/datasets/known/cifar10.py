@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.datasets.dataset import TRAIN, Array, Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth
+from harness.datasets.dataset import (
+    TRAIN,
+    Array,
+    Block,
+    Dataset,
+    DatasetInfo,
+    Download,
+    FoundFiles,
+    Twin,
+    first,
+    last_tenth,
+)
 from harness.datasets.synthetic import render_colour
 
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -143,7 +154,7 @@ _ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 _FOLDERS = ("", "cifar-10-batches-bin/", "cifar-10-batches-py/")
 
 
-def find(folder: Path) -> Found:
+def find(folder: Path) -> FoundFiles:
     """Return the unpacked batches in `folder`, else an archive, which holds both parts."""
     best: tuple[str, ...] = _ARCHIVES[:1]
     for suffix in (".bin", ""):
@@ -151,11 +162,11 @@ def find(folder: Path) -> Found:
         train = tuple(path for path in batches.values() if path is not None)
         if len(train) == len(BATCHES):
             test = _batch(folder, f"{TEST_BATCH}{suffix}")
-            return Found(train=train, test=(test,) if test else ())
+            return FoundFiles(train=train, test=(test,) if test else ())
         if train:
             best = tuple(name for name, path in batches.items() if path is None)
     archive = first(folder, INFO.name, _ARCHIVES)
-    return Found(train=(archive,), test=(archive,)) if archive else Found(missing=best)
+    return FoundFiles(train=(archive,), test=(archive,)) if archive else FoundFiles(missing=best)
 
 
 def read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.datasets.dataset import TRAIN, Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth
+from harness.datasets.dataset import TRAIN, Block, Dataset, DatasetInfo, Download, FoundFiles, Twin, first, last_tenth
 from harness.datasets.known.cifar10 import Labels, read_binary, read_python
 from harness.datasets.synthetic import render_colour
 
@@ -38,15 +38,15 @@ _ARCHIVES = ("cifar-100-binary.tar.gz", "cifar-100-python.tar.gz")
 _UNPACKED = (("cifar-100-binary/", ".bin"), ("cifar-100-python/", ""))
 
 
-def find(folder: Path) -> Found:
+def find(folder: Path) -> FoundFiles:
     """Return the unpacked files in `folder`, else an archive, which holds both parts."""
     for inner, suffix in _UNPACKED:
         train = first(folder, INFO.name, (f"{inner}train{suffix}",))
         if train is not None:
             test = first(folder, INFO.name, (f"{inner}test{suffix}",))
-            return Found(train=(train,), test=(test,) if test else ())
+            return FoundFiles(train=(train,), test=(test,) if test else ())
     archive = first(folder, INFO.name, _ARCHIVES)
-    return Found(train=(archive,), test=(archive,)) if archive else Found(missing=_ARCHIVES[:1])
+    return FoundFiles(train=(archive,), test=(archive,)) if archive else FoundFiles(missing=_ARCHIVES[:1])
 
 
 def read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:

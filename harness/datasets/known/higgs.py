@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first
+from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, FoundFiles, Twin, first
 from harness.datasets.synthetic import render_collisions
 from harness.datasets.text import read_numbers
 
@@ -35,16 +35,16 @@ INFO = DatasetInfo(
 )
 
 
-def find(folder: Path) -> Found:
+def find(folder: Path) -> FoundFiles:
     """Return the one CSV file in `folder`: the whole set, else the largest piece of it."""
     whole = first(folder, INFO.name, ("HIGGS.csv", "HIGGS.csv.gz"))
     if whole is not None:
-        return Found(train=(whole,))
+        return FoundFiles(train=(whole,))
     for base in (folder / INFO.name, folder):
         pieces = [path for pattern in ("HIGGS*.csv", "HIGGS*.csv.gz") for path in base.glob(pattern) if path.is_file()]
         if pieces:
-            return Found(train=(max(pieces, key=lambda path: (path.stat().st_size, path.name)),))
-    return Found(missing=("HIGGS.csv.gz",))
+            return FoundFiles(train=(max(pieces, key=lambda path: (path.stat().st_size, path.name)),))
+    return FoundFiles(missing=("HIGGS.csv.gz",))
 
 
 def read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
-from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, Found, Twin, first, last_tenth, packed
+from harness.datasets.dataset import Block, Dataset, DatasetInfo, Download, FoundFiles, Twin, first, last_tenth, packed
 from harness.datasets.synthetic import render_grey
 
 _UNSIGNED_BYTE = 0x08
@@ -94,11 +94,11 @@ INFO = DatasetInfo(
 )
 
 
-def find(folder: Path) -> Found:
+def find(folder: Path) -> FoundFiles:
     """Return the idx files in `folder`: a part is its images and its labels together."""
     train, missing = _pair(folder, "train")
     test, _ = _pair(folder, "t10k")
-    return Found(train=train, test=test, missing=missing)
+    return FoundFiles(train=train, test=test, missing=missing)
 
 
 def read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:

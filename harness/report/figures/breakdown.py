@@ -18,7 +18,7 @@ _LEAST = 0.0001  # a part that takes less than this of every bar is not seen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class BarPart:
     """One part of a bar: its column of `analysis.breakdown.breakdown_frame`, its label, and how it looks."""
 
     column: str
@@ -27,22 +27,22 @@ class Part:
     hatch: str = ""
 
 
-EPOCH: tuple[Part, ...] = (
-    Part(column="compute_seconds", label="computation", tone=BLUE),
-    Part(column="input_seconds", label="input", tone=SKY, hatch=".."),
-    Part(column="skew_seconds", label="waiting (skew)", tone=ORANGE, hatch="\\\\"),
-    Part(column="wire_seconds", label="sum (wire)", tone=VERMILLION, hatch="//"),
+EPOCH: tuple[BarPart, ...] = (
+    BarPart(column="compute_seconds", label="computation", tone=BLUE),
+    BarPart(column="input_seconds", label="input", tone=SKY, hatch=".."),
+    BarPart(column="skew_seconds", label="waiting (skew)", tone=ORANGE, hatch="\\\\"),
+    BarPart(column="wire_seconds", label="sum (wire)", tone=VERMILLION, hatch="//"),
 )
-LAUNCH: tuple[Part, ...] = (
-    Part(column="import_s", label="import", tone=MUTED, hatch=".."),
-    Part(column="load_s", label="load", tone=SKY),
-    Part(column="distribute_s", label="distribute", tone=INK, hatch="xx"),
-    Part(column="compile_s", label="compile", tone=PURPLE, hatch="xx"),
-    Part(column="trained_compute_s", label="computation", tone=BLUE),
-    Part(column="trained_input_s", label="input", tone=SKY, hatch=".."),
-    Part(column="trained_sync_s", label="synchronisation", tone=VERMILLION, hatch="xx"),
-    Part(column="evaluate_s", label="evaluation", tone=GREEN, hatch="--"),
-    Part(column="overhead_s", label="overhead", tone=INK),
+LAUNCH: tuple[BarPart, ...] = (
+    BarPart(column="import_s", label="import", tone=MUTED, hatch=".."),
+    BarPart(column="load_s", label="load", tone=SKY),
+    BarPart(column="distribute_s", label="distribute", tone=INK, hatch="xx"),
+    BarPart(column="compile_s", label="compile", tone=PURPLE, hatch="xx"),
+    BarPart(column="trained_compute_s", label="computation", tone=BLUE),
+    BarPart(column="trained_input_s", label="input", tone=SKY, hatch=".."),
+    BarPart(column="trained_sync_s", label="synchronisation", tone=VERMILLION, hatch="xx"),
+    BarPart(column="evaluate_s", label="evaluation", tone=GREEN, hatch="--"),
+    BarPart(column="overhead_s", label="overhead", tone=INK),
 )
 
 
@@ -68,7 +68,7 @@ def launch_breakdown(view: SweepView) -> FigureBlock:
     return _block(view, "a launch", LAUNCH, f"Parts of a launch of {view.subject}", text)
 
 
-def _block(view: SweepView, whole: str, parts: Sequence[Part], title: str, text: str) -> FigureBlock:
+def _block(view: SweepView, whole: str, parts: Sequence[BarPart], title: str, text: str) -> FigureBlock:
     shown = some_of(view.parts, _MOST_BARS).reset_index(drop=True)
     drawn = captions.drawn(len(view.parts), _MOST_BARS)
     return FigureBlock(
@@ -84,13 +84,13 @@ def _block(view: SweepView, whole: str, parts: Sequence[Part], title: str, text:
     )
 
 
-def visible(rows: pd.DataFrame, parts: Sequence[Part]) -> tuple[Part, ...]:
+def visible(rows: pd.DataFrame, parts: Sequence[BarPart]) -> tuple[BarPart, ...]:
     """Return the `parts` that take 0.01 % or more of some row of `rows`."""
     totals = rows[[part.column for part in parts]].sum(axis=1)
     return tuple(part for part in parts if (rows[part.column] > _LEAST * totals).any())
 
 
-def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[Part], whole: str, names: list[str]) -> None:
+def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[BarPart], whole: str, names: list[str]) -> None:
     totals = rows[[part.column for part in parts]].sum(axis=1)
     factor, unit = time_unit(float(totals.max()))
     left = pd.Series(0.0, index=rows.index)
@@ -118,7 +118,7 @@ def bar_labels(rows: pd.DataFrame, names: Mapping[str, str]) -> list[str]:
     return [str(ranks) for ranks in rows["ranks"]]
 
 
-def _spoken(rows: pd.DataFrame, parts: Sequence[Part], names: Mapping[str, str]) -> str:
+def _spoken(rows: pd.DataFrame, parts: Sequence[BarPart], names: Mapping[str, str]) -> str:
     """Return what the bars show to those who cannot see them."""
     return "; ".join(
         f"{names[str(row['layout'])]}: "

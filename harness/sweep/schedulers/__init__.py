@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from harness.base.errors import unknown
 
 if TYPE_CHECKING:
-    from harness.sweep.job_options import Request
-    from harness.sweep.scheduler import Finding, Scheduler
+    from harness.sweep.job_options import JobRequest
+    from harness.sweep.scheduler import Scheduler, SiteFinding
     from harness.sweep.site import Site
 
 
@@ -34,7 +34,7 @@ def scheduler_class(name: str) -> "type[Scheduler]":
 
 
 def open_scheduler(
-    name: str, *, oversubscribe: bool = False, site: "Site | None" = None, request: "Request | None" = None
+    name: str, *, oversubscribe: bool = False, site: "Site | None" = None, request: "JobRequest | None" = None
 ) -> "Scheduler":
     """Return the scheduler called `name`, for the jobs that `request` describes, at `site`.
 
@@ -64,15 +64,15 @@ def choose(name: str, site: "Site") -> tuple[str, str]:
     return FALLBACK, f"scheduler: {FALLBACK}, no {others} here: a core of this machine stands for a node"
 
 
-def check_site(site: "Site") -> "Iterator[Finding]":
+def check_site(site: "Site") -> "Iterator[SiteFinding]":
     """Yield what the scheduler here says to the statements of `site`.
 
     Raises:
         UserError: the scheduler does not answer.
     """
-    from harness.sweep.scheduler import Finding
+    from harness.sweep.scheduler import SiteFinding
 
     name, why = choose("auto", site)
-    yield Finding(good=True, text=f"site {site.name}: {why}")
+    yield SiteFinding(good=True, text=f"site {site.name}: {why}")
     request = scheduler_class(name).suitable(site.request)
     yield from open_scheduler(name, site=site, request=request).findings()

@@ -8,7 +8,7 @@ from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
-from harness.sweep.commands import Commands
+from harness.sweep.commands import CommandRunner
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job, State, plain_path
 
@@ -33,7 +33,7 @@ class Scheduler(scheduler.Scheduler):
     def detect(cls) -> str | None:
         """Return where flux is, if an instance of it answers."""
         found = shutil.which("flux")
-        return found if found and not Commands().ask(("flux", "uptime")).code else None
+        return found if found and not CommandRunner().ask(("flux", "uptime")).code else None
 
     def check(self) -> str | None:
         """Return nothing; raise a UserError if Flux does not answer here."""

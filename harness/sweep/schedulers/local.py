@@ -16,7 +16,7 @@ from harness.comm.launcher import AS_ROOT, find_launcher, mpi4py_variables, mpi_
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
 from harness.sweep.commands import environment_of_no_job
-from harness.sweep.job_options import Request
+from harness.sweep.job_options import JobRequest
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job, State
 from harness.sweep.site import Partition, Site
@@ -49,7 +49,7 @@ class Scheduler(scheduler.Scheduler):
     poll_s = 0.2  # seldom enough not to disturb the ranks that are being timed
 
     def __init__(
-        self, *, site: Site | None = None, request: Request | None = None, oversubscribe: bool = False
+        self, *, site: Site | None = None, request: JobRequest | None = None, oversubscribe: bool = False
     ) -> None:
         super().__init__(site=site, request=request, oversubscribe=oversubscribe)
         self.max_jobs = 1  # two jobs would measure each other

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.sweep import launch_command, scheduler
-from harness.sweep.commands import Commands
+from harness.sweep.commands import CommandRunner
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job, State, plain_path
 
@@ -31,7 +31,7 @@ class Scheduler(scheduler.Scheduler):
     def detect(cls) -> str | None:
         """Return where bsub is, if LSF answers."""
         found = shutil.which("bsub")
-        return found if found and not Commands().ask(("lsid",)).code else None
+        return found if found and not CommandRunner().ask(("lsid",)).code else None
 
     def check(self) -> str | None:
         """Return nothing; raise a UserError if LSF does not answer here."""

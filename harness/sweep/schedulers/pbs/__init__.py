@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.schema.account import Usage
+from harness.schema.account import JobUsage
 from harness.schema.layout import Layout
 from harness.sweep import launch_command, scheduler
-from harness.sweep.commands import Commands, message
+from harness.sweep.commands import CommandRunner, message
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Finding, Job, State, compare_partition, plain_path
+from harness.sweep.scheduler import Job, SiteFinding, State, compare_partition, plain_path
 from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table, read_usage, with_nodes
 from harness.sweep.site import Partition
 
@@ -54,7 +54,7 @@ class Scheduler(scheduler.Scheduler):
         found = shutil.which("qsub")
         if not found or not shutil.which("qstat"):
             return None
-        answer = Commands().ask(("qstat", "--version"))
+        answer = CommandRunner().ask(("qstat", "--version"))
         return found if not answer.code and "pbs_version" in answer.out + answer.err else None
 
     def check(self) -> str | None:
@@ -132,7 +132,7 @@ class Scheduler(scheduler.Scheduler):
         for begin in range(0, len(wanted), _AT_ONCE):
             self.commands.ask(("qdel", *wanted[begin : begin + _AT_ONCE]))
 
-    def account(self, jobs: Sequence[str]) -> Mapping[str, Usage] | str:
+    def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return what the server's job history knows."""
         used = {name: read_usage(job) for name, job in self._table(jobs).items()}
         if not self._history:
@@ -143,21 +143,21 @@ class Scheduler(scheduler.Scheduler):
         """Return what became of an ended job."""
         return explain(state)
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[SiteFinding]:
         """Hold the statements of the site file against pbsnodes and the queues."""
         limit, ill = self._nodes()
         for sentence in dict.fromkeys(ill.values()):
-            yield Finding(good=True, text=f"note: {sentence}")
+            yield SiteFinding(good=True, text=f"note: {sentence}")
         if limit is not None:
             text = f"{limit.nodes} nodes, {limit.cores_per_node} cores and {limit.gpus_per_node} GPUs a node"
-            yield Finding(good=True, text=f"pbsnodes: {text}")
+            yield SiteFinding(good=True, text=f"pbsnodes: {text}")
         for stated in self.site.partition:
             there = self.commands.ask(("qstat", "-Q", "-f", stated.name))
-            yield Finding(good=not there.code, text=f"queue {stated.name} exists")
+            yield SiteFinding(good=not there.code, text=f"queue {stated.name} exists")
             if limit is not None:
                 yield from compare_partition(replace(stated, walltime=None), limit)
         tmrsh = shutil.which("pbs_tmrsh") or "pbs_tmrsh where the job finds it, or ssh"
-        yield Finding(good=True, text=f"ranks on other nodes start through {tmrsh}")
+        yield SiteFinding(good=True, text=f"ranks on other nodes start through {tmrsh}")
 
     def _table(self, jobs: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return what qstat tells of those of `jobs` that it lists.

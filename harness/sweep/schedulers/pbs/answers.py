@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.schema.account import Usage
+from harness.schema.account import JobUsage
 from harness.sweep.job_options import clock_seconds, size_bytes
 from harness.sweep.scheduler import State
 from harness.sweep.site import Partition
@@ -81,12 +81,12 @@ def explain(state: State) -> str:
     return f"{text}: {state.reason}" if state.reason else text
 
 
-def read_usage(job: Mapping[str, Any]) -> Usage | None:
+def read_usage(job: Mapping[str, Any]) -> JobUsage | None:
     """Return what one job of ``qstat -x -f -F json`` used, None while it has not ended. Zero is not measured."""
     if str(job.get("job_state", "")) not in _ENDED:
         return None
     used = job.get("resources_used", {})  # none: it never ran
-    return Usage(
+    return JobUsage(
         elapsed_s=clock_seconds(str(used.get("walltime", "0"))),
         nodes=len(read_state(job).nodes.split(",")) if used else 0,
         cpu_s=clock_seconds(str(used.get("cput", "0"))) or None,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi_family
-from harness.schema.account import Usage
+from harness.schema.account import JobUsage
 from harness.schema.layout import Layout
 from harness.sweep import launch_command, scheduler
-from harness.sweep.commands import Commands, message
+from harness.sweep.commands import CommandRunner, message
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Finding, Job, State, compare_partition
+from harness.sweep.scheduler import Job, SiteFinding, State, compare_partition
 from harness.sweep.schedulers.slurm.answers import (
     ACCOUNT_FIELDS,
     NODE_FIELDS,
@@ -56,7 +56,7 @@ class Scheduler(scheduler.Scheduler):
         found = shutil.which("sbatch")
         if not found:
             return None
-        answer = Commands().ask(("sinfo", "--noheader", "--format=%P"))
+        answer = CommandRunner().ask(("sinfo", "--noheader", "--format=%P"))
         if not answer.code:
             return found
         if any(phrase in answer.out + answer.err for phrase in _NO_CLUSTER):
@@ -161,9 +161,9 @@ class Scheduler(scheduler.Scheduler):
         for begin in range(0, len(wanted), _AT_ONCE):
             self.commands.ask(("scancel", "--quiet", *wanted[begin : begin + _AT_ONCE]))
 
-    def account(self, jobs: Sequence[str]) -> Mapping[str, Usage] | str:
+    def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return what sacct knows; its own words where the cluster has no accounting."""
-        found: dict[str, Usage] = {}
+        found: dict[str, JobUsage] = {}
         for begin in range(0, len(jobs), _AT_ONCE):
             part = ",".join(jobs[begin : begin + _AT_ONCE])
             words = ("sacct", "--noheader", "--parsable2", "--noconvert", "-o", USAGE_FIELDS, "-j", part)
@@ -177,25 +177,27 @@ class Scheduler(scheduler.Scheduler):
         """Return what became of an ended job."""
         return explain(state)
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[SiteFinding]:
         """Hold the statements of the site file against sinfo, scontrol and srun."""
         live = {partition.name: partition for partition in self._live_partitions()}
         for stated in self.site.partition or live.values():
             there = stated.name in live
-            yield Finding(good=there, text=f"partition {stated.name} exists, known are {', '.join(live)}")
+            yield SiteFinding(good=there, text=f"partition {stated.name} exists, known are {', '.join(live)}")
             yield from compare_partition(stated, live[stated.name]) if there else ()
         for name in filter(None, self.request.partition.split(",")):
-            yield Finding(good=name in live, text=f"default partition {name} exists")
+            yield SiteFinding(good=name in live, text=f"default partition {name} exists")
         settings = self.commands.run(("scontrol", "show", "config"))
         if re.search(r"EnforcePartLimits\s*= NO", settings):
             text = "note: EnforcePartLimits=NO, Slurm lets jobs that can never run wait for ever"
-            yield Finding(good=True, text=text)
+            yield SiteFinding(good=True, text=text)
         accounting = "accounting_storage/none" not in settings
-        yield Finding(good=True, text=f"accounting: {'sacct' if accounting else 'none, exit files stand in for it'}")
+        yield SiteFinding(
+            good=True, text=f"accounting: {'sacct' if accounting else 'none, exit files stand in for it'}"
+        )
         if self.request.launcher.startswith("srun"):
             kinds, kind = self.commands.ask(("srun", "--mpi=list")), self.request.launcher.partition("=")[2]
             good = kind in (kinds.out + kinds.err).split()
-            yield Finding(good=good, text=f"launcher {self.request.launcher}: srun has {kind}")
+            yield SiteFinding(good=good, text=f"launcher {self.request.launcher}: srun has {kind}")
 
     def _queue(self) -> dict[str, tuple[State, str]]:
         words = ("squeue", "--me", "--noheader", "--array", "--states=all", "--Format", QUEUE_FIELDS)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.schema.account import Usage
+from harness.schema.account import JobUsage
 from harness.sweep.job_options import clock_seconds, seconds, size_bytes, walltime
 from harness.sweep.scheduler import State
 from harness.sweep.site import Partition
@@ -54,18 +54,18 @@ def read_accounts(answer: str) -> dict[str, State]:
     return found
 
 
-def read_usage(answer: str) -> dict[str, Usage]:
+def read_usage(answer: str) -> dict[str, JobUsage]:
     """Return what ended jobs used from ``sacct -n -P --noconvert -o USAGE_FIELDS``: a line a job, and one a step of it.
 
     Zero is what a cluster says that does not measure it, and 2^64 less two of energy that nobody knows.
     """
-    found: dict[str, Usage] = {}
+    found: dict[str, JobUsage] = {}
     for line in answer.splitlines():
         identifier, words, elapsed, nodes, used, memory, energy = line.split("|")
         job, _, step = identifier.partition(".")
         if not step and _state(words.partition(" ")[0], "", "", 0).phase == "ended":
             joules = int(energy or 0)
-            found[job] = Usage(
+            found[job] = JobUsage(
                 elapsed_s=float(elapsed or 0), nodes=int(nodes or 0), cpu_s=clock_seconds(used or "0") or None,
                 memory_of="a process", energy_j=float(joules) if 0 < joules < _NO_ENERGY else None,
             )  # fmt: skip

@@ -97,7 +97,7 @@ def _with_fewer_test_rows(prepared: datasets.Prepared, samples: int | None) -> D
     return replace(record, test_rows=min(record.test_rows, max(_LEAST_TEST_ROWS, samples // 5)))
 
 
-def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.Source, datasets.Prepared]:
+def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.DataSource, datasets.Prepared]:
     """Return the source, and what is prepared of it with no rows: only their shapes and types are left."""
     source = datasets.locate(point.workload, data_dir, point.data_id)
     prepared = datasets.prepare(source)

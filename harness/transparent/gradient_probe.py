@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from harness.transparent.independence import Shadow, four, mixes, steady, vector
+from harness.transparent.batch_coupling import Shadow, four, mixes, steady, vector
 from harness.transparent.rows import leading, length, own_variable, some
 
 _MEANS, _SUMS = (0.5, 1.4), (1.5, 3.0)  # of the doubled batch's to the whole one's, where random layers add noise
@@ -24,7 +24,7 @@ _PARALLEL = 0.9995  # cosine above which the two differ in length only: no rando
 _CLOSE = 0.03
 
 
-class Seen(NamedTuple):
+class DoubledBatch(NamedTuple):
     """Of one owner's numbers on a doubled batch, against those of the batch: inner product and both squared norms.
 
     `random`: whether layers with random numbers may be at work.
@@ -37,12 +37,12 @@ class Seen(NamedTuple):
     random: bool = True
 
     @classmethod
-    def of(cls, label: str, doubled: Sequence[tf.Tensor], whole: Sequence[tf.Tensor]) -> "Seen":
+    def of(cls, label: str, doubled: Sequence[tf.Tensor], whole: Sequence[tf.Tensor]) -> "DoubledBatch":
         """Compare lists of tensors of equal shapes."""
         return cls.plain(label, [_numbers(value) for value in doubled], [_numbers(value) for value in whole])
 
     @classmethod
-    def plain(cls, label: str, doubled: Sequence[Any], whole: Sequence[Any]) -> "Seen":
+    def plain(cls, label: str, doubled: Sequence[Any], whole: Sequence[Any]) -> "DoubledBatch":
         """Compare lists of arrays of equal shapes."""
         pairs = [(np.float64(a).ravel(), np.float64(b).ravel()) for a, b in zip(doubled, whole, strict=True)]
         return cls(
@@ -68,7 +68,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Probe:
+class GradientProbe:
     """What a step of Keras's `fit` does that is made to be watched only: its gradients and the numbers it reports.
 
     `rows` are those of the batch before it is doubled. None: only whether they stand for themselves is watched, and
@@ -76,7 +76,7 @@ class Probe:
     """
 
     rows: int | None
-    whole: "Probe | None" = None
+    whole: "GradientProbe | None" = None
     gradients: list[Any] = field(default_factory=list)
     numbers: dict[int, Any] = field(default_factory=dict)
 
@@ -100,14 +100,14 @@ class Trial:
 
     def __init__(self) -> None:
         self.active = False
-        self.probe: Probe | None = None
+        self.probe: GradientProbe | None = None
         self.shadow: Shadow | None = None
         self.mixing: weakref.WeakSet[Any] = weakref.WeakSet()
         self._owners: dict[int, object] = {}
         self._positions: dict[tuple[int, object], object] = {}
         self._flags: dict[int, tf.Variable] = {}
         self._sums: set[int] = set()
-        self._seen: dict[int, Seen] = {}
+        self._seen: dict[int, DoubledBatch] = {}
 
     @property
     def apart(self) -> bool:
@@ -139,7 +139,7 @@ class Trial:
         """Compare this rank's `own` numbers with rank 0's, of the whole batch; only the step of the trial counts."""
         if self.active:
             self._owners[id(owner)] = owner
-            self._seen[id(owner)] = Seen.of(label, own, whole)
+            self._seen[id(owner)] = DoubledBatch.of(label, own, whole)
 
     def conclude(self, gather: Callable[[object], list[Any]]) -> bool:
         """End the step of the trial; `gather` collects a value from all ranks. All ranks together.
@@ -190,12 +190,12 @@ def attempt(
         for a, b in zip(again.gradients, one.gradients, strict=True)
         if a is not None
     )
-    gradient = Seen.of("gradients", [b for _, b in pairs], [a for a, _ in pairs])
+    gradient = DoubledBatch.of("gradients", [b for _, b in pairs], [a for a, _ in pairs])
     found = [gradient._replace(random=random)]
     owners = [trainer.trainable_variables[0]]
     for key, (owner, value) in one.numbers.items():
         owners.append(owner)
-        found.append(Seen.of("reported numbers", [two.numbers[key][1]], [value]))
+        found.append(DoubledBatch.of("reported numbers", [two.numbers[key][1]], [value]))
     sums = [seen.is_sum() for seen in gather(found)[0]]
     for owner, summed in zip(owners, sums, strict=True):
         if summed:
@@ -207,9 +207,14 @@ def attempt(
 
 
 def _probed(
-    trial: Trial, trainer: Any, step: Callable[[Any], Any], batch: Any, rows: int | None, whole: Probe | None = None
-) -> Probe:
-    trial.probe = probe = Probe(rows=rows, whole=whole)
+    trial: Trial,
+    trainer: Any,
+    step: Callable[[Any], Any],
+    batch: Any,
+    rows: int | None,
+    whole: GradientProbe | None = None,
+) -> GradientProbe:
+    trial.probe = probe = GradientProbe(rows=rows, whole=whole)
     with _unchanged(trainer):
         logs = step(batch)
     trial.probe = None

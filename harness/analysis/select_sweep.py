@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.analysis.load import Loaded, load_sweep
 from harness.analysis.numbers import plural
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import decode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
@@ -16,7 +16,7 @@ _FREE = ("samples", "epochs", "seed", "data", "data_file", "distribution", "inpu
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class SweepChoice:
     """The sweep that was taken, of how many that have valid launches."""
 
     loaded: Loaded
@@ -28,7 +28,7 @@ class Choice:
         return f"{taken}, of {self.candidates} sweeps ({RULE})" if self.candidates > 1 else f"{taken}, the only sweep"
 
 
-def choose(results: Path, wanted: Callable[[Study], bool], *, every_code: bool = False) -> Choice | None:
+def choose(results: Path, wanted: Callable[[Study], bool], *, every_code: bool = False) -> SweepChoice | None:
     """Return the sweep of `results` that answers among those `wanted`, which is what can be compared; None of none.
 
     Only sweeps with a valid launch count, so that one that was planned and never launched does not; unless for
@@ -45,7 +45,7 @@ def choose(results: Path, wanted: Callable[[Study], bool], *, every_code: bool =
         if wanted(study):
             loaded = load_sweep(folder, every_code=every_code)
             found += [loaded] if loaded.valid else []
-    return Choice(loaded=max(found, key=standing), candidates=len(found)) if found else None
+    return SweepChoice(loaded=max(found, key=standing), candidates=len(found)) if found else None
 
 
 def standing(loaded: Loaded) -> tuple[bool, int, float]:

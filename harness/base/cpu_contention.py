@@ -26,7 +26,7 @@ _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Usage:
+class CpuUsage:
     """CPU seconds of the host (stolen time included), and of this process with its ended descendants, at one moment.
 
     Of a host that is shared with others by cgroups, only the CPUs of this process's cgroup count.
@@ -43,7 +43,7 @@ class Usage:
     preempted: int = 0
 
     @classmethod
-    def now(cls) -> "Usage":
+    def now(cls) -> "CpuUsage":
         """Return the usage so far."""
         own, hosts = os.times(), _cpu_times()
         return cls(
@@ -83,7 +83,7 @@ class Delays:
     preempted: int
 
     @classmethod
-    def between(cls, begin: Usage, end: Usage, *, threads: int) -> "Delays":
+    def between(cls, begin: CpuUsage, end: CpuUsage, *, threads: int) -> "Delays":
         """Return the delays of a process of `threads` threads."""
         seconds = max(end.clock - begin.clock, 1e-9)
         return cls(
@@ -110,13 +110,13 @@ def delayed(hosts: Sequence[str], queued: Sequence[float], loads: Mapping[str, f
     )
 
 
-def other_load(begin: Usage, end: Usage) -> float:
+def other_load(begin: CpuUsage, end: CpuUsage) -> float:
     """Return the cores that all other processes kept busy between two moments; at least 0."""
     busy = (end.host - begin.host) - (end.own - begin.own)
     return max(0.0, busy / max(end.clock - begin.clock, 1e-9))
 
 
-def other_loads(comm: "MPI.Intracomm", hosts: Sequence[str], begin: Usage, end: Usage) -> dict[str, float]:
+def other_loads(comm: "MPI.Intracomm", hosts: Sequence[str], begin: CpuUsage, end: CpuUsage) -> dict[str, float]:
     """Return for every host the cores that processes other than the ranks of `comm` kept busy between two moments.
 
     `hosts` names every rank's host. At least 0.
@@ -166,9 +166,9 @@ def look() -> tuple[float, str]:
     """Return the other processes' load (cores) over two seconds, and the name and number of the busiest one."""
     others = {process.pid: process for process in psutil.process_iter() if process.pid != os.getpid()}
     before = {pid: _cpu_s(process) for pid, process in others.items()}
-    begin = Usage.now()
+    begin = CpuUsage.now()
     time.sleep(_LOOK_S)
-    load = other_load(begin, Usage.now())
+    load = other_load(begin, CpuUsage.now())
     used = {pid: _cpu_s(process) - before[pid] for pid, process in others.items()}
     busiest = max(used, key=lambda pid: used[pid], default=None)
     if busiest is None:

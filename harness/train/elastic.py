@@ -17,20 +17,20 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
+from harness.comm.elastic_world import Member, MembershipChange, Team, lost, sign_of
 from harness.comm.hang import HangWatch
-from harness.comm.team import Change, Member, Team, lost, sign_of
 from harness.comm.world import World
 from harness.schema.loss import LossRecord, Stretch
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord
 from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
-from harness.train.keeper import Progress
-from harness.train.load import load
+from harness.train.checkpointing import Progress
 from harness.train.record import Columns, step_columns
 from harness.train.replica import Replica, prepare_replica
-from harness.train.resume import Part
-from harness.train.run import Begin, Outcome, epoch_record, evaluate_all, time_is_up, train_epoch
+from harness.train.resume import PartialEpoch
+from harness.train.run import TrainingOutcome, TrainingStart, epoch_record, evaluate_all, time_is_up, train_epoch
+from harness.train.shard_data import load
 from harness.train.step import Epoch
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Past:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Notice:
+class LossNotice:
     """That somebody is lost: `when` (s, time.time), `how`, and whether in the middle of a step."""
 
     when: float
@@ -71,13 +71,13 @@ class Notice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class News:
+class RankNews:
     """What a process knows of losses, for all to hear: those that are on record, and who is lost beyond them."""
 
     losses: tuple[LossRecord, ...] = ()
     stretches: tuple[Stretch, ...] = ()
-    gone: tuple[tuple[Member, Notice], ...] = ()
-    noticed: Notice | None = None
+    gone: tuple[tuple[Member, LossNotice], ...] = ()
+    noticed: LossNotice | None = None
 
 
 @dataclass(kw_only=True)
@@ -98,7 +98,7 @@ class Survivor:
     past: Past | None = None
     epochs: list[EpochRecord] = field(default_factory=list)
     steps: dict[int, Columns] = field(default_factory=dict)
-    news: News = field(default_factory=News)
+    news: RankNews = field(default_factory=RankNews)
     early: bool = False
     base: int = 0
     in_step: bool = False
@@ -108,7 +108,7 @@ class Survivor:
     compile_s: float = 0.0
     evaluate_s: float = 0.0
 
-    def run(self, finish: Callable[[World, Outcome], T]) -> T | None:
+    def run(self, finish: Callable[[World, TrainingOutcome], T]) -> T | None:
         """Train to the end with whoever is left, and return what `finish` returns; None on a spare that is left over.
 
         Raises:
@@ -136,9 +136,9 @@ class Survivor:
 
     def _notice(self, how: str) -> None:
         if self.news.noticed is None:
-            self.news = replace(self.news, noticed=Notice(when=time.time(), how=how, in_step=self.in_step))
+            self.news = replace(self.news, noticed=LossNotice(when=time.time(), how=how, in_step=self.in_step))
 
-    def _follow(self, change: Change, news: list[News]) -> None:
+    def _follow(self, change: MembershipChange, news: list[RankNews]) -> None:
         """Take note of who is gone, alike on all, and leave the seats that are no more out of what was recorded.
 
         Some may know of losses that were noted, or only noticed, in an attempt that failed on others. What a lost rank
@@ -153,7 +153,7 @@ class Survivor:
         for loss in losses:
             gone.pop((loss.host, loss.pid), None)
         stretches = max((known.stretches for known in news), key=lambda made: sum(each.steps for each in made))
-        self.news = News(losses=losses, stretches=stretches, gone=tuple(gone.values()))
+        self.news = RankNews(losses=losses, stretches=stretches, gone=tuple(gone.values()))
         if any(member.seat is not None for member in change.lost):
             self.steps = {}
         self.epochs = [
@@ -166,7 +166,7 @@ class Survivor:
             for epoch in self.epochs
         ]
 
-    def _attempt(self, finish: Callable[[World, Outcome], T]) -> T | None:
+    def _attempt(self, finish: Callable[[World, TrainingOutcome], T]) -> T | None:
         world = self.team.world
         if world is None:
             return None
@@ -176,11 +176,11 @@ class Survivor:
         finally:
             watch.stop()
 
-    def _train(self, world: World, watch: HangWatch, finish: Callable[[World, Outcome], T]) -> T:
+    def _train(self, world: World, watch: HangWatch, finish: Callable[[World, TrainingOutcome], T]) -> T:
         replica = self._prepare(world)
         watch.opened(replica.reduction)
         watch.start()
-        begun = Begin.take_down(world)
+        begun = TrainingStart.take_down(world)
         workload = self.point.workload
         while len(self.epochs) < workload.epochs and not time_is_up(self.epochs, workload.seconds):
             self._train_epoch(replica, len(self.epochs))
@@ -280,7 +280,7 @@ class Survivor:
         """Train what is left of an epoch and evaluate."""
         total = replica.data.shards.steps(self.point.workload.drop_remainder)
         first = made_steps(replica) - number * total
-        losses, columns, *times = train_epoch(replica, number, progress=Progress(part=Part(before=first)))
+        losses, columns, *times = train_epoch(replica, number, progress=Progress(part=PartialEpoch(before=first)))
         if first == 0:
             self.steps[number] = columns
         tick = time.perf_counter()

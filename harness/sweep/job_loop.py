@@ -13,14 +13,14 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.sweep import store
 from harness.sweep.accounts import note_ended
+from harness.sweep.eta import Pace, layout_words
 from harness.sweep.job_groups import Group
 from harness.sweep.jobs import queue_name, write_group
-from harness.sweep.outcome import Outcome, settle
-from harness.sweep.pace import Pace, layout_words
+from harness.sweep.outcome import LaunchOutcome, settle
 from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display
-from harness.sweep.resume import Submission
 from harness.sweep.scheduler import Job, Scheduler, State
+from harness.sweep.submission import Submission
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up
@@ -210,7 +210,7 @@ class Launches:
         if state.phase != "ended" and state.reason not in _USUAL:
             self._say(f"job {running.job} {'waits' if state.phase == 'queued' else 'runs'}: {state.reason}")
 
-    def _settled(self, running: store.Running, outcome: Outcome) -> None:
+    def _settled(self, running: store.Running, outcome: LaunchOutcome) -> None:
         del self._running[running.point.folder]
         if self._scheduler.survives_client:
             self._over.append(running)
@@ -232,7 +232,7 @@ class Launches:
         left = self._pace.left([*waiting, *(other.point for other in self._running.values())])
         self._shown.ended(self._pace.name(point), text, left if local else None)
 
-    def _goes_on(self, point: Point, outcome: Outcome) -> bool:
+    def _goes_on(self, point: Point, outcome: LaunchOutcome) -> bool:
         """Put a launch that is to be submitted again behind what waits; tell whether it is."""
         if not self._resubmits:
             return False
@@ -244,7 +244,7 @@ class Launches:
         self._waiting.append(Group(shape="jobs", points=(point,)))
         return True
 
-    def _give_up(self, layout: Layout, outcome: Outcome) -> None:
+    def _give_up(self, layout: Layout, outcome: LaunchOutcome) -> None:
         """Drop what waits of a layout whose last two launches failed alike: the others would fail so too."""
         if self._last_reasons.get(layout) != outcome.text:
             self._last_reasons[layout] = outcome.text

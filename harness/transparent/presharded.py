@@ -6,13 +6,13 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.readers.dataset import DataSet
 from harness.transparent.patch import replace
-from harness.transparent.settings import Settings
+from harness.transparent.settings import RunSettings
 
 
 class OwnRows:
     """Whether the script has made a `DataSet`: from then on, what it feeds is its rank's own."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
         self.present = False
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.load import Loaded
-from harness.schema.measurement import Launch, Measurement, Software
+from harness.analysis.read_results import Loaded
+from harness.schema.measurement import MeasuredLaunch, Measurement, Software
 from harness.schema.record import RunRecord
 
 
@@ -85,12 +85,12 @@ def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measu
     )
 
 
-def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[Launch]:
+def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[MeasuredLaunch]:
     rows = {str(row["run"]): row for row in launch_frame(runs, loaded.epochs).to_dict("records")}
     for run in runs:
         row = rows[run.point.folder]
         accuracy = float(row["test_accuracy"])
-        yield Launch(
+        yield MeasuredLaunch(
             layout=run.point.layout,
             repeat=run.point.repeat,
             started=run.started,

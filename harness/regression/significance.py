@@ -16,7 +16,7 @@ from harness.regression.hodges_lehmann import (
     shift_interval,
 )
 from harness.regression.noise import FALSE_ALARMS, Noise
-from harness.regression.quantities import RELATIVE, Sample, Size, as_cost, as_loss
+from harness.regression.quantities import RELATIVE, CostSample, SampleSize, as_cost, as_loss
 from harness.schema.layout import Layout
 
 PASS = "pass"
@@ -29,7 +29,7 @@ _MOST_LAUNCHES = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class Thresholds:
     """The loss that must not be missed, and the least that makes a difference to anyone, however sure it is."""
 
     size: float = 0.10
@@ -40,11 +40,11 @@ class Limits:
         return as_cost(self.size, relative), as_cost(self.practical, relative)
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = Thresholds()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class CheckRow:
     """One quantity at one layout (None: the curve). `loss` above 0 is worse; a fraction of speed or efficiency,
     or of the reference's epoch. `interval` and `floor` are on the same scale, None where launches lack.
 
@@ -64,7 +64,9 @@ class Row:
     more: int | None = None
 
 
-def row_apart(before: Sample, now: Sample, noise: Noise | None, limits: Limits, comparisons: int, looks: int) -> Row:
+def row_apart(
+    before: CostSample, now: CostSample, noise: Noise | None, limits: Thresholds, comparisons: int, looks: int
+) -> CheckRow:
     """Return the row of two samples of different sittings, one of `comparisons` at one of `looks`."""
     distance = shift(now.costs, before.costs)
     level = 1 - (1 - LEVEL) / comparisons / looks
@@ -82,7 +84,7 @@ def row_apart(before: Sample, now: Sample, noise: Noise | None, limits: Limits, 
     return _judged(before, now, distance, interval if noise else None, floor, limits, more)
 
 
-def row_of_pairs(before: Sample, now: Sample, limits: Limits, comparisons: int) -> Row:
+def row_of_pairs(before: CostSample, now: CostSample, limits: Thresholds, comparisons: int) -> CheckRow:
     """Return the row of two samples whose launches of one block ran one right after the other."""
     costs = dict(zip(before.blocks, before.costs, strict=True))
     differences: Values = np.array(
@@ -101,19 +103,19 @@ def row_of_pairs(before: Sample, now: Sample, limits: Limits, comparisons: int) 
 
 
 def _judged(
-    before: Sample,
-    now: Sample,
+    before: CostSample,
+    now: CostSample,
     distance: float,
     interval: Interval | None,
     floor: float | None,
-    limits: Limits,
+    limits: Thresholds,
     more: Callable[[], int | None],
-) -> Row:
+) -> CheckRow:
     """Return the row of a shift by `distance` in cost, with its `interval` and noise `floor` on the same scale."""
     relative = before.quantity in RELATIVE
     limit, least = limits.costs(relative)
     verdict = _verdict(distance, interval, floor, limit, least)
-    return Row(
+    return CheckRow(
         quantity=before.quantity,
         layout=before.layout,
         decides=before.decides,
@@ -146,9 +148,9 @@ def _verdict(distance: float, interval: Interval | None, floor: float | None, li
 
 def _more(
     distance: float,
-    sizes: tuple[Size, Size],
+    sizes: tuple[SampleSize, SampleSize],
     noise: Noise | None,
-    limits: Limits,
+    limits: Thresholds,
     comparisons: int,
     looks: int,
 ) -> int | None:
@@ -162,7 +164,7 @@ def _more(
         return max(1, least - current.launches)
     limit, practical = limits.costs(True)
     for total in range(max(least, current.launches + 1), _MOST_LAUNCHES + 1):
-        then = Size(launches=total, sittings=max(current.sittings, 1.0))
+        then = SampleSize(launches=total, sittings=max(current.sittings, 1.0))
         half = noise.within_error(then, reference, (1 - level) / 2)
         half = float(np.hypot(half, noise.between_error(then, reference, (1 - LEVEL) / comparisons / 2)))
         floor = noise.floor(then, reference, comparisons, looks=looks)

@@ -12,7 +12,7 @@ from harness.base.files import write_atomic
 from harness.schema.record import RUN_FILE, decode, encode
 from harness.schema.sweep import FAILURES, LOGS
 from harness.sweep import store
-from harness.sweep.job_options import Request
+from harness.sweep.job_options import JobRequest
 from harness.sweep.jobs import JOBS, exit_file
 from harness.sweep.scheduler import Scheduler, State
 from harness.sweep.schedulers import open_scheduler
@@ -28,7 +28,7 @@ class Submission:
 
     scheduler: str = "local"
     site: Site = field(default_factory=Site)
-    request: Request = field(default_factory=Request)
+    request: JobRequest = field(default_factory=JobRequest)
     template: str | None = None
     data_dir: str | None = None
 
@@ -145,14 +145,14 @@ def identify(scheduler: Scheduler, left: tuple[store.Running, ...]) -> tuple[sto
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class SubmittedLaunch:
     """One launch that was submitted. `state` is ``queued``, ``running``, ``ended`` or ``unknown``."""
 
     state: str
     detail: str
 
 
-def look(folder: Path, entries: Sequence[store.Running]) -> dict[str, Seen]:
+def look(folder: Path, entries: Sequence[store.Running]) -> dict[str, SubmittedLaunch]:
     """Return what is known of submitted launches, by their points' folders; one poll for all of them.
 
     A scheduler that does not answer is no error here: the launches are ``unknown``, with its sentence.
@@ -164,30 +164,32 @@ def look(folder: Path, entries: Sequence[store.Running]) -> dict[str, Seen]:
         known = {running.point.folder: running for running in identify(scheduler, tuple(entries))}
         states = scheduler.poll(sorted({running.job for running in known.values()}))
     except UserError as error:
-        return {running.point.folder: Seen(state="unknown", detail=str(error)) for running in entries}
+        return {running.point.folder: SubmittedLaunch(state="unknown", detail=str(error)) for running in entries}
     return {
         running.point.folder: _seen(folder, known[running.point.folder], states, scheduler)
         if running.point.folder in known
-        else Seen(state="unknown", detail="it never reached the queue: the same sweep command submits it")
+        else SubmittedLaunch(state="unknown", detail="it never reached the queue: the same sweep command submits it")
         for running in entries
     }
 
 
-def _seen(folder: Path, running: store.Running, states: Mapping[str, State], scheduler: Scheduler) -> Seen:
+def _seen(folder: Path, running: store.Running, states: Mapping[str, State], scheduler: Scheduler) -> SubmittedLaunch:
     state = states[running.job]
     job = f"job {running.job}"
     if state.phase == "unknown" and not exit_file(folder, running.point).exists():
-        return Seen(state="unknown", detail=f"{job} is not listed by {scheduler.name}")
+        return SubmittedLaunch(state="unknown", detail=f"{job} is not listed by {scheduler.name}")
     if state.phase == "queued":
-        return Seen(state="queued", detail=f"{job}: {state.reason or state.word}")
+        return SubmittedLaunch(state="queued", detail=f"{job}: {state.reason or state.word}")
     if state.phase == "running" and not exit_file(folder, running.point).exists():
         if not _begun(folder, running):
-            return Seen(state="queued", detail=f"waits for its turn in {job}")
+            return SubmittedLaunch(state="queued", detail=f"waits for its turn in {job}")
         where = f"{job} on {state.nodes}" if state.nodes else job
-        return Seen(state="running", detail=f"{where}: {state.reason}" if state.reason else where)
+        return SubmittedLaunch(state="running", detail=f"{where}: {state.reason}" if state.reason else where)
     if state.phase == "running":
-        return Seen(state="ended", detail=f"in {job}, not collected yet")
-    return Seen(state="ended", detail=f"{job}: {scheduler.explain(state)}; not collected yet: `harness collect`")
+        return SubmittedLaunch(state="ended", detail=f"in {job}, not collected yet")
+    return SubmittedLaunch(
+        state="ended", detail=f"{job}: {scheduler.explain(state)}; not collected yet: `harness collect`"
+    )
 
 
 def _begun(folder: Path, running: store.Running) -> bool:

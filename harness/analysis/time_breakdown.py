@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class OverheadLine:
     """One line of every bill: its column (seconds), its name, and the column of the breakdown that it is a part of."""
 
     column: str
@@ -29,20 +29,20 @@ _WIRE = ("sum: latency", "sum: bandwidth", "sum (wire)")
 _COMPUTE = ("slower computation", "cores taken by others", "not explained")
 
 
-def _causes(columns: Sequence[str], names: Sequence[str], part: str) -> tuple[Cause, ...]:
-    return tuple(Cause(column=column, name=name, part=part) for column, name in zip(columns, names, strict=True))
+def _causes(columns: Sequence[str], names: Sequence[str], part: str) -> tuple[OverheadLine, ...]:
+    return tuple(OverheadLine(column=column, name=name, part=part) for column, name in zip(columns, names, strict=True))
 
 
 CAUSES = (
     *_causes(COMPUTE_COLUMNS[:2], _COMPUTE[:2], "compute_seconds"),
-    Cause(column="input_seconds", name="input", part="input_seconds"),
+    OverheadLine(column="input_seconds", name="input", part="input_seconds"),
     *_causes(SKEW_COLUMNS, _SKEW, "skew_seconds"),
     *_causes(WIRE_COLUMNS, _WIRE, "wire_seconds"),
     *_causes(COMPUTE_COLUMNS[2:], _COMPUTE[2:], "compute_seconds"),
 )
 """The causes of the loss of an epoch: those of a part of the breakdown sum to it, all to the epoch's time."""
 LAUNCH_CAUSES = tuple(
-    Cause(column=part, name=part.removesuffix("_s").removeprefix("trained_"), part=part) for part in LAUNCH_PARTS
+    OverheadLine(column=part, name=part.removesuffix("_s").removeprefix("trained_"), part=part) for part in LAUNCH_PARTS
 )
 
 
@@ -54,7 +54,7 @@ class Item:
     launches of both points, None below 6 or where sittings differ; that of `share` also where the loss may be nothing.
     """
 
-    cause: Cause
+    cause: OverheadLine
     seconds: float
     fraction: float
     fraction_interval: Interval | None
@@ -97,7 +97,7 @@ class Bill:
 _WORTH = 0.001
 
 
-def bills(scaling: Scaling, launches: pd.DataFrame, causes: Sequence[Cause] = CAUSES) -> tuple[Bill, ...]:
+def bills(scaling: Scaling, launches: pd.DataFrame, causes: Sequence[OverheadLine] = CAUSES) -> tuple[Bill, ...]:
     """Return the bill of every point with a speedup, other than the base; `launches` are `causes.Explained`'s.
 
     The ideal share of a part is the base's divided by the ratio of the ranks (strong scaling) or the same (weak), as
@@ -111,7 +111,7 @@ def bills(scaling: Scaling, launches: pd.DataFrame, causes: Sequence[Cause] = CA
 
 
 def _bill(
-    point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling, causes: Sequence[Cause]
+    point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling, causes: Sequence[OverheadLine]
 ) -> Bill:
     share = point.ideal if scaling.scaling == "strong" else 1.0
     columns = [cause.column for cause in causes]

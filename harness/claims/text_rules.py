@@ -12,13 +12,13 @@ from harness.analysis import numbers
 from harness.analysis.frames import ONE_OFF
 from harness.analysis.learning import times_to_accuracy
 from harness.analysis.stats import Interval, median_interval
-from harness.claims.evidence import Evidence
+from harness.claims.evidence import ClaimEvidence
 from harness.claims.finding import (
     CONFIRMED,
     INCONCLUSIVE,
     NOT_MEASURED,
     REFUTED,
-    Finding,
+    ClaimFinding,
     above,
     decide,
     lacking,
@@ -35,10 +35,10 @@ _BEFORE_TRAINING = ["import_s", "load_s", "distribute_s", "compile_s"]
 assert set(_BEFORE_TRAINING) < set(ONE_OFF)
 
 
-def accuracy(claim: Claim, found: Sequence[Evidence]) -> Finding:
+def accuracy(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     """Some rank count reaches `value` test accuracy within `seconds`, reading and compiling included, every launch."""
     assert claim.value is not None
-    best: Finding | None = None
+    best: ClaimFinding | None = None
     for one in found:
         times = times_to_accuracy(one.epochs, claim.value - claim.reading)
         launches = one.launches.set_index("run")
@@ -54,23 +54,23 @@ def accuracy(claim: Claim, found: Sequence[Evidence]) -> Finding:
             if reached == len(group):
                 took = numbers.seconds(float(group["whole"].median()))
                 said = f"reached in {took} ({known})"
-                return Finding(outcome=CONFIRMED, said=said, used=(one,))
+                return ClaimFinding(outcome=CONFIRMED, said=said, used=(one,))
             outcome = REFUTED if trained >= claim.seconds and not reached else INCONCLUSIVE
             said = f"reached by {known}, {top}; the shortest trained for {numbers.seconds(trained)}"
             if best is None or outcome == INCONCLUSIVE:
-                best = Finding(outcome=outcome, said=said, used=(one,))
+                best = ClaimFinding(outcome=outcome, said=said, used=(one,))
     assert best is not None
     return best
 
 
-def longer(claim: Claim, found: Sequence[Evidence]) -> Finding:
+def longer(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     """More epochs gain more: an epoch is faster on more ranks by more than what a launch does before it."""
     one = found[0]
     launches = one.launches.assign(before=one.launches[_BEFORE_TRAINING].sum(axis=1))
     over, count = one.counts[0], one.counts[-1]
     epoch, before = ratio(launches, over, count), ratio(launches, over, count, "before")
     if epoch is None or before is None:
-        return Finding(outcome=NOT_MEASURED, said="the points did not do the same work", used=(one,))
+        return ClaimFinding(outcome=NOT_MEASURED, said="the points did not do the same work", used=(one,))
     medians = launches.groupby("ranks")[["before", "seconds"]].median()
     epochs = int(launches["epochs"].median())
     whole = {number: medians["before"] + number * medians["seconds"] for number in (1, epochs)}
@@ -82,15 +82,15 @@ def longer(claim: Claim, found: Sequence[Evidence]) -> Finding:
         f"an epoch gains {epoch}, what comes before it {before.value:.2f}{span}; "
         f"a whole launch {told}{lacking([epoch.interval, before.interval])}"
     )
-    return Finding(outcome=decide([less(before.interval, epoch.interval)]), said=said, used=(one,))
+    return ClaimFinding(outcome=decide([less(before.interval, epoch.interval)]), said=said, used=(one,))
 
 
-def reading(claim: Claim, found: Sequence[Evidence]) -> Finding:
+def reading(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     """What reading by rank 0 takes longer than reading by all is less than `MINOR` of the training time."""
     pairs = [(own, other) for own in found for other in found if _differ_in_reading(own, other)]
     if not pairs:
         said = "needs DISTRIBUTION=scatter and parallel, on the same rows and several ranks"
-        return Finding(outcome=NOT_MEASURED, said=said)
+        return ClaimFinding(outcome=NOT_MEASURED, said=said)
     own, other = pairs[0]
     ranks = max(set(own.counts) & set(other.counts))
     scatter, parallel = (one.launches[one.launches["ranks"] == ranks] for one in (own, other))
@@ -103,10 +103,10 @@ def reading(claim: Claim, found: Sequence[Evidence]) -> Finding:
         f"sending alone {numbers.seconds(float(scatter['distribute_s'].median()))}, beside "
         f"{numbers.seconds(float(scatter['trained_s'].median()))} of training{lacking([interval])}"
     )
-    return Finding(outcome=decide([None if minor is None else not minor]), said=said, used=(own, other))
+    return ClaimFinding(outcome=decide([None if minor is None else not minor]), said=said, used=(own, other))
 
 
-def _differ_in_reading(own: Evidence, other: Evidence) -> bool:
+def _differ_in_reading(own: ClaimEvidence, other: ClaimEvidence) -> bool:
     """Tell whether in `own` rank 0 reads for all, in `other` every rank for itself, on the same rows and ranks."""
     return (
         (own.workload.distribution, other.workload.distribution) == ("scatter", "parallel")
@@ -115,19 +115,21 @@ def _differ_in_reading(own: Evidence, other: Evidence) -> bool:
     )
 
 
-def volume(claim: Claim, found: Sequence[Evidence]) -> Finding:
+def volume(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     """From p to q ranks the computation falls by q/p, the exchange does not; both within a tenth."""
     once = [one for one in found if find_policy(one.workload.sync).period is None]
     if not once:
-        return Finding(outcome=NOT_MEASURED, said="needs a sweep with SYNC=weights:epoch: one exchange in an epoch")
+        return ClaimFinding(
+            outcome=NOT_MEASURED, said="needs a sweep with SYNC=weights:epoch: one exchange in an epoch"
+        )
     one = next((one for one in once if sum(count > 1 for count in one.counts) > 1), once[0])
     counts = [count for count in one.counts if count > 1]
     if len(counts) < 2:
-        return Finding(outcome=NOT_MEASURED, said="needs two rank counts above 1", used=(one,))
+        return ClaimFinding(outcome=NOT_MEASURED, said="needs two rank counts above 1", used=(one,))
     over, count = counts[0], counts[-1]
     work, wire = (ratio(one.launches, over, count, column) for column in ("compute_seconds", "wire_seconds"))
     if work is None or wire is None:
-        return Finding(outcome=NOT_MEASURED, said="the points did not do the same work", used=(one,))
+        return ClaimFinding(outcome=NOT_MEASURED, said="the points did not do the same work", used=(one,))
     falls = wire.interval.scaled(ALIKE) if wire.interval else None
     exchange = above(falls, 1)
     outcome = decide([above(work.interval, ALIKE * count / over), None if exchange is None else not exchange])
@@ -135,15 +137,15 @@ def volume(claim: Claim, found: Sequence[Evidence]) -> Finding:
         f"computation falls by {work}, ideal {count / over:g}; the exchange of {one.runs[0].weights.bytes:,} bytes by "
         f"{wire.value:.2f} ({numbers.ratio_span(wire.interval)}){lacking([work.interval, wire.interval])}"
     )
-    return Finding(outcome=outcome, said=said, used=(one,))
+    return ClaimFinding(outcome=outcome, said=said, used=(one,))
 
 
-def equivalent(claim: Claim, found: Sequence[Evidence]) -> Finding:
+def equivalent(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     """With the same batches at every rank count, averaged weights end with the training loss of the fewest ranks."""
     same = [one for one in found if one.workload.global_batch is not None and len(one.counts) > 1]
     own = next((one for one in same if not find_policy(one.workload.sync).shares_gradients), None)
     if own is None:
-        return Finding(
+        return ClaimFinding(
             outcome=NOT_MEASURED, said="needs SYNC=weights:K with GLOBAL_BATCH=, the same batches at every rank count"
         )
     other = next((one for one in same if one.workload.sync == "gradients" and one.experiment == own.experiment), None)
@@ -153,22 +155,22 @@ def equivalent(claim: Claim, found: Sequence[Evidence]) -> Finding:
     other_loss = above(interval, SAME_LOSS)
     said = f"training loss on {numbers.ranks(own.counts[-1])} against that on {own.counts[0]}: {', '.join(told)}"
     outcome = decide([None if other_loss is None else not other_loss])
-    return Finding(outcome=outcome, said=f"{said}{lacking([interval])}", used=used)
+    return ClaimFinding(outcome=outcome, said=f"{said}{lacking([interval])}", used=used)
 
 
-def _apart(one: Evidence) -> pd.Series:
+def _apart(one: ClaimEvidence) -> pd.Series:
     """Return how far the final training loss on most ranks is from that on the fewest, of each repeat: of one seed."""
     losses = one.launches.pivot_table(index="repeat", columns="ranks", values="train_loss")
     return (losses[one.counts[-1]] / losses[one.counts[0]] - 1).abs().dropna()
 
 
-def servers(claim: Claim, rates: pd.DataFrame) -> Finding:
+def servers(claim: Claim, rates: pd.DataFrame) -> ClaimFinding:
     """Training with parameter servers is slower than `gradients` on the same cores.
 
     `rates`: a row for every round and workload of a bench, with the rows per second of either.
     """
     if rates.empty:
-        return Finding(outcome=NOT_MEASURED, said="needs `make bench` with the contender ParameterServerStrategy")
+        return ClaimFinding(outcome=NOT_MEASURED, said="needs `make bench` with the contender ParameterServerStrategy")
     ratios = np.asarray(rates["servers"] / rates["gradients"])
     interval: Interval | None = median_interval(ratios)
     faster = above(interval, 1)
@@ -176,4 +178,4 @@ def servers(claim: Claim, rates: pd.DataFrame) -> Finding:
         f"{np.median(ratios):.2f} of the rows per second ({ratios.min():.2f} to {ratios.max():.2f}), the median of "
         f"{rates['workload'].nunique()} workloads and {len(rates)} rounds in all{lacking([interval])}"
     )
-    return Finding(outcome=decide([None if faster is None else not faster]), said=said)
+    return ClaimFinding(outcome=decide([None if faster is None else not faster]), said=said)

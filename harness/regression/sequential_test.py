@@ -6,19 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.analysis.load import Loaded, load_sweep
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
 from harness.base.errors import RunError, UserError
 from harness.base.provenance import Machine
-from harness.regression.judging import DEFAULT_LIMITS, INCONCLUSIVE, Limits
+from harness.regression.measurements import join, measurements, without
 from harness.regression.references import check_machine
-from harness.regression.states import join, measurements, without
+from harness.regression.significance import DEFAULT_LIMITS, INCONCLUSIVE, Thresholds
 from harness.regression.store import CHECKS
 from harness.regression.verdict import Check, check
 from harness.schema.measurement import Measurement
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import current
-from harness.sweep.resume import Submission
+from harness.sweep.submission import Submission
 
 if TYPE_CHECKING:
     from harness.sweep.execute import Approve
@@ -123,7 +123,7 @@ def decide(
     measuring: Measuring,
     *,
     machine: Machine | None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Thresholds = DEFAULT_LIMITS,
     say: Callable[[str], None],
 ) -> Check:
     """Return the check of the code as it is now against `reference`, adding launches while it is inconclusive.

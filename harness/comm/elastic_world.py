@@ -75,14 +75,14 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class MembershipChange:
     """What a shrinking made of the seats: members that were `lost`, and the old seat of every one that is taken."""
 
     lost: tuple[Member, ...]
     kept: tuple[int, ...]
 
 
-def reseat(before: Sequence[Member], now: Sequence[Member]) -> tuple[list[Member], Change]:
+def reseat(before: Sequence[Member], now: Sequence[Member]) -> tuple[list[Member], MembershipChange]:
     """Return the members with their new seats, in the order of `now`, and what has changed since `before`.
 
     Spares take the seats of lost ranks. Where they do not suffice the others move up: seats are without a gap, and
@@ -98,7 +98,7 @@ def reseat(before: Sequence[Member], now: Sequence[Member]) -> tuple[list[Member
     old_seats = sorted(member.seat for member in seated if member.seat is not None)
     numbers = {old: new for new, old in enumerate(old_seats)}
     members = [member if member.seat is None else replace(member, seat=numbers[member.seat]) for member in seated]
-    return members, Change(lost=tuple(gone), kept=tuple(old_seats))
+    return members, MembershipChange(lost=tuple(gone), kept=tuple(old_seats))
 
 
 class Team:
@@ -138,7 +138,7 @@ class Team:
         """The seconds after which the network is held for broken, 0 for never: where all are on one host."""
         return _SILENT * self.patience_s if len({member.host for member in self.members}) > 1 else 0.0
 
-    def form(self, news: T) -> tuple[Change, list[T]] | None:
+    def form(self, news: T) -> tuple[MembershipChange, list[T]] | None:
         """Take seats and hear all members' `news`; all together. None where one was lost meanwhile."""
         try:
             with self._heard("taking seats"):

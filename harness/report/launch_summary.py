@@ -9,7 +9,7 @@ from harness.analysis import numbers
 from harness.base.provenance import Machine
 from harness.datasets.registry import info, names
 from harness.report.render import Fact, distinct, facts
-from harness.schema.account import Account, Usage
+from harness.schema.account import Account, JobUsage
 from harness.schema.layout import Layout
 from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord
@@ -91,7 +91,7 @@ def account_facts(accounts: Sequence[Account]) -> tuple[Fact, ...]:
     return facts([("Accounting", "; ".join(words))])
 
 
-def _used(used: Sequence[Usage]) -> str:
+def _used(used: Sequence[JobUsage]) -> str:
     """Return the sums of what jobs used, and the most memory."""
     most = max(used, key=lambda one: one.memory_bytes or 0)
     memory = f"{numbers.memory(most.memory_bytes)} in {most.memory_of}" if most.memory_bytes else None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.analysis.load import Loaded
+from harness.analysis.read_results import Loaded
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
@@ -28,7 +28,7 @@ _MARK = re.compile(rb'\{"harness":.*?"end":1\}', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class FigureSource:
     """A sweep that a figure shows: the `command` that gives its launches, and these, as `launch_mark` calls them."""
 
     sweep: str
@@ -41,7 +41,7 @@ class Origin:
     """What a figure shows, and the `command` that draws it from the records. `harness` is the version that drew it."""
 
     command: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[FigureSource, ...] = ()
     harness: str = __version__
 
 
@@ -60,8 +60,8 @@ def sweeps_origin(command: str, sweeps: Iterable[Loaded]) -> Origin:
     return Origin(command=command, sources=tuple(map(_source, sweeps)))
 
 
-def _source(loaded: Loaded) -> Source:
-    return Source(
+def _source(loaded: Loaded) -> FigureSource:
+    return FigureSource(
         sweep=loaded.folder.resolve().name,
         command=sweep_command(loaded.study.sweep) if loaded.study else "",
         launches=tuple(map(run_mark, loaded.runs)),
@@ -73,7 +73,7 @@ def measured_origin(command: str, measurements: Iterable[Measurement]) -> Origin
     return Origin(
         command=command,
         sources=tuple(
-            Source(
+            FigureSource(
                 sweep=one.label,
                 command="",
                 launches=tuple(launch_mark(f"{it.layout}-r{it.repeat}", it.started) for it in one.launches),
@@ -141,7 +141,7 @@ def find_origin(file: Path, reports: Path) -> Origin | None:
     return found
 
 
-def launches_of(origin: Origin) -> list[tuple[Source, str, str]]:
+def launches_of(origin: Origin) -> list[tuple[FigureSource, str, str]]:
     """Return every launch that a figure shows: its source, its name, and when it started in ISO 8601."""
     parts = [(source, mark.rpartition("@")) for source in origin.sources for mark in source.launches]
     return [(source, name, started) for source, (name, _, started) in parts]

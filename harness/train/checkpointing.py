@@ -28,7 +28,7 @@ from harness.train.checkpoint import (
 )
 from harness.train.record import Columns
 from harness.train.replica import Replica, seconds_per_step, trace_part
-from harness.train.resume import Held, Part
+from harness.train.resume import Held, PartialEpoch
 from harness.train.stop import Stopped, StopSignals
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Progress:
 
     epochs: list[EpochRecord] = field(default_factory=list)
     steps: list[Columns] = field(default_factory=list)
-    part: Part = field(default_factory=Part)
+    part: PartialEpoch = field(default_factory=PartialEpoch)
     before: int = 0
     """Whole epochs that other ranks than these trained: they are in neither list."""
 
@@ -228,7 +228,7 @@ class Keeper:
         self._writer = threading.Thread(target=self._write, args=(header, held, rows))
         self._writer.start()
 
-    def _write(self, header: Header, held: Held, rows: list[tuple[list[Columns], Part]]) -> None:
+    def _write(self, header: Header, held: Held, rows: list[tuple[list[Columns], PartialEpoch]]) -> None:
         assert self._folder is not None
         for rank, (columns, part) in enumerate(rows):
             held |= {f"rank/{rank}/{name}": value for name, value in resume.hold_steps(columns, part).items()}
