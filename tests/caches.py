@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.base.cache import cache_folder
+from harness.base.files import cache_folder
 
 _BUILT = cache_folder() / "native"  # found before any test has a cache of its own
 

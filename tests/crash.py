@@ -30,8 +30,8 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 
-from harness.base.cache import cache_folder
 from harness.base.errors import UserError
+from harness.base.files import cache_folder
 from harness.schema.record import STEPS_FILE, RunRecord
 from harness.sweep import job_loop, store
 from harness.sweep.schedulers import scheduler_class

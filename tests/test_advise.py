@@ -18,8 +18,7 @@ from harness.cli.answer import plain
 from harness.prediction.advice import JobLimits, TrainingJob, Way, choose_way, measured_ways, predicted_ways, scores
 from harness.schema.layout import Layout
 from harness.schema.measurement import ADVICE
-from harness.schema.point import Point
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Point, Sweep
 from tests.factories import make_epochs, make_ranks, make_run, make_workload, write_run, write_study
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness import __version__
-from harness.base.cache import cache_folder
 from harness.base.errors import UserError
+from harness.base.files import cache_folder
 from harness.schema.layout import Layout
 from harness.sweep import launch_command
 from harness.sweep.job_groups import Group

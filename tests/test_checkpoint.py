@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UserError
-from harness.schema.interval import parse_interval
+from harness.schema.workload import parse_interval
 from harness.train.checkpoint import (
     Header,
     checkpoint_folder,

@@ -27,8 +27,8 @@ from harness.claims.wording import claim_row, published
 from harness.report.claims_page import write_claims
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.record import RunRecord
+from harness.schema.sweep import Point
 from harness.schema.workload import Workload
 from tests.factories import make_data, make_run, write_run
 from tests.test_report import Text

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import datasets
-from harness.base.cache import publish
 from harness.base.errors import UserError
+from harness.base.files import publish
 from harness.datasets.arrays import NpyWriter, read_blocks, shift_and_factor
 from harness.schema.workload import Workload
 
@@ -189,7 +189,7 @@ def run_prepare(cache: str, log: str, begin, broken_lock: bool) -> None:
 
     module._write = logged
     if broken_lock:
-        fcntl = importlib.import_module("harness.base.cache").fcntl
+        fcntl = importlib.import_module("harness.base.files").fcntl
         fcntl.flock = lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available"))
     begin.wait()
     prepared = module.prepare(datasets.locate(workload("higgs", data="synthetic", samples=200_000), None))

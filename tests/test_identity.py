@@ -10,7 +10,8 @@ from harness.base.errors import UserError
 from harness.base.processes import ask
 from harness.report.sweep_page import write_report
 from harness.schema.identity import check_source, code_identity, source_identity
-from harness.schema.workload import Workload, script_workload
+from harness.schema.presets import script_workload
+from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status
 from tests.factories import make_workload

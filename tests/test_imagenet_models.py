@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from harness import models
 from harness.base.errors import UserError
-from harness.schema.imagenet import IMAGE_NETWORKS
 from harness.schema.presets import resolve
+from harness.schema.workload import IMAGE_NETWORKS
 from harness.train.optimizer import learning_rate
 from harness.train.step import row_losses, smooth
 

@@ -16,9 +16,8 @@ from harness.report.sweep_facts import data_facts
 from harness.report.sweep_page import write_report
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.schema.sweep import STUDY_FILE
+from harness.schema.sweep import STUDY_FILE, Point
 from tests.factories import make_data, make_ranks, make_run, write_run
 
 CLAIMS = read_published(resource(CLAIMS_FILE)).of(OTHER_PAPER)

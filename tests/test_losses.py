@@ -12,8 +12,8 @@ from harness.base.errors import UserError
 from harness.cli.train import LOST
 from harness.comm.elastic_world import Member, lost, reseat
 from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.record import read_run
+from harness.schema.sweep import Point
 from harness.schema.workload import Workload
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.train.elastic import check_workload

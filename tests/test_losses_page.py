@@ -13,7 +13,7 @@ from harness.base.errors import UserError
 from harness.report.losses_page import write_losses
 from harness.report.render import Head
 from harness.report.sweep_page import write_report
-from harness.schema.loss import LossRecord, Stretch
+from harness.schema.record import LossRecord, Stretch
 from tests.factories import START, make_epochs, make_point, make_run, write_run, write_study
 
 HEAD = Head(question="How fast?", answer="So fast.", command="make sweep")

@@ -10,11 +10,8 @@ from harness.base.errors import UserError
 from harness.regression.references import workload_differences
 from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
-from harness.schema.point import Point
-from harness.schema.presets import resolve
-from harness.schema.sweep import Sweep
-from harness.schema.sweep_command import names_apart, study_name, sweep_command
-from harness.schema.workload import script_workload
+from harness.schema.presets import names_apart, resolve, script_workload, study_name, sweep_command
+from harness.schema.sweep import Point, Sweep
 from tests.factories import make_launch, make_point, make_workload, write_run, write_study
 from tests.test_report_head import asked
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture

@@ -14,8 +14,9 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import RunError, UserError
 from harness.cli import main
-from harness.schema.account import JobUsage, read_accounts
 from harness.schema.layout import Layout
+from harness.schema.record import read_accounts
+from harness.schema.sweep import JobUsage
 from harness.sweep import store
 from harness.sweep.collect import cancel, collect
 from harness.sweep.execute import run_sweep, write_scripts

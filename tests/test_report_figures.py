@@ -15,7 +15,7 @@ from harness.report.figures.breakdown import EPOCH, LAUNCH
 from harness.report.svg import SERIES, draw
 from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
-from harness.schema.point import Point
+from harness.schema.sweep import Point
 from tests.factories import make_run, make_workload, write_run
 from tests.test_report import Text
 

@@ -18,10 +18,8 @@ from harness.report.launch_summary import layout_words
 from harness.report.render import anchor, glossary
 from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
-from harness.schema.presets import resolve
+from harness.schema.presets import names_apart, resolve, script_workload, study_name, sweep_command
 from harness.schema.sweep import Sweep
-from harness.schema.sweep_command import names_apart, study_name, sweep_command
-from harness.schema.workload import script_workload
 from harness.sweep.plan import Axes, combine
 from harness.sweep.submission import Submission
 from tests.factories import make_data, make_point, make_run, write_failure, write_run, write_study

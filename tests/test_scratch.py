@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from harness.base import scratch
-from harness.base.scratch import SCRATCH, SEGMENTS, Scratch
+from harness.base import hostlock
+from harness.base.hostlock import SCRATCH, SEGMENTS, Scratch
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(scratch, "_PLACE", tmp_path)
+    monkeypatch.setattr(hostlock, "_PLACE", tmp_path)
     return tmp_path
 
 
 KILLED = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from harness.base import scratch
-scratch._PLACE = Path(sys.argv[1])
-own = scratch.Scratch()
-(Path(own.variables[scratch.SCRATCH]) / "segment").touch()
+from harness.base import hostlock
+hostlock._PLACE = Path(sys.argv[1])
+own = hostlock.Scratch()
+(Path(own.variables[hostlock.SCRATCH]) / "segment").touch()
 print(subprocess.Popen(["sleep", "60"], pass_fds=own.handles, stdout=subprocess.DEVNULL).pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -55,7 +55,7 @@ def test_a_launch_removes_its_own_folder(place: Path) -> None:
 
 
 def test_without_a_place_for_it_launches_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "_PLACE", Path("/nowhere"))
+    monkeypatch.setattr(hostlock, "_PLACE", Path("/nowhere"))
     assert (Scratch().variables, Scratch().handles) == ({}, ())
 
 

@@ -7,17 +7,17 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.processes import Reply
 from harness.report.launch_summary import account_facts
-from harness.schema.account import Account, JobUsage
 from harness.schema.layout import Layout
+from harness.schema.sweep import Account, JobUsage
 from harness.sweep.job_options import JobRequest
 from harness.sweep.schedulers import slurm
 from harness.sweep.schedulers.slurm.answers import (
     expand,
     explain,
-    read_accounts,
     read_nodes,
     read_partitions,
     read_queue,
+    read_sacct,
     read_usage,
 )
 from harness.sweep.site import Site, known_sites, read_site
@@ -85,7 +85,7 @@ def test_a_thousand_jobs_are_asked_for_in_one_call(scheduler: slurm.Scheduler) -
 
 
 def test_accounting_names_who_cancelled_and_the_signal() -> None:
-    found = read_accounts("7|CANCELLED by 0|0:0|n1\n8_1|OUT_OF_MEMORY|0:125|n2\n9|FAILED|3:0|n1\n")
+    found = read_sacct("7|CANCELLED by 0|0:0|n1\n8_1|OUT_OF_MEMORY|0:125|n2\n9|FAILED|3:0|n1\n")
     assert [(state.word, state.reason, state.exit_code) for state in found.values()] == [
         ("CANCELLED", "by 0", 0),
         ("OUT_OF_MEMORY", "", 253),

@@ -5,7 +5,7 @@ import pytest
 from harness.comm.elastic_world import Member, MembershipChange, Team
 from harness.comm.world import start
 from harness.schema.layout import Layout
-from harness.schema.point import Point
+from harness.schema.sweep import Point
 from harness.schema.workload import Workload
 
 LOST = RuntimeError("rank 0: update failed: harness: lost rank 1: its process is gone")

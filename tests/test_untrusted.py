@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import run
-from harness.base.cache import publish
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic, write_atomic
+from harness.base.files import folder_atomic, publish, write_atomic
 from harness.cli.common import check_secrets
 from harness.schema.record import encode, read_point
 from tests.factories import make_point

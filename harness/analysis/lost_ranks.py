@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.schema.loss import LossRecord, Stretch
-from harness.schema.record import RunRecord
+from harness.schema.record import LossRecord, RunRecord, Stretch
 
 
 def rate(run: RunRecord, stretch: Stretch) -> float:

@@ -16,9 +16,8 @@ import pandas as pd
 from harness.analysis.breakdown import SlowRank, slow_rank
 from harness.analysis.frames import Columns, epoch_columns, epoch_times, join_epochs
 from harness.base.errors import UserError
-from harness.schema.account import Account, read_accounts
-from harness.schema.record import RUN_FILE, RunRecord, decode, read_run
-from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Study
+from harness.schema.record import RUN_FILE, RunRecord, decode, read_accounts, read_run
+from harness.schema.sweep import FAILURES, STUDY_FILE, Account, Failure, Study
 from harness.schema.workload import Workload
 
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder

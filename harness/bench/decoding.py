@@ -35,7 +35,7 @@ class Decoding:
 
 def measure_decoding(*, threads: int, rounds: int) -> Decoding:
     """Decode the same synthetic JPEGs `rounds` times with each pipeline, in turns, after one pass that is not timed."""
-    from harness.base.logs import quiet_stderr
+    from harness.base.processes import quiet_stderr
 
     with quiet_stderr():
         import tensorflow as tf

@@ -20,8 +20,8 @@ from harness.bench.processes import ONE_THREAD, cores, free_ports, run_together
 from harness.comm.launcher import AS_ROOT, mpi_version
 from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.record import Provenance, read_run
+from harness.schema.sweep import Point
 from harness.sweep.jobs import write_job
 from harness.sweep.outcome import first_error, read_output
 from harness.sweep.scheduler import Job, Scheduler

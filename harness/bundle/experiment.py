@@ -15,8 +15,8 @@ from harness.base.files import write_atomic
 from harness.diagnosis.study import diagnose_sweep
 from harness.report.sweep_facts import banners
 from harness.report.sweep_page import headline
+from harness.schema.presets import study_name
 from harness.schema.record import RunRecord, decode, encode
-from harness.schema.sweep_command import study_name
 from harness.sweep.eta import layout_words
 
 SMOKE_MINUTES = 30.0

@@ -13,11 +13,10 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.schema.claim import EXPERIMENTS, Claim
-from harness.schema.imagenet import IMAGE_NETWORKS, IMAGENET, image_size
 from harness.schema.option import is_own
 from harness.schema.record import RunRecord
 from harness.schema.sync import Gradients, find_policy
-from harness.schema.workload import Workload, is_script
+from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload, image_size, is_script
 
 GPUS = "GPUs"
 

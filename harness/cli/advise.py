@@ -114,7 +114,7 @@ def _job(found: "list[Loaded]", epochs: int | None, accuracy: float | None) -> "
 
 def _ways(found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...]) -> "list[Way]":
     from harness.prediction.advice import measured_ways, predicted_ways
-    from harness.schema.sweep_command import names_apart
+    from harness.schema.presets import names_apart
 
     plain = [replace(one.valid[0].point.workload, epochs=1) for one in found]
     ways: list[Way] = []

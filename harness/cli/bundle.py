@@ -40,7 +40,7 @@ def bundle() -> None:
 def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: Path, reports: Path) -> Answer:
     """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive."""
     from harness.bundle.make import write_bundle
-    from harness.schema.point import digest
+    from harness.schema.sweep import digest
 
     folders = [find_sweep(name, results) for name in sweep or (None,)]
     names = [folder.resolve().name for folder in folders]
@@ -77,7 +77,7 @@ def verify(file: Path) -> Answer:
 def _command(sweep: "Sweep") -> str:
     """Return the commands of the harness, without make, that give the launches of `sweep`."""
     from harness.cli.make import command_line
-    from harness.schema.sweep_command import sweep_command
+    from harness.schema.presets import sweep_command
 
     lines = []
     for line in sweep_command(sweep).splitlines():

@@ -66,7 +66,7 @@ def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from harness import datasets
-    from harness.base.cache import cache_folder
+    from harness.base.files import cache_folder
     from harness.datasets.fetch import fetch as fetch_files
 
     datasets.info(dataset)
@@ -139,7 +139,7 @@ def prepare(
 def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: Path | None) -> None:
     from harness import datasets
     from harness.datasets.images.write import write_shards
-    from harness.schema.imagenet import IMAGENET
+    from harness.schema.workload import IMAGENET
 
     if name != IMAGENET or shards is None or output is None:
         raise UserError("--shards N and --output FOLDER go together, and with imagenet only")
@@ -178,7 +178,7 @@ def info(dataset: str, data_dir: Path | None) -> None:
 @click.option("--downloads", is_flag=True, help="Also remove the original files that `harness data fetch` brought.")
 def clean(downloads: bool) -> None:
     """Empty the cache of what is made again when it is needed; nothing may be training."""
-    from harness.base.cache import cache_folder, discard
+    from harness.base.files import cache_folder, discard
 
     for part, what in _CACHED.items():
         if part != "data" or downloads:

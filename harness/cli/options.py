@@ -13,8 +13,8 @@ from click.core import ParameterSource
 from harness.base.errors import UserError, unknown
 from harness.cli.common import Command, check_secrets, data_dir_option, field_options, split_words, with_options
 from harness.schema.option import options as schema_options
-from harness.schema.presets import PRESETS, resolve
-from harness.schema.workload import Workload, script_workload
+from harness.schema.presets import PRESETS, resolve, script_workload
+from harness.schema.workload import Workload
 from harness.sweep.schedulers import known_schedulers
 
 if TYPE_CHECKING:

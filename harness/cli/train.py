@@ -16,7 +16,7 @@ from harness.base.errors import SharedError, UserError
 from harness.cli.options import build_workload, workload_options
 from harness.schema.identity import check_source, code_identity
 from harness.schema.layout import Layout
-from harness.schema.point import Point
+from harness.schema.sweep import Point
 from harness.schema.workload import batch_mode, is_script, survives
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _run_script(world: "World", point: Point, record: Path | None, patience_s: f
 def _train(
     world: "World", point: Point, record: Path | None, options: dict[str, Any], begin: float, load_before: float
 ) -> None:
-    from harness.base.logs import quiet_stderr, without_optional_packages
+    from harness.base.processes import quiet_stderr, without_optional_packages
     from harness.comm.gpus import own_gpu
     from harness.comm.hang import HangWatch
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.base.cache import locked
 from harness.base.errors import UserError
-from harness.base.files import user_errors, write_atomic
+from harness.base.files import locked, user_errors, write_atomic
 from harness.datasets.arrays import shift_and_factor
 from harness.datasets.dataset import DatasetInfo, Download
 from harness.datasets.prepare import Prepared

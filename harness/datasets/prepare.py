@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from harness.base.cache import cache_folder, locked, publish
 from harness.base.errors import UserError
-from harness.base.files import write_atomic
+from harness.base.files import cache_folder, locked, publish, write_atomic
 from harness.datasets import synthetic, userfile
 from harness.datasets.arrays import NpyWriter, Vector, read_blocks, shift_and_factor
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, sized

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import msgspec
 
-from harness.base.cache import cache_folder, locked, make_folder
 from harness.base.errors import UserError
-from harness.base.files import write_atomic
+from harness.base.files import cache_folder, locked, make_folder, write_atomic
 from harness.datasets import synthetic
 from harness.datasets.dataset import Dataset, FoundFiles
 from harness.datasets.images import write
 from harness.datasets.images.index import open_index
 from harness.datasets.registry import FILE, dataset
 from harness.datasets.userfile import CSV
-from harness.schema.imagenet import IMAGENET, image_size
-from harness.schema.workload import DATASET, Workload, is_script, script_command, script_id
+from harness.schema.identity import script_id
+from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from harness.base.cache import cache_folder, make_folder
 from harness.base.cores import affinity_narrowed, cpu_quota, usable_cores
 from harness.base.cpu_contention import TOLERANCE, look
 from harness.base.errors import UserError
-from harness.base.files import user_errors
+from harness.base.files import cache_folder, make_folder, user_errors
 from harness.base.processes import Reply, ask
 from harness.base.provenance import git_commit, package_version
 from harness.comm.gpus import INSTALL_CUDA

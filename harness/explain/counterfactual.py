@@ -9,12 +9,11 @@ import pandas as pd
 from harness.analysis.breakdown import median_launches
 from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
 from harness.explain.evidence import Explanation, cost_of
-from harness.schema.imagenet import IMAGENET
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Sweep
 from harness.schema.sync import Gradients, NoSync
-from harness.schema.workload import is_script
+from harness.schema.workload import IMAGENET, is_script
 
 AS_IT_IS = "as it is"
 _NO_SUMS = "no sums"

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError, unknown
 from harness.base.processes import ask
-from harness.schema.imagenet import IMAGE_NETWORKS
 from harness.schema.option import import_own, is_own
 from harness.schema.record import DataRecord
-from harness.schema.workload import Workload
+from harness.schema.workload import IMAGE_NETWORKS, Workload
 
 if TYPE_CHECKING:
     import keras
@@ -30,7 +29,7 @@ def build(
     dtype policy it computes in.
 
     `name` is ``dnn``, ``cnn`` (paper A's), ``cnn-relu`` (the same with ReLU in the fully connected layer), one of
-    paper B's (`harness.schema.imagenet`) or ``package.module:function``, a user's function of (features, classes)
+    paper B's (`harness.schema.workload`) or ``package.module:function``, a user's function of (features, classes)
     that returns a built Keras model with logits as output. `init` is ``glorot`` or ``fan-in``, N(0, 1/fan_in)
     (truncated, as Keras has it); paper B's networks and a user's bring their own.
 

@@ -125,7 +125,7 @@ _LAST_OF_BLOCK = "_3_bn"  # in ResNet-50; InceptionV3 has no such layer
 
 
 def imagenet_network(name: str, features: tuple[int, ...], classes: int) -> keras.Model:
-    """Return the network `name` (`harness.schema.imagenet.IMAGE_NETWORKS`) with logits [rows, classes].
+    """Return the network `name` (`harness.schema.workload.IMAGE_NETWORKS`) with logits [rows, classes].
 
     InceptionV3 and ResNet-50 are those of `keras.applications`, the first without its auxiliary classifier.
     """

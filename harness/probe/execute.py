@@ -31,8 +31,8 @@ from harness.schema.message_cost import (
     Probe,
     Setting,
 )
-from harness.schema.point import digest
 from harness.schema.record import decode, encode
+from harness.schema.sweep import digest
 from harness.sweep.outcome import first_error
 from harness.sweep.schedulers import open_scheduler
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
-from harness.base.logs import quiet_stderr
+from harness.base.processes import quiet_stderr
 from harness.comm.placement import observe
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION, Setting

@@ -24,8 +24,7 @@ from harness.readers.sources import (
     find_peers,
     own_ranges,
 )
-from harness.schema.imagenet import IMAGENET
-from harness.schema.workload import Workload
+from harness.schema.workload import IMAGENET, Workload
 
 KNOWN = ("mnist", "cifar10", "cifar100", IMAGENET)
 FORMATS = ("csv", "hdf5", "netcdf", "pnetcdf", "npz")

@@ -13,7 +13,7 @@ from harness.regression.references import describe, describe_differences
 from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, REGRESSION, CheckRow
 from harness.regression.verdict import Check
 from harness.schema.measurement import Baseline, Measurement
-from harness.schema.sweep_command import names_apart
+from harness.schema.presets import names_apart
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Loss", "95 % interval", "Noise floor", "Launches", "Verdict")
 COMPARE_HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % interval", "Launches", "Meaning")

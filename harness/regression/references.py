@@ -12,9 +12,9 @@ from harness.base.provenance import Machine
 from harness.regression.measurements import group_by_code, join, measurements, state_names
 from harness.regression.store import CHECKS, read_baselines, read_noises, same_study
 from harness.schema.measurement import Measurement
+from harness.schema.presets import told
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import sweep_folders
-from harness.schema.sweep_command import told
 from harness.schema.workload import Workload
 
 

@@ -10,8 +10,8 @@ from harness.base.errors import UserError, unknown
 from harness.base.files import write_atomic
 from harness.regression.measurements import join, without
 from harness.schema.measurement import BASELINE_SCHEMA, Baseline, Measurement
-from harness.schema.point import digest
 from harness.schema.record import decode, encode
+from harness.schema.sweep import digest
 
 CHECKS = "checks"  # results/checks/<sweep>: what checks have launched, which no page of the sweep shows
 NOISE = "noise"  # results/baselines/noise/<workload>-<machine>-<commit>-<versions>.json

@@ -14,8 +14,8 @@ from harness.prediction.advice import AdviceScore, JobLimits, TrainingJob, Way
 from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import FigureBlock, Head, Table, Tile
 from harness.report.svg import MUTED, draw, mark
+from harness.schema.presets import sweep_command
 from harness.schema.sweep import Sweep
-from harness.schema.sweep_command import sweep_command
 
 HEADINGS = ("From", "Ranks", "Nodes", "TrainingJob", "95 % interval", "Node-hours", "Accuracy", "Settings")
 

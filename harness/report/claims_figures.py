@@ -14,8 +14,8 @@ from harness.report.axes import rank_axis
 from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, PAPER, VERMILLION, Picture, draw, mark
 from harness.schema.claim import Claim
-from harness.schema.imagenet import IMAGE_NETWORKS
 from harness.schema.record import RunRecord
+from harness.schema.workload import IMAGE_NETWORKS
 
 
 def published_picture(claims: Sequence[Claim], name: str, subject: str) -> Picture | None:

@@ -9,10 +9,10 @@ from harness.analysis import numbers
 from harness.base.provenance import Machine
 from harness.datasets.registry import info, names
 from harness.report.render import Fact, distinct, facts
-from harness.schema.account import Account, JobUsage
 from harness.schema.layout import Layout
 from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord
+from harness.schema.sweep import Account, JobUsage
 from harness.schema.workload import is_script
 
 if TYPE_CHECKING:

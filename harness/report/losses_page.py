@@ -19,8 +19,7 @@ from harness.report.provenance import sweeps_origin
 from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import SCREEN, FigureBlock, Head, Table, Tile
 from harness.report.svg import BLUE, SKY, VERMILLION, draw
-from harness.schema.loss import LossRecord
-from harness.schema.record import RunRecord
+from harness.schema.record import LossRecord, RunRecord
 
 FOLDER = "losses"  # reports/losses/<sweep>/
 _MOST_TIMELINES = 12

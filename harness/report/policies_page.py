@@ -22,7 +22,7 @@ from harness.report.provenance import sweeps_origin
 from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import PAGE, FigureBlock, Head, check_replaceable, relative_link
 from harness.report.svg import draw, mark
-from harness.schema.sweep_command import names_apart
+from harness.schema.presets import names_apart
 
 FOLDER = "side-by-side"
 

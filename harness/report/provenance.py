@@ -19,8 +19,8 @@ from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.measurement import Measurement
+from harness.schema.presets import sweep_command
 from harness.schema.record import RUN_FILE, RunRecord
-from harness.schema.sweep_command import sweep_command
 
 TABLES = "csv-metadata.json"
 _FIELD = "dc:provenance"

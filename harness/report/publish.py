@@ -13,9 +13,9 @@ from harness.report import render
 from harness.report.launch_summary import machine_words
 from harness.report.provenance import Origin
 from harness.report.render import PAGE, SCREEN, FigureBlock, Head, check_replaceable, relative_link, write_figures
+from harness.schema.presets import study_name
 from harness.schema.record import RunRecord, decode, encode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
-from harness.schema.sweep_command import study_name
 
 SUMMARY = "summary.json"  # reports/<page>/summary.json
 GLOSSARY_PAGE = "glossary.html"

@@ -12,10 +12,9 @@ from harness.analysis import numbers
 from harness.analysis.read_results import Loaded
 from harness.report.launch_summary import data_words, fewest_and_most, partial
 from harness.report.render import Banner, Fact, distinct, facts
-from harness.schema.imagenet import IMAGENET
 from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
-from harness.schema.workload import Workload, batch_mode, is_script, script_command
+from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
 
 _BRIEF_S, _ENOUGH_S = 1.0, 5.0  # of a launch's epochs
 # What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.

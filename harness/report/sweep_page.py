@@ -38,7 +38,7 @@ from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relative_link
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
 from harness.report.sweep_numbers import numbers_of, rows_of
-from harness.schema.sweep_command import study_name, sweep_command
+from harness.schema.presets import study_name, sweep_command
 
 LAUNCHES = "launches.csv"
 

@@ -155,3 +155,17 @@ def _read(path: Path) -> bytes:
 
 def _digest(parts: list[str]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def script_id(script: Path) -> str:
+    """Return the SHA-256 of the script's text.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return hashlib.sha256(script.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(
+            f"script '{script}' cannot be read: {error.strerror}; give the path of a Python file"
+        ) from error

@@ -9,8 +9,53 @@ import msgspec
 
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
-from harness.schema.loss import LossRecord, Stretch
-from harness.schema.point import Point
+from harness.schema.sweep import ACCOUNTS_FILE, Account, Point
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossRecord:
+    """A rank that was lost and that the launch outlived. `rank` is the number that it had then, None of a spare.
+
+    It was `noticed` at this aware time, in the words of `how`, after `step` steps of `epoch` (from 0); `redone` steps
+    were begun again. `recovery_s` seconds later `ranks` ranks went on; `anew`, where spares were all that was left.
+    """
+
+    rank: int | None
+    host: str
+    pid: int
+    noticed: datetime
+    how: str
+    epoch: int
+    step: int
+    redone: int
+    recovery_s: float
+    ranks: int
+    anew: bool = False
+
+    def __str__(self) -> str:
+        name = "a spare" if self.rank is None else f"rank {self.rank}"
+        made = f"{self.step} steps of epoch {self.epoch + 1}" if self.step or not self.epoch else f"epoch {self.epoch}"
+        went_on = "began anew, as none that knew the weights was left," if self.anew else "went on"
+        return (
+            f"{name} was lost{'' if self.anew else f' after {made}'} (process {self.pid} on {self.host}): "
+            f"{self.ranks} ranks {went_on} after {self.recovery_s:.2f} s"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """What `ranks` ranks trained from one loss to the next: `steps` steps, behind the `first` of the launch.
+
+    `started` and `ended` are aware; the steps took `training_s` seconds of that, evaluation the most of the rest.
+    """
+
+    ranks: int
+    first: int
+    steps: int
+    started: datetime
+    ended: datetime
+    training_s: float
+
 
 SCHEMA = 1
 
@@ -234,6 +279,16 @@ def read_point(path: Path) -> Point:
         UserError: the file is missing or damaged.
     """
     return decode(_content(path), Point, path)
+
+
+def read_accounts(folder: Path) -> tuple[Account, ...]:
+    """Return what is known of the jobs of the sweep in `folder`.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = folder / ACCOUNTS_FILE
+    return decode(path.read_bytes(), tuple[Account, ...], path) if path.exists() else ()
 
 
 def read_run(folder: Path) -> RunRecord:

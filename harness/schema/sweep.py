@@ -1,13 +1,92 @@
-"""Sweep: a study of one workload over several layouts, each launched several times, and its files."""
+"""Sweep, a study of one workload over several layouts; Point, one launch of it; and the files of a sweep."""
 
-from dataclasses import dataclass, replace
+import functools
+import hashlib
+import re
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from harness.base.errors import UserError, unknown
 from harness.schema.layout import Layout
-from harness.schema.point import Point, digest
 from harness.schema.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One launch of a workload on a layout. `repeat` counts from 0.
+
+    `data_id` fingerprints the data (its kind and the hash of its source). `scaling` is ``strong`` (the same
+    rows at every rank count) or ``weak`` (rows in proportion to the ranks). `oversubscribe` permits more
+    ranks than cores: for function, never for timing. `settings` are environment variables that tune communication
+    (`harness sweep --tuned`), as pairs of name and value. `code` is what would run
+    (`harness.schema.identity.code_identity`), so that a launch of other code is another launch.
+
+    Raises:
+        UserError: a name in `settings` is none.
+    """
+
+    workload: Workload
+    layout: Layout
+    repeat: int = 0
+    scaling: str = "strong"
+    data_id: str = ""
+    oversubscribe: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
+    code: str = ""
+
+    def __post_init__(self) -> None:
+        for name, _ in self.settings:
+            if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):  # it stands in a job script, and unquoted
+                raise UserError(f"setting '{name}' is no name of an environment variable: use letters, digits and _")
+
+    @property
+    def seed(self) -> int:
+        """The seed of initial weights and order: the workload's, else the repeat's number, whatever the layout."""
+        return self.repeat if self.workload.seed is None else self.workload.seed
+
+    @property
+    def key(self) -> str:
+        """Twelve hexadecimal digits that change with everything that determines the launch."""
+        return _key(self)
+
+    @property
+    def folder(self) -> str:
+        """The name of the launch's folder: layout, repeat and key, readable and unique."""
+        layout = self.layout
+        uneven = f"-{layout.ranks}ranks" if layout.last_node else ""
+        return f"n{layout.nodes}x{layout.ranks_per_node}x{layout.threads}{uneven}-r{self.repeat}-{self.key}"
+
+
+@functools.lru_cache(maxsize=16_384)
+def _key(point: Point) -> str:
+    return digest(point)
+
+
+def digest(value: object) -> str:
+    """Return twelve hexadecimal digits of the SHA-256 of `value`'s canonical JSON."""
+    return hashlib.sha256(msgspec.json.encode(_counting(value))).hexdigest()[:12]
+
+
+def _absent(field: Field[Any], value: object) -> bool:
+    """Tell whether a field does not count, or is younger than records there are and was left open, as in those."""
+    asked = field.metadata.get("option")
+    return not field.compare or (asked is not None and asked.younger and getattr(value, field.name) is None)
+
+
+def _counting(value: object) -> object:
+    """Return `value` as lists and dictionaries, in an order of their own, without what does not count."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _counting(getattr(value, f.name)) for f in fields(value) if not _absent(f, value)}
+    if isinstance(value, dict):
+        return {name: _counting(value[name]) for name in sorted(value)}
+    if isinstance(value, (tuple, list)):
+        return [_counting(part) for part in value]
+    return value
+
 
 _MOST_LAUNCHES = 100_000
 SCALINGS = ("strong", "weak")
@@ -117,3 +196,41 @@ def sweep_folders(results: Path) -> tuple[Path, ...]:
         return max(folder.stat().st_mtime, (folder / STUDY_FILE).stat().st_mtime), folder.name
 
     return tuple(sorted((file.parent for file in results.glob(f"*/{STUDY_FILE}")), key=written, reverse=True))
+
+
+ACCOUNTS_FILE = "accounts.json"  # results/<sweep>/accounts.json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobUsage:
+    """What an ended job used, as measured by its scheduler; None is what that does not measure.
+
+    `cpu_s` is processor time of all processes. `memory_bytes` is the most memory `memory_of` (Slurm: one process that
+    it samples; PBS: the job) had. A job that was requeued is told of since its last start.
+    """
+
+    elapsed_s: float
+    nodes: int
+    cpu_s: float | None = None
+    memory_bytes: int | None = None
+    memory_of: str = ""
+    energy_j: float | None = None
+
+    @property
+    def node_hours(self) -> float:
+        """The node-hours that the job had."""
+        return self.elapsed_s * self.nodes / 3600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """What is known of the `job` of a `launch` (its folder's name); jobs may be of several launches.
+
+    `usage` is None while nothing is known, and for good where `missing` says why.
+    """
+
+    job: str
+    scheduler: str
+    launch: str
+    usage: JobUsage | None = None
+    missing: str = ""

@@ -1,17 +1,102 @@
 """Workload: what is trained, on what, and how; a user's script is one too."""
 
-import hashlib
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.schema.imagenet import INPUTS, check_images
-from harness.schema.interval import parse_interval
 from harness.schema.option import check_options, is_own, option
 from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
+
+IMAGENET = "imagenet"
+INPUTS = ("auto", "resident", "files")
+"""Where training images come from: held in memory, decoded from files in every epoch, or (``auto``) from files
+where the data is real and from memory where it is synthetic."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageNetwork:
+    """A network of paper B: its name there, the image size it was published with and the smallest it takes (pixels)."""
+
+    title: str
+    size: int
+    least: int
+
+
+# AlexNet's paper says 224, but its own first layer (55 x 55 maps of 11 x 11 windows at stride 4) needs 227.
+IMAGE_NETWORKS = {
+    "alexnet": ImageNetwork(title="AlexNet", size=227, least=32),
+    "alexnet-grouped": ImageNetwork(title="AlexNet", size=227, least=32),
+    "googlenet": ImageNetwork(title="GoogLeNet", size=224, least=32),
+    "inceptionv3": ImageNetwork(title="InceptionV3", size=299, least=75),
+    "resnet50": ImageNetwork(title="ResNet-50", size=224, least=32),
+}
+_OTHER = ImageNetwork(title="", size=224, least=8)
+_LARGEST = 4096
+
+
+def image_size(model: str, asked: int | None) -> int:
+    """Return the side of the images in pixels: what was `asked` for, else the network's own."""
+    return asked or IMAGE_NETWORKS.get(model, _OTHER).size
+
+
+def check_images(dataset: str, model: str, size: int | None, classes: int | None, source: str) -> None:
+    """Check a workload's image settings.
+
+    Raises:
+        UserError: one is out of range, or set for another data set than ``imagenet``.
+    """
+    for field, value in (("image size", size), ("classes", classes), ("input", source if source != "auto" else None)):
+        if value is not None and dataset != IMAGENET:
+            raise UserError(f"{field} {value} is a setting of dataset {IMAGENET}, not of {dataset}: leave it out")
+    least = IMAGE_NETWORKS.get(model, _OTHER).least
+    if size is not None and not least <= size <= _LARGEST:
+        raise UserError(f"image size {size} is out of range for {model}: use {least} to {_LARGEST} pixels")
+    if classes is not None and classes < 2:
+        raise UserError(f"classes {classes} is too small: use at least 2")
+
+
+_USUAL = "10m"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointInterval:
+    """Between two checkpoints: `steps`, or `seconds`; with neither none is written.
+
+    `asked` says that the user named it: then every stop is worth one, however young the launch.
+    """
+
+    steps: int | None = None
+    seconds: float | None = None
+    asked: bool = False
+
+    @property
+    def never(self) -> bool:
+        """Whether no checkpoint is written."""
+        return self.steps is None and self.seconds is None
+
+
+def parse_interval(text: str | None) -> CheckpointInterval:
+    """Return the interval of ``500`` (steps), ``10m`` (minutes) or ``none``; of None the usual one, 10 minutes.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    asked = text is not None
+    text = text or _USUAL
+    if text == "none":
+        return CheckpointInterval(asked=asked)
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(m?)", text, flags=re.ASCII)
+    number = float(found[1]) if found else 0.0
+    if not found or not number or (not found[2] and not number.is_integer()):
+        raise UserError(f"CHECKPOINT={text} is no interval: write steps (500), minutes (10m) or none")
+    return (
+        CheckpointInterval(seconds=60 * number, asked=asked)
+        if found[2]
+        else CheckpointInterval(steps=int(number), asked=asked)
+    )
+
 
 # Name: the class, which takes the learning rate. This line is all that another optimizer needs.
 OPTIMIZERS = {
@@ -51,7 +136,7 @@ class Workload:
 
     `precision` is Keras's dtype policy. `sync_bn` takes batch normalisation's moments over all ranks. `xla`
     compiles the step's computation, on GPUs. `image_size`, `classes` and `input` are for ``imagenet``
-    (`harness.schema.imagenet`).
+    (`harness.schema.workload`).
 
     `wire` is the type in which gradients are summed over the ranks: ``bf16`` and ``fp16`` halve the bytes.
 
@@ -221,25 +306,6 @@ def survives(workload: Workload) -> bool:
 DATASET = "script"
 
 
-def script_workload(
-    script: Path, arguments: Sequence[str], *, sync: str, batch: str, note: str | None = None
-) -> Workload:
-    """Return the workload of a script with its arguments. `batch`: its batch size is ``per-rank`` or ``global``.
-
-    Whichever of the two batch fields is set is 1: the size itself is in the script.
-    """
-    sizes = {"global_batch": 1} if batch == "global" else {"batch_per_rank": 1}
-    return Workload(
-        dataset=DATASET,
-        model=script.stem,
-        preset=DATASET,
-        data_file=shlex.join([str(script.resolve()), *arguments]),
-        sync=sync,
-        note=note,
-        **sizes,  # type: ignore[arg-type]
-    )
-
-
 def is_script(workload: Workload) -> bool:
     """Tell whether `workload` is a user's script."""
     return workload.dataset == DATASET and workload.preset == DATASET
@@ -254,17 +320,3 @@ def script_command(workload: Workload) -> tuple[Path, tuple[str, ...]]:
 def batch_mode(workload: Workload) -> str:
     """Return ``global`` or ``per-rank``: what a script workload's batch size is of."""
     return "global" if workload.global_batch is not None else "per-rank"
-
-
-def script_id(script: Path) -> str:
-    """Return the SHA-256 of the script's text.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        return hashlib.sha256(script.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UserError(
-            f"script '{script}' cannot be read: {error.strerror}; give the path of a Python file"
-        ) from error

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.schema.account import ACCOUNTS_FILE, Account, read_accounts
-from harness.schema.record import encode
+from harness.schema.record import encode, read_accounts
+from harness.schema.sweep import ACCOUNTS_FILE, Account
 from harness.sweep.scheduler import Scheduler
 from harness.sweep.store import Running
 

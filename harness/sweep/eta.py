@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.record import RunRecord
+from harness.schema.sweep import Point
 from harness.sweep.plan import format_seconds, time_left
 
 

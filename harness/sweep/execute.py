@@ -13,9 +13,8 @@ from harness.base.processes import interruptible
 from harness.datasets import locate, prepare
 from harness.models import check_model
 from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.record import RUN_FILE
-from harness.schema.sweep import Skipped, Sweep
+from harness.schema.sweep import Point, Skipped, Sweep
 from harness.sweep import store
 from harness.sweep.accounts import ask_accounts
 from harness.sweep.eta import Pace, layout_words

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.schema.layout import Layout
-from harness.schema.point import Point
+from harness.schema.sweep import Point
 from harness.sweep.job_options import JobRequest, seconds, walltime
 from harness.sweep.plan import time_left
 from harness.sweep.site import Partition

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
-from harness.schema.point import Point
+from harness.schema.sweep import Point
 from harness.sweep import store
 from harness.sweep.accounts import note_ended
 from harness.sweep.eta import Pace, layout_words

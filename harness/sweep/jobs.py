@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.base import __version__
-from harness.base.cache import cache_folder
 from harness.base.errors import UserError
-from harness.base.files import resource, write_atomic
+from harness.base.files import cache_folder, resource, write_atomic
 from harness.schema.layout import Layout
-from harness.schema.point import Point, digest
 from harness.schema.record import encode
-from harness.schema.sweep import LOGS
+from harness.schema.sweep import LOGS, Point, digest
 from harness.sweep.job_groups import Group, time_limit
 from harness.sweep.job_options import JobRequest
 from harness.sweep.launch_command import LaunchCommand, surviving

@@ -5,9 +5,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.schema.point import Point
 from harness.schema.record import RunRecord
-from harness.schema.sweep import LOGS
+from harness.schema.sweep import LOGS, Point
 from harness.sweep import store
 from harness.sweep.jobs import exit_file
 from harness.sweep.scheduler import Scheduler, State

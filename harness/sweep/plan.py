@@ -12,8 +12,7 @@ from harness.comm.launcher import mpi_version
 from harness.datasets import locate
 from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
-from harness.schema.point import Point
-from harness.schema.sweep import Skipped, Sweep
+from harness.schema.sweep import Point, Skipped, Sweep
 from harness.schema.workload import Workload
 from harness.sweep.site import Partition
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.base.errors import UserError
-from harness.schema.account import JobUsage
 from harness.schema.layout import Layout
+from harness.schema.sweep import JobUsage
 from harness.sweep.commands import CommandRunner, beyond
 from harness.sweep.job_options import LAUNCHERS, SHAPES, JobRequest
 from harness.sweep.launch_command import LaunchCommand, rank_environment

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.schema.point import Point
-from harness.schema.sweep import Skipped
+from harness.schema.sweep import Point, Skipped
 from harness.sweep import store
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.store import is_locked

@@ -18,9 +18,8 @@ import msgspec
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.record import RUN_FILE, SCHEMA, RunRecord, decode, encode, read_run
-from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Skipped, Study, Sweep
+from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Point, Skipped, Study, Sweep
 
 LOCK_FILE = ".lock"
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.

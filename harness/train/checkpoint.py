@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.schema.point import Point
 from harness.schema.record import EpochRecord, Segment, decode, encode
+from harness.schema.sweep import Point
 
 _KEPT = 2  # the newest, and the one to fall back to should that be damaged
 CHECKPOINTS = "checkpoints"  # results/<sweep>/checkpoints/<point folder>/<epochs>-<steps>.ckpt

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from harness.base.errors import RunError, SharedError, UserError
-from harness.schema.interval import parse_interval
 from harness.schema.record import RUN_FILE, EpochRecord, Segment
 from harness.schema.sync import find_policy
+from harness.schema.workload import parse_interval
 from harness.train import resume
 from harness.train.checkpoint import (
     Header,

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
-from harness.base.scratch import SCRATCH, of_process
+from harness.base.hostlock import SCRATCH, of_process
 from harness.comm.gpus import INSTALL_CUDA, Gpu, hide_others
 from harness.comm.world import World
 

@@ -20,9 +20,8 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.elastic_world import Member, MembershipChange, Team, lost, sign_of
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
-from harness.schema.loss import LossRecord, Stretch
-from harness.schema.point import Point
-from harness.schema.record import EpochRecord
+from harness.schema.record import EpochRecord, LossRecord, Stretch
+from harness.schema.sweep import Point
 from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
 from harness.train.checkpointing import Progress

@@ -12,7 +12,7 @@ from harness.comm.autotune import select
 from harness.comm.reduction import Reduction, differentiable_sum
 from harness.comm.world import World, needs_sync
 from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
-from harness.schema.point import Point
+from harness.schema.sweep import Point
 from harness.schema.workload import Workload
 from harness.train.shard_data import RankData
 

@@ -17,7 +17,7 @@ from harness.comm.gpus import Gpu
 from harness.comm.policies import broadcast_weights, synchroniser
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
-from harness.schema.point import Point
+from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.train.batch import flip_salt, prepare_input
 from harness.train.devices import check_memory, predict_bytes

@@ -21,9 +21,8 @@ from harness.comm.hang import HangWatch
 from harness.comm.placement import RankPlace, observe
 from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import World
-from harness.schema.loss import LossRecord, Stretch
-from harness.schema.point import Point
-from harness.schema.record import EpochRecord, Segment
+from harness.schema.record import EpochRecord, LossRecord, Segment, Stretch
+from harness.schema.sweep import Point
 from harness.train.checkpointing import Keeper, Progress
 from harness.train.devices import keep_generated_files
 from harness.train.evaluate import Scores

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from harness import datasets
 from harness.base.errors import UserError
 from harness.datasets.shards import Shards, split_evenly
-from harness.schema.point import Point
 from harness.schema.record import DataRecord
+from harness.schema.sweep import Point
 
 if TYPE_CHECKING:
     from harness.comm.world import World

@@ -10,8 +10,9 @@ import click
 from harness.base.errors import SharedError, UserError
 from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
-from harness.schema.point import Point
-from harness.schema.workload import DATASET, script_workload
+from harness.schema.presets import script_workload
+from harness.schema.sweep import Point
+from harness.schema.workload import DATASET
 from harness.transparent.install import same_hashes
 from harness.transparent.settings import RunSettings, run_options
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.base.scratch import HeldFolder
+from harness.base.hostlock import HeldFolder
 
 
 @cache

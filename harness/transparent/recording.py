@@ -19,9 +19,10 @@ from harness.comm.clocks import HostClock, Offset, read_offset
 from harness.comm.gpus import Gpu
 from harness.comm.placement import RankPlace, misplacements, observe
 from harness.comm.world import World
-from harness.schema.point import Point
+from harness.schema.identity import script_id
 from harness.schema.record import SCHEMA, DataRecord, EpochRecord, RankRecord, RunRecord, WeightsRecord
-from harness.schema.workload import script_command, script_id
+from harness.schema.sweep import Point
+from harness.schema.workload import script_command
 from harness.train.collect import on_one_clock, provenance
 from harness.train.devices import gpu_peak_bytes
 from harness.train.record import Columns, step_columns, write_run

@@ -17,7 +17,7 @@ from harness.comm.gpus import Gpu, own_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.world import World, abort
-from harness.schema.point import Point
+from harness.schema.sweep import Point
 from harness.schema.workload import script_command
 from harness.transparent.install import common_seed, same_randomness
 from harness.transparent.patch import ImportHook

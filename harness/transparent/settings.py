@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from harness.base.errors import UserError, unknown
+from harness.base.hostlock import Scratch
 from harness.base.processes import interruptible
-from harness.base.scratch import Scratch
 from harness.schema.sync import FORMS, find_policy
 
 BATCHES = ("per-rank", "global")

@@ -10,8 +10,8 @@ from harness.comm.autotune import CHOICES, select
 from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import start
 from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.presets import resolve
+from harness.schema.sweep import Point
 from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
 from harness.train.shard_data import load
 

@@ -42,7 +42,7 @@ def build() -> Path:
             *((folder / name).read_text() for name in (*_SOURCES, *_HEADERS)),
         ]
     )
-    from harness.base.cache import cache_folder, locked
+    from harness.base.files import cache_folder, locked
 
     library = cache_folder() / "native" / hashlib.sha256(identity.encode()).hexdigest()[:16] / "libharness_comm.so"
     if library.exists():
@@ -88,7 +88,7 @@ def _tensorflow_flags() -> list[str]:
 
 def main() -> None:
     """Build at set-up, so that the first launch need not; without a compiler say what will be used instead."""
-    from harness.base.logs import quiet_stderr
+    from harness.base.processes import quiet_stderr
 
     try:
         with quiet_stderr():

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from harness.base.cache import cache_folder, locked, publish
 from harness.base.errors import UserError
-from harness.base.files import write_atomic
+from harness.base.files import cache_folder, locked, publish, write_atomic
 from harness.datasets.dataset import FoundFiles
 from harness.datasets.images.listing import Checked, check_images, list_images
 from harness.schema.record import decode, encode

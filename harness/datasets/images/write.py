@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.base.cache import cache_folder, locked, publish
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic
+from harness.base.files import cache_folder, folder_atomic, locked, publish
 from harness.datasets import synthetic
 from harness.datasets.dataset import TEST, TRAIN, Dataset, sized
 from harness.datasets.images.index import checked_images

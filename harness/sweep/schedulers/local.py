@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 
 from harness.base.cores import affinity_narrowed, usable_cores
-from harness.base.hostlock import HostLock
-from harness.base.scratch import Scratch
+from harness.base.hostlock import HostLock, Scratch
 from harness.comm.launcher import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.schema.account import JobUsage
 from harness.schema.layout import Layout
+from harness.schema.sweep import JobUsage
 from harness.sweep import launch_command, scheduler
 from harness.sweep.commands import CommandRunner, message
 from harness.sweep.launch_command import LaunchCommand

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.schema.account import JobUsage
+from harness.schema.sweep import JobUsage
 from harness.sweep.job_options import clock_seconds, size_bytes
 from harness.sweep.scheduler import State
 from harness.sweep.site import Partition

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi_family
-from harness.schema.account import JobUsage
 from harness.schema.layout import Layout
+from harness.schema.sweep import JobUsage
 from harness.sweep import launch_command, scheduler
 from harness.sweep.commands import CommandRunner, message
 from harness.sweep.launch_command import LaunchCommand
@@ -24,10 +24,10 @@ from harness.sweep.schedulers.slurm.answers import (
     expand,
     explain,
     listed_as,
-    read_accounts,
     read_nodes,
     read_partitions,
     read_queue,
+    read_sacct,
     read_usage,
     widest,
 )
@@ -212,7 +212,7 @@ class Scheduler(scheduler.Scheduler):
             if answer.code:
                 self._accounting = False  # "Slurm accounting storage is disabled": the launches' exit files must do
                 break
-            found |= read_accounts(answer.out)
+            found |= read_sacct(answer.out)
         return found
 
     def _with_node_reasons(self, states: dict[str, State]) -> dict[str, State]:

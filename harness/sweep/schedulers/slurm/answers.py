@@ -4,7 +4,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.schema.account import JobUsage
+from harness.schema.sweep import JobUsage
 from harness.sweep.job_options import clock_seconds, seconds, size_bytes, walltime
 from harness.sweep.scheduler import State
 from harness.sweep.site import Partition
@@ -43,7 +43,7 @@ def read_queue(answer: str) -> dict[str, tuple[State, str]]:
     return found
 
 
-def read_accounts(answer: str) -> dict[str, State]:
+def read_sacct(answer: str) -> dict[str, State]:
     """Return states by identifier from ``sacct -X -n -P -o ACCOUNT_FIELDS``."""
     found = {}
     for line in answer.splitlines():
