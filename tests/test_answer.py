@@ -11,9 +11,10 @@ from click.testing import CliRunner
 from harness.analysis.stats import NEEDED
 from harness.base.errors import RunError
 from harness.cli import COMMANDS, main
-from harness.cli.answer import WIDTH, Answer, answering, print_table
+from harness.cli.answer import WIDTH, answering, print_table
 from harness.cli.make import settings_of
 from harness.cli.sweep import NOTHING_VALID, sweep_answer
+from harness.report.answer import Answer, Table
 from tests.factories import make_launch, make_point, make_run, write_run, write_study
 
 SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."
@@ -28,8 +29,9 @@ def ask(fail: bool) -> Answer:
     click.echo("a remark", err=True)
     return Answer(
         sentence=SENTENCE,
-        headings=("Ranks", "Epoch", "What is to be said of it"),
-        rows=[("2", "216\u00a0ms", "word " * 30)],
+        table=Table(
+            title="", headings=("Ranks", "Epoch", "What is to be said of it"), rows=[("2", "216\u00a0ms", "word " * 30)]
+        ),
         data={"speedup": np.float64(1.7), "ranks": np.int64(2), "folder": Path("results/x"), "unknown": float("nan")},
         page=Path("reports/x/index.html"),
         problem="1 of 12 launches failed" if fail else "",
@@ -99,7 +101,8 @@ def test_a_sweep_answers_as_its_page_does(tmp_path: Path) -> None:
     answer = sweep_answer(folder, tmp_path / "reports")
     assert answer.page is not None and answer.sentence in answer.page.read_text().replace("&nbsp;", "\u00a0")
     assert "95 % interval" in answer.sentence and answer.code == 0
-    one, two = ([cell.replace("\u00a0", " ") for cell in row] for row in answer.rows)
+    assert answer.table is not None
+    one, two = ([str(cell).replace("\u00a0", " ") for cell in row] for row in answer.table.rows)
     assert one[:3] == ["1", "2.02 s", "1.00"] and two[:2] == ["2", "1.23 s"] and two[2] == "1.65"
 
 

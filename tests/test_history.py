@@ -7,7 +7,8 @@ import pytest
 
 from harness.regression.history import best_split, change_points, history
 from harness.regression.quantities import EFFICIENCY, TIME
-from harness.report.history_page import headline, sentence, write_history
+from harness.report.history_page import headline, history_answer, sentence
+from harness.report.publish import write_page
 from harness.schema.measurement import Measurement
 from tests.histories import Weather, make_measurement, make_summary, real_rests, simulate
 
@@ -98,7 +99,7 @@ def test_gaps_of_a_layout_are_gaps(tmp_path) -> None:
     found = history([*both, single])
     on_two = next(series for series in found.series if series.quantity == TIME and series.layout.ranks == 2)
     assert set(on_two.states) == {0, 1}
-    path = write_history(found, tmp_path)
+    path = write_page(history_answer(found), tmp_path).page
     page = path.read_text()
     assert headline(found) in page
     assert page.count("<figure") == len(found.series)

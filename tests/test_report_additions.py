@@ -14,7 +14,7 @@ MEMORY = '''
 """Memory against ranks: a figure that this test adds."""
 
 from harness.report.figures import SweepView, figure
-from harness.report.render import FigureBlock
+from harness.report.answer import FigureBlock
 from harness.report.svg import draw
 
 

@@ -13,9 +13,9 @@ from harness.bundle.source import Code
 from harness.claims.finding import CONFIRMED
 from harness.claims.verdict import Judgement
 from harness.claims.wording import published
+from harness.report.answer import Fact
 from harness.report.document import Block, Grid, Heading, Items, ShellLines
 from harness.report.launch_summary import account_facts, on_one_machine
-from harness.report.render import Fact
 from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
 from harness.reproduction.verdicts import LOSS_BOUND
 from harness.sweep.eta import layout_words

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import answering
 from harness.cli.common import reports_option, results_option
 from harness.cli.select import find_sweeps
+from harness.report.answer import Answer, Table
 
 if TYPE_CHECKING:
     from harness.analysis.read_results import Loaded
@@ -74,8 +75,11 @@ def advise(
     command = shlex.join([*words, *(["--nodes", nodes] if nodes else [])])
     return Answer(
         sentence=said,
-        headings=[heading for heading in HEADINGS if heading != "Nodes"],
-        rows=[[*row[:2], *row[3:]] for row in way_rows(ways, chosen)[:_MOST_ROWS]],
+        table=Table(
+            title="",
+            headings=[heading for heading in HEADINGS if heading != "Nodes"],
+            rows=[[*row[:2], *row[3:]] for row in way_rows(ways, chosen)[:_MOST_ROWS]],
+        ),
         data={"asked": asked, "chosen": chosen, "ways": ways, "scores": told},
         page=write_advice_page(ways, chosen, limits, said, told, command, reports, results),
         code=0 if chosen else 1,

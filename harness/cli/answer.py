@@ -6,8 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,12 @@ import click
 import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.base.errors import RunError
 from harness.cli.common import with_options
+from harness.report.answer import Answer, Cell, Table, plain
 
 if TYPE_CHECKING:
     from harness.regression.verdict import Check
@@ -29,24 +29,6 @@ WIDTH = 80  # columns of a terminal that nobody has widened
 _LIST_WIDTH = 140  # of a list of everything there is, where the output is no terminal
 _NUMBER = re.compile(r"$|–|\W?[\d.,]+(?!\w)")  # with or without a unit, an interval; or that there is none
 _COLOURS = {"regression": "bold red", "improvement": "bold green", "pass": "green", "inconclusive": "yellow"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What a command has found out.
-
-    `sentence` says it, with its interval; it is empty where the command has said all there is. `headings` and `rows`
-    are a table for people, `data` what JSON has in its place: numbers and any of the schema's dataclasses. `problem` is
-    what went wrong beside: exit code 1.
-    """
-
-    sentence: str
-    headings: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    data: Mapping[str, object] = field(default_factory=dict)
-    page: Path | None = None
-    code: int = 0
-    problem: str = ""
 
 
 def answering(function: Callable[..., Answer]) -> Callable[..., int]:
@@ -90,11 +72,17 @@ def _aside(as_json: bool, quiet: bool) -> Iterator[None]:
 
 
 def _document(answer: Answer) -> str:
-    told: dict[str, object] = {"answer": plain(answer.sentence), **answer.data}
-    if answer.page:
-        told["page"] = str(answer.page)
-    if answer.problem:
-        told["problem"] = answer.problem
+    screen = {
+        "question": answer.question,
+        "answer": plain(answer.sentence),
+        "warnings": [plain(banner.text) for banner in answer.banners],
+        "numbers": {tile.name: f"{plain(tile.value)} ({plain(tile.detail)})" for tile in answer.tiles},
+        "facts": {fact.name: plain(fact.value) for fact in answer.facts},
+        "command": answer.command,
+        "page": str(answer.page or ""),
+        "problem": answer.problem,
+    }
+    told = {name: value for name, value in screen.items() if value or name == "answer"} | dict(answer.data)
     # NumPy's numbers are no JSON, nor are paths.
     content = msgspec.json.encode(told, enc_hook=lambda one: one.item() if hasattr(one, "item") else str(one))
     return msgspec.json.format(content, indent=1).decode()
@@ -103,8 +91,10 @@ def _document(answer: Answer) -> str:
 def _tell(answer: Answer) -> None:
     to = Console(highlight=False)
     to.width = to.width if to.is_terminal else WIDTH
-    if answer.rows:
-        print_table(answer.headings, answer.rows, to=to)
+    if answer.table and answer.table.rows:
+        print_table(answer.table.headings, answer.table.rows, to=to)
+    for banner in answer.banners:
+        to.print(f"{banner.kind}: {plain(banner.text)}", markup=False, style="yellow", soft_wrap=True)
     if answer.sentence:
         sentence = textwrap.fill(answer.sentence, min(WIDTH, to.width), break_long_words=False, break_on_hyphens=False)
         to.print(plain(sentence), markup=False, style="bold", soft_wrap=True)
@@ -112,22 +102,17 @@ def _tell(answer: Answer) -> None:
         click.echo(answer.page)
 
 
-def plain(text: str) -> str:
-    """Return `text` with ordinary blanks: people search for them."""
-    return text.replace("\u00a0", " ")
-
-
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, to: Console | None = None) -> None:
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str | Cell]], *, to: Console | None = None) -> None:
     """Print a table: columns of numbers to the right, verdicts in colour."""
     if to is None:
         to = Console(highlight=False)
         to.width = to.width if to.is_terminal else _LIST_WIDTH
-    table = Table(box=SIMPLE_HEAD if to.is_terminal else None, pad_edge=False, padding=(0, 1, 0, 0))
+    table = RichTable(box=SIMPLE_HEAD if to.is_terminal else None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):
-        numeric = all(_NUMBER.match(row[number]) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        numeric = all(_NUMBER.match(str(row[number])) for row in rows)
+        table.add_column(heading.replace("\n", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(plain(cell), style=_COLOURS.get(cell.strip("()"), "")) for cell in row))
+        table.add_row(*(Text(plain(str(cell)), style=_COLOURS.get(str(cell).strip("()"), "")) for cell in row))
     to.print(table)
 
 
@@ -143,8 +128,11 @@ def check_answer(result: "Check", notes: Sequence[str]) -> Answer:
     shown = [number for number, heading in enumerate(HEADINGS) if heading not in ("Noise floor", "Launches")]
     return Answer(
         sentence=headline(result),
-        headings=[HEADINGS[number] for number in shown],
-        rows=[[cells(row)[number] for number in shown] for row in result.rows],
+        table=Table(
+            title="",
+            headings=[HEADINGS[number] for number in shown],
+            rows=[[cells(row)[number] for number in shown] for row in result.rows],
+        ),
         data={"verdict": result.verdict, "against": result.reference.label, "rows": result.rows, "notes": notes},
         code=_CODES[result.verdict],
     )

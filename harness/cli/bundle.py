@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import answering
 from harness.cli.common import reports_option, results_option
 from harness.cli.select import find_sweep
+from harness.report.answer import Answer, Table
 
 if TYPE_CHECKING:
     from harness.schema.sweep import Sweep
@@ -67,8 +68,11 @@ def verify(file: Path) -> Answer:
     bad = [check for check in checks if not check.good]
     return Answer(
         sentence=f"{file.name} is {'damaged: ' + bad[0].found if bad else 'whole'}.",
-        headings=("Checked", "As it should be", "Found"),
-        rows=[(check.what, "yes" if check.good else "no", check.found) for check in checks],
+        table=Table(
+            title="",
+            headings=("Checked", "As it should be", "Found"),
+            rows=[(check.what, "yes" if check.good else "no", check.found) for check in checks],
+        ),
         data={"checks": checks},
         code=1 if bad else 0,
     )

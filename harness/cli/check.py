@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering, check_answer
+from harness.cli.answer import answering, check_answer
 from harness.cli.common import (
     baselines_option,
     budget_option,
@@ -20,6 +20,7 @@ from harness.cli.common import (
     sweep_argument,
 )
 from harness.cli.options import batch_options, duet_elsewhere, measuring_again, refuse_batch
+from harness.report.answer import Answer
 
 if TYPE_CHECKING:
     from harness.regression.significance import Thresholds

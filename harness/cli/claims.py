@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import answering
 from harness.cli.common import network_option, reports_option, results_option
+from harness.report.answer import Answer, Table
 
 SERVERS = "parameter-server"  # the bench's contender
 
@@ -48,8 +49,7 @@ def ledger_answer(network: str | None, results: Path, reports: Path) -> Answer:
     judged = [_row(claim_row(one)) for one in judgements if one.finding.outcome in JUDGED]
     return Answer(
         sentence=headline(judgements),
-        headings=("Paper", "Claim", "Published", "Found here", "Verdict"),
-        rows=judged,
+        table=Table(title="", headings=("Paper", "Claim", "Published", "Found here", "Verdict"), rows=judged),
         data={
             "claims": [
                 {

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering, check_answer
+from harness.cli.answer import answering, check_answer
 from harness.cli.common import baselines_option, budget_option, reports_option, results_option, sweep_argument
 from harness.cli.options import duet_elsewhere, layout_options, workload_options
+from harness.report.answer import Answer, Table, markdown
 
 if TYPE_CHECKING:
     from harness.regression.duet import Version
@@ -99,7 +100,12 @@ def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, basel
     headings = (*(["Sweep"] if len(others) > 1 else []), *COMPARE_HEADINGS)
     command = shlex.join(["harness", "compare", *sides])
     page = write_comparison(sides, (first, *compared), comparisons, reports, command, results)
-    return Answer(sentence=" ".join(sentences), headings=headings, rows=rows, data={"comparisons": data}, page=page)
+    return Answer(
+        sentence=" ".join(sentences),
+        table=Table(title="", headings=headings, rows=rows),
+        data={"comparisons": data},
+        page=page,
+    )
 
 
 def _duet(
@@ -151,25 +157,13 @@ def history(sweep: str | None, summary: Path | None, results: Path, baselines: P
     """
     from harness.base.files import write_atomic
     from harness.cli.select import find_measurement
-    from harness.regression.formats import markdown_table
     from harness.regression.history import history
     from harness.regression.references import all_of
-    from harness.report.history_page import headline, sentence, series_name, state_rows, write_history
+    from harness.report.history_page import history_answer
+    from harness.report.publish import write_page
 
     study = find_measurement(sweep, results=results, baselines=baselines)
-    found = history(all_of(study, results=results, baselines=baselines))
-    names = [f"{series_name(series)}".capitalize() for series in found.series]
-    rows = [(row.since, str(row.launches), *row.medians, row.commit) for row in state_rows(found)]
-    changes = [sentence(found, change) for change in found.changes]
-    for change in changes:
-        click.echo(change)
-    headings = ("First launch (UTC)", "Launches", *names, "Commit")
+    answer = history_answer(history(all_of(study, results=results, baselines=baselines)))
     if summary:
-        write_atomic(summary, markdown_table(headline(found), headings, rows, changes))
-    return Answer(
-        sentence=headline(found),
-        headings=headings,
-        rows=rows,
-        data={"states": rows, "changes": changes},
-        page=write_history(found, reports, results),
-    )
+        write_atomic(summary, markdown(answer))
+    return write_page(answer, reports, results)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import RunError
-from harness.cli.answer import Answer, answering, print_table
+from harness.cli.answer import answering, print_table
 from harness.cli.common import data_dir_option, reports_option, results_option, style_option, sweep_argument
 from harness.cli.select import find_sweep
+from harness.report.answer import Answer, Table
 
 if TYPE_CHECKING:
     from harness.diagnosis.case import Finding
@@ -91,8 +92,7 @@ def _answer(found: "Explanation", proofs: "Proofs | None", findings: "tuple[Find
         said += f" {proof_sentence(proofs.proofs)}"
     return Answer(
         sentence=said,
-        headings=BILL_HEADINGS,
-        rows=bill_rows(found.main) if found.main else (),
+        table=Table(title="", headings=BILL_HEADINGS, rows=bill_rows(found.main) if found.main else ()),
         data={
             "trees": found.trees,
             "bills": found.bills,

@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import answering
 from harness.cli.common import reports_option, results_option
 from harness.cli.select import find_recorded, find_sweep
+from harness.report.answer import Answer
 from harness.schema.record import RUN_FILE, RunRecord, read_run
 
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.answer import Answer, answering, print_table
+from harness.cli.answer import answering, print_table
 from harness.cli.common import data_dir_option, reports_option, results_option
+from harness.report.answer import Answer, Table
 
 if TYPE_CHECKING:
     from harness.doctor.machine import Diagnostic
@@ -210,12 +211,11 @@ def probe(
     print_table(("Workload", "Bytes", "A sum", "Best setting"), [row for row, _ in best])
     return Answer(
         sentence=headline(measured),
-        headings=("Operation", "Ranks", "Latency", "95 % interval", "Bandwidth", "Where"),
-        rows=[
+        table=Table(title="", headings=("Operation", "Ranks", "Latency", "95 % interval", "Bandwidth", "Where"), rows=[
             (cost.name, str(cost.ranks), seconds(cost.alpha_s.value), span(cost.alpha_s),
              rate(cost.beta_s_per_byte.value), cost.where)
             for cost in costs
-        ],
+        ]),
         data={"probe": folder, "costs": costs, "best": [choice for _, choice in best], "invalid": measured.invalid},
         page=write_probe_page(measured, folder, reports),
     )  # fmt: skip

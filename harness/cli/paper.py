@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import RunError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import answering
 from harness.cli.common import data_dir_option, given_command, network_option, reports_option, results_option
 from harness.cli.options import approval, batch_options, build_layouts, build_submission, layout_options
+from harness.report.answer import Answer, Table
 from harness.schema.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -112,8 +113,11 @@ def _answer(
     click.echo(f"claims: {claims}")
     return Answer(
         sentence=headline(parts),
-        headings=("Experiment", "Ranks", "Speedup", "To equal accuracy"),
-        rows=[row(part) for part in parts],
+        table=Table(
+            title="",
+            headings=("Experiment", "Ranks", "Speedup", "To equal accuracy"),
+            rows=[row(part) for part in parts],
+        ),
         data={"experiments": [{"name": part.name, "measured": row(part)[1:]} for part in parts], "claims": claims},
         page=write_paper_page(parts, reports, claims, given_command(), results),
         problem=problem if failed else "",

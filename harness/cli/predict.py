@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering, print_table
+from harness.cli.answer import answering, print_table
 from harness.cli.common import reports_option, results_option
+from harness.report.answer import Answer, Table
 from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -122,8 +123,11 @@ def _answer(
     return Answer(
         page=page,
         sentence=f"Predicted, not measured: {'; '.join(sentences)}.",
-        headings=_headings(first) if len(found) == 1 else ("Workload", *_headings(first)),
-        rows=_rows(first) if len(found) == 1 else ends,
+        table=Table(
+            title="",
+            headings=_headings(first) if len(found) == 1 else ("Workload", *_headings(first)),
+            rows=_rows(first) if len(found) == 1 else ends,
+        ),
         data={"network": network, "predicted": [_told(*one) for one in found]},
     )
 

@@ -6,10 +6,11 @@ from typing import Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import answering
 from harness.cli.common import data_dir_option, reports_option, results_option
 from harness.cli.options import batch_options, build_submission
 from harness.cli.select import find_recorded
+from harness.report.answer import Answer, Table
 
 
 @click.command()
@@ -50,8 +51,11 @@ def reproduce(name: str, same_layout: bool, results: Path, data_dir: Path | None
     code = 1 if DIFFERENT in verdicts else 3 if set(verdicts) == {NOT_COMPARED} else 0
     return Answer(
         sentence=sentence([line for _, line in lines]),
-        headings=("Ranks", "Quantity", "Recorded", "Now", "Verdict"),
-        rows=[(str(at.ranks), line.quantity, line.recorded, line.now, _verdict(line)) for at, line in lines],
+        table=Table(
+            title="",
+            headings=("Ranks", "Quantity", "Recorded", "Now", "Verdict"),
+            rows=[(str(at.ranks), line.quantity, line.recorded, line.now, _verdict(line)) for at, line in lines],
+        ),
         data={"lines": [line for _, line in lines], "source": changes},
         code=code,
     )
@@ -90,8 +94,7 @@ def whence(file: Path, results: Path, reports: Path) -> Answer:
     where = f"{lost} of them not" if lost else "all of them"
     return Answer(
         sentence=f"{file.name} shows {of}" + (f", {where} in '{results}'." if shown else "."),
-        headings=("Sweep", "Launch", "In the results"),
-        rows=rows,
+        table=Table(title="", headings=("Sweep", "Launch", "In the results"), rows=rows),
         data={"origin": origin, "missing": lost},
         code=1 if lost else 0,
     )

@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import answering
 from harness.cli.common import check_secrets
+from harness.report.answer import Answer, Table
 from harness.transparent.settings import RunSettings, mpi_enabled, run_options
 
 
@@ -80,11 +81,14 @@ def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | N
     sentence += f", {numbers.seconds(statistics.median(times))} an epoch; a single launch has no interval: "
     return Answer(
         sentence=f"{sentence}`harness sweep --script {script} --repeats 6` measures one.",
-        headings=("Epoch", "Time", "Training loss", "Test accuracy"),
-        rows=[
-            (str(epoch.epoch + 1), numbers.seconds(seconds), *map(_known, (epoch.train_loss, epoch.test_accuracy)))
-            for epoch, seconds in zip(found.epochs, times, strict=True)
-        ],
+        table=Table(
+            title="",
+            headings=("Epoch", "Time", "Training loss", "Test accuracy"),
+            rows=[
+                (str(epoch.epoch + 1), numbers.seconds(seconds), *map(_known, (epoch.train_loss, epoch.test_accuracy)))
+                for epoch, seconds in zip(found.epochs, times, strict=True)
+            ],
+        ),
         data=data | {"record": record, "invalid": found.invalid, "epochs": found.epochs},
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import RunError, UserError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import answering
 from harness.cli.common import reports_option, results_option
 from harness.cli.options import (
     approval,
@@ -19,6 +19,7 @@ from harness.cli.options import (
     layout_options,
     workload_options,
 )
+from harness.report.answer import Answer, Table
 from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
@@ -162,8 +163,11 @@ def sweep_answer(folder: Path, reports: Path) -> Answer:
     ]
     return Answer(
         sentence=sentence,
-        headings=("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Test accuracy", "Launches"),
-        rows=rows,
+        table=Table(
+            title="",
+            headings=("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Test accuracy", "Launches"),
+            rows=rows,
+        ),
         data={"sweep": folder.name, "scaling": scaling, "test_accuracy": final.to_dict()},
         page=page,
     )

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import Answer, answering
+from harness.cli.answer import answering
 from harness.cli.common import reports_option, results_option, style_option, sweep_argument
 from harness.cli.options import approval, cost_options
 from harness.cli.select import find_sweep, find_sweeps
+from harness.report.answer import Answer, Table
 from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
@@ -144,8 +145,7 @@ def _redrawn(bundled: Path, reports: Path) -> Answer:
     why = f"; drawn there with {found.drawn_with}, here with {here}" if here != found.drawn_with else ""
     return Answer(
         sentence=f"{said} byte for byte{why if found.different else ''}.",
-        headings=("Not the same",),
-        rows=[(name,) for name in found.different],
+        table=Table(title="", headings=("Not the same",), rows=[(name,) for name in found.different]),
         data={"files": len(found.files), "different": found.different, "pages": found.pages},
         page=found.pages[0],
         code=1 if found.different else 0,

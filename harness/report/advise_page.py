@@ -11,8 +11,9 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from harness.analysis import numbers
 from harness.prediction.advice import AdviceScore, JobLimits, TrainingJob, Way
+from harness.report.answer import FigureBlock, Table, Tile
 from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import FigureBlock, Head, Table, Tile
+from harness.report.render import Head
 from harness.report.svg import MUTED, draw, mark
 from harness.schema.presets import sweep_command
 from harness.schema.sweep import Sweep

@@ -11,9 +11,10 @@ from harness.bench.contenders import CONTENDERS
 from harness.bench.page import bench_files, grids, header, remarks
 from harness.bench.plan import BATCH_PER_RANK, BenchRecord
 from harness.bench.table import RATIOS, WorkloadRow, shown, tabulate
+from harness.report.answer import Banner, FigureBlock, Table, Tile, facts
 from harness.report.launch_summary import commit_words, core_hours, machine_words
 from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import Banner, FigureBlock, Head, Table, Tile, facts
+from harness.report.render import Head
 from harness.report.svg import BLUE, MUTED, draw
 
 FOLDER = "bench"
@@ -32,7 +33,7 @@ def write_bench_page(record: BenchRecord, reports: Path) -> Path:
     values = {
         "banners": tuple(Banner(kind="warning", text=text.replace("**", "")) for text in remarked[:3]),
         "tables": [
-            Table(title=title, headings=tuple(headings), rows=tuple(tuple(_plain(row)) for row in rows), right=True)
+            Table(title=title, headings=tuple(headings), rows=tuple(tuple(_plain(row)) for row in rows), texts=())
             for title, headings, rows in grids(record, lines)
         ],
         "figures": (figure,) if figure else (),

@@ -26,10 +26,11 @@ from harness.regression.compare import Comparison, sentence
 from harness.regression.significance import IMPROVEMENT, REGRESSION
 from harness.regression.verdict import Check
 from harness.report import captions
+from harness.report.answer import Fact, FigureBlock, Table, Tile, facts
 from harness.report.launch_summary import days, machine_words
 from harness.report.provenance import measured_origin
 from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import Fact, FigureBlock, Head, Table, Tile, facts
+from harness.report.render import Head
 from harness.report.svg import BLUE, MUTED, draw
 from harness.schema.measurement import Measurement
 

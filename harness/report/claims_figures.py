@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from harness.analysis import numbers
 from harness.analysis.scaling import Scaling, scale
 from harness.claims.evidence import ClaimEvidence, compare, is_about
+from harness.report.answer import FigureBlock
 from harness.report.axes import rank_axis
-from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, PAPER, VERMILLION, Picture, draw, mark
 from harness.schema.claim import Claim
 from harness.schema.record import RunRecord

@@ -14,12 +14,13 @@ from harness.claims.wording import ClaimRow, claim_row, headline
 from harness.prediction.measured_base import measured_base
 from harness.prediction.model import Uncertain
 from harness.report import captions
+from harness.report.answer import Banner, FigureBlock
 from harness.report.claims_figures import imagenet_charts, published_picture, published_table
 from harness.report.figures.scaling import series_table, speedup_picture
 from harness.report.launch_summary import place_facts
 from harness.report.provenance import sweeps_origin
 from harness.report.publish import Page, publish, summary_of
-from harness.report.render import PAGE, Banner, FigureBlock, Head, distinct, relative_link
+from harness.report.render import PAGE, Head, distinct, relative_link
 from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import EXPERIMENTS, Claim, Published

@@ -23,12 +23,13 @@ from harness.explain.wording import (
     tree_table,
 )
 from harness.report import captions
+from harness.report.answer import FigureBlock, Table, Tile
 from harness.report.axes import time_unit
 from harness.report.figures.breakdown import EPOCH
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.provenance import sweeps_origin
 from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import SCREEN, FigureBlock, Head, Table, Tile
+from harness.report.render import SCREEN, Head
 from harness.report.svg import BLUE, INK, MUTED, ORANGE, PAPER, draw
 
 FOLDER = "explain"  # reports/explain/<sweep>/
@@ -101,7 +102,7 @@ def _tables(found: Explanation, proofs: Proofs | None) -> list[Table]:
             title="Efficiencies",
             headings=headings,
             rows=tuple(rows),
-            right=True,
+            texts=(),
             note="POP's standard metrics, of the median launch: the factors of each multiply up to it. In brackets the "
             "95 % interval, a bootstrap over launches, where there are 6. The ratio of a point's global efficiency to "
             "the base's is its efficiency in the report.",
@@ -110,7 +111,7 @@ def _tables(found: Explanation, proofs: Proofs | None) -> list[Table]:
             title=f"The bill of an epoch on {numbers.ranks(found.main.ranks)}" if found.main else "",
             headings=BILL_HEADINGS,
             rows=tuple(bill_rows(found.main)) if found.main else (),
-            right=True,
+            texts=(),
             note=f"{_IDEAL} {found.network}.",
         ),
         _over_ranks("The bill of an epoch over rank counts", found.bills[:-1] and found.bills, "the epoch"),
@@ -143,7 +144,7 @@ _IDEAL = (
 
 def _over_ranks(title: str, bills: tuple[Bill, ...], whole: str) -> Table:
     headings, rows = bills_table(bills)
-    return Table(title=title, headings=headings, rows=tuple(rows), right=True, note=f"Parts of {whole}. {_IDEAL}")
+    return Table(title=title, headings=headings, rows=tuple(rows), texts=(), note=f"Parts of {whole}. {_IDEAL}")
 
 
 def _heat_map(found: Explanation, subject: str) -> FigureBlock:

@@ -2,8 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,11 +13,10 @@ from harness.analysis.stats import SITTING
 from harness.regression.history import ChangePoint, CostSeries, History
 from harness.regression.quantities import TIME
 from harness.report import captions
+from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.axes import time_unit
 from harness.report.launch_summary import days, machine_words
 from harness.report.provenance import measured_origin
-from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import FigureBlock, Head, facts
 from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
 
 _MOST_LABELS = 12
@@ -120,50 +117,53 @@ def _table(history: History, series: CostSeries) -> pd.DataFrame:
     return pd.DataFrame({"commit": commits, column: series_values(series)})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StateRow:
-    """One commit's row: `medians` has one text for each series, a dash where it was not measured."""
-
-    commit: str
-    since: str
-    launches: int
-    medians: tuple[str, ...]
-
-
-def write_history(history: History, reports: Path, results: Path | None = None) -> Path:
-    """Write ``REPORTS/history-<workload>/index.html`` whole or not at all, and return its path.
-
-    Raises:
-        UserError: the folder holds something else than a report, or cannot be written to.
-    """
+def history_answer(history: History) -> Answer:
+    """Return what a history says: each commit's medians, the commits at which it changed, a figure of every series."""
     workload = history.states[0].workload
-    machine = history.states[-1].machine
+    machine = machine_words(history.states[-1].machine)
     subject = captions.subject(workload)
-    blocks = history_blocks(history, subject)
     starts = [launch.started for state in history.states for launch in state.launches]
-    head = Head(
+    changes = [f"{sentence(history, change)}." for change in history.changes]
+    command = shlex.join(["harness", "history", history.states[-1].label])
+    commits = Table(
+        title="Commits",
+        headings=(
+            "Commit", "First launch (UTC)", "Launches", *(series_name(one).capitalize() for one in history.series)
+        ),
+        rows=[
+            (
+                history.names[number],
+                numbers.moment(min(launch.started for launch in state.launches)),
+                str(len(state.launches)),
+                *_medians(history, number),
+            )
+            for number, state in enumerate(history.states)
+        ],
+        left=2,
+        texts=(),
+        note="Medians over launches. Changes are found by E-divisive (Matteson and James, 2014) among single launches, "
+        "at a level of 5 %, and kept when they exceed the noise floor of launches of the same commit. A plus sign "
+        "marks uncommitted changes.",
+    )  # fmt: skip
+    return Answer(
         question=f"Did {subject} change from commit to commit?",
-        answer=" ".join([headline(history), *(f"{sentence(history, change)}." for change in history.changes[:1])]),
-        facts=facts([("Machine", machine_words(machine)), ("Date", days(starts)), ("Study", _conditions(history))]),
-        command=shlex.join(["harness", "history", history.states[-1].label]),
+        sentence=" ".join([headline(history), *changes[:1]]),
+        table=commits,
+        data={"states": commits.rows, "changes": changes},
+        facts=facts([("Machine", machine), ("Date", days(starts)), ("Study", _conditions(history))]),
+        sections=(
+            Section(title="", name="", blocks=[Items(texts=changes)] if changes else []),
+            Section(title="Figures", name="figures", blocks=history_blocks(history, subject)),
+            Section(title="Commits", name="commits", blocks=[commits]),
+        ),
+        command=command,
+        kind="history",
+        place=f"history-{workload.name}-{workload.preset}",
+        title=f"History of {subject}",
+        when=max(starts),
+        machine=machine,
+        origin=measured_origin(command, history.states),
     )
-    values = {
-        "subject": subject,
-        "changes": [sentence(history, change) for change in history.changes],
-        "names": [series_name(series) for series in history.series],
-        "rows": state_rows(history),
-        "figures": blocks,
-    }
-    summary = PageSummary(
-        kind="history", title=f"History of {subject}", answer=headline(history), when=max(starts),
-        machine=machine_words(machine),
-    )  # fmt: skip
-    place = f"history-{workload.name}-{workload.preset}"
-    page = Page(
-        place=place, template="history.html.j2", summary=summary, head=head, values=values, figures=blocks,
-        origin=measured_origin(head.command, history.states),
-    )  # fmt: skip
-    return publish(page, reports, results)
 
 
 def headline(history: History) -> str:
@@ -198,19 +198,6 @@ def _conditions(history: History) -> str:
     return (
         f"{state.scaling.capitalize()} scaling, preset {workload.preset}, synchronisation {workload.sync}, "
         f"{state.data_kind} data"
-    )
-
-
-def state_rows(history: History) -> tuple[StateRow, ...]:
-    """Return one row for each state of the code, oldest first."""
-    return tuple(
-        StateRow(
-            commit=history.names[number],
-            since=numbers.moment(min(launch.started for launch in state.launches)),
-            launches=len(state.launches),
-            medians=tuple(_medians(history, number)),
-        )
-        for number, state in enumerate(history.states)
     )
 
 

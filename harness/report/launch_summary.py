@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from harness.analysis import numbers
 from harness.base.provenance import Machine
 from harness.datasets.registry import info, names
-from harness.report.render import Fact, distinct, facts
+from harness.report.answer import Fact, facts
+from harness.report.render import distinct
 from harness.schema.layout import Layout
 from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord

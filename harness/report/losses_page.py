@@ -14,10 +14,11 @@ from harness.analysis import numbers
 from harness.analysis.lost_ranks import around, rate, redone
 from harness.analysis.read_results import Loaded
 from harness.report import captions
+from harness.report.answer import FigureBlock, Table, Tile
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.provenance import sweeps_origin
 from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import SCREEN, FigureBlock, Head, Table, Tile
+from harness.report.render import SCREEN, Head
 from harness.report.svg import BLUE, SKY, VERMILLION, draw
 from harness.schema.record import LossRecord, RunRecord
 

@@ -10,11 +10,12 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
+from harness.report.answer import Banner, FigureBlock
 from harness.report.launch_summary import place_facts
 from harness.report.paper_figure import experiment_picture, experiment_table, printed_speedups
 from harness.report.provenance import FigureSource, Origin, sweeps_origin
 from harness.report.publish import Page, publish, summary_of
-from harness.report.render import PAGE, Banner, FigureBlock, Head, distinct, relative_link
+from harness.report.render import PAGE, Head, distinct, relative_link
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import Claim, Published
 from harness.schema.option import conditions

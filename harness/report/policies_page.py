@@ -16,11 +16,12 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.base.errors import UserError
 from harness.report import captions
+from harness.report.answer import FigureBlock
 from harness.report.axes import time_unit
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.provenance import sweeps_origin
 from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import PAGE, FigureBlock, Head, check_replaceable, relative_link
+from harness.report.render import PAGE, Head, check_replaceable, relative_link
 from harness.report.svg import draw, mark
 from harness.schema.presets import names_apart
 

@@ -12,10 +12,11 @@ from harness.analysis import numbers
 from harness.analysis.stats import Interval
 from harness.prediction.growth import Grown, HeldOut, StepGrowth
 from harness.prediction.model import Base, assumptions
+from harness.report.answer import Banner, Fact, FigureBlock, Table, Tile
 from harness.report.axes import rank_axis, time_unit
 from harness.report.figures.breakdown import EPOCH
 from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import Banner, Fact, FigureBlock, Head, Table, Tile
+from harness.report.render import Head
 from harness.report.svg import MUTED, draw, mark
 
 _HEADINGS = (

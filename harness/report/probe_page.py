@@ -5,10 +5,11 @@ from pathlib import Path
 
 from harness.analysis import numbers
 from harness.base.errors import UserError
+from harness.report.answer import Banner, Fact, FigureBlock, Tile, facts
 from harness.report.launch_summary import commit_words, core_hours, machine_words
 from harness.report.probe_figures import cost_pictures, cost_table, setting_picture, size_words
 from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import Banner, Fact, FigureBlock, Head, Tile, distinct, facts
+from harness.report.render import Head, distinct
 from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, Estimate, MessageCost, MessageCosts, Probe
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, write_atomic
 from harness.report import render
+from harness.report.answer import Answer, FigureBlock
 from harness.report.launch_summary import machine_words
 from harness.report.provenance import Origin
-from harness.report.render import PAGE, SCREEN, FigureBlock, Head, check_replaceable, relative_link, write_figures
+from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relative_link, write_figures
 from harness.schema.presets import study_name
 from harness.schema.record import RunRecord, decode, encode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
@@ -86,6 +87,31 @@ def publish(page: Page, reports: Path, results: Path | None = None, *, style: st
         (staging / PAGE).write_text(content, encoding="utf-8")
     write_index(reports, results)
     return target / PAGE
+
+
+def write_page(answer: Answer, reports: Path, results: Path | None = None, *, style: str = SCREEN) -> Answer:
+    """Write ``REPORTS/<place>/index.html`` with its files, whole or not at all; return the answer with its `page`.
+
+    The index then lists it beside all other pages, and the sweeps in `results` that have none.
+
+    Raises:
+        UserError: the folder holds something else than a report, or cannot be written to.
+    """
+    target = reports / answer.place
+    check_replaceable(target)
+    content = render.page("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))
+    summary = PageSummary(
+        kind=answer.kind, title=answer.title, answer=answer.sentence, when=answer.when or datetime.now(UTC),
+        name=answer.name, machine=answer.machine, data=answer.trained_on, sides=answer.sides,
+    )  # fmt: skip
+    with folder_atomic(target) as staging:
+        for name, text in answer.files.items():
+            (staging / name).write_text(text, encoding="utf-8")
+        write_figures(staging, answer.figures, answer.origin or Origin(command=answer.command), style)
+        (staging / SUMMARY).write_bytes(encode(summary))
+        (staging / PAGE).write_text(content, encoding="utf-8")
+    write_index(reports, results)
+    return replace(answer, page=target / PAGE)
 
 
 def write_index(reports: Path, results: Path | None = None) -> Path:

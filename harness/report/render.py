@@ -9,14 +9,14 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-import pandas as pd
 from markupsafe import Markup
 
 from harness.analysis import numbers
 from harness.base.errors import UserError
 from harness.base.files import resource
+from harness.report.answer import Fact, FigureBlock, Tile
 from harness.report.provenance import Origin, describe_tables, origin_text
-from harness.report.svg import COLUMNS, TONES, Picture, printed
+from harness.report.svg import COLUMNS, TONES, printed
 
 TEMPLATES = "reports/templates"
 
@@ -43,46 +43,6 @@ PAGE = "index.html"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FigureBlock:
-    """One figure of a page with its caption. Beside the page lie NAME.pdf, NAME.svg, NAME.png and NAME.csv."""
-
-    picture: Picture
-    title: str
-    caption: str
-    table: pd.DataFrame
-
-    @property
-    def name(self) -> str:
-        """The figure's name: of its files and of its place in the page."""
-        return self.picture.name
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Banner:
-    """One statement that must not be missed. `kind` is ``data`` or ``warning``."""
-
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fact:
-    """One line of a list of facts."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tile:
-    """One number of the first screen: what it is (a term of the glossary where it is one), the value, its doubt."""
-
-    name: str
-    value: str
-    detail: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Head:
     """The first screen of every page: the question, the answer in a sentence, its numbers, what ran where and when.
 
@@ -95,18 +55,6 @@ class Head:
     facts: tuple[Fact, ...] = ()
     command: str = ""
     remark: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
-    """A table of texts. The first `left` columns are text, the last one too but where `right`; the others numbers."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-    left: int = 1
-    right: bool = False
 
 
 SCREEN, PAPER = "screen", "paper"
@@ -150,11 +98,6 @@ def relative_link(target: Path, page: Path) -> str:
 def distinct(values: Iterable[object], joint: str = ", ") -> str:
     """Return the different `values` as one text, in order of first appearance."""
     return joint.join(dict.fromkeys(str(value) for value in values))
-
-
-def facts(pairs: Sequence[tuple[str, object]]) -> tuple[Fact, ...]:
-    """Return the pairs that have a value."""
-    return tuple(Fact(name=name, value=str(value)) for name, value in pairs if value not in ("", None))
 
 
 SOURCE = "docs/glossary.md"

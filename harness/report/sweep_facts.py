@@ -10,8 +10,9 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.analysis.read_results import Loaded
+from harness.report.answer import Banner, Fact, facts
 from harness.report.launch_summary import data_words, fewest_and_most, partial
-from harness.report.render import Banner, Fact, distinct, facts
+from harness.report.render import distinct
 from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
 from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command

@@ -21,12 +21,13 @@ from harness.analysis.stats import NEEDED
 from harness.base.files import resource
 from harness.prediction.forecast import read_prediction, score
 from harness.report import captions
+from harness.report.answer import Tile
 from harness.report.captions import last_point, part_name, target_of
 from harness.report.figures import SweepView
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.launch_summary import run_facts
 from harness.report.methods import bibtex, methods
-from harness.report.render import Head, Tile
+from harness.report.render import Head
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.report import captions
+from harness.report.answer import FigureBlock
 from harness.report.axes import some_of, time_unit
 from harness.report.figures import SweepView, figure
-from harness.report.render import FigureBlock
 from harness.report.svg import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILLION, Tone, draw
 
 _MOST_BARS = 16

@@ -11,10 +11,10 @@ from harness.analysis.laws import Fit
 from harness.analysis.scaling import Scaling
 from harness.prediction.links import NetworkReference
 from harness.report import captions
+from harness.report.answer import FigureBlock
 from harness.report.axes import medians, rank_axis
 from harness.report.captions import speedup_label
 from harness.report.figures import SweepView, figure
-from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, PURPLE, draw, mark
 
 _FIRST_MARK = 1  # mark 0 is the colour of what was measured

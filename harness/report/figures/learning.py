@@ -8,9 +8,9 @@ from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from harness.analysis import numbers
 from harness.report import captions
+from harness.report.answer import FigureBlock
 from harness.report.axes import some_of, time_unit
 from harness.report.figures import SweepView, figure
-from harness.report.render import FigureBlock
 from harness.report.svg import draw, mark
 
 _MOST_LINES = 12

@@ -11,10 +11,10 @@ from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
 from harness.report import captions
+from harness.report.answer import FigureBlock
 from harness.report.axes import from_zero, medians, rank_axis, raw_launches, time_unit
 from harness.report.captions import speedup_label
 from harness.report.figures import SweepView, figure
-from harness.report.render import FigureBlock
 from harness.report.svg import MUTED, Picture, draw
 
 _IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}

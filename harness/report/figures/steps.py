@@ -10,10 +10,10 @@ from harness.analysis import numbers
 from harness.analysis.calls import Calls, read_calls
 from harness.analysis.frames import middle_launch
 from harness.base.errors import UserError
+from harness.report.answer import FigureBlock
 from harness.report.axes import time_unit
 from harness.report.figures import SweepView, figure
 from harness.report.figures.breakdown import EPOCH
-from harness.report.render import FigureBlock
 from harness.report.svg import INK, PAPER, draw
 from harness.schema.record import read_run
 

@@ -1,0 +1,212 @@
+"""What a command found, built once as data: terminal, JSON, page, index and Markdown are renderings of it.
+
+Nothing here draws or imports what draws: commands that only print stay quick.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from harness.report.provenance import Origin
+    from harness.report.svg import Picture
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    """One number of the first screen: what it is (a term of the glossary where it is one), the value, its doubt."""
+
+    name: str
+    value: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """One line of a list of facts."""
+
+    name: str
+    value: str
+
+
+def facts(pairs: Sequence[tuple[str, object]]) -> tuple[Fact, ...]:
+    """Return the pairs that have a value."""
+    return tuple(Fact(name=name, value=str(value)) for name, value in pairs if value not in ("", None))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Banner:
+    """One statement that must not be missed. `kind` is ``data`` or ``warning``."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """A cell with more than text: a `note` below it, the `value` it is sorted by, a `link`, a `tone`.
+
+    `computed` sets predictions apart from measurements, `more` are (text, link) pairs that unfold, and `mark` is the
+    row's place in the page.
+    """
+
+    text: str
+    note: str = ""
+    value: float | str | None = None
+    link: str = ""
+    tone: str = ""
+    computed: bool = False
+    more: Sequence[tuple[str, str]] = ()
+    mark: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.note})" if self.note else self.text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A table. The first `left` columns are text, and the `texts` (by number, -1 is the last); all others are numbers.
+
+    A line break in a heading breaks the line. `tones` colour cells by their text: ``good`` or ``bad``.
+    """
+
+    kind: ClassVar[str] = "table"
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    note: str = ""
+    left: int = 1
+    texts: Sequence[int] = (-1,)
+    tones: Mapping[str, str] = field(default_factory=dict)
+
+    def is_text(self, column: int) -> bool:
+        """Tell whether `column` is set as text."""
+        return column < self.left or column in self.texts or column - len(self.headings) in self.texts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FigureBlock:
+    """One figure of a page with its caption. Beside the page lie NAME.pdf, NAME.svg, NAME.png and NAME.csv."""
+
+    kind: ClassVar[str] = "figure"
+    picture: "Picture"
+    title: str
+    caption: str
+    table: "pd.DataFrame"
+
+    @property
+    def name(self) -> str:
+        """The figure's name: of its files and of its place in the page."""
+        return self.picture.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prose:
+    """A paragraph; a `note` is set small. `lead` stands before it in bold."""
+
+    kind: ClassVar[str] = "prose"
+    text: str
+    note: bool = True
+    lead: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Items:
+    """A list of sentences; the (sentence, details) pairs have details that unfold."""
+
+    kind: ClassVar[str] = "items"
+    texts: Sequence[str | tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """A box with a title and facts, a paragraph, or text to copy. Cards that follow each other stand side by side."""
+
+    kind: ClassVar[str] = "card"
+    title: str
+    facts: Sequence[Fact] = ()
+    text: str = ""
+    copy: str = ""
+
+
+Block = Table | FigureBlock | Prose | Items | Card
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """A part of a page: `name` is its place in the page; a section of an empty `title` continues the one before."""
+
+    title: str
+    name: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a command has found.
+
+    `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. `table`
+    is what a terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses. `command`
+    gives the same again, with `remark` on what it needs.
+
+    A page has `place`, its folder below that of reports, and lists `tiles`, `facts`, `banners` and `sections`; `files`
+    lie beside it. In the index it is a line: its `kind`, `title`, `when` the last launch that it shows ran, what
+    commands call the sweep that it is of (`name`), the two `sides` that it compares, `machine` and `trained_on`.
+    `origin` is what its figures and tables show; without one they name the command. `page` is where it was written.
+
+    `problem` is what went wrong beside: exit code 1; else `code` is the exit code.
+    """
+
+    sentence: str
+    question: str = ""
+    table: Table | None = None
+    data: Mapping[str, object] = field(default_factory=dict)
+    banners: Sequence[Banner] = ()
+    tiles: Sequence[Tile] = ()
+    facts: Sequence[Fact] = ()
+    sections: Sequence[Section] = ()
+    command: str = ""
+    remark: str = ""
+    code: int = 0
+    problem: str = ""
+    kind: str = ""
+    place: str = ""
+    title: str = ""
+    when: datetime | None = None
+    name: str = ""
+    machine: str = ""
+    trained_on: str = ""
+    sides: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    origin: "Origin | None" = None
+    page: Path | None = None
+
+    @property
+    def figures(self) -> list[FigureBlock]:
+        """All figures of the page."""
+        return [block for section in self.sections for block in section.blocks if isinstance(block, FigureBlock)]
+
+
+def plain(text: str) -> str:
+    """Return `text` with ordinary blanks: people search for them."""
+    return text.replace("\u00a0", " ")
+
+
+def markdown(answer: Answer, title: str = "") -> str:
+    """Return the answer for a pull request: its sentence, warnings, table and command."""
+
+    def cell(text: object) -> str:
+        return plain(" ".join(str(text).split())).replace("|", "\\|")
+
+    parts = [f"**{title + ': ' if title else ''}{plain(answer.sentence)}**"]
+    parts += [f"> {plain(banner.text)}" for banner in answer.banners]
+    if answer.table:
+        rows = [answer.table.headings, ["---"] * len(answer.table.headings), *answer.table.rows]
+        parts.append("\n".join(f"| {' | '.join(map(cell, row))} |" for row in rows))
+        parts += [answer.table.note] if answer.table.note else []
+    parts += [f"`{answer.command}`"] if answer.command else []
+    return "\n\n".join(parts) + "\n"
