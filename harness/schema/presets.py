@@ -1,4 +1,4 @@
-"""Named training settings (the papers' groups' and ours), and what a workload has beyond them: its command, its name."""
+"""Named training settings (the papers' groups' and ours), and the command and name of a workload."""
 
 import itertools
 import shlex
