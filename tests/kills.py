@@ -23,8 +23,8 @@ import pandas as pd
 import psutil
 
 from harness.schema.record import RunRecord, Segment, read_run
-from harness.train.checkpoint import checkpoint_folder, read_attempts
-from harness.train.stop import AGAIN
+from harness.schema.sweep import AGAIN, checkpoint_folder
+from harness.train.checkpoint import read_attempts
 from tests.mpi.launch import rank_command, rank_environment
 
 _LIMIT_S = 300

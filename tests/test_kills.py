@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.schema.record import read_run
-from harness.train.checkpoint import checkpoint_folder, read_attempts
+from harness.schema.sweep import checkpoint_folder
+from harness.train.checkpoint import read_attempts
 from tests.caches import own_cache
 from tests.kills import COMMON, Victim, differences, run
 from tests.mpi.launch import run_ranks

@@ -21,9 +21,8 @@ from harness.report.document import latex, markdown
 from harness.schema.identity import harness_identity
 from harness.schema.message_cost import PROBES
 from harness.schema.record import encode
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import CHECKPOINTS, Sweep
 from harness.sweep.store import RUNNING_FILE, is_locked
-from harness.train.checkpoint import CHECKPOINTS
 
 Command = Callable[[Sweep], str]
 _ANEW = "--results again/results --reports again/reports"

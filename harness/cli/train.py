@@ -48,7 +48,8 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from harness.comm.world import abort, abort_together, check_start, impatiently, start
-    from harness.train.stop import AGAIN, Stopped
+    from harness.schema.sweep import AGAIN
+    from harness.train.stop import Stopped
 
     with impatiently(options["hang_timeout"]):
         world = start()
@@ -122,7 +123,7 @@ def _finish(
 
     `confirm` is called before what was collected is written.
     """
-    from harness.train.checkpoint import forget_checkpoints
+    from harness.schema.sweep import forget_checkpoints
     from harness.train.collect import collect, describe_ranks
     from harness.train.record import write_run
 

@@ -1,18 +1,18 @@
 """Measurements from records: the launches of one state of the code on one machine."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.schema.measurement import MeasuredLaunch, Measurement, Software
-from harness.schema.record import RunRecord
+from harness.schema.record import RunRecord, Versions
 
 
 def software(run: RunRecord) -> Software:
     """Return the code and versions of a launch."""
-    versions = [name for name in Software.__slots__ if name != "code"]
-    return Software(code=run.point.code, **{name: getattr(run.provenance, name) for name in versions})
+    versions = {field.name: getattr(run.provenance, field.name) for field in fields(Versions)}
+    return Software(code=run.point.code, **versions)
 
 
 def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:

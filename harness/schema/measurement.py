@@ -7,6 +7,7 @@ import msgspec
 
 from harness.base.provenance import Machine
 from harness.schema.layout import Layout
+from harness.schema.record import Versions
 from harness.schema.workload import Workload, is_script
 
 ADVICE = "advice"  # results/<sweep>/advice/<layout and length>.json
@@ -88,22 +89,10 @@ BASELINE_SCHEMA = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Software:
-    """The code that ran: the harness's commit and the versions of all that its speed depends on.
-
-    `code` is `Point.code`, the hash of all that would run: it, and no commit, tells whether two launches ran the same.
-    """
+class Software(Versions):
+    """The code that ran. `code` is `Point.code`: it, and no commit, tells whether two launches ran the same."""
 
     code: str
-    commit: str
-    dirty: bool
-    harness: str
-    python: str
-    tensorflow: str
-    keras: str
-    numpy: str
-    mpi4py: str
-    mpi_library: str
 
     @property
     def state(self) -> str:

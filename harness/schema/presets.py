@@ -1,4 +1,4 @@
-"""Named training settings (the papers' groups' and ours), and the command and name of a workload."""
+"""Named training settings, and what a workload has beyond them: the command that gives it again, and its name."""
 
 import itertools
 import shlex

@@ -80,13 +80,8 @@ class DataRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Provenance:
-    """Versions of all that the run's speed and result depend on. `commit` is empty outside a checkout.
-
-    `load_before` is the machine's load average at the start; `other_load` the cores that other processes
-    kept busy during the timed epochs, on the host where that was most. `environment` has the variables that can change
-    a run's speed, `system` the settings of rank 0's host that can (`harness.base.provenance`).
-    """
+class Versions:
+    """The harness's commit, empty outside a checkout, and the versions of all that a launch's speed depends on."""
 
     harness: str
     commit: str
@@ -97,6 +92,17 @@ class Provenance:
     numpy: str
     mpi4py: str
     mpi_library: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance(Versions):
+    """Versions, and all else that the run's speed and result depend on.
+
+    `load_before` is the machine's load average at the start; `other_load` the cores that other processes
+    kept busy during the timed epochs, on the host where that was most. `environment` has the variables that can change
+    a run's speed, `system` the settings of rank 0's host that can (`harness.base.provenance`).
+    """
+
     launcher: str
     reduction: str
     machine: Machine

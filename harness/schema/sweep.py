@@ -1,8 +1,10 @@
 """Sweep, a study of one workload over several layouts; Point, one launch of it; and the files of a sweep."""
 
+import contextlib
 import functools
 import hashlib
 import re
+import shutil
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -234,3 +236,32 @@ class Account:
     launch: str
     usage: JobUsage | None = None
     missing: str = ""
+
+
+CHECKPOINTS = "checkpoints"  # results/<sweep>/checkpoints/<point folder>/<epochs>-<steps>.ckpt
+CHECKPOINT_SUFFIX = ".ckpt"
+AGAIN = 75
+"""The exit code of a launch that wrote a checkpoint and is to be started again (EX_TEMPFAIL of sysexits.h)."""
+
+
+def checkpoint_folder(record: Path) -> Path:
+    """Return the folder of the checkpoints of the launch whose record is to be `record`."""
+    return record.parent / CHECKPOINTS / record.name
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Return the checkpoints in `folder`, whole or not, the newest first."""
+    return sorted(folder.glob(f"[0-9]*{CHECKPOINT_SUFFIX}"), reverse=True)
+
+
+def has_checkpoint(record: Path) -> bool:
+    """Tell whether the launch whose record is to be `record` has left a checkpoint, whole or not."""
+    return bool(checkpoint_files(checkpoint_folder(record)))
+
+
+def forget_checkpoints(record: Path) -> None:
+    """Remove all checkpoints of the launch whose record is `record`: it has come to its end."""
+    folder = checkpoint_folder(record)
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # other launches have theirs there
+        folder.parent.rmdir()

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.schema.record import RunRecord
-from harness.schema.sweep import LOGS, Point
+from harness.schema.sweep import AGAIN, LOGS, Point, has_checkpoint
 from harness.sweep import store
 from harness.sweep.jobs import exit_file
 from harness.sweep.scheduler import Scheduler, State
-from harness.train.checkpoint import has_checkpoint
-from harness.train.stop import AGAIN
 
 _TAIL_LINES = 30
 _READ_BYTES = 1_000_000

@@ -10,14 +10,13 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.record import RUN_FILE, decode, encode
-from harness.schema.sweep import FAILURES, LOGS
+from harness.schema.sweep import CHECKPOINTS, FAILURES, LOGS, forget_checkpoints
 from harness.sweep import store
 from harness.sweep.job_options import JobRequest
 from harness.sweep.jobs import JOBS, exit_file
 from harness.sweep.scheduler import Scheduler, State
 from harness.sweep.schedulers import open_scheduler
 from harness.sweep.site import Site
-from harness.train.checkpoint import CHECKPOINTS, forget_checkpoints
 
 SUBMISSION_FILE = "submission.json"  # results/<sweep>/submission.json
 

@@ -1,9 +1,7 @@
 """Checkpoints of a launch: one file each, whole or not at all, proved by a checksum when it is read; numbers only."""
 
-import contextlib
 import hashlib
 import io
-import shutil
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,11 +15,9 @@ import numpy.typing as npt
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.record import EpochRecord, Segment, decode, encode
-from harness.schema.sweep import Point
+from harness.schema.sweep import CHECKPOINT_SUFFIX, Point, checkpoint_files
 
 _KEPT = 2  # the newest, and the one to fall back to should that be damaged
-CHECKPOINTS = "checkpoints"  # results/<sweep>/checkpoints/<point folder>/<epochs>-<steps>.ckpt
-_SUFFIX = ".ckpt"
 _ATTEMPTS = "attempts.json"
 _HEADER = "header"
 
@@ -44,11 +40,6 @@ class Header:
     written: datetime
 
 
-def checkpoint_folder(record: Path) -> Path:
-    """Return the folder of the checkpoints of the launch whose record is to be `record`."""
-    return record.parent / CHECKPOINTS / record.name
-
-
 def write_checkpoint(folder: Path, header: Header, arrays: Arrays) -> None:
     """Write a checkpoint and remove all but the newest two.
 
@@ -62,8 +53,10 @@ def write_checkpoint(folder: Path, header: Header, arrays: Arrays) -> None:
     np.savez(content, allow_pickle=False, **{_HEADER: np.frombuffer(encode(header), np.uint8)}, **arrays)
     body = content.getbuffer()
     digest = hashlib.sha256(body).hexdigest()
-    write_atomic(folder / f"{header.epoch:06d}-{header.step:09d}{_SUFFIX}", b"%s\n%s" % (digest.encode(), body))
-    for old in _files(folder)[_KEPT:]:
+    write_atomic(
+        folder / f"{header.epoch:06d}-{header.step:09d}{CHECKPOINT_SUFFIX}", b"%s\n%s" % (digest.encode(), body)
+    )
+    for old in checkpoint_files(folder)[_KEPT:]:
         old.unlink(missing_ok=True)
 
 
@@ -91,30 +84,12 @@ def read_checkpoint(path: Path) -> tuple[Header, dict[str, npt.NDArray[Any]]]:
 
 def newest_checkpoint(folder: Path, say: Callable[[str], None]) -> tuple[Header, dict[str, npt.NDArray[Any]]] | None:
     """Return the newest checkpoint in `folder` that is whole, None without one; `say` is told of others."""
-    for path in _files(folder):
+    for path in checkpoint_files(folder):
         try:
             return read_checkpoint(path)
         except UserError as error:
             say(f"{error}; the one before is taken")
     return None
-
-
-def forget_checkpoints(record: Path) -> None:
-    """Remove all checkpoints of the launch whose record is `record`: it has come to its end."""
-    folder = checkpoint_folder(record)
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # other launches have theirs there
-        folder.parent.rmdir()
-
-
-def has_checkpoint(record: Path) -> bool:
-    """Tell whether the launch whose record is to be `record` has left a checkpoint, whole or not."""
-    return bool(_files(checkpoint_folder(record)))
-
-
-def _files(folder: Path) -> list[Path]:
-    """Return the checkpoints in `folder`, the newest first."""
-    return sorted(folder.glob(f"[0-9]*{_SUFFIX}"), reverse=True)
 
 
 def read_attempts(folder: Path) -> tuple[Segment, ...]:

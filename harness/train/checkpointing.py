@@ -14,18 +14,11 @@ import numpy as np
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.schema.record import RUN_FILE, EpochRecord, Segment
+from harness.schema.sweep import checkpoint_folder, forget_checkpoints
 from harness.schema.sync import find_policy
 from harness.schema.workload import parse_interval
 from harness.train import resume
-from harness.train.checkpoint import (
-    Header,
-    checkpoint_folder,
-    forget_checkpoints,
-    newest_checkpoint,
-    read_attempts,
-    write_attempts,
-    write_checkpoint,
-)
+from harness.train.checkpoint import Header, newest_checkpoint, read_attempts, write_attempts, write_checkpoint
 from harness.train.record import Columns
 from harness.train.replica import Replica, seconds_per_step, trace_part
 from harness.train.resume import Held, PartialEpoch

@@ -7,9 +7,6 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-AGAIN = 75
-"""The exit code of a launch that wrote a checkpoint and is to be started again (EX_TEMPFAIL of sysexits.h)."""
-
 
 class Stopped(Exception):
     """The launch ends before its time, on all ranks, with a checkpoint to go on from; exit code AGAIN."""
