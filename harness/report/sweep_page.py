@@ -22,6 +22,8 @@ from harness.diagnosis.study import diagnose_sweep
 from harness.prediction.links import network_reference
 from harness.report import captions
 from harness.report.captions import part_name
+from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
+from harness.report.failed_ranks_page import failed_ranks_answer
 from harness.report.figures import SECTIONS, SweepView, draw_figures
 from harness.report.launch_summary import (
     account_facts,
@@ -31,10 +33,8 @@ from harness.report.launch_summary import (
     on_one_machine,
     run_facts,
 )
-from harness.report.losses_page import FOLDER as LOSSES
-from harness.report.losses_page import write_losses
 from harness.report.provenance import sweeps_origin
-from harness.report.publish import Page, PageSummary, publish
+from harness.report.publish import Page, PageSummary, publish, write_page
 from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relative_link
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
 from harness.report.sweep_numbers import numbers_of, rows_of
@@ -72,7 +72,9 @@ def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None, 
         origin=sweeps_origin(drawn_by, [loaded]),
     )
     drawn = publish(page, reports, sweep_folder.resolve().parent, style=style)
-    write_losses(loaded, head, drawn_by, reports, style=style)
+    failed = failed_ranks_answer(loaded, head.command, head.remark, drawn_by)
+    if failed is not None:
+        write_page(failed, reports, style=style)
     return drawn
 
 
@@ -224,7 +226,9 @@ def _measured(loaded: Loaded, target: Path, base: int | None) -> dict[str, Any]:
 def _launch_rows(loaded: Loaded, launches: pd.DataFrame, target: Path) -> tuple[dict[str, Any], ...]:
     sweep = relative_link(loaded.folder, target)
     ordered = launches.sort_values(["ranks", "layout", "repeat"], kind="stable")
-    timelines = {run.point.folder: f"../{LOSSES}/{quote(target.name)}/{PAGE}" for run in loaded.runs if run.losses}
+    timelines = {
+        run.point.folder: f"../{FAILED_RANKS}/{quote(target.name)}/{PAGE}" for run in loaded.runs if run.losses
+    }
     return tuple(
         row | {"link": f"{sweep}/{row['run']}", "timeline": timelines.get(row["run"], "")} for row in rows_of(ordered)
     )

@@ -1,4 +1,4 @@
-"""The page of launches that outlived lost ranks: what it says of each, and where it is found."""
+"""The page of launches that went on after ranks failed: what it says of each, and where it is found."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -10,13 +10,12 @@ from harness.analysis.calls import read_calls
 from harness.analysis.lost_ranks import around, rate, redone
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
-from harness.report.losses_page import write_losses
-from harness.report.render import Head
+from harness.report.failed_ranks_page import failed_ranks_answer
+from harness.report.publish import write_page
 from harness.report.sweep_page import write_report
 from harness.schema.record import LossRecord, Stretch
 from tests.factories import START, make_epochs, make_point, make_run, write_run, write_study
 
-HEAD = Head(question="How fast?", answer="So fast.", command="make sweep")
 SETTINGS = {"on_failure": "replace", "spares": 1}
 
 
@@ -44,6 +43,11 @@ def outlived():
     rows = tuple(replace(rank, rows=3200) for rank in run.ranks[:2])
     epochs = make_epochs([[1.0] * 2] * 3, steps=25)
     return replace(run, ranks=rows, epochs=epochs, losses=losses, stretches=stretches, invalid=tuple(map(str, losses)))
+
+
+def page_of(sweep, reports):
+    answer = failed_ranks_answer(load_sweep(sweep), "make sweep", "", "")
+    return write_page(answer, reports).page.read_text().replace("\u00a0", " ")
 
 
 def test_rates_are_of_the_stretch_before_and_of_the_one_after():
@@ -78,34 +82,33 @@ def test_no_stretch_is_around_a_loss_before_the_first_step():
     assert around(run, run.losses[0]) == (None, run.stretches[0])
 
 
-def test_what_was_trained_anew_is_told_apart(tmp_path):
+def test_a_launch_that_started_again_is_marked(tmp_path):
     run = outlived()
     losses = tuple(replace(each, epoch=0, step=0, anew=True) for each in run.losses[1:])
     stretches = (*run.stretches[:2], stretch(2, 0, 75, 8.6, 20.0, 10.0))
     run = replace(run, losses=losses, stretches=stretches)
     assert around(run, losses[0]) == run.stretches[1:]
     write_run(tmp_path / "mnist-dnn", run)
-    page = write_losses(load_sweep(tmp_path / "mnist-dnn"), HEAD, "", tmp_path / "reports").read_text()
-    assert "In 1 launch no rank that knew the weights was left: training began anew." in page.replace("\u00a0", " ")
+    page = page_of(tmp_path / "mnist-dnn", tmp_path / "reports")
+    assert "In 1 launch no rank that knew the weights was left: training started again." in page
     assert page.count(">all<") == 2
-    assert "0 steps were begun again." in page.replace("\u00a0", " ")
-    assert "and all in 1 launch" in page.replace("\u00a0", " ")
+    assert "0 steps repeated." in page
+    assert "and all in 1 launch" in page
 
 
-def test_a_sweep_without_a_lost_rank_has_no_page_of_them(tmp_path):
+def test_a_sweep_without_a_failed_rank_has_no_such_page(tmp_path):
     write_run(tmp_path / "mnist-dnn", make_run(make_point(2)))
-    assert write_losses(load_sweep(tmp_path / "mnist-dnn"), HEAD, "", tmp_path / "reports") is None
-    assert not (tmp_path / "reports").exists()
+    assert failed_ranks_answer(load_sweep(tmp_path / "mnist-dnn"), "make sweep", "", "") is None
 
 
-def test_the_page_tells_of_each_loss_and_what_was_trained_between(tmp_path):
+def test_the_page_lists_each_failure_and_what_was_trained_between(tmp_path):
     sweep, reports = tmp_path / "results" / "mnist-dnn", tmp_path / "reports"
     write_run(sweep, outlived())
-    page = write_losses(load_sweep(sweep), HEAD, "", reports).read_text().replace("\u00a0", " ")
-    assert "1 launch lost 3 ranks and came to the end" in page
-    assert "2 steps were begun again" in page
+    page = page_of(sweep, reports)
+    assert "1 launch went on to the end after 3 ranks had failed: median recovery time 600 ms (600 ms at most)" in page
+    assert "2 steps repeated" in page
     assert "lost rank 3: its process is gone" in page
-    table = pd.read_csv(reports / "losses/mnist-dnn/timeline-1.csv", comment="#")
+    table = pd.read_csv(reports / "failed-ranks/mnist-dnn/timeline-1.csv", comment="#")
     assert table["ranks"].tolist() == [4, 4, 2]
     assert table["rows_per_s"].tolist() == pytest.approx([1792, 1984, 768])
 
@@ -117,6 +120,6 @@ def test_the_sweeps_page_leads_to_it(tmp_path):
     write_run(sweep, make_run(make_point(2, **SETTINGS), seconds=[[1.1] * 2] * 3))
     write_run(sweep, outlived())
     page = write_report(sweep, reports)
-    assert '<a href="../losses/mnist-dnn/index.html">Its timeline.</a>' in page.read_text()
-    assert (page.parent / "../losses/mnist-dnn/index.html").exists()
-    assert "losses/mnist-dnn/index.html" in (reports / "index.html").read_text()
+    assert '<a href="../failed-ranks/mnist-dnn/index.html">Its timeline.</a>' in page.read_text()
+    assert (page.parent / "../failed-ranks/mnist-dnn/index.html").exists()
+    assert "failed-ranks/mnist-dnn/index.html" in (reports / "index.html").read_text()

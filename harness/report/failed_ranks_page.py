@@ -1,0 +1,190 @@
+"""The page of launches that went on after ranks failed: a timeline of each, and what the failures cost."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from statistics import median
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.axes_grid1 import make_axes_locatable
+
+from harness.analysis import numbers
+from harness.analysis.lost_ranks import around, rate, redone
+from harness.analysis.read_results import Loaded
+from harness.report import captions
+from harness.report.answer import Answer, FigureBlock, Section, Table, Tile
+from harness.report.launch_summary import machine_words, run_facts
+from harness.report.provenance import sweeps_origin
+from harness.report.svg import BLUE, SKY, VERMILLION, draw
+from harness.schema.record import LossRecord, RunRecord
+
+FOLDER = "failed-ranks"  # reports/failed-ranks/<sweep>/
+_MOST_TIMELINES = 12
+_HEADINGS = (
+    "Failed", "Steps made", "At", "Steps repeated", "Recovery time", "Ranks after", "Rows/s before", "Rows/s after",
+    "Process", "Detected by",
+)  # fmt: skip
+
+
+def failed_ranks_answer(loaded: Loaded, command: str, remark: str, drawn_by: str) -> Answer | None:
+    """Return what the failures of ranks cost the sweep's launches, None where no rank has failed.
+
+    `command` gives the launches again, with `remark` on what it needs; `drawn_by` draws the page.
+    """
+    runs = [run for run in loaded.runs if run.losses]
+    if not runs:
+        return None
+    subject = captions.subject(runs[0].point.workload)
+    shown = [run for run in runs if run.stretches][:_MOST_TIMELINES]
+    tables = [_table(run) for run in runs]
+    return Answer(
+        question=f"What did failed ranks cost {subject}?",
+        sentence=_sentence(runs),
+        tiles=tuple(_tiles(runs)),
+        facts=run_facts(runs, runs),
+        sections=[
+            *(
+                Section(title=table.title, name=f"launch-{number}", blocks=[table])
+                for number, table in enumerate(tables, 1)
+            ),
+            Section(title="", name="", blocks=[_timeline(run, number, subject) for number, run in enumerate(shown, 1)]),
+        ],
+        command=command,
+        remark=remark,
+        kind="failed ranks",
+        place=f"{FOLDER}/{loaded.folder.resolve().name}",
+        title=f"Failed ranks of {subject}",
+        when=max(run.started for run in runs),
+        machine=machine_words(runs[0].provenance.machine),
+        origin=sweeps_origin(drawn_by, [loaded]),
+    )
+
+
+def _sentence(runs: Sequence[RunRecord]) -> str:
+    failures = [loss for run in runs for loss in run.losses]
+    recoveries = [loss.recovery_s for loss in failures]
+    several, repeated, restarted = len(failures) > 1, redone(failures), _restarted(runs)
+    said = (
+        f"{numbers.plural(len(runs), 'launch')} went on to the end after {numbers.ranks(len(failures))} had failed: "
+        f"{'median ' if several else ''}recovery time {numbers.seconds(median(recoveries))}"
+        f"{f' ({numbers.seconds(max(recoveries))} at most)' if several else ''}, "
+        f"{numbers.plural(repeated, 'step')} repeated."
+    )
+    again = f" In {numbers.plural(restarted, 'launch')} no rank that knew the weights was left: training started again."
+    return said + (again if restarted else "")
+
+
+def _restarted(runs: Sequence[RunRecord]) -> int:
+    """Return how many launches started again from the first step."""
+    return sum(any(loss.anew for loss in run.losses) for run in runs)
+
+
+def _tiles(runs: Sequence[RunRecord]) -> Iterator[Tile]:
+    failures = [loss for run in runs for loss in run.losses]
+    recovery, restarted = median(loss.recovery_s for loss in failures), _restarted(runs)
+    beside = f"and all in {numbers.plural(restarted, 'launch')}" if restarted else "of all launches"
+    yield Tile(name="Ranks failed", value=str(len(failures)), detail=f"in {numbers.plural(len(runs), 'launch')}")
+    yield Tile(name="Recovery time", value=numbers.seconds(recovery), detail="median, detection to next step")
+    yield Tile(name="Steps repeated", value=str(redone(failures)), detail=beside)
+    sides = [(run, *around(run, loss)) for run in runs for loss in run.losses]
+    ratios = [rate(run, after) / rate(run, before) for run, before, after in sides if before and after]
+    if ratios:
+        yield Tile(name="Speed after", value=numbers.percent(median(ratios)), detail="of the speed before, median")
+
+
+def _table(run: RunRecord) -> Table:
+    def row(loss: LossRecord) -> tuple[str, ...]:
+        speeds = [numbers.NONE if each is None else numbers.count(rate(run, each)) for each in around(run, loss)]
+        return (
+            "a spare" if loss.rank is None else f"rank {loss.rank}",
+            numbers.NONE if loss.anew else numbers.count(loss.epoch * run.steps_per_epoch + loss.step),
+            numbers.seconds(_since(run, loss.noticed)),
+            "all" if loss.anew else str(loss.redone),
+            numbers.seconds(loss.recovery_s),
+            str(loss.ranks),
+            *speeds,
+            f"{loss.pid} on {loss.host}",
+            loss.how.removeprefix("harness: ") or "MPI",
+        )
+
+    return Table(
+        title=f"Launch {run.point.folder}",
+        headings=_HEADINGS,
+        rows=[row(loss) for loss in run.losses],
+        note="At: since the launch began. Rows/s: before the failure and after it, evaluation not counted. "
+        "Ranks that failed together share the repeated steps and the recovery time.",
+    )
+
+
+def _timeline(run: RunRecord, number: int, subject: str) -> FigureBlock:
+    table = pd.DataFrame(
+        [
+            {
+                "ranks": each.ranks,
+                "begin_s": _since(run, each.started),
+                "end_s": _since(run, each.ended),
+                "first_step": each.first,
+                "steps": each.steps,
+                "rows_per_s": rate(run, each),
+            }
+            for each in run.stretches
+        ]
+    )
+    spoken = "; ".join(f"{numbers.ranks(each.ranks)} {numbers.count(rate(run, each))} rows/s" for each in run.stretches)
+    return FigureBlock(
+        picture=draw(
+            f"timeline-{number}",
+            f"Progress of {subject} while ranks failed, launch {run.point.folder}",
+            lambda axes: _paint(axes, run),
+            (4.8, 3.9),
+            numbers=spoken,
+        ),
+        title=f"Launch {run.point.folder}",
+        caption="Above: the ranks that train and the spares that wait. Below: epochs trained; each line is a stretch "
+        "without a failure, the number its rows/s, each cross a failed rank, and the gaps between lines recovery. "
+        f"{numbers.ranks(run.point.layout.ranks)} at first, global batch {numbers.count(run.global_batch)}.",
+        table=table,
+    )
+
+
+def _since(run: RunRecord, moment: datetime) -> float:
+    return (moment - run.started).total_seconds()
+
+
+def _paint(axes: Axes, run: RunRecord) -> None:
+    begin, end = _since(run, run.stretches[0].started), _since(run, run.stretches[-1].ended)
+    for index, each in enumerate(run.stretches):
+        span = (_since(run, each.started), _since(run, each.ended))
+        epochs = (each.first / run.steps_per_epoch, (each.first + each.steps) / run.steps_per_epoch)
+        axes.plot(span, epochs, color=BLUE.light, label="" if index else "trained without a failure")
+        if each.training_s > 0:
+            place = (sum(span) / 2, sum(epochs) / 2)
+            said = f"{numbers.count(rate(run, each))}/s"
+            axes.annotate(said, place, (4, -4), textcoords="offset points", va="top", fontsize=7)
+    at = [_since(run, loss.noticed) for loss in run.losses]
+    made = [loss.epoch + loss.step / run.steps_per_epoch for loss in run.losses]
+    axes.plot(at, made, "x", color=VERMILLION.light, markeredgewidth=2, label="a rank failed")
+    axes.set(xlabel="Seconds since the launch began", ylabel="Epochs trained")
+    axes.margins(y=0.08)
+    above = make_axes_locatable(axes).append_axes("top", size="34%", pad=0.12, sharex=axes)
+    times, ranks, spares = _crew(run, begin, end)
+    above.stackplot(times, ranks, spares, step="post", colors=(BLUE.light, SKY.light))
+    above.tick_params(labelbottom=False, length=3)
+    above.set_ylabel("Processes")
+    above.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.fill_between([], [], color=BLUE.light, label="ranks that train")
+    if any(spares):
+        axes.fill_between([], [], color=SKY.light, label="spares that wait")
+
+
+def _crew(run: RunRecord, begin: float, end: float) -> tuple[list[float], list[int], list[int]]:
+    """Return the times (s) from which on so many ranks trained, these counts, and those of the spares that waited."""
+    total = run.point.layout.ranks + (run.point.workload.spares or 0)
+    times, ranks, spares = [begin], [run.point.layout.ranks], [run.point.workload.spares or 0]
+    for loss in run.losses:
+        total -= 1
+        times.append(_since(run, loss.noticed))
+        ranks.append(loss.ranks)
+        spares.append(max(0, total - loss.ranks))
+    return [*times, end], [*ranks, ranks[-1]], [*spares, spares[-1]]
