@@ -34,7 +34,7 @@ LONG = {
     "harness reproduce": "launches again what was recorded",
     "harness bundle": "draws every figure for print; tests/test_bundle.py writes one",
     "harness report --from": "needs a bundle; tests/test_bundle.py draws one again",
-    "harness whence": "needs a report; tests/test_origin.py asks of every file of one",
+    "harness report --whence": "needs a report; tests/test_origin.py asks of every file of one",
     "harness compare --duet": "launches two scripts in turn",
     "make predict NETWORK=results/probes": "needs SimGrid",
     "make sweep DATASET=rings": "needs the files of its page; tests/test_additions.py makes them",

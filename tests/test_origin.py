@@ -1,4 +1,4 @@
-"""Figures and tables know their launches, wherever they are taken, and `harness whence` tells them."""
+"""Figures and tables know their launches, wherever they are taken, and `harness report --whence` names them."""
 
 import json
 import re
@@ -27,7 +27,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def whence(place: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    code = run(["whence", str(file), "--results", str(place / "results"), "--reports", str(place / "reports")])
+    code = run(
+        ["report", "--whence", str(file), "--results", str(place / "results"), "--reports", str(place / "reports")]
+    )
     said = capsys.readouterr()
     return code, said.out + said.err
 
@@ -61,7 +63,7 @@ def test_a_table_that_was_moved_is_known_by_its_content(
     assert whence(place, moved, capsys)[0] == 0
     moved.write_text(moved.read_text() + "\n")
     code, said = whence(place, moved, capsys)
-    assert code == 2 and "does not tell what it was made of" in said
+    assert code == 2 and "does not say what it was made of" in said
 
 
 @pytest.mark.slow
@@ -93,7 +95,7 @@ def test_a_file_of_others_tells_nothing(tmp_path: Path, capsys: pytest.CaptureFi
     for name, content in (("a.svg", b"<svg/>"), ("b.png", b""), ("c.pdf", b'{"harness":1,"end":1}'), ("d.csv", b"x\n")):
         (tmp_path / name).write_bytes(content)
         code, said = whence(tmp_path, tmp_path / name, capsys)
-        assert code == 2 and "does not tell" in said
+        assert code == 2 and "does not say" in said
     (tmp_path / "csv-metadata.json").write_text("{")
     code, said = whence(tmp_path, tmp_path / "d.csv", capsys)
     assert code == 2 and "cut or damaged" in said

@@ -9,18 +9,19 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.provenance import describe_system, relevant_environment
-from harness.datasets import locate
-from harness.reproduction.rerun import plan, recorded
-from harness.reproduction.verdicts import (
+from harness.bundle.repetition import (
     CLOSE,
     DIFFERENT,
     NOT_COMPARED,
     SAME,
     ReproducedQuantity,
     environment,
+    overall_verdict,
+    plan_repetition,
+    recorded,
     results_of,
-    sentence,
 )
+from harness.datasets import locate
 from harness.schema.record import RunRecord
 from tests.factories import make_run
 from tests.test_whole_jobs import harness
@@ -77,7 +78,7 @@ def test_a_loss_beyond_the_bound_is_told() -> None:
     epochs = tuple(replace(epoch, train_loss=1.05 * (epoch.train_loss or math.nan)) for epoch in run.epochs)
     lines = results_of(run, replace(run, epochs=epochs))
     assert by_quantity(lines)["training loss"] == DIFFERENT
-    assert "training loss" in sentence(lines) and sentence(lines).startswith("Not reproduced")
+    assert "training loss" in overall_verdict(lines) and overall_verdict(lines).startswith("Not reproduced")
 
 
 @pytest.mark.mpi
@@ -103,7 +104,7 @@ def test_two_ranks_are_repeated_bit_for_bit_and_a_damaged_record_is_found(tmp_pa
 def test_other_data_is_refused_before_anything_is_launched() -> None:
     run = make_run()
     with pytest.raises(UserError, match="is not here"):
-        plan(replace(run, data=replace(run.data, sha256="0" * 64)), None, here=False)
+        plan_repetition(replace(run, data=replace(run.data, sha256="0" * 64)), None, here=False)
 
 
 def test_a_sweep_without_a_valid_launch_is_refused(tmp_path: Path) -> None:
@@ -128,4 +129,4 @@ def test_the_seed_is_the_recorded_one_also_where_only_the_workload_has_it() -> N
     older = replace(run, seed=None, point=replace(run.point, workload=replace(run.point.workload, seed=5)))
     source = locate(older.point.workload, None)
     older = replace(older, data=replace(older.data, sha256=source.sha256))
-    assert plan(older, None, here=False).workload.seed == 5
+    assert plan_repetition(older, None, here=False).workload.seed == 5

@@ -1,74 +1,80 @@
-"""The artifact description and evaluation appendix, in the parts of the SC conference's form, filled from records."""
+"""The artifact description and evaluation appendix in Markdown, in the parts of the SC conference's form."""
 
 import platform
+import re
 import shlex
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from dataclasses import dataclass
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.scaling import scale
-from harness.bundle.experiment import SMOKE_MINUTES, BundledSweep, smoke
-from harness.bundle.source import Code
+from harness.bundle.bundled_sweep import SMOKE_MINUTES, BundledSweep, execution_seconds, smoke
+from harness.bundle.repetition import LOSS_BOUND
 from harness.claims.finding import CONFIRMED
 from harness.claims.verdict import Judgement
 from harness.claims.wording import published
 from harness.report.answer import Fact
-from harness.report.document import Block, Grid, Heading, Items, ShellLines
 from harness.report.launch_summary import account_facts, on_one_machine
 from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
-from harness.reproduction.verdicts import LOSS_BOUND
+from harness.schema.presets import study_name
 from harness.sweep.eta import layout_words
 
-REBUILD = "harness report --from {}"
-OFFLINE = " --no-index --find-links wheels"
-CLAIMS = "harness claims --results results"
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundledCode:
+    """What a bundle has of code: a sentence on each file, the `commands` that install it, whether it has `wheels`.
+
+    `setup_s` is what a set-up took in seconds: of the wheels, else of this environment; None where that is not known.
+    """
+
+    said: tuple[str, ...]
+    commands: tuple[str, ...]
+    wheels: bool
+    setup_s: float | None
 
 
-def appendix(
-    name: str, experiments: Sequence[BundledSweep], judgements: Sequence[Judgement], code: Code
-) -> list[Block]:
+def appendix(name: str, sweeps: Sequence[BundledSweep], judgements: Sequence[Judgement], code: BundledCode) -> str:
     """Return the appendix of the bundle `name` (its file), which has `code` in it."""
-    return [
-        Heading(level=1, text=f"Artifact description and evaluation: {name}"),
+    parts = [
+        f"# {escaped(f'Artifact description and evaluation: {name}')}",
         "Every number below was taken from the records in this bundle; nothing was filled in by hand.",
-        *_overview(experiments, code),
-        *chain.from_iterable(_identify(number, one, name) for number, one in enumerate(experiments, 1)),
-        *_evaluation(name, experiments, code),
+        *_overview(sweeps, code),
+        *(part for number, one in enumerate(sweeps, 1) for part in _artifact(number, one, name)),
+        *_evaluation(name, sweeps, code),
         *_claims(judgements),
     ]
+    return "\n\n".join(parts) + "\n"
 
 
-def _overview(experiments: Sequence[BundledSweep], code: Code) -> list[Block]:
-    return [
-        Heading(level=2, text="Artifact description: contributions and artifacts"),
-        Grid(
-            headings=("Contribution", "What was found", "Artifact", "Command that shows it"),
-            rows=[(f"C{n}", one.answer, f"A{n}: {one.name}", _report(one)) for n, one in enumerate(experiments, 1)],
-            widths=(0.16, 0.38, 0.23, 0.23),
-        ),
-        "Time in minutes, measured. Set-up is of the software, once for all; execution is from the first launch's "
-        "start to the last one's end without pauses; of it, starting is what launches spent before training.",
-        Grid(
-            headings=("Artifact", "Set-up", "Execution", "of it starting", "Analysis", "Launches"),
-            rows=[
-                (
-                    f"A{n}", _setup(code), *map(_minutes, (one.minutes.execution, one.minutes.starting)),
-                    _minutes(one.minutes.analysis), numbers.count(len(one.loaded.runs)),
-                )
-                for n, one in enumerate(experiments, 1)
-            ],
-        ),
-        "The source of the harness, in the folder source:",
-        Items(texts=code.said),
-    ]  # fmt: skip
+def escaped(text: str) -> str:
+    """Return `text` for Markdown, in one line."""
+    text = " ".join(text.split())  # a line break would end a table's row; also makes blanks ordinary
+    assert text, "a field of the appendix is empty"
+    return re.sub(r"([<*_])", r"\\\1", text)
 
 
-def _setup(code: Code) -> str:
-    return "not measured" if code.setup_s is None else _minutes(code.setup_s / 60)
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [[escaped(cell).replace("|", "\\|") for cell in row] for row in (headings, *rows)]
+    lines.insert(1, ["---"] * len(headings))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _minutes(value: float) -> str:
+def _items(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {escaped(text)}" for text in texts)
+
+
+def _shell(*lines: str) -> str:
+    return "\n".join(["```sh", *lines, "```"])
+
+
+def _facts(facts: Iterable[Fact]) -> str:
+    return markdown_table(("What", "Recorded"), [(one.name, one.value) for one in facts])
+
+
+def _minutes(seconds: float) -> str:
+    value = seconds / 60
     return f"{value:.1f}" if value >= 0.1 else f"{value:.2f}"
 
 
@@ -76,40 +82,59 @@ def _report(one: BundledSweep) -> str:
     return shlex.join(["harness", "report", one.name])
 
 
-def _identify(number: int, one: BundledSweep, bundle: str) -> list[Block]:
+def _overview(sweeps: Sequence[BundledSweep], code: BundledCode) -> list[str]:
+    setup = "not measured" if code.setup_s is None else _minutes(code.setup_s)
+    times = []
+    for number, one in enumerate(sweeps, 1):
+        spent = (execution_seconds(one.loaded.runs), one.starting_s, one.analysis_s)
+        times.append((f"A{number}", setup, *map(_minutes, spent), numbers.count(len(one.loaded.runs))))
+    return [
+        "## Artifact description: contributions and artifacts",
+        markdown_table(
+            ("Contribution", "What was found", "Artifact", "Command that shows it"),
+            [(f"C{n}", one.answer, f"A{n}: {one.name}", _report(one)) for n, one in enumerate(sweeps, 1)],
+        ),
+        "Time in minutes, measured. Set-up is of the software, once for all; execution is from the first launch's "
+        "start to the last one's end without pauses; of it, starting is what launches spent before training.",
+        markdown_table(("Artifact", "Set-up", "Execution", "of it starting", "Analysis", "Launches"), times),
+        "The source of the harness, in the folder source:",
+        _items(code.said),
+    ]
+
+
+def _artifact(number: int, one: BundledSweep, bundle: str) -> list[str]:
     runs, launches = one.runs, launch_frame(one.loaded.runs, one.loaded.epochs)
-    found: list[Block] = [
-        Heading(level=2, text=f"Artifact A{number}: {one.title}"),
-        Heading(level=3, text="Relation to contributions"),
-        f"A{number} is the sweep {one.name}: {numbers.plural(len(one.loaded.runs), 'launch')}, "
-        f"{len(one.loaded.valid)} of them with valid times. It shows C{number}: {one.answer}",
-        Heading(level=3, text="Expected results"),
+    assert one.loaded.study is not None
+    found = [
+        f"## {escaped(f'Artifact A{number}: {study_name(one.loaded.study.sweep)}')}",
+        "### Relation to contributions",
+        escaped(
+            f"A{number} is the sweep {one.name}: {numbers.plural(len(one.loaded.runs), 'launch')}, "
+            f"{len(one.loaded.valid)} of them with valid times. It shows C{number}: {one.answer}"
+        ),
+        "### Expected results",
         _results(one),
-        Heading(level=3, text="Set-up: hardware and software"),
+        "### Set-up: hardware and software",
         _facts((*machine_facts(runs), *account_facts(one.loaded.accounts))),
-        Heading(level=3, text="Set-up: data and training"),
+        "### Set-up: data and training",
         _facts((*data_facts(runs, launches), *workload_facts(runs[0].point.workload, runs))),
-        Heading(level=3, text="Execution"),
-        f"It took {_minutes(one.minutes.execution)} minutes on the machine above.",
-        ShellLines(lines=one.command.splitlines()),
-        Heading(level=3, text="Analysis"),
+        "### Execution",
+        f"It took {_minutes(execution_seconds(one.loaded.runs))} minutes on the machine above.",
+        _shell(*one.command.splitlines()),
+        "### Analysis",
     ]
     if one.figures:
-        again = REBUILD.format(bundle)
-        rows = [(f"{figure.name}.svg", figure.title, again) for figure in one.figures]
-        found.append(Grid(headings=("Figure (also .pdf, .png, .csv)", "Shows", "Command that makes it"), rows=rows))
+        rows = [(f"{name}.svg", title, f"harness report --from {bundle}") for name, title in one.figures.items()]
+        found.append(markdown_table(("Figure (also .pdf, .png, .csv)", "Shows", "Command that makes it"), rows))
     else:
-        found.append(f"No launch is valid, so there is no figure; `{_report(one)}` draws the page that says why.")
+        why = f"No launch is valid, so there is no figure; `{_report(one)}` draws the page that says why."
+        found.append(escaped(why))
     if one.limits:
-        found += [Heading(level=3, text="What it does not show"), Items(texts=one.limits)]
+        found += ["### What it does not show", _items(one.limits)]
     return found
 
 
-def _facts(facts: Iterable[Fact]) -> Grid:
-    return Grid(headings=("What", "Recorded"), rows=[(one.name, one.value) for one in facts], widths=(0.25, 0.75))
-
-
-def _results(one: BundledSweep) -> Block:
+def _results(one: BundledSweep) -> str:
     launches = launch_frame(one.loaded.runs, one.loaded.epochs)
     scaling = scale(launches)
     if scaling is None:
@@ -126,42 +151,41 @@ def _results(one: BundledSweep) -> Block:
         tested = "not tested" if reached is None or reached != reached else numbers.percent(float(reached), 2)
         rows.append((where, str(point.launches), numbers.seconds(point.seconds), speedup + span, tested))
     headings = ("Layout", "Launches", "Epoch, median", "Speedup (95 % interval)", "Test accuracy, median")
-    return Grid(headings=headings, rows=rows)
+    return markdown_table(headings, rows)
 
 
-def _evaluation(name: str, experiments: Sequence[BundledSweep], code: Code) -> list[Block]:
-    chosen, total = smoke(experiments)
-    left = [one.name for one in experiments if one not in chosen]
-    full = sum(one.minutes.execution + one.minutes.analysis for one in experiments)
-    found: list[Block] = [
-        Heading(level=2, text="Artifact evaluation"),
-        Heading(level=3, text="Set-up"),
-        _needs(code),
-        ShellLines(
-            lines=(
-                f"tar xzf {name} && cd {name.removesuffix('.tar.gz')}",
-                "python3 -m venv .venv && . .venv/bin/activate",
-                "pip install --no-deps --require-hashes -r requirements.lock" + (OFFLINE if code.wheels else ""),
-                *code.commands,
-            )
+def _evaluation(name: str, sweeps: Sequence[BundledSweep], code: BundledCode) -> list[str]:
+    chosen, minutes = smoke(sweeps)
+    left = [one.name for one in sweeps if one not in chosen]
+    full = sum(execution_seconds(one.loaded.runs) + one.analysis_s for one in sweeps)
+    needs, wheels = "Python 3.11 or newer on Linux, a network for the third line.", ""
+    if code.wheels:  # they are of one Python and one kind of machine
+        version = ".".join(platform.python_version_tuple()[:2])
+        needs = f"Python {version} on {platform.system()} {platform.machine()}, which the wheels are for; no network."
+        wheels = " --no-index --find-links wheels"
+    return [
+        "## Artifact evaluation",
+        "### Set-up",
+        escaped(needs),
+        _shell(
+            f"tar xzf {name} && cd {name.removesuffix('.tar.gz')}",
+            "python3 -m venv .venv && . .venv/bin/activate",
+            f"pip install --no-deps --require-hashes -r requirements.lock{wheels}",
+            *code.commands,
         ),
-        Heading(level=3, text=f"Smoke variant: {_minutes(total)} minutes, at most {SMOKE_MINUTES:.0f}"),
-        "Checks the bundle, draws every figure again and holds it against the bundle's byte for byte, and repeats the "
+        f"### Smoke variant: {_minutes(60 * minutes)} minutes, at most {SMOKE_MINUTES:.0f}",
+        "Checks the bundle, draws every figure again and compares it with the bundle's byte for byte, and repeats the "
         f"shortest launch of {numbers.plural(len(chosen), 'sweep')}. The minutes are those of figures and launches as "
         "recorded; the first launch of a new environment also compiles.",
-        ShellLines(lines=(f"sh smoke.sh ../{name}",)),
-    ]
-    if left:
-        found.append(f"Left out, because a single launch takes too long: {', '.join(left)}.")
-    return [
-        *found,
-        Heading(level=3, text=f"Everything: {_minutes(full)} minutes"),
+        _shell(f"sh smoke.sh ../{name}"),
+        *([escaped(f"Left out, because a single launch takes too long: {', '.join(left)}.")] if left else []),
+        f"### Everything: {_minutes(full)} minutes",
         "Launches every sweep again, into the folder again, and draws reports and claims from what that gives. Exit "
         "code 0: every launch has a record with valid times.",
-        ShellLines(lines=("sh reproduce.sh",)),
-        Heading(level=3, text="What to expect"),
-        Items(
-            texts=(
+        _shell("sh reproduce.sh"),
+        "### What to expect",
+        _items(
+            (
                 "Weights: the same bit for bit where source, versions, MPI library, reduction and processor are those "
                 "recorded, with one thread a rank and no GPU; else they are not compared.",
                 f"Training loss: every epoch within {numbers.percent(LOSS_BOUND)} of the recorded one.",
@@ -174,36 +198,25 @@ def _evaluation(name: str, experiments: Sequence[BundledSweep], code: Code) -> l
     ]
 
 
-def _needs(code: Code) -> str:
-    """Return what must be there before the set-up; wheels are of one Python and one kind of machine."""
-    if not code.wheels:
-        return "Python 3.11 or newer on Linux, a network for the third line."
-    version = ".".join(platform.python_version_tuple()[:2])
-    return f"Python {version} on {platform.system()} {platform.machine()}, which the wheels are for; no network."
-
-
-def _claims(judgements: Sequence[Judgement]) -> list[Block]:
+def _claims(judgements: Sequence[Judgement]) -> list[str]:
     """Return the published claims: first those that the records support, then those they do not."""
-    good = [one for one in judgements if one.finding.outcome == CONFIRMED]
-    rest = [one for one in judgements if one.finding.outcome != CONFIRMED]
-    supported: Block = "None of the papers' claims is confirmed by these records."
+    good, rest = [], []
+    for one in judgements:
+        claim, finding = one.claim, one.finding
+        row = (f"Paper {claim.paper}, {claim.experiment or 'all'}: {claim.text}", published(claim))
+        if finding.outcome == CONFIRMED:
+            good.append((*row, finding.said, "harness claims --results results"))
+        else:
+            rest.append((*row, finding.outcome, finding.said))
+    supported = "None of the papers' claims is confirmed by these records."
+    unsupported = "All published claims are supported."
     if good:
-        headings = ("Claim", "Published", "Found", "Command that judges it")
-        rows = [(_claim(one), published(one.claim), one.finding.said, CLAIMS) for one in good]
-        supported = Grid(headings=headings, rows=rows, widths=(0.3, 0.15, 0.35, 0.2))
+        supported = markdown_table(("Claim", "Published", "Found", "Command that judges it"), good)
+    if rest:
+        unsupported = markdown_table(("Claim", "Published", "Outcome", "Why"), rest)
     return [
-        Heading(level=2, text="Published claims that this artifact supports"),
+        "## Published claims that this artifact supports",
         supported,
-        Heading(level=2, text="Published claims that this artifact does not support"),
-        Grid(
-            headings=("Claim", "Published", "Outcome", "Why"),
-            rows=[(_claim(one), published(one.claim), one.finding.outcome, one.finding.said) for one in rest],
-            widths=(0.33, 0.15, 0.15, 0.37),
-        )
-        if rest
-        else "All published claims are supported.",
+        "## Published claims that this artifact does not support",
+        unsupported,
     ]
-
-
-def _claim(one: Judgement) -> str:
-    return f"Paper {one.claim.paper}, {one.claim.experiment or 'all'}: {one.claim.text}"

@@ -1,21 +1,44 @@
-"""A folder as one archive, the same bytes for the same files; and the way out of it, which trusts nothing inside."""
+"""A bundle's archive: packed the same for the same files, unpacked without trust, checked, its pages drawn again."""
 
 import contextlib
 import gzip
 import hashlib
+import platform
 import shutil
 import tarfile
 import tempfile
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
+import pandas as pd
+
+from harness.analysis import numbers
+from harness.analysis.read_results import load_sweep
+from harness.base import __version__
 from harness.base.errors import UserError
-from harness.base.files import file_atomic, user_errors
+from harness.base.files import file_atomic, folder_atomic, resource, user_errors
+from harness.base.provenance import package_version
+from harness.bundle.crate import check_crate
+from harness.claims.evidence import gather
+from harness.claims.verdict import Judgement, judge_all
+from harness.report.claims_page import FOLDER as CLAIMS_FOLDER
+from harness.report.claims_page import write_claims
+from harness.report.render import PAGE, PAPER
+from harness.report.sweep_page import write_report
+from harness.schema.claim import CLAIMS_FILE, read_published
+from harness.schema.record import decode
 
 SUMS = "SHA256SUMS"  # as `sha256sum --check` reads it
-_SUFFIX = ".tar.gz"
+MANIFEST = "bundle.json"
+SCHEMA = 1
+RECORDS, REPORTS = "results", "reports"
+MARK = ".bundle"  # in a folder that a bundle was drawn into
+SUFFIX = ".tar.gz"
+_DRAWING = ("matplotlib", "numpy", "pandas", "scipy")
 
 
 def files_in(folder: Path) -> list[str]:
@@ -44,39 +67,35 @@ def read_sums(folder: Path) -> dict[str, str]:
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the archive has no readable {SUMS}: it is no bundle, or a damaged one") from error
+        raise UserError(f"the archive has no readable {SUMS}: it is not a bundle, or a damaged one") from error
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def pack(folder: Path, target: Path, moment: datetime) -> None:
     """Write the files of `folder` to the archive `target`, whole or not at all, below the archive's own name.
 
-    All of them are of `moment` and of nobody, so that equal files make equal archives.
+    All of them have the time `moment` and no owner, so that equal files make equal archives.
 
     Raises:
         UserError: it cannot be written.
     """
-    top = target.name.removesuffix(_SUFFIX)
+    top = target.name.removesuffix(SUFFIX)
     with (
         file_atomic(target, "bundle") as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name in files_in(folder):
-            _add(archive, folder / name, f"{top}/{name}", moment)
-
-
-def _add(archive: tarfile.TarFile, path: Path, name: str, moment: datetime) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mtime = path.stat().st_size, int(moment.timestamp())
-    entry.mode = 0o755 if path.suffix == ".sh" else 0o644
-    with path.open("rb") as file:
-        archive.addfile(entry, file)
+            path, entry = folder / name, tarfile.TarInfo(f"{top}/{name}")
+            entry.size, entry.mtime = path.stat().st_size, int(moment.timestamp())
+            entry.mode = 0o755 if path.suffix == ".sh" else 0o644
+            with path.open("rb") as file:
+                archive.addfile(entry, file)
 
 
 @contextlib.contextmanager
 def unpacked(archive: Path) -> Iterator[Path]:
-    """Yield a temporary folder with the files of `archive`, without its top folder; it is gone after the block.
+    """Yield a temporary folder with the files of `archive`, without its top folder.
 
     Raises:
         UserError: it is cut, damaged or larger than the free disk, or has anything but plain files below one folder.
@@ -93,31 +112,167 @@ def _unpack(archive: Path, folder: Path) -> None:
         with tarfile.open(archive, "r:gz") as opened:
             room, tops = shutil.disk_usage(folder).free, set()
             for entry in opened:
-                top, name = _place(entry, archive)
-                tops.add(top)
+                parts = PurePosixPath(entry.name).parts
+                if not entry.isreg() or len(parts) < 2 or entry.name.startswith("/") or {"..", "."} & set(parts):
+                    raise UserError(f"'{archive}' holds '{entry.name}', not a plain file in its folder: not a bundle")
+                place = folder.joinpath(*parts[1:])
+                tops.add(parts[0])
                 room -= entry.size
                 if room < 0:
                     raise UserError(f"'{archive}' is larger than the free disk below '{folder.parent}': set TMPDIR")
-                if len(tops) > 1 or (folder / name).exists():
-                    raise UserError(f"'{archive}' has '{entry.name}' twice or in a second folder: it is no bundle")
+                if len(tops) > 1 or place.exists():
+                    raise UserError(f"'{archive}' has '{entry.name}' twice or in a second folder: not a bundle")
                 content = opened.extractfile(entry)
                 assert content is not None
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                with content, (folder / name).open("xb") as file:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with content, place.open("xb") as file:
                     shutil.copyfileobj(content, file)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UserError(f"'{archive}' cannot be read: {error.strerror}") from error
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"'{archive}' is cut, damaged or no archive of `harness bundle`: {error}") from error
+        raise UserError(f"'{archive}' is cut, damaged or not an archive of `harness bundle`: {error}") from error
 
 
-def _place(entry: tarfile.TarInfo, archive: Path) -> tuple[str, Path]:
-    """Return the top folder of a member and its place below that.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What a bundle holds (``bundle.json``). `moment` is the end of its newest launch, `launches` counts the records.
+
+    `drawn_with` are the versions that the figures' bytes depend on.
+    """
+
+    schema: int
+    name: str
+    moment: datetime
+    sweeps: tuple[str, ...]
+    launches: int
+    harness: str
+    drawn_with: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verification:
+    """One thing that was checked, what was found, and whether it is right."""
+
+    what: str
+    found: str
+    good: bool
+
+
+def drawn_with() -> str:
+    """Return the versions, here and now, that the bytes of a figure depend on."""
+    parts = [f"Python {platform.python_version()}", f"harness {__version__}"]
+    return ", ".join([*parts, *(f"{name} {package_version(name)}" for name in _DRAWING)])
+
+
+def open_bundle(folder: Path) -> Manifest:
+    """Return the manifest of an unpacked bundle all of whose files have their checksums.
 
     Raises:
-        UserError: it is no plain file, or it would be written elsewhere.
+        UserError: a file is missing, changed or unknown, or the manifest is damaged or of another version.
     """
-    parts = PurePosixPath(entry.name).parts
-    if not entry.isreg() or len(parts) < 2 or entry.name.startswith("/") or {"..", "."} & set(parts):
-        raise UserError(f"'{archive}' holds '{entry.name}', which is no plain file in its folder: it is no bundle")
-    return parts[0], Path(*parts[1:])
+    wrong = wrong_files(folder)
+    if wrong:
+        raise UserError(f"{wrong[0]}{f' (and {len(wrong) - 1} more)' if wrong[1:] else ''}: take the bundle again")
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise UserError(f"the archive has no {MANIFEST}: it is not a bundle")
+    manifest = decode(path.read_bytes(), Manifest, Path(MANIFEST))
+    if manifest.schema != SCHEMA:
+        raise UserError(f"the bundle has schema {manifest.schema}, this harness reads {SCHEMA}: use a newer harness")
+    if any("/" in name or name.startswith(".") or not (folder / RECORDS / name).is_dir() for name in manifest.sweeps):
+        raise UserError(f"{MANIFEST} names a sweep that is not in the bundle")
+    return manifest
+
+
+def wrong_files(folder: Path) -> list[str]:
+    """Return a sentence on every file of an unpacked bundle that does not have its stated checksum."""
+    stated, there = read_sums(folder), set(files_in(folder)) - {SUMS}
+    lost = [f"'{name}' is missing from the bundle" for name in sorted(set(stated) - there)]
+    strange = [f"'{name}' is in the bundle and has no checksum" for name in sorted(there - set(stated))]
+    other = [f"'{name}' was changed" for name in sorted(there & set(stated)) if sha256(folder / name) != stated[name]]
+    return [*lost, *strange, *other]
+
+
+def verify_bundle(archive: Path) -> tuple[Verification, ...]:
+    """Check all of a bundle, without a network: its files, its records and its RO-Crate.
+
+    Raises:
+        UserError: it is not a bundle, or so damaged that it cannot be unpacked.
+    """
+    with unpacked(archive) as folder:
+        wrong = wrong_files(folder)
+        count = f"{len(files_in(folder)) - 1:,} files have their checksums"
+        found = [Verification(what="files", found="; ".join(wrong[:3]) or count, good=not wrong)]
+        try:
+            found.append(Verification(what="records", found=_records(folder), good=True))
+        except UserError as error:
+            found.append(Verification(what="records", found=str(error), good=False))
+        try:
+            count = f"{check_crate(folder):,} entities, and all they refer to exists"
+            found.append(Verification(what="RO-Crate", found=count, good=True))
+        except UserError as error:
+            found.append(Verification(what="RO-Crate", found=str(error), good=False))
+    return tuple(found)
+
+
+def _records(folder: Path) -> str:
+    manifest = open_bundle(folder)
+    sweeps = [load_sweep(folder / RECORDS / name, every_code=True) for name in manifest.sweeps]
+    damaged = [text for one in sweeps for text in one.damaged]
+    launches = sum(len(one.runs) for one in sweeps)
+    if launches != manifest.launches:
+        raise UserError(f"{launches} launches can be read, the bundle states {manifest.launches}")
+    left = f"; {len(damaged)} were damaged before: {damaged[0]}" if damaged else ""
+    return f"{numbers.plural(launches, 'launch')} of {numbers.plural(len(sweeps), 'sweep')} can be read{left}"
+
+
+def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> tuple[dict[str, float], tuple[Judgement, ...]]:
+    """Draw the report of each sweep in ``ROOT/results`` and the page of claims into ``ROOT/reports``.
+
+    Return the seconds that each sweep's report took, and the claims' judgements. Nothing on the pages depends on this
+    machine (as a prediction by its newest probe does). The index dates all of them `moment` or before.
+    """
+    taken = {}
+    for name in sweeps:
+        began = time.monotonic()
+        write_report(root / RECORDS / name, root / REPORTS, style=PAPER)
+        taken[name] = time.monotonic() - began
+    published = read_published(resource(CLAIMS_FILE))
+    evidence = gather(root / RECORDS / name for name in sweeps)
+    judgements = judge_all(published.claims, evidence, pd.DataFrame())
+    write_claims(judgements, evidence, published, root / REPORTS, moment=moment, results=root / RECORDS)
+    return taken, judgements
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Redrawn:
+    """The files of a bundle whose pages were drawn again, and those of them that are not the same bytes."""
+
+    files: tuple[str, ...]
+    different: tuple[str, ...]
+    pages: tuple[Path, ...]
+    drawn_with: str
+
+
+def redraw(archive: Path, target: Path) -> Redrawn:
+    """Draw all pages of the bundle `archive` from its records into ``TARGET/reports``, the records beside them.
+
+    Raises:
+        UserError: it is not a bundle, its checksums are wrong, or `target` holds something else.
+    """
+    with unpacked(archive) as folder:
+        manifest = open_bundle(folder)
+        if target.exists() and not (target / MARK).exists():
+            raise UserError(f"'{target}' exists and was not drawn from a bundle: choose another folder with --reports")
+        with folder_atomic(target) as made:
+            shutil.copytree(folder / RECORDS, made / RECORDS)
+            draw_pages(made, manifest.sweeps, manifest.moment)
+            files = tuple(name for name in files_in(folder) if name.startswith(f"{REPORTS}/"))
+            different = tuple(
+                name
+                for name in files
+                if not (made / name).is_file() or (made / name).read_bytes() != (folder / name).read_bytes()
+            )
+            (made / MARK).write_text(manifest.name + "\n", encoding="utf-8")
+    pages = tuple(target / REPORTS / name / PAGE for name in (*manifest.sweeps, CLAIMS_FOLDER))
+    return Redrawn(files=files, different=different, pages=pages, drawn_with=manifest.drawn_with)

@@ -8,8 +8,7 @@ from typing import Any
 
 from harness.base import __version__
 from harness.base.errors import UserError
-from harness.bundle.archive import SUMS, files_in
-from harness.bundle.experiment import BundledSweep
+from harness.bundle.bundled_sweep import BundledSweep
 from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
 from harness.schema.sweep import STUDY_FILE
 
@@ -36,20 +35,42 @@ Entity = dict[str, Any]
 
 
 def write_crate(folder: Path, name: str, experiments: Sequence[BundledSweep], moment: datetime) -> None:
-    """Write the metadata of all that lies in `folder`, the bundle called `name`, made of records up to `moment`."""
-    own = {WORKFLOW, CRATE, SUMS}
-    launches = {f"results/{one.name}/{run.point.folder}" for one in experiments for run in one.loaded.runs}
-    inside = tuple(f"{launch}/" for launch in sorted(launches))
-    others = [file for file in files_in(folder) if file not in own and not file.startswith(inside)]
-    parts = [WORKFLOW, *others, *inside]
-    actions = [*map(_study, experiments), *(_launch(one, run) for one in experiments for run in one.loaded.runs)]
+    """Write the metadata of all files in `folder`, the bundle called `name`, made of records up to `moment`."""
+    launches = [(one, run) for one in experiments for run in one.loaded.runs]
+    inside = tuple(sorted({_launch_folder(one, run) for one, run in launches}))
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    others = [file for file in files if file != WORKFLOW and not file.startswith(inside)]
+    actions = [*map(_study, experiments), *(_launch(one, run) for one, run in launches)]
     graph = [
         {"@id": CRATE, "@type": "CreativeWork", "about": _to(_ROOT), "conformsTo": [_to(_SPEC), _to([*_PROFILES][2])]},
-        _root(name, experiments, moment, parts, actions),
+        {
+            "@id": _ROOT,
+            "@type": "Dataset",
+            "name": f"Scaling of distributed TensorFlow training: {name}",
+            "description": f"Records, figures, code and instructions of {len(experiments)} sweeps. "
+            + " ".join(one.answer for one in experiments),
+            "datePublished": moment.date().isoformat(),
+            "license": _to(_LICENSE),
+            "author": _to("#authors"),
+            "publisher": _to("#authors"),
+            "conformsTo": [_to(profile) for profile in _PROFILES],
+            "mainEntity": _to(WORKFLOW),
+            "hasPart": [_to(part) for part in (WORKFLOW, *others, *inside)],
+            "mentions": [_to(action["@id"]) for action in actions],
+        },
         *({"@id": at, "@type": "CreativeWork", "name": n, "version": v} for at, (n, v) in _PROFILES.items()),
         *_fixed(),
         *(_file(folder, file) for file in others),
-        *(_folder(one, run) for one in experiments for run in one.loaded.runs),
+        *(
+            {
+                "@id": _launch_folder(one, run),
+                "@type": "Dataset",
+                "name": run.point.folder,
+                "description": f"Record ({RUN_FILE}) and raw samples of every step ({STEPS_FILE})",
+                "exampleOfWork": _to("#records"),
+            }
+            for one, run in launches
+        ),
         *actions,
     ]
     (folder / CRATE).write_text(json.dumps({"@context": _CONTEXT, "@graph": graph}, indent=1) + "\n", encoding="utf-8")
@@ -60,24 +81,8 @@ def _to(*targets: str) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-def _root(
-    name: str, experiments: Sequence[BundledSweep], moment: datetime, parts: Iterable[str], actions: Sequence[Entity]
-) -> Entity:
-    answers = " ".join(one.answer for one in experiments)
-    return {
-        "@id": _ROOT,
-        "@type": "Dataset",
-        "name": f"Scaling of distributed TensorFlow training: {name}",
-        "description": f"Records, figures, code and instructions of {len(experiments)} sweeps. {answers}",
-        "datePublished": moment.date().isoformat(),
-        "license": _to(_LICENSE),
-        "author": _to("#authors"),
-        "publisher": _to("#authors"),
-        "conformsTo": [_to(profile) for profile in _PROFILES],
-        "mainEntity": _to(WORKFLOW),
-        "hasPart": [_to(part) for part in parts],
-        "mentions": [_to(action["@id"]) for action in actions],
-    }
+def _launch_folder(one: BundledSweep, run: RunRecord) -> str:
+    return f"results/{one.name}/{run.point.folder}/"
 
 
 def _fixed() -> list[Entity]:
@@ -131,46 +136,33 @@ def _file(folder: Path, name: str) -> Entity:
     }  # fmt: skip
 
 
-def _folder(one: BundledSweep, run: RunRecord) -> Entity:
-    told = f"Record ({RUN_FILE}) and raw samples of every step ({STEPS_FILE})"
-    return {
-        "@id": f"results/{one.name}/{run.point.folder}/", "@type": "Dataset", "name": run.point.folder,
-        "description": told, "exampleOfWork": _to("#records"),
-    }  # fmt: skip
-
-
 def _study(one: BundledSweep) -> Entity:
     """Return the run of the workflow that was this sweep: from its first launch to its last."""
-    runs = one.loaded.runs
-    return {
-        "@id": f"#sweep-{one.name}", "@type": "CreateAction", "name": f"Sweep {one.name}",
-        "description": one.command, "instrument": _to(WORKFLOW), "agent": _to("#authors"),
-        "startTime": _time(min(run.started for run in runs)),
-        "endTime": _time(max(run.ended for run in runs)),
-        "actionStatus": "http://schema.org/CompletedActionStatus",
-        "object": _to(f"results/{one.name}/sweep.json"),
-        "result": [_to(f"results/{one.name}/{run.point.folder}/") for run in runs],
-    }  # fmt: skip
+    return _action(f"#sweep-{one.name}", f"Sweep {one.name}", one.command, WORKFLOW, one, one.loaded.runs)
 
 
 def _launch(one: BundledSweep, run: RunRecord) -> Entity:
+    return _action(
+        f"#launch-{run.point.key}-{run.started:%Y%m%dT%H%M%S}", f"Launch {run.point.folder} of {one.name}",
+        f"Training on {run.point.layout.ranks} ranks", _PROGRAM, one, (run,),
+    )  # fmt: skip
+
+
+def _action(at: str, name: str, text: str, instrument: str, one: BundledSweep, runs: Sequence[RunRecord]) -> Entity:
+    began, ended = min(run.started for run in runs), max(run.ended for run in runs)
     return {
-        "@id": f"#launch-{run.point.key}-{run.started:%Y%m%dT%H%M%S}", "@type": "CreateAction",
-        "name": f"Launch {run.point.folder} of {one.name}",
-        "description": f"Training on {run.point.layout.ranks} ranks", "instrument": _to(_PROGRAM),
-        "agent": _to("#authors"), "startTime": _time(run.started), "endTime": _time(run.ended),
+        "@id": at, "@type": "CreateAction", "name": name, "description": text,
+        "instrument": _to(instrument), "agent": _to("#authors"),
+        "startTime": began.astimezone(UTC).isoformat(timespec="seconds"),
+        "endTime": ended.astimezone(UTC).isoformat(timespec="seconds"),
         "actionStatus": "http://schema.org/CompletedActionStatus",
-        "object": _to(f"results/{one.name}/sweep.json"),
-        "result": _to(f"results/{one.name}/{run.point.folder}/"),
+        "object": _to(f"results/{one.name}/{STUDY_FILE}"),
+        "result": _to(*(_launch_folder(one, run) for run in runs)),
     }  # fmt: skip
 
 
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds")
-
-
 def check_crate(folder: Path) -> int:
-    """Return how many entities the crate in `folder` describes, if it is well-formed and all it points at is there.
+    """Return how many entities the crate in `folder` describes, if it is well-formed and all it refers to exists.
 
     Raises:
         UserError: it is not.
@@ -181,13 +173,13 @@ def check_crate(folder: Path) -> int:
         parts = [part["@id"] for part in known[_ROOT]["hasPart"]]
         specification = known[CRATE]["conformsTo"][0]["@id"]
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise UserError(f"{CRATE} is missing or no RO-Crate: {error!r}") from error
+        raise UserError(f"{CRATE} is missing or not an RO-Crate: {error!r}") from error
     if len(known) != len(graph) or specification != _SPEC:
         raise UserError(f"{CRATE} names an entity twice or is not of {_SPEC}")
     lost = [part for part in parts if part not in known or not (folder / part).exists()]
     lost += [at for at in _references(graph) if at not in known and "://" not in at]
     if lost:
-        raise UserError(f"{CRATE} points at '{lost[0]}', which is not there")
+        raise UserError(f"{CRATE} refers to '{lost[0]}', which does not exist")
     return len(known)
 
 

@@ -28,7 +28,6 @@ COMMANDS = {
     "claims": ("harness.cli.claims", "Judge the papers' published numbers by the runs that are here."),
     "reproduce": ("harness.cli.reproduce", "Launch again what a record tells of, and judge what came out."),
     "bundle": ("harness.cli.bundle", "Put sweeps into one archive that a stranger can check and repeat."),
-    "whence": ("harness.cli.reproduce", "Name the launches that a figure or table shows, and the commands behind it."),
     "mllog": ("harness.cli.export", "Write launches as the log that MLPerf's tools read."),
     "paper": ("harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
     "train": ("harness.cli.train", "Train one workload on the ranks of this MPI world."),

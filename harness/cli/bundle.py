@@ -40,7 +40,7 @@ def bundle() -> None:
 @answering
 def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: Path, reports: Path) -> Answer:
     """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive."""
-    from harness.bundle.make import write_bundle
+    from harness.bundle.write_bundle import write_bundle
     from harness.schema.sweep import digest
 
     folders = [find_sweep(name, results) for name in sweep or (None,)]
@@ -48,9 +48,9 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: P
     stem = names[0] if len(names) == 1 else f"{len(names)}-sweeps-{digest(sorted(names))[:8]}"
     target = output or reports / "bundles" / f"{stem}.tar.gz"
     if not target.name.endswith(".tar.gz"):
-        raise UserError(f"OUTPUT={target} is no .tar.gz: name the archive so")
+        raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
     if offline:
-        click.echo("wheels of every package are fetched, tried and packed: about 0.9 GB, and 3 GB in TMPDIR meanwhile")
+        click.echo("fetching, trying and packing wheels of every package: about 0.9 GB, and meanwhile 3 GB in TMPDIR")
     made = write_bundle(folders, target, _command, offline=offline)
     size = made.stat().st_size / 1e6
     said = f"{len(names)} {'sweep' if len(names) == 1 else 'sweeps'} in one archive of {size:.1f} MB; "
@@ -62,19 +62,35 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: P
 @answering
 def verify(file: Path) -> Answer:
     """Check all of the bundle FILE: its files, its records, its description. Exit code 1: something is wrong."""
-    from harness.bundle.opened import verify as look
+    from harness.bundle.archive import verify_bundle
 
-    checks = look(file)
+    checks = verify_bundle(file)
     bad = [check for check in checks if not check.good]
     return Answer(
         sentence=f"{file.name} is {'damaged: ' + bad[0].found if bad else 'whole'}.",
         table=Table(
             title="",
-            headings=("Checked", "As it should be", "Found"),
+            headings=("Checked", "Right", "Found"),
             rows=[(check.what, "yes" if check.good else "no", check.found) for check in checks],
         ),
         data={"checks": checks},
         code=1 if bad else 0,
+    )
+
+
+def redrawn(bundled: Path, reports: Path) -> Answer:
+    """Draw the pages of a bundle into ``REPORTS/<its name>`` and say which files differ from it."""
+    from harness.bundle.archive import drawn_with, redraw
+
+    found = redraw(bundled, reports / bundled.name.removesuffix(".tar.gz"))
+    here, said = drawn_with(), f"{len(found.files) - len(found.different)} of {len(found.files)} files are the bundle's"
+    why = f"; drawn there with {found.drawn_with}, here with {here}" if here != found.drawn_with else ""
+    return Answer(
+        sentence=f"{said} byte for byte{why if found.different else ''}.",
+        table=Table(title="", headings=("Different",), rows=[(name,) for name in found.different]),
+        data={"files": len(found.files), "different": found.different, "pages": found.pages},
+        page=found.pages[0],
+        code=1 if found.different else 0,
     )
 
 

@@ -10,10 +10,12 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.answer import answering
+from harness.cli.bundle import redrawn
 from harness.cli.common import reports_option, results_option, style_option, sweep_argument
 from harness.cli.options import approval, cost_options
+from harness.cli.reproduce import whence
 from harness.cli.select import find_sweep, find_sweeps
-from harness.report.answer import Answer, Table
+from harness.report.answer import Answer
 from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
@@ -105,6 +107,9 @@ def retry(sweep: str | None, results: Path, reports: Path, max_node_hours: float
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")
 @click.option("--target", type=click.FloatRange(0, 1), help="With --together: test accuracy to reach, such as 0.97.")
 @click.option("--from", "bundled", type=click.Path(path_type=Path), help="Draw a bundle's pages again and compare.")
+@click.option(
+    "--whence", "figure", type=click.Path(path_type=Path), help="Name the launches that a figure or table shows."
+)
 @answering
 def report(
     sweep: tuple[str, ...],
@@ -115,13 +120,18 @@ def report(
     together: bool,
     target: float | None,
     bundled: Path | None,
+    figure: Path | None,
 ) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named.
 
-    With --from nothing else counts: exit code 1 if a file is not the bundle's byte for byte.
+    With --from it does nothing else: exit code 1 if a file is not the bundle's byte for byte. With --whence it names
+    the launches that an SVG, PNG, PDF or CSV file of a report shows, their sweep and the commands, also where the file
+    was moved: exit code 1 if some are not in the results, or were replaced.
     """
     if bundled is not None:
-        return _redrawn(bundled, reports)
+        return redrawn(bundled, reports)
+    if figure is not None:
+        return whence(figure, results, reports)
     folders = [find_sweep(name, results) for name in sweep or (None,)]
     if together:
         from harness.report.policies_page import write_policies
@@ -134,22 +144,6 @@ def report(
         pages.append(write_report(folder, reports, base=base, style=style))
         click.echo(pages[-1])
     return Answer(sentence="", data={"pages": pages})
-
-
-def _redrawn(bundled: Path, reports: Path) -> Answer:
-    """Draw the pages of a bundle into ``REPORTS/<its name>`` and tell which files are not the same as in it."""
-    from harness.bundle.opened import drawn_with, redraw
-
-    found = redraw(bundled, reports / bundled.name.removesuffix(".tar.gz"))
-    here, said = drawn_with(), f"{len(found.files) - len(found.different)} of {len(found.files)} files are the bundle's"
-    why = f"; drawn there with {found.drawn_with}, here with {here}" if here != found.drawn_with else ""
-    return Answer(
-        sentence=f"{said} byte for byte{why if found.different else ''}.",
-        table=Table(title="", headings=("Not the same",), rows=[(name,) for name in found.different]),
-        data={"files": len(found.files), "different": found.different, "pages": found.pages},
-        page=found.pages[0],
-        code=1 if found.different else 0,
-    )
 
 
 def _print(status: "Status", folder: Path, *, whole: bool) -> None:

@@ -21,7 +21,7 @@ from harness.schema.workload import Workload, is_script, script_command
 
 _READERS = frozenset(
     {"analysis", "bench", "bundle", "claims", "diagnosis", "doctor", "explain", "prediction", "probe", "regression",
-     "report", "reproduction"}
+     "report"}
 )  # fmt: skip
 """Rooms that a launch never enters: they read what it wrote, or launch it in another way. A new room counts."""
 _SOURCES = (".py", ".cc", ".h")

@@ -1,21 +1,122 @@
-"""What a repeated launch has in common with the recorded one: first all that it rests on, then what came out. Pure."""
+"""Repeat recorded launches from their records alone, and say what came out the same."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from statistics import median, stdev
 
+import psutil
 from scipy import stats
 
 from harness.analysis.numbers import percent
 from harness.analysis.stats import SITTING
-from harness.schema.record import RunRecord
+from harness.base.errors import UserError
+from harness.base.provenance import git, has_commit
+from harness.datasets import locate
+from harness.schema.layout import Layout
+from harness.schema.record import RUN_FILE, RunRecord, read_run
+from harness.schema.sweep import Sweep
 from harness.sweep.eta import layout_words
+from harness.sweep.execute import run_sweep
+from harness.sweep.submission import Submission
 
+FOLDER = "reproductions"  # results/reproductions/<time>
 SAME, CLOSE, DIFFERENT, NOT_COMPARED = "same", "within the bound", "different", "not compared"
-
 LOSS_BOUND = 0.02  # largest relative difference of an epoch's training loss between equal mathematics rounded otherwise
 _LEAST = 3  # launches whose spread an interval can rest on
+_CHECKOUT = Path(__file__).parent.parent.parent
+_MOST_LINES = 12  # of a difference in the source
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """A launch to be repeated, and all valid recorded ones of its layout and code."""
+
+    run: RunRecord
+    same_layout: tuple[RunRecord, ...]
+
+
+def recorded(folder: Path) -> tuple[Recorded, ...]:
+    """Return the launch in `folder`; of a sweep's folder the first valid launch of each layout.
+
+    Raises:
+        UserError: a record is missing or damaged, or no launch of the sweep has valid times.
+    """
+    single = (folder / RUN_FILE).exists()
+    sweep = folder.resolve().parent if single else folder
+    runs = sorted((read_run(file.parent) for file in sweep.glob(f"*/{RUN_FILE}")), key=lambda run: run.point.repeat)
+    valid = [run for run in runs if not run.invalid]
+    first: dict[Layout, RunRecord] = {}
+    for run in valid:
+        first.setdefault(run.point.layout, run)
+    chosen = [read_run(folder)] if single else [*first.values()]
+    if not chosen:
+        raise UserError(f"'{folder}' has no launch with valid times: name one of its launches")
+    found = []
+    for run in chosen:
+        of = (run.point.layout, run.point.code)
+        same_layout = tuple(one for one in valid if (one.point.layout, one.point.code) == of)
+        found.append(Recorded(run=run, same_layout=same_layout))
+    return tuple(found)
+
+
+def plan_repetition(run: RunRecord, data_dir: Path | None, *, here: bool) -> Sweep:
+    """Return the sweep of one launch that repeats `run`; with `here` on as many ranks as this machine has cores for.
+
+    The rows of a step over all ranks stay the same.
+
+    Raises:
+        UserError: the data of the record is not here.
+    """
+    workload = replace(run.point.workload, seed=run.point.seed)
+    layout = run.point.layout
+    fit = max(1, (psutil.cpu_count(logical=False) or 1) // layout.threads)
+    if here and layout.ranks > fit:
+        layout = replace(layout, nodes=fit, ranks_per_node=1, shares=None, last_node=None)
+        workload = replace(workload, batch_per_rank=None, global_batch=run.global_batch)
+    source = locate(workload, data_dir)
+    if source.sha256 != run.data.sha256:
+        raise UserError(
+            f"the {run.data.name} data of the record ({run.data.kind}, {run.data.sha256[:12]}) is not here, what was "
+            f"found is {source.kind}, {source.sha256[:12]}: name the folder with --data-dir"
+        )
+    return Sweep(
+        workload=workload,
+        layouts=(layout,),
+        repeats=1,
+        data_id=source.data_id,
+        oversubscribe=run.point.oversubscribe,
+        settings=run.point.settings,
+    )
+
+
+def repeat_launch(sweep: Sweep, *, data_dir: Path | None, results: Path, submission: Submission) -> RunRecord:
+    """Launch the sweep's one launch in a new folder of `results`, and return its record.
+
+    Raises:
+        UserError: it cannot run here.
+        RunError: it failed.
+    """
+    folder = results / FOLDER / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    made = run_sweep(sweep, data_dir=data_dir, results=folder, submission=submission, invalid_too=False)
+    (file,) = made.glob(f"*/{RUN_FILE}")
+    return read_run(file.parent)
+
+
+def source_changes(run: RunRecord) -> Sequence[str]:
+    """Return the lines of the harness's source that differ now from the record's commit, as far as git knows them."""
+    commit = run.provenance.commit
+    if not commit or not has_commit(_CHECKOUT, commit):
+        return [f"the record's commit {commit[:12] or '(none)'} is not in this checkout: what changed cannot be named"]
+    found = git(_CHECKOUT, "diff", "--unified=0", commit, "--", "harness", "jobs/templates").out.splitlines()
+    changed = [line for line in found if line.startswith(("+", "-")) and not line.startswith("---")]
+    more = len(changed) - _MOST_LINES
+    lines = [line.replace("+++ b/", "in ") for line in changed[:_MOST_LINES]]
+    if run.provenance.dirty:
+        lines.append("the record's own source had uncommitted changes, which no commit names")
+    return [*lines, *([f"and {more} more lines"] if more > 0 else [])]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +131,7 @@ class ReproducedQuantity:
 
 
 def environment(old: RunRecord, new: RunRecord) -> tuple[ReproducedQuantity, ...]:
-    """Return a line for all that the result or the time of a launch rests on and that differs between the two."""
+    """Return a line for everything that a launch's result or time depends on and that differs between the two."""
     return tuple(
         ReproducedQuantity(quantity=name, recorded=was, now=now, verdict=DIFFERENT, remark=f"matters for {matters}")
         for name, was, now, matters in _facts(old, new)
@@ -42,8 +143,9 @@ def _facts(old: RunRecord, new: RunRecord) -> list[tuple[str, str, str, str]]:
     """Return name, recorded and present value of every fact, and what it matters for."""
     was, now = old.provenance, new.provenance
     weights, times = "weights and times", "times"
+    old_source, new_source = (run.point.code.partition("-")[0] or run.provenance.commit[:12] for run in (old, new))
     facts = [
-        ("source", _source(old), _source(new), weights),
+        ("source", old_source, new_source, weights),
         ("TensorFlow", was.tensorflow, now.tensorflow, weights),
         ("Keras", was.keras, now.keras, weights),
         ("NumPy", was.numpy, now.numpy, weights),
@@ -62,15 +164,11 @@ def _facts(old: RunRecord, new: RunRecord) -> list[tuple[str, str, str, str]]:
     return facts
 
 
-def _source(run: RunRecord) -> str:
-    return run.point.code.partition("-")[0] or run.provenance.commit[:12]
-
-
 def results_of(old: RunRecord, new: RunRecord, others: Sequence[RunRecord] = ()) -> tuple[ReproducedQuantity, ...]:
     """Return a line each for the weights, the curve of the training loss, the test accuracy and the epoch's time.
 
     `others` are valid recorded launches of the same layout, `old` among them: their spread and the deviation between
-    sittings (`regression.noise.SITTING`) make the interval that the time must lie in.
+    sessions (`analysis.stats.SITTING`) give the interval that the time must lie in.
     """
     changed = [name for name, was, now, matters in _facts(old, new) if was != now and "weights" in matters]
     return (_weights(old, new, changed), _losses(old, new), _accuracy(old, new), _time(old, new, others))
@@ -84,7 +182,7 @@ def _weights(old: RunRecord, new: RunRecord, changed: Sequence[str]) -> Reproduc
     elif changed:
         verdict, remark = NOT_COMPARED, f"bits can differ with: {', '.join(changed)}"
     elif old.point.layout.threads > 1 or any(rank.gpu for rank in old.ranks):
-        verdict, remark = NOT_COMPARED, "several threads or a GPU add up in an order of their own"
+        verdict, remark = NOT_COMPARED, "several threads or a GPU add in an order that varies"
     else:
         verdict = DIFFERENT
     return ReproducedQuantity(quantity="weights", recorded=was[:12], now=now[:12], verdict=verdict, remark=remark)
@@ -139,7 +237,7 @@ def epoch_s(run: RunRecord) -> float:
     return median(max(epoch.seconds) for epoch in run.epochs)
 
 
-def sentence(lines: Sequence[ReproducedQuantity]) -> str:
+def overall_verdict(lines: Sequence[ReproducedQuantity]) -> str:
     """Return the verdict on a whole repetition."""
     wrong = [line.quantity for line in lines if line.verdict == DIFFERENT]
     if wrong:

@@ -1,1 +1,0 @@
-"""Repeat recorded launches from their records alone, and say what came out the same."""
