@@ -116,7 +116,7 @@ class Victim:
             self.found.append("checkpoints are left")
         # One may be told of by each attempt until newer ones replace it; what a killed attempt said may be lost.
         lost = any(moment.startswith("kill -9") for moment in self.moments)
-        if self.damaged and "checksum is another" not in self.said and not lost:
+        if self.damaged and "checksum does not match" not in self.said and not lost:
             self.found.append(f"none of {self.damaged} damaged checkpoints was told of")
         return read_run(self.record)
 

@@ -15,8 +15,7 @@ from harness.comm.clocks import HostClock, Offset
 from harness.diagnosis.study import diagnose_sweep
 from harness.report.sweep_page import write_report
 from harness.schema.record import EpochRecord, RunRecord, read_run
-from harness.train.collect import on_one_clock, with_parts
-from harness.train.record import step_columns
+from harness.train.step_table import on_one_clock, step_columns, with_parts
 from tests.factories import make_launch, make_point, make_run, write_study
 from tests.mpi.launch import run_ranks
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, two kept, damage noticed and survived; what a checkpoint may be taken up by."""
+"""Checkpoints: whole or not at all, two kept, damage noticed and survived; what a checkpoint may be resumed by."""
 
 import io
 import os
@@ -79,7 +79,7 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
     for body in (pickle.dumps(Evil()), _saved(np.array([Evil()], dtype=object)), b"", b"PK\x03\x04"):
         path = tmp_path / "000001-000000000.ckpt"
         path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        with pytest.raises(UserError, match="is none of this harness's"):
+        with pytest.raises(UserError, match="is not one of this harness's"):
             read_checkpoint(path)
     assert not (tmp_path / "run").exists()
 
@@ -120,7 +120,7 @@ def test_what_is_no_interval(text: str) -> None:
 
 def test_a_warning_after_the_last_step_does_not_end_a_launch_that_is_about_to_end() -> None:
     program = (
-        "import os, signal; from harness.train.stop import StopSignals; "
+        "import os, signal; from harness.train.checkpoint import StopSignals; "
         "StopSignals(lambda: True).close(); os.kill(os.getpid(), signal.SIGUSR1); print('ended by itself')"
     )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.analysis.lost_ranks import around, rate
 from harness.base.errors import UserError
 from harness.cli.train import LOST
-from harness.comm.elastic_world import Member, lost, reseat
+from harness.comm.elastic_world import Member, assign_slots, failure_text
 from harness.schema.layout import Layout
 from harness.schema.record import read_run
 from harness.schema.sweep import Point
@@ -105,42 +105,42 @@ def test_a_killed_rank_is_noticed_while_a_stopped_one_is_waited_for(tmp_path):
     assert all("lost rank 2: its process is gone" in loss.how and loss.recovery_s > 2 for loss in losses)
 
 
-def member(seat, pid, share=1):
-    return Member(seat=seat, share=share, host="here", pid=pid, began=0.0)
+def member(slot, pid, share=1):
+    return Member(slot=slot, share=share, host="here", pid=pid, began=0.0)
 
 
-def test_spares_take_the_seats_of_lost_ranks_and_the_others_move_up_where_they_do_not_suffice():
+def test_spares_take_the_slots_of_failed_ranks_and_the_others_move_up_where_they_do_not_suffice():
     before = [member(0, 10), member(1, 11, share=2), member(2, 12), member(3, 13), member(None, 14, share=0)]
-    now, change = reseat(before, [before[0], before[3], before[4]])
-    assert [(one.pid, one.seat, one.share) for one in now] == [(10, 0, 1), (13, 2, 1), (14, 1, 2)]
-    assert [one.pid for one in change.lost] == [11, 12]
+    now, change = assign_slots(before, [before[0], before[3], before[4]])
+    assert [(one.pid, one.slot, one.share) for one in now] == [(10, 0, 1), (13, 2, 1), (14, 1, 2)]
+    assert [one.pid for one in change.failed] == [11, 12]
     assert change.kept == (0, 1, 3)
 
 
-def test_a_spare_that_is_lost_changes_no_seat():
+def test_a_spare_that_fails_changes_no_slot():
     before = [member(0, 10), member(1, 11), member(None, 12, share=0)]
-    now, change = reseat(before, before[:2])
+    now, change = assign_slots(before, before[:2])
     assert now == before[:2]
     assert change.kept == (0, 1)
 
 
 @given(st.integers(1, 6), st.integers(0, 3), st.data())
-def test_seats_never_have_a_gap_and_no_one_who_stays_changes_order(ranks, spares, data):
-    before = [member(seat, seat) for seat in range(ranks)] + [member(None, ranks + i) for i in range(spares)]
+def test_slots_never_have_a_gap_and_no_one_who_stays_changes_order(ranks, spares, data):
+    before = [member(slot, slot) for slot in range(ranks)] + [member(None, ranks + i) for i in range(spares)]
     alive = data.draw(st.lists(st.sampled_from(before), min_size=1, unique=True).map(lambda left: sorted(left, key=id)))
-    now, change = reseat(before, alive)
-    seats = sorted(one.seat for one in now if one.seat is not None)
-    assert seats == list(range(min(ranks, len(alive))))
-    stayed = [(old.seat, new.seat) for old, new in zip(alive, now, strict=True) if old.seat is not None]
+    now, change = assign_slots(before, alive)
+    slots = sorted(one.slot for one in now if one.slot is not None)
+    assert slots == list(range(min(ranks, len(alive))))
+    stayed = [(old.slot, new.slot) for old, new in zip(alive, now, strict=True) if old.slot is not None]
     assert sorted(stayed) == sorted(stayed, key=lambda pair: pair[1])
-    assert len(change.lost) == len(before) - len(alive)
+    assert len(change.failed) == len(before) - len(alive)
 
 
 def test_only_what_mpi_or_a_sum_says_of_a_lost_rank_is_outlived():
-    assert lost(RuntimeError("UnknownError: Exception: MPI_ERR_REVOKED: Communication Object Revoked"))
-    assert lost(RuntimeError("rank 0: update failed: harness: lost rank 2: its process is gone"))
-    assert not lost(RuntimeError("replicas differ: variable 'dense/kernel' of rank 1 is not that of rank 0"))
-    assert not lost(RuntimeError("MPI_ERR_TRUNCATE: message truncated"))
+    assert failure_text(RuntimeError("UnknownError: Exception: MPI_ERR_REVOKED: Communication Object Revoked"))
+    assert failure_text(RuntimeError("rank 0: update failed: harness: lost rank 2: its process is gone"))
+    assert not failure_text(RuntimeError("replicas differ: variable 'dense/kernel' of rank 1 is not that of rank 0"))
+    assert not failure_text(RuntimeError("MPI_ERR_TRUNCATE: message truncated"))
 
 
 @pytest.mark.parametrize(

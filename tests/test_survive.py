@@ -1,4 +1,4 @@
-"""What one process does when others are lost: it goes on from the step that it has made, on the same rows."""
+"""What one process does when others fail: it goes on from the step that it has made, on the same rows."""
 
 import pytest
 
@@ -12,26 +12,26 @@ LOST = RuntimeError("rank 0: update failed: harness: lost rank 1: its process is
 
 
 class TeamOfOne(Team):
-    """A team whose only member that trains is this process; its others are lost when an attempt fails."""
+    """A team whose only member that trains is this process; its others fail when an attempt fails."""
 
     def __init__(self, folder):
         super().__init__(start().comm, shares=(1,), patience_s=0, folder=folder)
 
-    def form(self, news):
+    def form(self, knowledge):
         self.members, self.world = (self.own,), start()
-        gone = Member(seat=1, share=1, host="there", pid=2, began=0.0)
-        return MembershipChange(lost=() if self.whole else (gone,), kept=(0,)), [news]
+        gone = Member(slot=1, share=1, host="there", pid=2, began=0.0)
+        return MembershipChange(failed=() if self.complete else (gone,), kept=(0,)), [knowledge]
 
     def ended(self, error):
         return error is None
 
     def shrink(self):
-        self.whole = False
+        self.complete = False
 
 
 def train(monkeypatch, folder, fail=None, **fields):
     """Return the outcome of a small launch in which `fail`, a module of harness.train and a name in it, fails once."""
-    from harness.train import elastic, run
+    from harness.train import elastic, training
 
     workload = Workload(
         dataset="adult", model="dnn", batch_per_rank=64, samples=1000, epochs=3, data="synthetic",
@@ -40,7 +40,7 @@ def train(monkeypatch, folder, fail=None, **fields):
     failures = iter((False, True))
     if fail:
         module, name = fail.split(".")
-        module = {"run": run, "elastic": elastic}[module]
+        module = {"training": training, "elastic": elastic}[module]
         real = getattr(module, name)
 
         def failing(*words, **named):
@@ -52,7 +52,7 @@ def train(monkeypatch, folder, fail=None, **fields):
     point = Point(workload=workload, layout=Layout(nodes=1))
     told = []
     survivor = elastic.Survivor(
-        team=TeamOfOne(folder), point=point, data_dir=None, tell=lambda world, epoch: told.append(epoch.epoch)
+        team=TeamOfOne(folder), point=point, data_dir=None, report=lambda world, epoch: told.append(epoch.epoch)
     )
     return survivor.run(lambda world, outcome: outcome), told
 
@@ -62,11 +62,12 @@ def train(monkeypatch, folder, fail=None, **fields):
 def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(monkeypatch, tmp_path, optimizer):
     whole, _ = train(monkeypatch, tmp_path, optimizer=optimizer)
     for fail in (
-        "elastic.evaluate_all", "elastic.epoch_record", "run.epoch_order", "run.read_offset", "run.verify_replicas",
+        "elastic.evaluate_all", "elastic.epoch_record", "training.epoch_order", "training.read_offset",
+        "training.verify_replicas",
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             outcome, told = train(patch, tmp_path, fail, optimizer=optimizer)
-        if fail not in ("run.read_offset", "run.verify_replicas"):
+        if fail not in ("training.read_offset", "training.verify_replicas"):
             assert [loss.rank for loss in outcome.losses] == [1]
         assert outcome.weights_sha256 == whole.weights_sha256, fail
         assert [epoch.epoch for epoch in outcome.epochs] == told == [0, 1, 2]

@@ -22,7 +22,7 @@ from harness.schema.workload import batch_mode, is_script, survives
 if TYPE_CHECKING:
     from harness.comm.world import World
     from harness.schema.record import EpochRecord
-    from harness.train.run import TrainingOutcome
+    from harness.train.launch_record import TrainingOutcome
 
 
 @click.command()
@@ -49,7 +49,7 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from harness.comm.world import abort, abort_together, check_start, impatiently, start
     from harness.schema.sweep import AGAIN
-    from harness.train.stop import Stopped
+    from harness.train.checkpoint import Stopped
 
     with impatiently(options["hang_timeout"]):
         world = start()
@@ -97,7 +97,7 @@ def _train(
     gpu = own_gpu(world, point.layout.gpus_per_rank, shared=point.oversubscribe)
     with quiet_stderr(), without_optional_packages():
         from harness.train.devices import start_gpu
-        from harness.train.run import configure_tensorflow, train
+        from harness.train.training import configure_tensorflow, train
 
         start_gpu(gpu)
         configure_tensorflow(point.layout.threads)
@@ -119,13 +119,14 @@ def _finish(
     before: tuple[float, float],
     confirm: Callable[[], None] = lambda: None,
 ) -> int:
-    """Write the record and tell; on all ranks together. Return how many ranks were lost.
+    """Write the record and report; on all ranks together. Return how many ranks failed.
 
     `confirm` is called before what was collected is written.
     """
+    from harness.comm.placement import describe_ranks
     from harness.schema.sweep import forget_checkpoints
-    from harness.train.collect import collect, describe_ranks
-    from harness.train.record import write_run
+    from harness.train.launch_record import collect
+    from harness.train.step_table import write_run
 
     import_s, load_before = before
     collected = collect(outcome, import_s=import_s, load_before=load_before)
@@ -141,7 +142,7 @@ def _finish(
         for note in run.notes:
             click.echo(note)
         if record:
-            for left in record.parent.glob(f".{record.name}.*") if run.losses else ():  # by a rank 0 that was lost
+            for left in record.parent.glob(f".{record.name}.*") if run.losses else ():  # by a rank 0 that failed
                 shutil.rmtree(left, ignore_errors=True)
             write_run(record, run, steps)
             forget_checkpoints(record)
@@ -165,10 +166,10 @@ def _survive(
     spares, layout = point.workload.spares or 0, point.layout
     folder = _logs(record) / "hang"
     world.on_root(lambda: _check_survival(world, point, spares))
-    world.on_root(lambda: shutil.rmtree(folder, ignore_errors=True))  # what an earlier launch has left
+    world.on_root(lambda: shutil.rmtree(folder, ignore_errors=True))  # left by an earlier launch
     team = Team(world.comm, layout.shares or (1,) * layout.ranks, options["hang_timeout"], folder)
     show = _progress(point.workload.epochs)
-    survivor = Survivor(team=team, point=point, data_dir=options["data_dir"], tell=show)
+    survivor = Survivor(team=team, point=point, data_dir=options["data_dir"], report=show)
     lost = survivor.run(lambda now, outcome: _finish(now, outcome, record, before, team.confirm))
     team.leave()
     sys.stdout.flush()

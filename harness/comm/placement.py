@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import psutil
 
 from harness.schema.layout import Layout
+from harness.schema.record import RankRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,11 +63,11 @@ def misplacements(layout: Layout, places: Sequence[RankPlace], *, by_nodes: bool
     return tuple(found)
 
 
-def describe(places: Sequence[RankPlace]) -> tuple[str, ...]:
-    """Return one line for each rank: where it was and which cores it may use."""
+def describe_ranks(ranks: Sequence[RankRecord]) -> tuple[str, ...]:
+    """Return one line for each rank of a record: where it was and which cores it might use."""
     return tuple(
         f"rank {rank:3}  {place.node or place.host}  core {place.core} of {_ranges(place.cores)}"
-        for rank, place in enumerate(places)
+        for rank, place in enumerate(ranks)
     )
 
 

@@ -49,18 +49,17 @@ def build(
 def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, init: str) -> "keras.Model":
     import keras
 
-    from harness.models import table1
-    from harness.models.imagenet import imagenet_network
+    from harness.models import networks
 
     check_network(name, features)
     if is_own(name):
         return _user_model(name, features, classes)
     if name in IMAGE_NETWORKS:
-        return imagenet_network(name, features, classes)
+        return networks.imagenet_network(name, features, classes)
     kernel = getattr(keras.initializers, _INITIALISERS[init])()
     if name == "dnn":
-        return table1.dnn(dataset, features, classes, kernel)
-    return table1.cnn(features, classes, kernel, full="relu" if name == "cnn-relu" else "sigmoid")
+        return networks.dnn(dataset, features, classes, kernel)
+    return networks.cnn(features, classes, kernel, full="relu" if name == "cnn-relu" else "sigmoid")
 
 
 def check_network(name: str, features: tuple[int, ...]) -> None:

@@ -1,12 +1,20 @@
-"""Checkpoints of a launch: one file each, whole or not at all, proved by a checksum when it is read; numbers only."""
+"""Checkpoint files of a launch, and the signals that ask it to stop; without TensorFlow and MPI.
+
+A checkpoint is one file, written whole or not at all, verified by a checksum when it is read, and holds numbers only.
+"""
 
 import hashlib
 import io
+import os
+import signal
+import socket
+import threading
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -18,10 +26,10 @@ from harness.schema.record import EpochRecord, Segment, decode, encode
 from harness.schema.sweep import CHECKPOINT_SUFFIX, Point, checkpoint_files
 
 _KEPT = 2  # the newest, and the one to fall back to should that be damaged
-_ATTEMPTS = "attempts.json"
+ATTEMPTS = "attempts.json"  # in the same folder: what every attempt at the launch has trained
 _HEADER = "header"
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +68,11 @@ def write_checkpoint(folder: Path, header: Header, arrays: Arrays) -> None:
         old.unlink(missing_ok=True)
 
 
-def read_checkpoint(path: Path) -> tuple[Header, dict[str, npt.NDArray[Any]]]:
+def read_checkpoint(path: Path) -> tuple[Header, Arrays]:
     """Return what a checkpoint holds.
 
     Raises:
-        UserError: it cannot be read, is damaged, or is none.
+        UserError: it cannot be read, is damaged, or is not a checkpoint.
     """
     try:
         content = path.read_bytes()
@@ -72,18 +80,18 @@ def read_checkpoint(path: Path) -> tuple[Header, dict[str, npt.NDArray[Any]]]:
         raise UserError(f"checkpoint '{path}' cannot be read: {error.strerror}") from error
     digest, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != digest:
-        raise UserError(f"checkpoint '{path}' is cut or damaged: its checksum is another")
+        raise UserError(f"checkpoint '{path}' is cut or damaged: its checksum does not match")
     try:
-        with np.lib.npyio.NpzFile(io.BytesIO(body), allow_pickle=False) as held:
-            arrays = {name: held[name] for name in held.files}
+        with np.lib.npyio.NpzFile(io.BytesIO(body), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
         header = decode(arrays.pop(_HEADER).tobytes(), Header, path)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(f"checkpoint '{path}' is none of this harness's: {error}") from error
+        raise UserError(f"checkpoint '{path}' is not one of this harness's: {error}") from error
     return header, arrays
 
 
-def newest_checkpoint(folder: Path, say: Callable[[str], None]) -> tuple[Header, dict[str, npt.NDArray[Any]]] | None:
-    """Return the newest checkpoint in `folder` that is whole, None without one; `say` is told of others."""
+def newest_checkpoint(folder: Path, say: Callable[[str], None]) -> tuple[Header, Arrays] | None:
+    """Return the newest checkpoint in `folder` that is whole, None without one; `say` gets a sentence on each other."""
     for path in checkpoint_files(folder):
         try:
             return read_checkpoint(path)
@@ -94,17 +102,58 @@ def newest_checkpoint(folder: Path, say: Callable[[str], None]) -> tuple[Header,
 
 def read_attempts(folder: Path) -> tuple[Segment, ...]:
     """Return the attempts noted in `folder`; none where they cannot be read."""
-    path = folder / _ATTEMPTS
+    path = folder / ATTEMPTS
     try:
         return decode(path.read_bytes(), tuple[Segment, ...], path)
     except (OSError, UserError):
         return ()
 
 
-def write_attempts(folder: Path, attempts: tuple[Segment, ...]) -> None:
-    """Note the attempts.
+class Stopped(Exception):
+    """The launch ends early, on all ranks, with a checkpoint to resume from; exit code AGAIN."""
 
-    Raises:
-        UserError: the folder cannot be written to.
+
+class StopSignals:
+    """SIGTERM and SIGUSR1 as requests that a rank answers between two steps.
+
+    While TensorFlow runs a graph Python's own handlers wait: a thread learns of signals at once, by way of a socket
+    that Python's handler in C writes to. A SIGTERM ends the process at once, as without this, where a checkpoint is
+    not `worth` it. To be made in the main thread.
     """
-    write_atomic(folder / _ATTEMPTS, encode(attempts))
+
+    def __init__(self, worth: Callable[[], bool]) -> None:
+        self._worth = worth
+        self._asked = 0
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        signals = (signal.SIGTERM, signal.SIGUSR1)
+        self._wanted = [number for number in signals if signal.getsignal(number) == signal.SIG_DFL]
+        for number in self._wanted:
+            signal.signal(number, _ignored)
+        self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @property
+    def asked(self) -> int:
+        """The number of the signal that asks to stop, 0 without one."""
+        return self._asked
+
+    def close(self) -> None:
+        """Let SIGTERM end the process again; a warning that comes so late is ignored: the launch ends by itself."""
+        signal.set_wakeup_fd(self._wakeup)
+        for number in self._wanted:
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+        self._writer.close()  # ends the thread
+
+    def _watch(self) -> None:
+        with self._reader:
+            while number := self._reader.recv(1):
+                if number[0] not in self._wanted:
+                    continue
+                if number[0] == signal.SIGTERM and not self._worth():
+                    os._exit(128 + number[0])
+                self._asked = number[0]
+
+
+def _ignored(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the thread does it."""

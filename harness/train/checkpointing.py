@@ -1,59 +1,49 @@
-"""Keeps a launch's checkpoints while it trains, takes it up from the newest one, and stops it when it is asked to."""
+"""Checkpoints of a launch: written while it trains, resumed by its next attempt; and its end when that is requested."""
 
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
-
-import numpy as np
 
 from harness.base.errors import RunError, SharedError, UserError
-from harness.schema.record import RUN_FILE, EpochRecord, Segment
+from harness.base.files import write_atomic
+from harness.schema.record import RUN_FILE, Segment, encode
 from harness.schema.sweep import checkpoint_folder, forget_checkpoints
 from harness.schema.sync import find_policy
 from harness.schema.workload import parse_interval
-from harness.train import resume
-from harness.train.checkpoint import Header, newest_checkpoint, read_attempts, write_attempts, write_checkpoint
-from harness.train.record import Columns
+from harness.train.checkpoint import (
+    ATTEMPTS,
+    Arrays,
+    Header,
+    Stopped,
+    StopSignals,
+    newest_checkpoint,
+    read_attempts,
+    write_checkpoint,
+)
+from harness.train.launch_state import (
+    PartialEpoch,
+    Progress,
+    arrays_of_rank,
+    gather_variables,
+    part_of_others,
+    restore_variables,
+    steps_from_arrays,
+    steps_to_arrays,
+)
 from harness.train.replica import Replica, seconds_per_step, trace_part
-from harness.train.resume import Held, PartialEpoch
-from harness.train.stop import Stopped, StopSignals
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
+from harness.train.step_table import Columns
 
 _PIECE_S = 5.0  # a request to stop waits as long; an epoch that is shorter is trained in one piece, as without all this
 _NOTE_S = 1.0
 
 
-@dataclass(kw_only=True, slots=True)
-class Progress:
-    """What a launch has behind it: records and columns of whole epochs, and its part of the one under way."""
-
-    epochs: list[EpochRecord] = field(default_factory=list)
-    steps: list[Columns] = field(default_factory=list)
-    part: PartialEpoch = field(default_factory=PartialEpoch)
-    before: int = 0
-    """Whole epochs that other ranks than these trained: they are in neither list."""
-
-    @property
-    def epoch(self) -> int:
-        """The number of the epoch that comes next or is under way."""
-        return self.before + len(self.epochs)
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Whole epochs, and steps of the next one."""
-        return self.epoch, self.part.steps
-
-
-class Keeper:
-    """One rank's side; every method but `close` is called on all ranks together. Without a `record` it does nothing."""
+class Checkpointing:
+    """One rank's side of it; every method is called on all ranks together. Without a `record` it does nothing."""
 
     def __init__(self, replica: Replica, record: Path | None) -> None:
         self._replica, self._world = replica, replica.world
@@ -78,7 +68,7 @@ class Keeper:
         """The launch's attempts, on rank 0; none where it ran in one piece."""
         return self._attempts if len(self._attempts) > 1 else ()
 
-    def take_up(self) -> Progress:
+    def resume(self) -> Progress:
         """Return what an earlier attempt has left behind, and set all variables as they were then.
 
         Raises:
@@ -86,23 +76,25 @@ class Keeper:
         """
         if self._folder is None:
             return Progress()
-        folder, held, progress = self._folder, Held(), Progress()
+        folder, progress, arrays = self._folder, Progress(), Arrays()
 
         def find() -> Header | None:
             found = newest_checkpoint(folder, self._say)
             if found is None:
                 return None
-            resume.check_alike(found[0], self._replica, folder)
-            held.update(found[1])
+            _check_same_launch(found[0], self._replica, folder)
+            arrays.update(found[1])
             return found[0]
 
         header = self._world.on_root(find)
         if header is not None:
-            ranks = header.point.layout.ranks
             if header.point.code != self._replica.point.code:
-                self._say("the checkpoint is of other code or versions: no promise that all bits are as in one piece")
-            resume.restore_variables(self._world, self._replica, held, ranks)
-            progress = self._share(header, held, ranks)
+                self._say(
+                    "the checkpoint is of a different code version: weights may differ in their last bits from those "
+                    "of a launch in one piece"
+                )
+            restore_variables(self._replica, arrays, header.point.layout.ranks)
+            progress = self._hand_out(header, arrays)
         if self._world.rank == 0:
             self._begin_attempt(header)
         return progress
@@ -113,8 +105,7 @@ class Keeper:
         if self._folder is None:
             yield
             return
-        begin = time.monotonic()
-        usual = self._interval.seconds or 0.0
+        begin, usual = time.monotonic(), self._interval.seconds or 0.0
         self._signals = StopSignals(lambda: self._interval.asked or time.monotonic() - begin > usual)
         try:
             yield
@@ -122,48 +113,53 @@ class Keeper:
             self._signals.close()
             self._finish_writing()
 
-    def next_cut(self, step: int, steps: int) -> int:
-        """Return the step of an epoch of `steps` steps before which to pause next, `steps` for none; `step` is made."""
-        cut = step + self._piece
+    def next_pause(self, step: int, steps: int) -> int:
+        """Return before which step of an epoch of `steps` to pause next, `steps` for none; `step` steps are made."""
+        pause = step + self._piece
         every = self._interval.steps
         if self._folder is not None and every and self._piece < steps:
-            cut = min(cut, step + self._aligned(every - self._since % every))
-        return min(cut, steps)
+            pause = min(pause, step + self._aligned(every - self._since % every))
+        return min(pause, steps)
 
-    def boundary(self, progress: Progress, *, made: int) -> None:
-        """Write a checkpoint if one is due, behind `made` more steps; end the launch if that is asked.
+    def pause(self, progress: Progress, *, made: int) -> None:
+        """Write a checkpoint if one is due, `made` steps after the last pause; end the launch if that was requested.
 
         Raises:
-            Stopped: a signal asked for it, on any rank; there is a checkpoint of this moment.
+            Stopped: a signal requested it, on any rank; there is a checkpoint of this moment.
         """
         if self._folder is None:
             return
         self._since += made
-        asked = self._signals.asked if self._signals else 0
-        wanted = np.array([asked, self._world.rank == 0 and self._due()], np.int64)
-        agreed = np.empty_like(wanted)
-        self._world.comm.Allreduce(wanted, agreed, op=_maximum())
-        stop, due = (int(value) for value in agreed)
-        if stop or due:
-            self._save(progress)
-        if self._world.rank == 0:
-            self._note(progress, stopped=signal.Signals(stop).name if stop else "")
-        if stop:
-            self._end(progress, signal.Signals(stop).name)
-
-    def _end(self, progress: Progress, name: str) -> NoReturn:
-        """End the launch, on all ranks, when its checkpoint is written."""
-        self._finish_writing()
-        where = f"epoch {progress.epoch + 1}, {progress.part.steps} steps into it"
-        unwritten = self._world.comm.bcast(self._unwritten, root=0)
-        if unwritten:
-            raise SharedError(RunError(f"stopped by {name} in {where}, without a checkpoint: {unwritten}"))
-        raise Stopped(f"stopped by {name} in {where}: the same command goes on from there")
-
-    def _due(self) -> bool:
         if self._interval.steps:
-            return self._since >= self._interval.steps
-        return time.monotonic() - self._written >= (self._interval.seconds or 0.0)
+            due = self._since >= self._interval.steps
+        else:
+            due = time.monotonic() - self._written >= (self._interval.seconds or 0.0)
+        asked = self._world.comm.allgather((self._signals.asked if self._signals else 0, due))
+        number = max(signals for signals, _ in asked)
+        stopped = signal.Signals(number).name if number else ""
+        if stopped or asked[0][1]:
+            self._save(progress)
+        if self._world.rank == 0 and (stopped or time.monotonic() - self._noted >= _NOTE_S):
+            self.finish(progress, stopped=stopped)
+            self._noted = time.monotonic()
+            try:
+                write_atomic(self._folder / ATTEMPTS, encode(self._attempts))
+            except UserError as error:
+                self._say(str(error))
+        if not stopped:
+            return
+        self._finish_writing()
+        where = f"stopped by {stopped} in epoch {progress.epoch + 1}, {progress.part.steps} steps into it"
+        if unwritten := self._world.comm.bcast(self._unwritten, root=0):
+            raise SharedError(RunError(f"{where}, without a checkpoint: {unwritten}"))
+        raise Stopped(f"{where}: the same command goes on from there")
+
+    def finish(self, progress: Progress, *, stopped: str = "") -> None:
+        """Note how far this attempt has come, and the signal that `stopped` it, if any."""
+        if self._attempts:
+            place = (progress.epoch, progress.part.steps)
+            now = replace(self._attempts[-1], ended=datetime.now(UTC), end=place, stopped=stopped)
+            self._attempts = (*self._attempts[:-1], now)
 
     def _aligned(self, steps: int) -> int:
         """Return at least `steps`, so many that all averages of weights that are due have been made."""
@@ -182,24 +178,23 @@ class Keeper:
         trace_part(self._replica)
         return min(piece, steps - 1)
 
-    def _share(self, header: Header, held: Held, ranks: int) -> Progress:
+    def _hand_out(self, header: Header, arrays: Arrays) -> Progress:
         """Hand every rank what it had of the steps; of another number of ranks, what all can go on with."""
-        own = [_of_rank(held, rank) for rank in range(ranks)] if held else None
-        world = self._world
+        world, ranks = self._world, header.point.layout.ranks
+        own = [arrays_of_rank(arrays, rank) for rank in range(ranks)] if arrays else None
         if ranks != world.size:
-            parts = world.comm.bcast([resume.read_steps(one)[1] for one in own or ()], root=0)
+            parts = world.comm.bcast([steps_from_arrays(one)[1] for one in own or ()], root=0)
             self._say(f"{ranks} ranks trained until then: of their epochs there is nothing in this record")
-            return Progress(part=resume.part_for_others(parts, self._replica), before=header.epoch)
-        self._history = [resume.read_steps(one)[0] for one in own or ()] or self._history
+            return Progress(part=part_of_others(parts, self._replica), before=header.epoch)
+        self._history = [steps_from_arrays(one)[0] for one in own or ()] or self._history
         self._sent = header.epoch
         world.comm.Barrier()
-        steps, part = resume.read_steps(world.comm.scatter(own, root=0))
+        steps, part = steps_from_arrays(world.comm.scatter(own, root=0))
         return Progress(epochs=list(header.epochs), steps=steps, part=part)
 
     def _save(self, progress: Progress) -> None:
-        """Copy what all ranks hold and have a thread of rank 0 write it."""
-        variables = resume.state_variables(self._replica)
-        held = resume.hold_variables(self._world, variables)
+        """Copy the state of all ranks and have a thread of rank 0 write it."""
+        arrays = gather_variables(self._replica)
         gathered = self._world.comm.gather((progress.steps[self._sent :], progress.part), root=0)
         self._sent, self._since, self._written = len(progress.steps), 0, time.monotonic()
         if gathered is None:
@@ -218,15 +213,15 @@ class Keeper:
         )
         self._finish_writing()
         rows = [(list(history), part) for history, (_, part) in zip(self._history, gathered, strict=True)]
-        self._writer = threading.Thread(target=self._write, args=(header, held, rows))
+        self._writer = threading.Thread(target=self._write, args=(header, arrays, rows))
         self._writer.start()
 
-    def _write(self, header: Header, held: Held, rows: list[tuple[list[Columns], PartialEpoch]]) -> None:
+    def _write(self, header: Header, arrays: Arrays, rows: list[tuple[list[Columns], PartialEpoch]]) -> None:
         assert self._folder is not None
         for rank, (columns, part) in enumerate(rows):
-            held |= {f"rank/{rank}/{name}": value for name, value in resume.hold_steps(columns, part).items()}
+            arrays |= {f"rank/{rank}/{name}": value for name, value in steps_to_arrays(columns, part).items()}
         try:
-            write_checkpoint(self._folder, header, held)
+            write_checkpoint(self._folder, header, arrays)
             self._unwritten = ""
         except UserError as error:
             self._unwritten = str(error)
@@ -241,37 +236,20 @@ class Keeper:
         """Note that this attempt has begun, behind those that came before the checkpoint of `header`."""
         now = datetime.now(UTC)
         attempt = Segment(started=now, ended=now, begin=(0, 0), end=(0, 0), ranks=self._world.size)
-        self._attempts = (attempt,)
-        if header is not None:
-            place = (header.epoch, header.step)
-            unknown = replace(attempt, started=header.written, ended=header.written, end=place)
-            before = read_attempts(self._folder) if self._folder else ()
-            last = (before or (unknown,))[-1]
-            redone = (last.end[0] - place[0]) * self._replica.data.shards.full_steps + last.end[1] - place[1]
-            self._attempts = (*(before or (unknown,)), replace(attempt, begin=place, end=place, redone=max(0, redone)))
-            how = f"which {last.stopped} had stopped" if last.stopped else "which had been killed or had failed"
-            self._say(
-                f"goes on from epoch {place[0] + 1}, {place[1]} steps into it, of a launch {how} "
-                f"{max(0, redone)} steps later, at {last.ended:%Y-%m-%d %H:%M:%S} UTC"
-            )
-
-    def _note(self, progress: Progress, *, stopped: str = "") -> None:
-        """Note how far this attempt has come, at most once a second; on rank 0."""
-        if not stopped and time.monotonic() - self._noted < _NOTE_S:
+        if header is None or self._folder is None:
+            self._attempts = (attempt,)
             return
-        assert self._folder is not None
-        self.finish(progress, stopped=stopped)
-        self._noted = time.monotonic()
-        try:
-            write_attempts(self._folder, self._attempts)
-        except UserError as error:
-            self._say(str(error))
-
-    def finish(self, progress: Progress, *, stopped: str = "") -> None:
-        """Take down how far this attempt has come."""
-        if self._attempts:
-            now = replace(self._attempts[-1], ended=datetime.now(UTC), end=progress.place, stopped=stopped)
-            self._attempts = (*self._attempts[:-1], now)
+        place = (header.epoch, header.step)
+        unknown = replace(attempt, started=header.written, ended=header.written, end=place)
+        before = read_attempts(self._folder) or (unknown,)
+        last = before[-1]
+        redone = (last.end[0] - place[0]) * self._replica.data.shards.full_steps + last.end[1] - place[1]
+        self._attempts = (*before, replace(attempt, begin=place, end=place, redone=max(0, redone)))
+        how = f"which {last.stopped} had stopped" if last.stopped else "which had been killed or had failed"
+        self._say(
+            f"goes on from epoch {place[0] + 1}, {place[1]} steps into it, of a launch {how} "
+            f"{max(0, redone)} steps later, at {last.ended:%Y-%m-%d %H:%M:%S} UTC"
+        )
 
     def _say(self, text: str) -> None:
         if self._world.rank == 0 and text not in self.notes:
@@ -279,12 +257,25 @@ class Keeper:
             self.notes.append(text)
 
 
-def _of_rank(held: Held, rank: int) -> Held:
-    prefix = f"rank/{rank}/"
-    return {name.removeprefix(prefix): value for name, value in held.items() if name.startswith(prefix)}
+def _check_same_launch(header: Header, replica: Replica, where: object) -> None:
+    """Refuse a checkpoint of another launch; the number of ranks may be another, the global batch may not.
 
-
-def _maximum() -> "MPI.Op":
-    from mpi4py import MPI
-
-    return MPI.MAX
+    Raises:
+        UserError: naming what is another.
+    """
+    point, shards = replica.point, replica.data.shards
+    here = replace(header, point=point, global_batch=shards.batch, steps_per_epoch=shards.full_steps)
+    skipped = {"batch_per_rank", "global_batch", "checkpoint"}
+    names = [one.name for one in fields(point.workload) if one.compare and one.name not in skipped]
+    for there, own, compared in (
+        (header.point.workload, point.workload, names),
+        (header, here, ["global_batch", "steps_per_epoch"]),
+        (header.point, point, ["seed", "data_id"]),
+    ):
+        for name in compared:
+            old, new = getattr(there, name), getattr(own, name)
+            if old != new:
+                raise UserError(
+                    f"the checkpoints in '{where}' are of another launch ({name.replace('_', ' ')} {old}, here {new}): "
+                    "delete that folder, or choose another --record"
+                )

@@ -1,8 +1,8 @@
-"""A launch that goes on when ranks are lost: attempt after attempt, each from the last step that was finished.
+"""A launch that goes on when ranks fail: attempt after attempt, each from the last step that was finished.
 
 The rows of a step are the same whoever trains them (`harness.datasets.shards`), so that those who remain train every
 row of every epoch once: their steps are those of the undisturbed launch to rounding, and to the bit where spares take
-the lost ranks' seats.
+the failed ranks' slots.
 """
 
 import time
@@ -17,26 +17,26 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
-from harness.comm.elastic_world import Member, MembershipChange, Team, lost, sign_of
+from harness.comm.elastic_world import Member, MembershipChange, Team, failure_text
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.record import EpochRecord, LossRecord, Stretch
 from harness.schema.sweep import Point
 from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
-from harness.train.checkpointing import Progress
-from harness.train.record import Columns, step_columns
+from harness.train.launch_record import TrainingOutcome
+from harness.train.launch_state import PartialEpoch, Progress
 from harness.train.replica import Replica, prepare_replica
-from harness.train.resume import PartialEpoch
-from harness.train.run import TrainingOutcome, TrainingStart, epoch_record, evaluate_all, time_is_up, train_epoch
 from harness.train.shard_data import load
 from harness.train.step import Epoch
+from harness.train.step_table import Columns, step_columns
+from harness.train.training import TrainingStart, epoch_record, evaluate_all, time_is_up, train_epoch
 
 T = TypeVar("T")
 
 
 def check_workload(point: Point) -> None:
-    """Check that what ranks know can be put together again when some are lost.
+    """Check that what ranks know can be put together again when some fail.
 
     Raises:
         UserError: the workload has something that is each rank's own, or that is not on its processor.
@@ -47,22 +47,22 @@ def check_workload(point: Point) -> None:
     if workload.optimizer not in OPTIMIZERS or workload.precision == "mixed_float16":
         raise UserError(f"{action} counts steps: it needs OPTIMIZER={'|'.join(OPTIMIZERS)} and no mixed_float16")
     if workload.sync_bn:
-        raise UserError(f"{action} does not go with SYNC_BN=1: a step has exchanges in its middle, leave it out")
+        raise UserError(f"{action} cannot be combined with SYNC_BN=1: a step has exchanges in its middle, leave it out")
     if point.layout.gpus_per_rank:
         raise UserError(f"{action} is for processors: leave GPUS out, or use ON_FAILURE=abort")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Past:
-    """What a rank knows of the training beyond an attempt: the variables of model and optimizer after `made` steps."""
+class KeptState:
+    """What a rank keeps of the training beyond an attempt: the variables of model and optimizer after `made` steps."""
 
     values: tuple[npt.NDArray[Any], ...]
     made: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LossNotice:
-    """That somebody is lost: `when` (s, time.time), `how`, and whether in the middle of a step."""
+class FailureNotice:
+    """That a rank failed: `when` (s, time.time), `how`, and whether in the middle of a step."""
 
     when: float
     how: str
@@ -70,35 +70,35 @@ class LossNotice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankNews:
-    """What a process knows of losses, for all to hear: those that are on record, and who is lost beyond them."""
+class FailureKnowledge:
+    """What a process knows of failures, to be exchanged: those on record, and who has failed beyond them."""
 
     losses: tuple[LossRecord, ...] = ()
     stretches: tuple[Stretch, ...] = ()
-    gone: tuple[tuple[Member, LossNotice], ...] = ()
-    noticed: LossNotice | None = None
+    failed: tuple[tuple[Member, FailureNotice], ...] = ()
+    noticed: FailureNotice | None = None
 
 
 @dataclass(kw_only=True)
 class Survivor:
     """One process of the launch: its team, and what it has come to know.
 
-    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `early`: it was no
-    spare at first. `began` is when this attempt began to train, and behind how many steps; those made until
-    `entered` have taken `training_s`.
+    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `original`: it was not a
+    spare at first. `base`: the steps made when the current call of the compiled epoch began. `began` is when this
+    attempt began to train, and after how many steps; those made until `entered` have taken `training_s`.
     """
 
     team: Team
     point: Point
     data_dir: Path | None
-    tell: Callable[[World, EpochRecord], None]
+    report: Callable[[World, EpochRecord], None]
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     replica: Replica | None = None
-    past: Past | None = None
+    kept: KeptState | None = None
     epochs: list[EpochRecord] = field(default_factory=list)
     steps: dict[int, Columns] = field(default_factory=dict)
-    news: RankNews = field(default_factory=RankNews)
-    early: bool = False
+    known: FailureKnowledge = field(default_factory=FailureKnowledge)
+    original: bool = False
     base: int = 0
     in_step: bool = False
     began: tuple[datetime, int] | None = None
@@ -113,119 +113,120 @@ class Survivor:
         Raises:
             RunError: what the ranks know of the weights does not agree.
         """
-        self.early = self.team.own.seat is not None
+        self.original = self.team.own.slot is not None
         while True:
-            formed = self.team.form(self.news)
+            formed = self.team.form(self.known)
             if formed is not None:
-                self._follow(*formed)
+                self._adopt(*formed)
                 error, result = None, None
                 try:
                     result = self._attempt(finish)
                 except Exception as found:
                     # What is read from a rank that dies while it sends may be anything, and fail in any way.
-                    if not lost(found) and (isinstance(found, (RunError, SharedError)) or not self.team.broken()):
+                    unrelated = isinstance(found, (RunError, SharedError)) or not self.team.failed()
+                    if not failure_text(found) and unrelated:
                         raise
                     error = found
-                    self._notice(sign_of(error))
+                    self._notice(failure_text(error))
                 if self.team.ended(error):
                     return result
-            self._notice("")  # those that met no error hear of it from the others
-            self._halt()
+            self._notice("")  # those that met no error learn of it from the others
+            self._keep_state()
             self.team.shrink()
 
     def _notice(self, how: str) -> None:
-        if self.news.noticed is None:
-            self.news = replace(self.news, noticed=LossNotice(when=time.time(), how=how, in_step=self.in_step))
+        if self.known.noticed is None:
+            self.known = replace(self.known, noticed=FailureNotice(when=time.time(), how=how, in_step=self.in_step))
 
-    def _follow(self, change: MembershipChange, news: list[RankNews]) -> None:
-        """Take note of who is gone, alike on all, and leave the seats that are no more out of what was recorded.
+    def _adopt(self, change: MembershipChange, known: list[FailureKnowledge]) -> None:
+        """Agree on who has failed, and leave the slots that no longer exist out of what was recorded.
 
-        Some may know of losses that were noted, or only noticed, in an attempt that failed on others. What a lost rank
-        knew of its steps is lost: of those epochs the others' say nothing of all rows.
+        Some may know of failures that were recorded, or only noticed, in an attempt that failed on others. What a
+        failed rank knew of its steps is gone: of those epochs the others' columns do not cover all rows.
         """
-        self.team.sweep_up(change.lost)
-        losses = max((known.losses for known in news), key=len)
-        notices = [known.noticed for known in news if known.noticed]
+        self.team.clean_up(change.failed)
+        losses = max((each.losses for each in known), key=len)
+        notices = [each.noticed for each in known if each.noticed]
         first = min(notices, key=lambda notice: (not notice.how, notice.when), default=None)
-        gone = {(who.host, who.pid): (who, notice) for known in news for who, notice in known.gone}
-        gone |= {(who.host, who.pid): (who, first) for who in change.lost if first}
+        failed = {(who.host, who.pid): (who, notice) for each in known for who, notice in each.failed}
+        failed |= {(who.host, who.pid): (who, first) for who in change.failed if first}
         for loss in losses:
-            gone.pop((loss.host, loss.pid), None)
-        stretches = max((known.stretches for known in news), key=lambda made: sum(each.steps for each in made))
-        self.news = RankNews(losses=losses, stretches=stretches, gone=tuple(gone.values()))
-        if any(member.seat is not None for member in change.lost):
+            failed.pop((loss.host, loss.pid), None)
+        stretches = max((each.stretches for each in known), key=lambda made: sum(stretch.steps for stretch in made))
+        self.known = FailureKnowledge(losses=losses, stretches=stretches, failed=tuple(failed.values()))
+        if any(member.slot is not None for member in change.failed):
             self.steps = {}
         self.epochs = [
             replace(
                 epoch,
-                seconds=tuple(epoch.seconds[seat] for seat in change.kept),
-                sync_seconds=tuple(epoch.sync_seconds[seat] for seat in change.kept),
-                input_seconds=tuple(epoch.input_seconds[seat] for seat in change.kept),
+                seconds=tuple(epoch.seconds[slot] for slot in change.kept),
+                sync_seconds=tuple(epoch.sync_seconds[slot] for slot in change.kept),
+                input_seconds=tuple(epoch.input_seconds[slot] for slot in change.kept),
             )
             for epoch in self.epochs
         ]
 
     def _attempt(self, finish: Callable[[World, TrainingOutcome], T]) -> T | None:
-        world = self.team.world
-        if world is None:
+        """Train to the end with this attempt's ranks; None on a spare."""
+        if self.team.world is None:
             return None
-        watch = HangWatch(world, self.team.folder, self.team.silence_s)
+        watch = HangWatch(self.team.world, self.team.folder, self.team.silence_s)
+        world = replace(self.team.world, comm=watch.watched(self.team.world.comm))
         try:
-            return self._train(replace(world, comm=watch.watched(world.comm)), watch, finish)
+            self.replica = replica = self._prepare(world)
+            watch.opened(replica.reduction)
+            watch.start()
+            start = TrainingStart.now(world)
+            workload = self.point.workload
+            while len(self.epochs) < workload.epochs and not time_is_up(self.epochs, workload.seconds):
+                self._train_epoch(replica, len(self.epochs))
+            outcome = start.conclude(
+                replica,
+                started=self.started,
+                epochs=tuple(self.epochs),
+                steps=self._common_steps(world),
+                compile_s=self.compile_s,
+                evaluate_s=self.evaluate_s,
+                losses=self.known.losses,
+                stretches=self._stretches(replica, _made_steps(replica)) if self.known.losses else (),
+            )
+            return finish(world, outcome)
         finally:
             watch.stop()
 
-    def _train(self, world: World, watch: HangWatch, finish: Callable[[World, TrainingOutcome], T]) -> T:
-        replica = self._prepare(world)
-        watch.opened(replica.reduction)
-        watch.start()
-        begun = TrainingStart.take_down(world)
-        workload = self.point.workload
-        while len(self.epochs) < workload.epochs and not time_is_up(self.epochs, workload.seconds):
-            self._train_epoch(replica, len(self.epochs))
-        outcome = begun.conclude(
-            replica,
-            started=self.started,
-            epochs=tuple(self.epochs),
-            steps=self._common_steps(world),
-            compile_s=self.compile_s,
-            evaluate_s=self.evaluate_s,
-            losses=self.news.losses,
-            stretches=self._stretches(replica, made_steps(replica)) if self.news.losses else (),
-        )
-        return finish(world, outcome)
-
     def _prepare(self, world: World) -> Replica:
-        """Cut the rows anew, build the replica, and give it what the one that knows most has."""
+        """Divide the rows again, build the replica, and give it the state of the rank that has made most steps."""
         begin = time.perf_counter()
-        data = load(world, self.point, self.data_dir, tuple(member.share for member in self.team.seated))
+        data = load(world, self.point, self.data_dir, tuple(member.share for member in self.team.trainers))
         if data.files is not None:
             raise SharedError(UserError("ON_FAILURE needs rows held in memory: use INPUT=resident or ON_FAILURE=abort"))
-        replica = prepare_replica(world, self.point, data, warm=self.team.whole)
-        known = world.comm.allgather(self.past.made if self.past else None)
-        anew = not any(world.comm.allgather(self.early or self.past is not None))
-        found = [made for made in known if made is not None]
+        replica = prepare_replica(world, self.point, data, warm=self.team.complete)
+        made = world.comm.allgather(self.kept.made if self.kept else None)
+        restarted = not any(world.comm.allgather(self.original or self.kept is not None))
+        found = [steps for steps in made if steps is not None]
         if found:
             if max(found) - min(found) > 1:
                 raise RunError(
                     f"survivors have made {min(found)} to {max(found)} steps: they cannot be brought together"
                 )
-            source = known.index(max(found))
-            self._put(world, replica, source)
-            self._share_past(world, source)
+            source = made.index(max(found))
+            self._set_state(world, replica, source)
+            # The epochs that all survivors have recorded: one of them may be ahead by an evaluation.
+            recorded = world.comm.allgather(len(self.epochs) if self.kept else None)
+            common = min(count for count in recorded if count is not None)
+            self.epochs = world.comm.bcast(self.epochs[:common], root=source)
         self.compile_s += time.perf_counter() - begin
         now = world.comm.bcast(time.time())
         self.team.confirm()
-        self._note(replica, now, anew=anew)
-        self.began, self.training_s = (datetime.now(UTC), made_steps(replica)), 0.0
-        self.replica = replace(replica, epoch=self._noticing(replica))
-        return self.replica
+        self._record_failures(replica, now, restarted=restarted)
+        self.began, self.training_s = (datetime.now(UTC), _made_steps(replica)), 0.0
+        return replace(replica, epoch=self._noting(replica))
 
-    def _noticing(self, replica: Replica) -> Epoch:
+    def _noting(self, replica: Replica) -> Epoch:
         """Return the replica's epoch that notes when it is under way, and after which step it began."""
 
         def train(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor, *, last: bool = True) -> tf.Tensor:
-            self.base, self.in_step, self.entered = made_steps(replica), True, time.perf_counter()
+            self.base, self.in_step, self.entered = _made_steps(replica), True, time.perf_counter()
             losses = replica.epoch(order, partial, salt, last=last)
             self.training_s += time.perf_counter() - self.entered
             self.in_step = False
@@ -233,53 +234,48 @@ class Survivor:
 
         return train
 
-    def _put(self, world: World, replica: Replica, source: int) -> None:
+    def _set_state(self, world: World, replica: Replica, source: int) -> None:
         """Set every variable to what rank `source` has, and prove that ranks which had made as many steps had the same.
 
         Raises:
             RunError: one of them had not.
         """
-        state, own = replica.state, self.past
+        own = self.kept
         made = world.comm.bcast(own.made if own else 0, root=source)
-        apart = {id(variable) for variable in state.statistics}  # batch normalisation's: each rank's own
-        for number, variable in enumerate([*state.model.variables, *state.optimizer.variables]):
+        rank_owned = {id(variable) for variable in replica.state.statistics}  # batch normalisation's: each rank's own
+        for number, variable in enumerate(replica.variables):
             kept = own.values[number] if own else np.array(variable.numpy(), order="C")
             value = kept.copy()
             world.comm.Bcast(value, root=source)
-            if own and own.made == made and id(variable) not in apart and kept.tobytes() != value.tobytes():
+            if own and own.made == made and id(variable) in rank_owned:
+                value = kept
+            elif own and own.made == made and kept.tobytes() != value.tobytes():
                 raise RunError(
                     f"after {made} steps rank {world.rank} has other values of '{variable.path}' than rank {source}: "
                     "the launch ends rather than train on either"
                 )
-            variable.assign(kept if own and own.made == made and id(variable) in apart else value)
+            variable.assign(value)
 
-    def _share_past(self, world: World, source: int) -> None:
-        """Know the epochs that all survivors have recorded; one of them may be ahead by an evaluation."""
-        recorded = world.comm.allgather(len(self.epochs) if self.past else None)
-        common = min(count for count in recorded if count is not None)
-        self.epochs = world.comm.bcast(self.epochs[:common], root=source)
-
-    def _note(self, replica: Replica, now: float, *, anew: bool) -> None:
-        """Write down the losses that this attempt has overcome (`now`, time.time of one rank); alike on all ranks."""
-        epoch, step = divmod(made_steps(replica), replica.data.shards.steps(self.point.workload.drop_remainder))
-        world = replica.world
+    def _record_failures(self, replica: Replica, now: float, *, restarted: bool) -> None:
+        """Record the failures that this attempt has overcome (`now`, time.time of one rank); the same on all ranks."""
+        epoch, step = divmod(_made_steps(replica), replica.data.shards.steps(self.point.workload.drop_remainder))
         new = tuple(
             LossRecord(
-                rank=member.seat, host=member.host, pid=member.pid, noticed=datetime.fromtimestamp(notice.when, UTC),
+                rank=member.slot, host=member.host, pid=member.pid, noticed=datetime.fromtimestamp(notice.when, UTC),
                 how=notice.how, epoch=epoch, step=step, redone=int(notice.in_step), recovery_s=now - notice.when,
-                ranks=world.size, anew=anew,
+                ranks=replica.world.size, anew=restarted,
             )
-            for member, notice in self.news.gone
+            for member, notice in self.known.failed
         )  # fmt: skip
-        for loss in new if world.rank == 0 else ():
+        for loss in new if replica.world.rank == 0 else ():
             print(f"harness: {loss}", flush=True)
-        self.news = replace(self.news, losses=self.news.losses + new, gone=())
+        self.known = replace(self.known, losses=self.known.losses + new, failed=())
 
     def _train_epoch(self, replica: Replica, number: int) -> None:
         """Train what is left of an epoch and evaluate."""
         total = replica.data.shards.steps(self.point.workload.drop_remainder)
-        first = made_steps(replica) - number * total
-        losses, columns, *times = train_epoch(replica, number, progress=Progress(part=PartialEpoch(before=first)))
+        first = _made_steps(replica) - number * total
+        losses, columns, *times = train_epoch(replica, number, Progress(part=PartialEpoch(before=first)))
         if first == 0:
             self.steps[number] = columns
         tick = time.perf_counter()
@@ -288,49 +284,49 @@ class Survivor:
         record = epoch_record(replica, number, losses, columns, (times[0], times[1]), scores)
         self.team.confirm()
         self.epochs.append(record if first == 0 else replace(record, steps=total, train_loss=None))
-        self.tell(replica.world, self.epochs[-1])
+        self.report(replica.world, self.epochs[-1])
 
-    def _halt(self) -> None:
+    def _keep_state(self) -> None:
         """Keep what this rank has come to know.
 
-        Interrupted inside a step, the weights are those of the last sum: the next one needed gradients of all of them.
-        TensorFlow counts the step at any time between its read of the count and the next.
+        Interrupted inside a step, the weights are those of the last allreduce: the next one needed gradients of all of
+        them. TensorFlow counts the step at any time between its read of the count and the next.
 
         Raises:
-            RunError: sums and count are further apart than that.
+            RunError: exchanges and count are further apart than that.
         """
         replica, self.replica = self.replica, None
         if replica is None:
             return
-        state, made = replica.state, made_steps(replica)
+        made = _made_steps(replica)
         if self.in_step and replica.world.size > 1:
             calls = replica.reduction.take_calls()
             made = self.base + len(calls)
             self.training_s += float(calls[-1, 1]) - self.entered if len(calls) else 0.0
-            if abs(made_steps(replica) - made) > 1:
+            if abs(_made_steps(replica) - made) > 1:
                 raise RunError(
-                    f"rank {replica.world.rank} has made {made} sums and counted {made_steps(replica)} steps: the "
+                    f"rank {replica.world.rank} has made {made} sums and counted {_made_steps(replica)} steps: the "
                     "launch ends rather than train on what may be half a step"
                 )
-            state.optimizer.iterations.assign(made)
-        self.news = replace(self.news, stretches=self._stretches(replica, made))
+            replica.state.optimizer.iterations.assign(made)
+        self.known = replace(self.known, stretches=self._stretches(replica, made))
         self.in_step = False
-        variables = [*state.model.variables, *state.optimizer.variables]
-        self.past = Past(values=tuple(np.array(each.numpy(), order="C") for each in variables), made=made)
+        values = tuple(np.array(variable.numpy(), order="C") for variable in replica.variables)
+        self.kept = KeptState(values=values, made=made)
 
     def _stretches(self, replica: Replica, made: int) -> tuple[Stretch, ...]:
-        """Return what was trained between losses, the last of it up to step `made`; nothing where no step was made."""
+        """Return what was trained between failures, the last of it up to step `made`; nothing where no step was."""
         assert self.began is not None
         started, first = self.began
         if made == first:
-            return self.news.stretches
-        noticed = self.news.noticed
+            return self.known.stretches
+        noticed = self.known.noticed
         last = Stretch(
             ranks=replica.world.size, first=first, steps=made - first, started=started,
             ended=datetime.fromtimestamp(noticed.when, UTC) if noticed else datetime.now(UTC),
             training_s=self.training_s,
         )  # fmt: skip
-        return (*self.news.stretches, last)
+        return (*self.known.stretches, last)
 
     def _common_steps(self, world: World) -> tuple[Columns, ...]:
         """Return this rank's columns of the epochs that all of today's ranks have made in one piece."""
@@ -343,6 +339,6 @@ class Survivor:
         return tuple(self.steps[number] for number in sorted(whole)) or (empty,)
 
 
-def made_steps(replica: Replica) -> int:
+def _made_steps(replica: Replica) -> int:
     """Return how many steps the weights have made since training began."""
     return int(replica.state.optimizer.iterations.numpy())

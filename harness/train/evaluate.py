@@ -9,10 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from harness.train.batch import prepare_input
 from harness.train.image_stream import ImageFiles, image_dataset
 from harness.train.shard_data import RankData
-from harness.train.step import first_output, row_losses
+from harness.train.step import first_output, prepare_input, row_losses
 
 if TYPE_CHECKING:
     from harness.comm.world import World

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from harness.train.batch import prepare_input
 from harness.train.shard_data import Array, RankData
-from harness.train.step import TrainState, run_steps, train_step
+from harness.train.step import TrainState, prepare_input, run_steps, train_step
 
 _READ_AHEAD = 2  # batches decoded while a step runs
 _KEEP_OPEN = 512  # containers that stay open; single image files are opened for every read

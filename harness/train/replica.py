@@ -5,67 +5,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from harness import models
 from harness.base.errors import SharedError, UserError
 from harness.comm.autotune import select
 from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
 from harness.comm.policies import broadcast_weights, synchroniser
-from harness.comm.reduction import Reduction
-from harness.comm.world import World
+from harness.comm.reduction import Reduction, differentiable_sum
+from harness.comm.world import World, needs_sync
+from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
-from harness.train.batch import flip_salt, prepare_input
+from harness.schema.workload import Workload
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
 from harness.train.image_stream import ImageFiles, StreamedEpoch, image_dataset
-from harness.train.network import build_network, own_statistics, place_layers
 from harness.train.optimizer import build_optimizer
 from harness.train.shard_data import RankData
-from harness.train.step import Epoch, TrainState, compile_epoch, first_output, row_losses
-
-
-def check_wire(
-    rank: int, data: RankData, state: TrainState, reduction: WireReduction, *, seed: int, epoch: int
-) -> None:
-    """Have `reduction` compare the sums of the gradients of the first batch of `epoch`, under the weights as they are.
-
-    Raises:
-        SharedError: the 16-bit sums are too far off, on every rank.
-    """
-    inputs, labels = _first_batch(rank, data, seed, epoch)
-    variables = state.model.trainable_variables
-    values = [variable.value for variable in variables]
-    if len(labels):
-        with tf.GradientTape() as tape:
-            # Not in training mode: batch normalisation must keep its statistics.
-            logits = first_output(state.model(inputs, training=False))
-            loss = tf.reduce_sum(row_losses(state.loss, labels, logits))
-            loss = state.optimizer.scale_loss(loss / state.synchroniser.divisor(len(labels), data.shards.batch))
-        gradients = tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    else:
-        gradients = [tf.zeros_like(value) for value in values]
-    reduction.check([tf.convert_to_tensor(gradient) for gradient in gradients], f"epoch {epoch + 1}'s first batch")
-    reduction.take_calls()
-
-
-def _first_batch(rank: int, data: RankData, seed: int, epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the network's input and the labels of the rank's rows of the epoch's first batch."""
-    order, partial = data.shards.order(rank, seed=seed, epoch=epoch)
-    rows = order[0] if len(order) else partial
-    if data.files is None or not len(rows):
-        return prepare_input(tf.gather(data.train_x, rows), data.shift, data.factor), tf.gather(data.train_y, rows)
-    images = image_dataset(
-        ImageFiles(data.files), data.train_x, data.train_y, rows.astype(np.int64), batch=len(rows),
-        size=data.record.features[0], threads=1, salt=None,
-    )  # fmt: skip
-    decoded, labels = next(iter(images))
-    return prepare_input(decoded, data.shift, data.factor), labels
-
+from harness.train.step import Epoch, TrainState, compile_epoch, first_output, flip_salt, prepare_input, row_losses
 
 _WARM_UP_STEPS = 3
 _TIMED_STEPS, _TIMED_S = 64, 0.1
@@ -91,6 +54,11 @@ class Replica:
     gpu: Gpu | None
     step_without_input_s: float = 0.0
 
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """All that training changes: weights, statistics and seeds of random layers, the optimizer's own."""
+        return [*self.state.model.variables, *self.state.optimizer.variables]
+
 
 def prepare_replica(
     world: World, point: Point, data: RankData, gpu: Gpu | None = None, *, warm: bool = True
@@ -100,29 +68,40 @@ def prepare_replica(
     Raises:
         SharedError: the workload's network or augmentation does not suit the data, or a step does not fit into
             memory; on every rank.
+        UserError: the network is unknown or does not suit the data.
     """
-    workload = point.workload
+    workload, shards, policy = point.workload, data.shards, find_policy(point.workload.sync)
     _check_images(point, data)
-    model = build_network(point, data)
-    optimizer = _build_optimizer(point, data, model)
-    rows = len(data.shards.lanes(world.rank))
+    model = _build_network(point, data)
+    steps = shards.full_steps + (bool(shards.remainder) and not workload.drop_remainder)
+    optimizer = build_optimizer(workload, steps_per_epoch=steps, ranks=point.layout.ranks)
+    optimizer.build(model.trainable_variables)
+    rows = len(shards.lanes(world.rank))
     needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
     predicted = check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
-    part, statistics = place_layers(world, workload, model)
-    reduction = _select_reduction(world, point, model)
-    weight = data.shards.weight(world.rank)
+    part, statistics = _place_layers(world, workload, model)
+    sizes = [variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables]
+    beside = policy.shares_gradients  # weights are averaged when no gradients are computed
+    reduction = select(world, sizes, wire=workload.wire, threads=point.layout.threads if beside else 1)
     state = TrainState(
         model=model,
         optimizer=optimizer,
         loss=workload.loss,
-        synchroniser=synchroniser(world, find_policy(workload.sync), weight=weight, reduction=reduction),
+        synchroniser=synchroniser(world, policy, weight=shards.weight(world.rank), reduction=reduction),
         part=part,
         statistics=() if statistics else own_statistics(model),
         mirror=workload.augment != "none",
         smoothing=workload.label_smoothing,
         weight_decay=workload.weight_decay,
         xla=workload.xla,
+    )
+    epoch = (
+        compile_epoch(state, data, rank=world.rank, drop_remainder=workload.drop_remainder)
+        if data.files is None
+        else StreamedEpoch(
+            state, data, rank=world.rank, threads=point.layout.threads, drop_remainder=workload.drop_remainder
+        )
     )
     replica = Replica(
         world=world,
@@ -131,29 +110,13 @@ def prepare_replica(
         state=state,
         reduction=reduction,
         statistics=statistics,
-        epoch=_compile_epoch(world, point, data, state),
+        epoch=epoch,
         evaluate=compile_evaluation(world, model, workload.loss, data, point.layout.threads),
         predicted_memory_bytes=predicted,
         gpu=gpu,
     )
-    if isinstance(reduction, WireReduction):
-        check_wire(world.rank, data, state, reduction, seed=point.seed, epoch=0)
+    check_wire(replica, 0)
     return replace(replica, step_without_input_s=_warm_up(replica)) if warm else replica
-
-
-def _build_optimizer(point: Point, data: RankData, model: keras.Model) -> keras.optimizers.Optimizer:
-    shards = data.shards
-    partial = bool(shards.remainder) and not point.workload.drop_remainder
-    steps = shards.full_steps + partial
-    optimizer = build_optimizer(point.workload, steps_per_epoch=steps, ranks=point.layout.ranks)
-    optimizer.build(model.trainable_variables)
-    return optimizer
-
-
-def _select_reduction(world: World, point: Point, model: keras.Model) -> Reduction:
-    sizes = [variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables]
-    beside = find_policy(point.workload.sync).shares_gradients  # weights are averaged when no gradients are computed
-    return select(world, sizes, wire=point.workload.wire, threads=point.layout.threads if beside else 1)
 
 
 def _check_images(point: Point, data: RankData) -> None:
@@ -168,12 +131,107 @@ def _check_images(point: Point, data: RankData) -> None:
         raise SharedError(UserError(f"a global batch of {data.shards.batch} leaves ranks without images: use a larger"))
 
 
-def _compile_epoch(world: World, point: Point, data: RankData, state: TrainState) -> Epoch:
-    drop_remainder = point.workload.drop_remainder
-    if data.files is None:
-        return compile_epoch(state, data, rank=world.rank, drop_remainder=drop_remainder)
-    threads = point.layout.threads
-    return StreamedEpoch(state, data, rank=world.rank, threads=threads, drop_remainder=drop_remainder)
+def _build_network(point: Point, data: RankData) -> keras.Model:
+    """Return the workload's network, from the launch's seed."""
+    workload = point.workload
+    tf.keras.utils.set_random_seed(point.seed)
+    model = models.build(
+        workload.model,
+        dataset=workload.dataset,
+        features=data.record.features,
+        classes=data.record.classes,
+        init=workload.init,
+        precision=workload.precision,
+    )
+    if workload.sync_bn and not normalisations(model):
+        raise SharedError(UserError(f"SYNC_BN=1, but {workload.model} has no batch normalisation: leave it out"))
+    return model
+
+
+def _place_layers(world: World, workload: Workload, model: keras.Model) -> tuple[BatchPart, Reduction | None]:
+    """Let dropout and synchronised batch normalisation treat this rank's rows as a part of the global batch.
+
+    Return the part, and normalisation's reduction, None where it needs none: gradients have another, so that no two
+    calls can cross.
+    """
+    part = BatchPart()
+    divide_randomness(model, part, world.rank)
+    if not workload.sync_bn or not needs_sync(world.size):
+        return part, None
+    floats = max(2 * layer.moving_mean.shape[0] + 1 for layer in normalisations(model))
+    reduction = select(world, [floats * np.dtype(np.float64).itemsize])
+    total = partial(differentiable_sum, reduction, label="batch normalisation")
+    synchronise(model, row_means(total, part))
+    return part, reduction
+
+
+def own_statistics(model: keras.Model) -> tuple[keras.Variable, ...]:
+    """Return the floating-point weights of `model` that are not trained."""
+    return tuple(variable for variable in model.non_trainable_variables if tf.as_dtype(variable.dtype).is_floating)
+
+
+def average_statistics(world: World, model: keras.Model, weight: float) -> None:
+    """Make every rank's `own_statistics` those of the rows of all ranks; `weight` is this rank's part of the rows.
+
+    They become weighted means over the ranks. To batch normalisation's variances the variance between the ranks'
+    means is added (the law of total variance), as one rank with all rows sees it.
+    """
+    if world.size == 1:
+        return
+
+    def mean(value: np.ndarray) -> np.ndarray:
+        total = np.empty_like(value, np.float64)
+        world.comm.Allreduce(np.array(value * np.float64(weight)), total)
+        return total
+
+    between = {}
+    for layer in normalisations(model):
+        own = np.asarray(layer.moving_mean)
+        between[id(layer.moving_variance)] = mean(np.square(own - mean(own)))
+    for variable in own_statistics(model):
+        variable.assign(mean(np.asarray(variable)) + between.get(id(variable), 0.0))
+
+
+def check_wire(replica: Replica, epoch: int) -> None:
+    """Compare 16-bit sums of the gradients of the first batch of `epoch` with exact ones, under the current weights.
+
+    Without effect where gradients travel as they are.
+
+    Raises:
+        SharedError: the 16-bit sums are too far off, on every rank.
+    """
+    state, reduction = replica.state, replica.reduction
+    if not isinstance(reduction, WireReduction):
+        return
+    inputs, labels = _first_batch(replica, epoch)
+    values = [variable.value for variable in state.model.trainable_variables]
+    if len(labels):
+        with tf.GradientTape() as tape:
+            # Not in training mode: batch normalisation must keep its statistics.
+            logits = first_output(state.model(inputs, training=False))
+            loss = tf.reduce_sum(row_losses(state.loss, labels, logits))
+            divisor = state.synchroniser.divisor(len(labels), replica.data.shards.batch)
+            loss = state.optimizer.scale_loss(loss / divisor)
+        gradients = tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    else:
+        gradients = [tf.zeros_like(value) for value in values]
+    reduction.check([tf.convert_to_tensor(gradient) for gradient in gradients], f"epoch {epoch + 1}'s first batch")
+    reduction.take_calls()
+
+
+def _first_batch(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the network's input and the labels of the rank's rows of the epoch's first batch."""
+    data = replica.data
+    order, partial_batch = data.shards.order(replica.world.rank, seed=replica.point.seed, epoch=epoch)
+    rows = order[0] if len(order) else partial_batch
+    if data.files is None or not len(rows):
+        return prepare_input(tf.gather(data.train_x, rows), data.shift, data.factor), tf.gather(data.train_y, rows)
+    images = image_dataset(
+        ImageFiles(data.files), data.train_x, data.train_y, rows.astype(np.int64), batch=len(rows),
+        size=data.record.features[0], threads=1, salt=None,
+    )  # fmt: skip
+    decoded, labels = next(iter(images))
+    return prepare_input(decoded, data.shift, data.factor), labels
 
 
 def _warm_up(replica: Replica) -> float:
@@ -211,11 +269,9 @@ def trace_part(replica: Replica) -> None:
 @contextmanager
 def _untouched(replica: Replica) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
     """Yield the order of the first epoch; afterwards restore every variable and forget all calls."""
-    model, optimizer = replica.state.model, replica.state.optimizer
-    variables = [*model.variables, *optimizer.variables]
-    saved = [np.array(variable.numpy(), order="C") for variable in variables]
+    saved = [np.array(variable.numpy(), order="C") for variable in replica.variables]
     yield epoch_order(replica, 0)
-    for variable, value in zip(variables, saved, strict=True):
+    for variable, value in zip(replica.variables, saved, strict=True):
         variable.assign(value)
     replica.reduction.take_calls()
     if replica.statistics:

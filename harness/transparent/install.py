@@ -14,10 +14,10 @@ from harness.transparent.patch import ImportHook
 from harness.transparent.settings import RunSettings
 
 if TYPE_CHECKING:
-    from harness.transparent.clock import FitObservations
     from harness.transparent.collectives import Watch
     from harness.transparent.presharded import OwnRows
     from harness.transparent.runtime import Runtime
+    from harness.transparent.script_record import FitObservations
 
 
 def same_hashes() -> None:
@@ -77,10 +77,10 @@ def install(
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.random.set_seed(seed)
     from harness.train.devices import keep_generated_files
-    from harness.transparent.clock import FitObservations
     from harness.transparent.preflight import check_start
     from harness.transparent.presharded import offer_old_name
     from harness.transparent.runtime import Runtime
+    from harness.transparent.script_record import FitObservations
 
     tf.random.set_seed = agreed(world, random.Random(seed), tf.random.set_seed)
     keep_generated_files()

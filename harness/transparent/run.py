@@ -25,8 +25,8 @@ from harness.transparent.presharded import OwnRows, offer_old_name
 from harness.transparent.settings import RunSettings, mpi_enabled
 
 if TYPE_CHECKING:
-    from harness.transparent.clock import FitObservations
     from harness.transparent.runtime import Runtime
+    from harness.transparent.script_record import FitObservations
 
 
 _ROOT_FIRST_S = 3.0
@@ -125,17 +125,16 @@ class Session:
             self._record(runtime, measured, sha256, self.settings.record)
 
     def _record(self, runtime: "Runtime", measured: "FitObservations", sha256: str, folder: Path) -> None:
-        from harness.transparent.recording import ScriptObservations, write_record
+        from harness.transparent.script_record import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
         staged = ", staged through host memory" if self.gpu else ""
         grown = self.settings.batch == "per-rank"
         seen = ScriptObservations(
             started=self.started,
-            epochs=tuple(measured.epochs),
+            fit=measured,
             rows=sum(self.world.comm.allgather(measured.rows)) if self._own.present else measured.rows,
             global_batch=measured.batch * (self.world.size if grown else 1),
-            sizes=measured.sizes,
             sha256=sha256,
             reduction=reductions[-1].name + staged if reductions else "none",
             notes=(*runtime.notes, *(reduction.note for reduction in reductions if reduction.note)),

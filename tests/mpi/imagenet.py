@@ -17,8 +17,8 @@ from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import Point
 from harness.train.replica import epoch_order, prepare_replica
-from harness.train.run import configure_tensorflow
 from harness.train.shard_data import load
+from harness.train.training import configure_tensorflow
 
 STEPS, BATCH, EPOCHS, COMPARED = 6, 16, 2, 2
 _DIRECTION = np.cos(np.arange(9973) ** 2)

@@ -8,8 +8,9 @@ from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import Point
-from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
+from harness.train.replica import prepare_replica
 from harness.train.shard_data import load
+from harness.train.training import configure_tensorflow, train_epoch
 
 STEPS = 50
 BATCH = 24

@@ -11,8 +11,9 @@ from harness.schema.layout import Layout
 from harness.schema.message_cost import OVERLAPPED
 from harness.schema.presets import resolve
 from harness.schema.sweep import Point
-from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
+from harness.train.replica import prepare_replica
 from harness.train.shard_data import load
+from harness.train.training import configure_tensorflow, train_epoch
 
 STEPS, THREADS = 10, 2
 WAYS = {"sgd": {}, "momentum": {}, "adam": {}, "bf16": {"wire": "bf16"}, "averages": {"sync": "weights:5"}}

@@ -12,8 +12,9 @@ from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import Point
-from harness.train.run import configure_tensorflow, prepare_replica, train_epoch
+from harness.train.replica import prepare_replica
 from harness.train.shard_data import load
+from harness.train.training import configure_tensorflow, train_epoch
 
 # Small ones that are packed, large ones that are not, none at all, and all of several cache lines but a bit.
 SHAPES = ([3], [1], [200, 100], [0], [70_001], [5, 5, 1, 32])

@@ -9,7 +9,7 @@ import tensorflow as tf
 from harness.base.errors import SharedError
 from harness.comm.autotune import select
 from harness.comm.world import start
-from harness.train.run import configure_tensorflow
+from harness.train.training import configure_tensorflow
 
 SHAPES = ([200, 100], [3], [70_001], [0])
 

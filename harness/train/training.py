@@ -1,6 +1,5 @@
 """One launch from the inside, the same on every rank."""
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,52 +14,26 @@ import tensorflow as tf
 from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
 from harness.comm.clocks import HostClock, Offset, read_offset
-from harness.comm.compression import WireReduction
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
 from harness.comm.placement import RankPlace, observe
 from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import World
-from harness.schema.record import EpochRecord, LossRecord, Segment, Stretch
+from harness.schema.record import EpochRecord
 from harness.schema.sweep import Point
-from harness.train.checkpointing import Keeper, Progress
+from harness.train.checkpointing import Checkpointing
 from harness.train.devices import keep_generated_files
 from harness.train.evaluate import Scores
-from harness.train.network import average_statistics
-from harness.train.record import Columns, step_columns
-from harness.train.replica import Replica, check_wire, epoch_order, prepare_replica
-from harness.train.resume import PartialEpoch
+from harness.train.launch_record import TrainingOutcome, finite
+from harness.train.launch_state import PartialEpoch, Progress
+from harness.train.replica import Replica, average_statistics, check_wire, epoch_order, prepare_replica
 from harness.train.shard_data import load
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingOutcome:
-    """What one rank knows when training has ended.
-
-    `place` was taken down before the epochs, `usage` at the first and at the last moment of them. `segments` are the
-    attempts of a launch that did not run in one piece, on rank 0; `notes` tell of its checkpoints.
-    """
-
-    started: datetime
-    replica: Replica
-    weights_sha256: str
-    identical: bool
-    epochs: tuple[EpochRecord, ...]
-    steps: tuple[Columns, ...]
-    compile_s: float
-    evaluate_s: float
-    usage: tuple[CpuUsage, CpuUsage]
-    place: RankPlace
-    clock: HostClock
-    segments: tuple[Segment, ...] = ()
-    notes: tuple[str, ...] = ()
-    losses: tuple[LossRecord, ...] = ()
-    stretches: tuple[Stretch, ...] = ()
+from harness.train.step_table import Columns, step_columns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingStart:
-    """What one rank takes down before the first epoch: its place, all ranks' hosts, its clock, what it had used."""
+    """What one rank sees before the first epoch: its place, all ranks' hosts, its clock, what it had used."""
 
     place: RankPlace
     hosts: list[str]
@@ -68,14 +41,14 @@ class TrainingStart:
     usage: CpuUsage
 
     @classmethod
-    def take_down(cls, world: World) -> "TrainingStart":
-        """Look; on all ranks together."""
+    def now(cls, world: World) -> "TrainingStart":
+        """Return what there is to see now; on all ranks together."""
         place = observe()
         hosts = world.comm.allgather(place.host)
         return cls(place=place, hosts=hosts, clock=read_offset(world, hosts), usage=CpuUsage.now())
 
     def conclude(self, replica: Replica, **known: Any) -> TrainingOutcome:
-        """Return what the rank knows behind the last epoch, `known` and what is seen now; on all ranks together.
+        """Return what the rank knows after the last epoch, `known` and what is seen now; on all ranks together.
 
         Raises:
             SharedError: replicas that were kept equal differ.
@@ -105,16 +78,16 @@ def train(
     world: World,
     point: Point,
     data_dir: Path | None,
-    tell: Callable[[EpochRecord], None],
+    report: Callable[[EpochRecord], None],
     gpu: Gpu | None = None,
     watch: HangWatch | None = None,
     record: Path | None = None,
 ) -> TrainingOutcome:
-    """Train `point` on this rank, in step with all others. `tell` is called after every epoch.
+    """Train `point` on this rank, in step with all others. `report` is called after every epoch.
 
     `gpu` is the one that TensorFlow trains on, None for the processor. `watch` is started with the first epoch: before
     it a rank may wait long for another that prepares data or compiles. Beside `record`, the folder that is to hold the
-    launch's record, checkpoints are kept, and an earlier attempt that left some is taken up.
+    launch's record, checkpoints are kept, and an earlier attempt that left some is resumed.
 
     Raises:
         SharedError: bad input, or replicas that differ at the end; on every rank.
@@ -136,11 +109,11 @@ def train(
         for reduction in (replica.reduction, *([replica.statistics] if replica.statistics else [])):
             watch.opened(reduction)
         watch.start()
-    keeper = Keeper(replica, record)
-    progress = keeper.take_up()
-    begun = TrainingStart.take_down(world)
-    with keeper.stoppable():
-        evaluate_s = _train_epochs(replica, keeper, progress, tell)
+    checkpointing = Checkpointing(replica, record)
+    progress = checkpointing.resume()
+    begun = TrainingStart.now(world)
+    with checkpointing.stoppable():
+        evaluate_s = _train_epochs(replica, checkpointing, progress, report)
     return begun.conclude(
         replica,
         started=started,
@@ -148,56 +121,56 @@ def train(
         steps=tuple(progress.steps),
         compile_s=compile_s,
         evaluate_s=evaluate_s,
-        segments=keeper.segments,
-        notes=tuple(keeper.notes),
+        segments=checkpointing.segments,
+        notes=tuple(checkpointing.notes),
     )
 
 
-def _train_epochs(replica: Replica, keeper: Keeper, progress: Progress, tell: Callable[[EpochRecord], None]) -> float:
+def _train_epochs(
+    replica: Replica, checkpointing: Checkpointing, progress: Progress, report: Callable[[EpochRecord], None]
+) -> float:
     """Train what `progress` does not have yet and return the seconds of all evaluations."""
-    point, evaluate_s = replica.point, 0.0
-    while progress.epoch < point.workload.epochs:
+    workload, evaluate_s = replica.point.workload, 0.0
+    while progress.epoch < workload.epochs:
         number, made = progress.epoch, progress.part.steps
-        losses, columns, seconds, input_s = train_epoch(replica, number, keeper, progress)
+        losses, columns, *times = train_epoch(replica, number, progress, checkpointing)
         tick = time.perf_counter()
         scores = evaluate_all(replica)
         evaluate_s += time.perf_counter() - tick
-        progress.epochs.append(epoch_record(replica, number, losses, columns, (seconds, input_s), scores))
+        progress.epochs.append(epoch_record(replica, number, losses, columns, (times[0], times[1]), scores))
         progress.steps.append(columns)
         progress.part = PartialEpoch()
-        if isinstance(replica.reduction, WireReduction):  # small gradients, which 16 bits may lose, come late
-            check_wire(
-                replica.world.rank, replica.data, replica.state, replica.reduction, seed=point.seed, epoch=number
-            )
-        tell(progress.epochs[-1])
-        if time_is_up(progress.epochs, point.workload.seconds):
+        check_wire(replica, number)  # small gradients, which 16 bits may lose, come late
+        report(progress.epochs[-1])
+        if time_is_up(progress.epochs, workload.seconds):
             break
-        if progress.epoch < point.workload.epochs:
-            keeper.boundary(progress, made=len(losses) - made)
-    keeper.finish(progress)
+        if progress.epoch < workload.epochs:
+            checkpointing.pause(progress, made=len(losses) - made)
+    checkpointing.finish(progress)
     return evaluate_s
 
 
 def train_epoch(
-    replica: Replica, number: int, keeper: Keeper | None = None, progress: Progress | None = None
+    replica: Replica, number: int, progress: Progress | None = None, checkpointing: Checkpointing | None = None
 ) -> tuple[npt.NDArray[np.float32], Columns, float, float]:
-    """Train epoch `number` on all ranks, from where `progress` is; in parts where its `keeper` wants to pause.
+    """Train epoch `number` on all ranks, from where `progress` is; in parts where `checkpointing` is to pause.
 
     Returns:
         the rank's summed row losses of every step, its rows of steps.parquet, the epoch's seconds on this rank
         (from a barrier before its order of rows is drawn to the end of the compiled loop), and the part of them that
         drawing the order and waiting for images took.
     """
-    part = progress.part if progress else PartialEpoch()
+    progress = progress or Progress()
+    part = progress.part
     replica.world.comm.Barrier()
     begin = time.perf_counter() - part.seconds
     order, partial, salt = epoch_order(replica, number)
     part.input_s += time.perf_counter() - begin - part.seconds
     step, steps = part.steps, len(order)
-    while keeper and progress and (cut := keeper.next_cut(step, steps)) < steps:
-        part.add(replica, begin, replica.epoch(order[step:cut], partial, salt, last=False))
-        keeper.boundary(progress, made=cut - step)
-        step = cut
+    while checkpointing and (pause := checkpointing.next_pause(step, steps)) < steps:
+        part.add(replica, begin, replica.epoch(order[step:pause], partial, salt, last=False))
+        checkpointing.pause(progress, made=pause - step)
+        step = pause
     if step < replica.data.shards.steps(replica.point.workload.drop_remainder):
         part.add(replica, begin, replica.epoch(order[step:], partial, salt))
     else:
@@ -206,6 +179,7 @@ def train_epoch(
     extra = {}
     if losses.ndim == 2:
         losses, extra["input_s"] = losses[:, 0], losses[:, 1].astype(np.float64)
+        part.input_s += float(extra["input_s"].sum())
     if replica.statistics:
         extra["statistics_s"] = np.concatenate(part.statistics)
     columns = step_columns(
@@ -218,8 +192,7 @@ def train_epoch(
     )
     if replica.state.synchroniser.alone:
         replica.state.synchroniser.alone.take_calls()  # no synchronisation
-    columns |= extra
-    return losses, columns, part.seconds, part.input_s + float(extra["input_s"].sum() if "input_s" in extra else 0.0)
+    return losses, columns | extra, part.seconds, part.input_s
 
 
 def time_is_up(epochs: list[EpochRecord], budget: float | None) -> bool:
@@ -255,12 +228,8 @@ def epoch_record(
         seconds=tuple(part[0] for part in parts),
         sync_seconds=tuple(part[2] for part in parts),
         input_seconds=tuple(part[1] for part in parts),
-        train_loss=_finite(sum(part[3] for part in parts) / (shards.rows - dropped)),
-        test_loss=_finite(scores.loss),
+        train_loss=finite(sum(part[3] for part in parts) / (shards.rows - dropped)),
+        test_loss=finite(scores.loss),
         test_accuracy=scores.accuracy,
         test_auc=scores.auc,
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

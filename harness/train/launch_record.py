@@ -1,0 +1,209 @@
+"""The record of a launch on rank 0, from what every rank knows when training has ended."""
+
+import math
+import os
+import platform
+import resource
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import keras
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from harness.base import __version__
+from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, overloads
+from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
+from harness.comm.clocks import HostClock
+from harness.comm.gpus import Gpu
+from harness.comm.placement import RankPlace, misplacements, scheduled
+from harness.comm.world import needs_sync
+from harness.schema.layout import Layout
+from harness.schema.record import (
+    SCHEMA,
+    EpochRecord,
+    LossRecord,
+    Provenance,
+    RankRecord,
+    RunRecord,
+    Segment,
+    Stretch,
+    WeightsRecord,
+)
+from harness.train.devices import gpu_peak_bytes
+from harness.train.replica import Replica
+from harness.train.step_table import Columns, on_one_clock, with_parts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingOutcome:
+    """What one rank knows when training has ended.
+
+    `place` was taken down before the epochs, `usage` at the first and at the last moment of them. `segments` are the
+    attempts of a launch that did not run in one piece, on rank 0; `notes` tell of its checkpoints.
+    """
+
+    started: datetime
+    replica: Replica
+    weights_sha256: str
+    identical: bool
+    epochs: tuple[EpochRecord, ...]
+    steps: tuple[Columns, ...]
+    compile_s: float
+    evaluate_s: float
+    usage: tuple[CpuUsage, CpuUsage]
+    place: RankPlace
+    clock: HostClock
+    segments: tuple[Segment, ...] = ()
+    notes: tuple[str, ...] = ()
+    losses: tuple[LossRecord, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
+
+
+def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:
+    """Return the launch's record and the step columns of all ranks on rank 0, None elsewhere.
+
+    `import_s` is this rank's seconds until TensorFlow was imported, `load_before` the load average at the start.
+    """
+    replica, place = outcome.replica, outcome.place
+    comm, shards, variables = replica.world.comm, replica.data.shards, replica.state.model.trainable_variables
+    own = rank_record(
+        place,
+        outcome.clock,
+        outcome.usage,
+        replica.point.layout.threads,
+        replica.gpu,
+        rank=replica.world.rank,
+        rows=len(shards.own_rows(replica.world.rank)),
+        batch=len(shards.lanes(replica.world.rank)),
+        import_s=import_s,
+        load_s=replica.data.load_s,
+        distribute_s=replica.data.distribute_s,
+        compile_s=outcome.compile_s,
+        evaluate_s=outcome.evaluate_s,
+        step_without_input_s=replica.step_without_input_s,
+        predicted_memory_bytes=replica.predicted_memory_bytes,
+    )
+    gathered = comm.gather((own, list(outcome.steps), outcome.clock), root=0)
+    places = comm.allgather((place, psutil.cpu_count() or 1))
+    loads = other_loads(comm, [where.host for where, _ in places], *outcome.usage)
+    if gathered is None:
+        return None
+    ranks, own_steps, clocks = zip(*gathered, strict=True)
+    steps = on_one_clock(own_steps, clocks)
+    reduction = replica.reduction.name + (", staged through host memory" if replica.gpu else "")
+    drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
+    attempts, failures = len(outcome.segments), tuple(map(str, outcome.losses))
+    record = RunRecord(
+        schema=SCHEMA,
+        point=replica.point,
+        started=outcome.started,
+        ended=datetime.now(UTC),
+        global_batch=shards.batch,
+        steps_per_epoch=outcome.epochs[0].steps,
+        data=replica.data.record,
+        provenance=provenance(
+            reduction if needs_sync(replica.world.size) else "none",
+            gpus=[rank.gpu for rank in ranks if rank.host == place.host],
+            load_before=load_before,
+            other_load=max(loads.values()),
+        ),
+        ranks=ranks,
+        epochs=with_parts(outcome.epochs, steps),
+        weights=WeightsRecord(
+            parameters=sum(int(np.prod(variable.shape)) for variable in variables),
+            bytes=sum(int(np.asarray(variable.numpy()).nbytes) for variable in variables),
+            sha256=outcome.weights_sha256,
+            identical=outcome.identical,
+        ),
+        losses=outcome.losses,
+        stretches=outcome.stretches,
+        invalid=(f"it was ended and taken up from a checkpoint: {attempts} attempts",)
+        if attempts
+        else disturbances(replica.point.layout, places, ranks, loads, failures, by_nodes=scheduled()),
+        notes=tuple(note for note in (replica.reduction.note, drifted, *outcome.notes) if note),
+        seed=replica.point.seed,
+        segments=outcome.segments,
+    )
+    return record, [columns for part in steps for columns in part]
+
+
+def rank_record(
+    place: RankPlace, clock: HostClock, usage: tuple[CpuUsage, CpuUsage], threads: int, gpu: Gpu | None, **known: Any
+) -> RankRecord:
+    """Return this rank's record: `known` fields and what its process can see; `usage` around the timed epochs."""
+    delays = Delays.between(*usage, threads=threads)
+    return RankRecord(
+        host=place.host,
+        pid=os.getpid(),
+        cores=place.cores,
+        node=place.node,
+        core=place.core,
+        threads=threads,
+        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_gpu_memory_bytes=gpu_peak_bytes(),
+        clock_offset_s=clock.begin.offset_s,
+        clock_drift=clock.drift,
+        clock_error_s=clock.error_s,
+        gpu=str(gpu or ""),
+        device=gpu.uuid if gpu else "",
+        queued_share=delays.queued,
+        stolen_share=delays.stolen,
+        preempted=delays.preempted,
+        **known,
+    )
+
+
+def disturbances(
+    layout: Layout,
+    places: Sequence[tuple[RankPlace, int]],
+    ranks: Sequence[RankRecord],
+    loads: Mapping[str, float],
+    failures: tuple[str, ...] = (),
+    *,
+    by_nodes: bool = False,
+) -> tuple[str, ...]:
+    """Return which ranks failed or were misplaced, else what other work there was; `places` with each host's cores."""
+    needed = {host: count * layout.threads for host, count in Counter(where.host for where, _ in places).items()}
+    return (
+        failures + misplacements(layout, [where for where, _ in places], by_nodes=by_nodes)
+        or overloads(loads, needed, {where.host: cores for where, cores in places})
+        or delayed([rank.host for rank in ranks], [rank.queued_share for rank in ranks], loads)
+    )
+
+
+def finite(value: float | None) -> float | None:
+    """Return `value` as records have it: None where it is infinite or not a number."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def provenance(reduction: str, *, load_before: float, other_load: float, gpus: Sequence[str] = ()) -> Provenance:
+    """Return versions, machine and settings of this process.
+
+    `reduction` as it calls itself, loads in cores, `gpus` one entry for each rank of this host, empty without one.
+    """
+    from mpi4py import MPI  # which it starts
+
+    commit, dirty = git_commit()
+    return Provenance(
+        harness=__version__,
+        commit=commit,
+        dirty=dirty,
+        python=platform.python_version(),
+        tensorflow=tf.__version__,
+        keras=keras.__version__,
+        numpy=np.__version__,
+        mpi4py=package_version("mpi4py"),
+        mpi_library=MPI.Get_library_version().split("\0")[0].split("\n")[0].strip(),
+        launcher=os.environ.get("HARNESS_LAUNCHER", ""),
+        reduction=reduction,
+        machine=describe_machine(gpus=tuple(gpu for gpu in gpus if gpu)),
+        load_before=load_before,
+        other_load=other_load,
+        environment=relevant_environment(),
+        system=describe_system(),
+    )

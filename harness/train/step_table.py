@@ -1,0 +1,119 @@
+"""The table of all ranks' steps and its file. A rank's wait for others is its skew, the rest of a call the wire."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.base.files import folder_atomic
+from harness.comm.clocks import HostClock
+from harness.schema.record import RUN_FILE, STEPS_FILE, EpochRecord, RunRecord, encode
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+def per_step(calls: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.float64]:
+    """Return the seconds inside `calls` [calls, 2] of each of `steps` steps, which made equally many each."""
+    inside: npt.NDArray[np.float64] = (calls[:, 1] - calls[:, 0]).reshape(steps, -1).sum(axis=1)
+    return inside
+
+
+def step_columns(
+    *,
+    rank: int,
+    epoch: int,
+    begin: float,
+    losses: npt.NDArray[np.float32],
+    calls: npt.NDArray[np.float64],
+    period: int | None,
+) -> Columns:
+    """Return one rank's and epoch's rows of steps.parquet.
+
+    `begin` is the epoch's start in seconds on the rank's clock; `losses` float32 [steps], the rank's summed row
+    losses; `calls` float64 [calls, 2], entry and exit in seconds since the epoch's start; `period` as in `SyncPolicy`:
+    under gradients (0) every step has its call. Steps without a call have NaN times.
+    """
+    steps = len(losses)
+    times = np.full((steps, 2), np.nan)
+    if len(calls):
+        numbers = np.arange(len(calls))
+        times[numbers if period == 0 else np.minimum((numbers + 1) * (period or steps), steps) - 1] = calls
+    return {
+        "epoch": np.full(steps, epoch, np.int32),
+        "step": np.arange(steps, dtype=np.int32),
+        "rank": np.full(steps, rank, np.int32),
+        "begin_s": np.full(steps, begin),
+        "entry_s": times[:, 0],
+        "exit_s": times[:, 1],
+        "loss_sum": losses,
+    }
+
+
+def on_one_clock(steps: Sequence[Sequence[Columns]], clocks: Sequence[HostClock]) -> list[list[Columns]]:
+    """Return the columns of all ranks, [rank][epoch], with times on rank 0's clock and the parts of every call.
+
+    Taken: begin_s (the rank's clock), entry_s and exit_s (since begin_s). Returned: all three in seconds since rank 0
+    began the epoch, and per step skew_s = the last rank's entry less the own, wire_s = exit less the last rank's
+    entry. Both are NaN for a step without a call; together they are exactly exit_s - entry_s.
+    """
+    epochs = len(steps[0])
+    converted: list[list[Columns]] = [[] for _ in steps]
+    for epoch in range(epochs):
+        zero = float(clocks[0].common(steps[0][epoch]["begin_s"][:1]).sum())  # of one value, or of none without steps
+        parts = [_shifted(own[epoch], clock, zero) for own, clock in zip(steps, clocks, strict=True)]
+        last = np.max([part["entry_s"] for part in parts], axis=0)
+        for rank, part in enumerate(parts):
+            converted[rank].append(part | {"skew_s": last - part["entry_s"], "wire_s": part["exit_s"] - last})
+    return converted
+
+
+def _shifted(columns: Columns, clock: HostClock, zero: float) -> Columns:
+    begin = columns["begin_s"]
+    return columns | {
+        "begin_s": clock.common(begin) - zero,
+        "entry_s": clock.common(begin + columns["entry_s"]) - zero,
+        "exit_s": clock.common(begin + columns["exit_s"]) - zero,
+    }
+
+
+def with_parts(epochs: Sequence[EpochRecord], steps: Sequence[Sequence[Columns]]) -> tuple[EpochRecord, ...]:
+    """Return `epochs` with the sums of every rank's skew and wire; `steps` [rank][epoch] from `on_one_clock`.
+
+    Epochs without columns stay as they are: those in which a rank failed.
+    """
+    places = {int(columns["epoch"][0]): place for place, columns in enumerate(steps[0]) if len(columns["epoch"])}
+    return tuple(
+        replace(
+            record,
+            skew_seconds=tuple(float(np.nansum(own[places[record.epoch]]["skew_s"])) for own in steps),
+            wire_seconds=tuple(float(np.nansum(own[places[record.epoch]]["wire_s"])) for own in steps),
+        )
+        if record.epoch in places
+        else record
+        for record in epochs
+    )
+
+
+def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
+    """Write run.json and steps.parquet into `folder`.
+
+    Columns of steps.parquet: epoch, step, rank (int32); begin_s (the rank's start of the epoch), entry_s, exit_s
+    (float64, seconds since rank 0 began the epoch, on rank 0's clock, NaN for a step without synchronisation), skew_s
+    and wire_s (float64, the parts of exit_s - entry_s, `on_one_clock`), loss_sum (float32); where batch
+    normalisation is synchronised statistics_s (float64, seconds inside its calls), where images are in files
+    input_s (float64, seconds waited for the batch). Where sums overlap with the backward pass, entry_s is when the rank
+    has all its gradients.
+
+    Raises:
+        UserError: the folder cannot be written or the disk is full; nothing is left behind.
+    """
+    import pyarrow as pa  # which no other rank needs
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: np.concatenate([part[name] for part in steps]) for name in steps[0]})
+    with folder_atomic(folder) as staging:
+        pq.write_table(table, staging / STEPS_FILE, compression="zstd")
+        (staging / RUN_FILE).write_bytes(encode(record))

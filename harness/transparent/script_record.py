@@ -1,0 +1,276 @@
+"""A run of a user's script as a run record: the epochs of its `fit`, timed on every rank and gathered at its end."""
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import psutil
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from keras.src.trainers import data_adapters
+
+from harness.base.cpu_contention import CpuUsage, other_loads
+from harness.base.errors import SharedError, UserError
+from harness.comm.clocks import HostClock, read_offset
+from harness.comm.gpus import Gpu
+from harness.comm.placement import observe
+from harness.comm.reduction import Reduction
+from harness.comm.world import World
+from harness.schema.identity import script_id
+from harness.schema.record import SCHEMA, DataRecord, EpochRecord, RunRecord, WeightsRecord
+from harness.schema.sweep import Point
+from harness.schema.workload import script_command
+from harness.train.launch_record import disturbances, finite, provenance, rank_record
+from harness.train.step_table import Columns, on_one_clock, step_columns, write_run
+from harness.transparent.keras_data import rows_per_batch
+from harness.transparent.patch import replace
+from harness.transparent.runtime import Runtime
+
+_ONE_EPOCH = "the only epoch includes compilation: train at least 2"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptEpoch:
+    """One epoch on one rank. Times in seconds; `calls` float64 [n, 2]: entry and exit of every synchronisation call,
+    in seconds since the epoch's `start` on this rank's clock. `logs` as Keras's callbacks get them at its end."""
+
+    steps: int
+    start: float
+    seconds: float
+    evaluate_s: float
+    calls: npt.NDArray[np.float64]
+    logs: dict[str, float]
+    begin: CpuUsage
+    end: CpuUsage
+
+
+class EpochClock(keras.callbacks.Callback):
+    """Comes before the script's own callbacks, so that their time between epochs is not counted."""
+
+    async_safe = True  # Keras need not wait for the step to count it
+
+    def __init__(self, reductions: Callable[[], tuple[Reduction, ...]]) -> None:
+        super().__init__()
+        self.epochs: list[ScriptEpoch] = []
+        self._reductions = reductions
+        self._steps = 0
+        self._begin = self._evaluation = 0.0
+        self._calls: npt.NDArray[np.float64] = np.empty((0, 2))
+        self._seconds: float | None = None
+        self._usage = CpuUsage.now()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Start the epoch's clock."""
+        self._take()
+        self._usage = CpuUsage.now()
+        self._steps, self._seconds, self._evaluation = 0, None, 0.0
+        self._begin = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Count the steps, which `steps_per_execution` bundles."""
+        self._steps = batch + 1
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Stop the epoch's clock: the validation at its end is timed separately."""
+        self._stop()
+        self._evaluation = time.perf_counter()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Keep the epoch."""
+        now = time.perf_counter()
+        self._stop()
+        self.epochs.append(
+            ScriptEpoch(
+                steps=self._steps,
+                start=self._begin,
+                seconds=self._seconds or 0.0,
+                evaluate_s=now - self._evaluation if self._evaluation else 0.0,
+                calls=self._calls - self._begin,
+                logs={name: float(value) for name, value in (logs or {}).items()},
+                begin=self._usage,
+                end=CpuUsage.now(),
+            )
+        )
+        self._take()
+
+    def _stop(self) -> None:
+        if self._seconds is None:
+            self._seconds = time.perf_counter() - self._begin
+            self._calls = self._take()
+
+    def _take(self) -> npt.NDArray[np.float64]:
+        calls = [reduction.take_calls() for reduction in self._reductions()]
+        return np.concatenate([np.empty((0, 2)), *calls])
+
+
+@dataclass(kw_only=True)
+class FitObservations:
+    """What the script's calls of `fit` did; `rows`, `batch` and `sizes` (parameters and bytes) are of the last one."""
+
+    epochs: list[ScriptEpoch] = field(default_factory=list)
+    rows: int = 0
+    batch: int = 0
+    sizes: tuple[int, int] = (0, 0)
+    awaiting: bool = False
+
+    def install(self, runtime: Runtime) -> None:
+        """Replace `fit` and the maker of data adapters, below whatever divides the data over the ranks."""
+        replace(TensorFlowTrainer, "fit", ("self", "x", "y"), lambda original: self._fit(original, runtime))
+        replace(data_adapters, "get_data_adapter", ("x", "y"), self._adapter)
+
+    def _fit(self, original: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
+        def fit(*args: Any, **kwargs: Any) -> Any:
+            given = inspect.signature(original).bind(*args, **kwargs).arguments
+            clock = EpochClock(lambda: runtime.collectives.reductions)
+            known = given.get("callbacks")
+            given["callbacks"] = [clock, *(keras.tree.flatten(known) if known else [])]
+            self.awaiting = True
+            history = original(**given)
+            self.epochs += clock.epochs
+            model = given["self"]
+            self.sizes = (
+                sum(math.prod(variable.shape) for variable in model.trainable_variables),
+                sum(variable.numpy().nbytes for variable in model.trainable_variables),
+            )
+            runtime.remember(model.weights)
+            return history
+
+        return fit
+
+    def _adapter(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_data_adapter(*args: Any, **kwargs: Any) -> Any:
+            adapter = original(*args, **kwargs)
+            if self.awaiting:  # the first that a fit asks for is of its training rows
+                self.awaiting = False
+                self.batch = rows_per_batch(adapter) or 0
+                self.rows = getattr(adapter, "_num_samples", 0) or self.batch * (adapter.num_batches or 0)
+            return adapter
+
+        return get_data_adapter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptObservations:
+    """What one rank has seen of the script. `rows` are the training rows of an epoch over all ranks, 0 if unknown;
+    `global_batch` rows of a step; `gpu` what it trained on. Times in seconds."""
+
+    started: datetime
+    fit: FitObservations
+    rows: int
+    global_batch: int
+    sha256: str
+    reduction: str
+    notes: tuple[str, ...]
+    import_s: float
+    load_before: float
+    gpu: Gpu | None = None
+
+
+def write_record(world: World, point: Point, seen: ScriptObservations, folder: Path) -> None:
+    """Gather what all ranks have seen and write the record into `folder`; all ranks together.
+
+    The first epoch, which includes compilation, is not among the record's when there are more.
+
+    Raises:
+        SharedError: a UserError, on every rank: the script never called `fit`, or `folder` cannot be written.
+    """
+    if not seen.fit.epochs:
+        raise SharedError(UserError("a record is of the epochs of Keras's fit, which the script never calls"))
+    timed = seen.fit.epochs[1:] or seen.fit.epochs
+    place, usage = observe(), (timed[0].begin, timed[-1].end)
+    places = world.comm.allgather((place, psutil.cpu_count() or 1))
+    hosts = [where.host for where, _ in places]
+    loads = other_loads(world.comm, hosts, *usage)
+    offset = read_offset(world, hosts)
+    clock = HostClock(begin=offset, end=offset)
+    own = rank_record(
+        place,
+        clock,
+        usage,
+        point.layout.threads,
+        seen.gpu,
+        rank=world.rank,
+        rows=seen.rows // world.size + (world.rank < seen.rows % world.size),
+        batch=seen.global_batch // world.size,
+        import_s=seen.import_s,
+        load_s=0.0,
+        distribute_s=0.0,
+        compile_s=max(0.0, seen.fit.epochs[0].seconds - float(np.median([epoch.seconds for epoch in timed]))),
+        evaluate_s=sum(epoch.evaluate_s for epoch in seen.fit.epochs),
+    )
+    columns = [_columns(world.rank, number, epoch) for number, epoch in enumerate(timed)]
+    parts = [(epoch.seconds, float(np.sum(epoch.calls[:, 1] - epoch.calls[:, 0]))) for epoch in timed]
+    gathered = world.comm.gather((own, clock, columns, parts), root=0)
+
+    def write() -> None:
+        assert gathered is not None
+        ranks, clocks, steps, times = zip(*gathered, strict=True)
+        record = RunRecord(
+            schema=SCHEMA,
+            point=point,
+            started=seen.started,
+            ended=datetime.now(UTC),
+            global_batch=seen.global_batch,
+            steps_per_epoch=timed[0].steps,
+            data=DataRecord(
+                name=point.workload.name,
+                kind="real",
+                sha256=script_id(script_command(point.workload)[0]),
+                train_rows=seen.rows,
+                test_rows=0,
+                features=(),
+                classes=0,
+                note="the script brings its own data; the hash is of the script",
+            ),
+            provenance=provenance(
+                seen.reduction,
+                gpus=[rank.gpu for rank in ranks if rank.host == place.host],
+                load_before=seen.load_before,
+                other_load=max(loads.values()),
+            ),
+            ranks=ranks,
+            epochs=tuple(
+                _epoch(number, epoch, [own[number] for own in times], timed[0].start)
+                for number, epoch in enumerate(timed)
+            ),
+            weights=WeightsRecord(
+                parameters=seen.fit.sizes[0], bytes=seen.fit.sizes[1], sha256=seen.sha256, identical=True
+            ),
+            invalid=disturbances(point.layout, places, ranks, loads)
+            + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
+            notes=seen.notes,
+        )
+        write_run(folder, record, [epoch for part in on_one_clock(steps, clocks) for epoch in part])
+
+    world.on_root(write)
+
+
+def _epoch(number: int, epoch: ScriptEpoch, parts: Sequence[tuple[float, float]], first: float) -> EpochRecord:
+    logs = epoch.logs
+    return EpochRecord(
+        epoch=number,
+        steps=epoch.steps,
+        seconds=tuple(part[0] for part in parts),
+        sync_seconds=tuple(part[1] for part in parts),
+        train_loss=finite(logs.get("loss")),
+        test_loss=finite(logs.get("val_loss")),
+        test_accuracy=finite(logs.get("val_accuracy")),
+        test_auc=finite(logs.get("val_auc")),
+        begin_s=epoch.start - first,
+    )
+
+
+def _columns(rank: int, number: int, epoch: ScriptEpoch) -> Columns:
+    """Return the epoch's rows of steps.parquet; the loss of single steps is not known, nor is it where calls differ."""
+    losses = np.full(epoch.steps, np.nan, np.float32)
+    calls = epoch.calls if len(epoch.calls) == epoch.steps else np.empty((0, 2))
+    return step_columns(
+        rank=rank, epoch=number, begin=epoch.start, losses=losses, calls=calls, period=0 if len(calls) else None
+    )
