@@ -78,6 +78,7 @@ def _document(answer: Answer) -> str:
         "warnings": [plain(banner.text) for banner in answer.banners],
         "numbers": {tile.name: f"{plain(tile.value)} ({plain(tile.detail)})" for tile in answer.tiles},
         "facts": {fact.name: plain(fact.value) for fact in answer.facts},
+        "notes": answer.notes,
         "command": answer.command,
         "page": str(answer.page or ""),
         "problem": answer.problem,
@@ -91,8 +92,12 @@ def _document(answer: Answer) -> str:
 def _tell(answer: Answer) -> None:
     to = Console(highlight=False)
     to.width = to.width if to.is_terminal else WIDTH
+    for note in answer.notes:
+        click.echo(note)
     if answer.table and answer.table.rows:
-        print_table(answer.table.headings, answer.table.rows, to=to)
+        shown = [number for number in range(len(answer.table.headings)) if number not in answer.table.wide]
+        rows = [[row[number] for number in shown] for row in answer.table.rows]
+        print_table([answer.table.headings[number] for number in shown], rows, to=to)
     for banner in answer.banners:
         to.print(f"{banner.kind}: {plain(banner.text)}", markup=False, style="yellow", soft_wrap=True)
     if answer.sentence:

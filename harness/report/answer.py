@@ -71,7 +71,8 @@ class Cell:
 class Table:
     """A table. The first `left` columns are text, and the `texts` (by number, -1 is the last); all others are numbers.
 
-    A line break in a heading breaks the line. `tones` colour cells by their text: ``good`` or ``bad``.
+    A line break in a heading breaks the line. `tones` colour cells by their text: ``good`` or ``bad``. A terminal
+    leaves out the columns `wide`.
     """
 
     kind: ClassVar[str] = "table"
@@ -82,6 +83,7 @@ class Table:
     left: int = 1
     texts: Sequence[int] = (-1,)
     tones: Mapping[str, str] = field(default_factory=dict)
+    wide: Sequence[int] = ()
 
     def is_text(self, column: int) -> bool:
         """Tell whether `column` is set as text."""
@@ -150,8 +152,8 @@ class Answer:
     """What a command has found.
 
     `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. `table`
-    is what a terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses. `command`
-    gives the same again, with `remark` on what it needs.
+    is what a terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses. `notes`
+    say what the answer rests on. `command` gives the same again, with `remark` on what it needs.
 
     A page has `place`, its folder below that of reports, and lists `tiles`, `facts`, `banners` and `sections`; `files`
     lie beside it. In the index it is a line: its `kind`, `title`, `when` the last launch that it shows ran, what
@@ -165,6 +167,7 @@ class Answer:
     question: str = ""
     table: Table | None = None
     data: Mapping[str, object] = field(default_factory=dict)
+    notes: Sequence[str] = ()
     banners: Sequence[Banner] = ()
     tiles: Sequence[Tile] = ()
     facts: Sequence[Fact] = ()
@@ -197,7 +200,7 @@ def plain(text: str) -> str:
 
 
 def markdown(answer: Answer, title: str = "") -> str:
-    """Return the answer for a pull request: its sentence, warnings, table and command."""
+    """Return the answer for a pull request: its sentence, warnings, table, notes and command."""
 
     def cell(text: object) -> str:
         return plain(" ".join(str(text).split())).replace("|", "\\|")
@@ -207,6 +210,8 @@ def markdown(answer: Answer, title: str = "") -> str:
     if answer.table:
         rows = [answer.table.headings, ["---"] * len(answer.table.headings), *answer.table.rows]
         parts.append("\n".join(f"| {' | '.join(map(cell, row))} |" for row in rows))
-        parts += [answer.table.note] if answer.table.note else []
+        parts += [plain(answer.table.note)] if answer.table.note else []
+    if answer.notes:
+        parts.append("\n".join(f"- {plain(note)}" for note in answer.notes))
     parts += [f"`{answer.command}`"] if answer.command else []
     return "\n\n".join(parts) + "\n"
