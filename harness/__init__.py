@@ -8,7 +8,7 @@ __all__ = ["DataSet", "__version__"]
 def __getattr__(name: str) -> object:
     """Return `DataSet`, the readers for users' scripts, which nothing else pays for."""
     if name == "DataSet":
-        from harness.readers.dataset import DataSet
+        from harness.readers.script_data import DataSet
 
         return DataSet
     raise AttributeError(f"module 'harness' has no attribute '{name}'")

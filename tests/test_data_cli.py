@@ -50,7 +50,7 @@ def test_list_says_what_is_here(run, cache, tmp_path):
     rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
     assert list(rows) == ["acoustic", "adult", "cifar10", "cifar100", "higgs", "imagenet", "mnist"]
     assert "4 files" in rows["mnist"] and "60,000" in rows["mnist"]
-    assert "no: twin" in rows["higgs"] and "10,900,000" in rows["higgs"]
+    assert "no: stand-in" in rows["higgs"] and "10,900,000" in rows["higgs"]
 
 
 def test_prepare_writes_once_and_says_where(run, cache, tmp_path):
@@ -58,8 +58,8 @@ def test_prepare_writes_once_and_says_where(run, cache, tmp_path):
     first = run("prepare", "mnist", "--data-dir", tmp_path / "data")
     assert "mnist (real) prepared in" in first and "30 + 10 rows" in first and str(cache) in first
     assert "was prepared before" in run("prepare", "mnist", "--data-dir", tmp_path / "data")
-    twin = run("prepare", "mnist", "--samples", "50")
-    assert "a synthetic twin of 50 rows stands in" in twin and "50 + 1,000 rows" in twin
+    made = run("prepare", "mnist", "--samples", "50")
+    assert "a synthetic stand-in of 50 rows is used" in made and "50 + 1,000 rows" in made
 
 
 def test_verify_refuses_a_set_that_is_not_whole(run, cache, tmp_path):
@@ -86,10 +86,10 @@ def test_verify_counts_the_rows_of_a_set_without_test_files(cache, tmp_path, mon
     assert checks["rows"].agrees is agrees
 
 
-def test_info_tells_addresses_files_and_the_twin(run, cache, tmp_path):
+def test_info_tells_addresses_files_and_the_stand_in(run, cache, tmp_path):
     out = run("info", "acoustic")
     assert "acoustic.t.bz2  size not published  hash pinned on first use" in out
-    assert "a synthetic twin of 78,823 rows stands in" in out and "synthetic-acoustic-v1" in out
+    assert "a synthetic stand-in of 78,823 rows is used" in out and "synthetic-acoustic-v1" in out
 
 
 def test_fetch_from_a_mirror_and_then_use_it(run, cache, tmp_path):
@@ -135,7 +135,7 @@ def test_wrong_hash_from_a_mirror(run, cache, tmp_path):
         server.shutdown()
         server.server_close()
         thread.join()
-    assert "has not the published SHA-256 440fcabf" in sentence
+    assert "does not have the published SHA-256 440fcabf" in sentence
     assert [path.name for path in (cache / "data" / "mnist").iterdir()] == [".lock"]
 
 

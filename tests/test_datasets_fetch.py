@@ -11,7 +11,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.datasets import fetch as fetch_module
-from harness.datasets import registry
+from harness.datasets import info
 from harness.datasets.dataset import Download
 from harness.datasets.fetch import ResumingDownloader, fetch
 
@@ -80,7 +80,7 @@ def published(monkeypatch):
 
     def publish(sha256: str | None) -> None:
         file = Download(url="http://127.0.0.1:9/never/a.bin", bytes=len(CONTENT), sha256=sha256)
-        facts = dataclasses.replace(registry.info("mnist"), downloads=(file,))
+        facts = dataclasses.replace(info("mnist"), downloads=(file,))
         monkeypatch.setattr(fetch_module, "info", lambda name: facts)
 
     return publish
@@ -115,7 +115,7 @@ def test_broken_transfer_goes_on_in_the_same_call(tmp_path, mirror, published):
 def test_broken_transfer_goes_on_in_the_next_call(tmp_path, mirror, published):
     published(hashlib.sha256(CONTENT).hexdigest())
     mirror.breaks = [1000, 0, 0, 0]
-    with pytest.raises(UserError, match="1,000 bytes are kept, the same command goes on"):
+    with pytest.raises(UserError, match="1,000 bytes are kept, the same command continues"):
         get(tmp_path, mirror)
     assert not (tmp_path / "mnist" / "a.bin").exists()
     mirror.breaks = []
@@ -140,7 +140,7 @@ def test_part_that_is_whole_or_too_long(tmp_path, mirror, published, part):
 
 def test_wrong_hash_is_removed(tmp_path, mirror, published):
     published("0" * 64)
-    with pytest.raises(UserError, match="has not the published SHA-256 000"):
+    with pytest.raises(UserError, match="does not have the published SHA-256 000"):
         get(tmp_path, mirror)
     assert [file.name for file in (tmp_path / "mnist").iterdir()] == [".lock"]
 
@@ -161,7 +161,7 @@ def test_unpublished_hash_is_pinned_and_then_checked(tmp_path, mirror, published
     assert pin.read_text() == f"{hashlib.sha256(CONTENT).hexdigest()}  a.bin\n"
     path.unlink()
     mirror.files["/a.bin"] = CONTENT[::-1]
-    with pytest.raises(UserError, match="has not the pinned SHA-256"):
+    with pytest.raises(UserError, match="does not have the pinned SHA-256"):
         get(tmp_path, mirror)
     assert not path.exists()
     pin.write_text("nonsense")

@@ -77,11 +77,11 @@ def test_locate_takes_real_data_where_it_is(cache, tmp_path):
     assert datasets.locate(workload("adult"), tmp_path / "data").data_id != source.data_id
 
 
-def test_locate_says_that_a_twin_stands_in(cache, tmp_path):
+def test_locate_says_that_a_stand_in_is_used(cache, tmp_path):
     source = datasets.locate(workload("higgs"), tmp_path)
     assert (source.kind, source.rows, source.data_id) == ("synthetic", 1_000_000, "synthetic-higgs-v1")
     assert source.note == (
-        f"no HIGGS files in {tmp_path} (missing HIGGS.csv.gz): a synthetic twin of 1,000,000 rows stands in"
+        f"no HIGGS files in {tmp_path} (missing HIGGS.csv.gz): a synthetic stand-in of 1,000,000 rows is used"
     )
     sized = datasets.locate(workload("higgs", samples=500, data="synthetic"), None)
     assert (sized.rows, sized.data_id) == (500, source.data_id)
@@ -93,7 +93,7 @@ def test_locate_refuses(cache, tmp_path, monkeypatch):
     assert str(cache / "data") in str(caught.value)
     with pytest.raises(UserError, match=r"nowhere.*is not there"):
         datasets.locate(workload("mnist"), tmp_path / "nowhere")
-    with pytest.raises(UserError, match="no synthetic twin"):
+    with pytest.raises(UserError, match="no synthetic stand-in"):
         datasets.locate(workload("file", data_file="a.csv", data="synthetic"), None)
     monkeypatch.setenv("HARNESS_DATA_DIR", str(tmp_path / "elsewhere"))
     with pytest.raises(UserError, match="elsewhere"):
@@ -101,7 +101,7 @@ def test_locate_refuses(cache, tmp_path, monkeypatch):
 
 
 def test_hashes_are_remembered(cache, tmp_path, monkeypatch):
-    module = importlib.import_module("harness.datasets.source")
+    module = importlib.import_module("harness.datasets.data_source")
     path = a9a(tmp_path, 10)
     first = module.file_sha256(path)
     monkeypatch.setattr(module, "_hash", lambda path: pytest.fail("hashed twice"))
@@ -114,8 +114,8 @@ def test_hashes_are_remembered(cache, tmp_path, monkeypatch):
 def test_prepared_cache_is_used_without_writing(cache, tmp_path, monkeypatch):
     a9a(tmp_path, 40)
     first = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
-    for module in ("source", "prepare"):
-        loaded = importlib.import_module(f"harness.datasets.{module}")
+    for module in ("base.files", "datasets.data_source"):
+        loaded = importlib.import_module(f"harness.{module}")
         monkeypatch.setattr(loaded, "locked", lambda path: pytest.fail(f"locks {path}"))
     assert datasets.prepare(datasets.locate(workload("adult"), tmp_path)).folder == first.folder
 
@@ -177,7 +177,7 @@ def test_npy_writer_makes_what_numpy_loads(tmp_path_factory, blocks, wide):
 
 
 def run_prepare(cache: str, log: str, begin, broken_lock: bool) -> None:
-    """Prepare a twin in a process of its own; write one line to `log` for every time it is really written."""
+    """Prepare a stand-in in a process of its own; write one line to `log` for every time it is really written."""
     os.environ["HARNESS_CACHE_DIR"] = cache
     module = importlib.import_module("harness.datasets.prepare")
     write = module._write

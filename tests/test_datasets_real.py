@@ -1,4 +1,4 @@
-"""The original files, where they are: the published facts, and that both forms of Adult agree in every row."""
+"""The original files, where they are: the published facts."""
 
 from pathlib import Path
 
@@ -7,7 +7,6 @@ import pytest
 
 from harness import datasets
 from harness.datasets.fetch import verify
-from harness.datasets.known.adult import read as read_adult
 from harness.schema.workload import Workload
 
 
@@ -51,15 +50,6 @@ def test_cifar10_holds_out_the_last_batch_end(shared_data):
     assert (prepared.record.train_rows, prepared.record.test_rows, prepared.record.held_out) == (45_000, 5_000, True)
     assert "the last 5,000 training rows are held out" in prepared.record.note and "held out" in source.note
     assert list(np.bincount(prepared.train_y[:10_000])) == [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
-
-
-def test_adult_csv_gives_a9a_row_by_row(shared_data):
-    folder = shared_data / "adult"
-    for census, libsvm in (("adult.data", "a9a"), ("adult.test", "a9a.t")):
-        ((x, y),) = read_adult((folder / census,), "train")
-        ((a9a_x, a9a_y),) = read_adult((folder / libsvm,), "train")
-        np.testing.assert_array_equal(x, a9a_x)
-        np.testing.assert_array_equal(y, a9a_y)
 
 
 def test_higgs_piece(shared_data):

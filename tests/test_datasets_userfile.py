@@ -96,7 +96,7 @@ def test_own_csv_refuses(cache, tmp_path, content, part):
         ({"x": np.zeros((3, 2)), "y": np.zeros((3, 2))}, "y has shape (3, 2)"),
         ({"x": np.array([[0], [np.nan], [0]]), "y": np.arange(3)}, "x row 1 has NaN"),
         ({"x": np.zeros((3, 2)), "y": np.array([0, 1.5, 1])}, "y row 1 has label 1.5"),
-        ({"x": np.array([{}, {}, {}]), "y": np.arange(3)}, "no readable .npz"),
+        ({"x": np.array([{}, {}, {}]), "y": np.arange(3)}, "not a readable .npz"),
         ({"x": np.zeros((3, 0)), "y": np.arange(3)}, "x has shape (3, 0)"),
         ({"x": np.zeros((0, 2)), "y": np.arange(0)}, "has no rows"),
         (
@@ -117,7 +117,7 @@ def test_own_arrays_refuse(cache, tmp_path, arrays, part):
 def test_own_file_of_another_kind(cache, tmp_path, suffix):
     path = tmp_path / f"own{suffix}"
     path.write_text("this is text")
-    with pytest.raises(UserError, match="no readable"):
+    with pytest.raises(UserError, match="not a readable"):
         own(path)
 
 
@@ -135,7 +135,7 @@ def test_an_npy_file_under_another_name(cache, tmp_path):
     path = tmp_path / "own.npz"
     with path.open("wb") as file:
         np.save(file, np.zeros((3, 2)))
-    with pytest.raises(UserError, match=r"no readable \.npz"):
+    with pytest.raises(UserError, match=r"not a readable \.npz"):
         own(path)
 
 
@@ -165,5 +165,5 @@ def test_an_array_too_large_for_memory_is_told(cache, tmp_path):
     with h5py.File(path, "w") as file:
         for name in ("x", "y"):
             file.create_dataset(name, (2**50, 1), "f8", chunks=(1, 1))
-    with pytest.raises(UserError, match="no readable HDF5"):
+    with pytest.raises(UserError, match="not a readable HDF5"):
         own(path)

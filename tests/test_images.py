@@ -9,8 +9,8 @@ from PIL import Image
 
 from harness import datasets
 from harness.base.errors import UserError
-from harness.datasets.images.index import find, open_index
-from harness.datasets.images.write import write_shards
+from harness.datasets.image_files import find_images, write_shards
+from harness.datasets.image_index import open_index
 from harness.schema.presets import resolve
 
 KINDS = ("n01440764", "n01443537", "n01484850")
@@ -62,7 +62,7 @@ def pack(folder, target, nested):
 
 
 def index_of(folder):
-    found = find(folder)
+    found = find_images(folder)
     assert not found.missing
     return open_index(found.train, found.test)
 
@@ -83,7 +83,7 @@ def test_damaged_images_are_left_out_and_named_and_unusual_ones_counted(cache, f
 def test_every_container_has_the_same_rows_and_batches(cache, folder, tmp_path):
     from harness.train.image_stream import ImageFiles, image_dataset
 
-    found = find(folder)
+    found = find_images(folder)
     assert write_shards(found.train, found.test, tmp_path / "shards", 3) == [16, 6]
     assert len(list((tmp_path / "shards").glob("train-*-of-00003"))) == 3
     places = (
@@ -153,7 +153,7 @@ def test_a_changed_image_is_another_data_set(cache, folder):
 )
 def test_a_damaged_container_is_one_sentence(cache, tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    found = find(tmp_path)
+    found = find_images(tmp_path)
     with pytest.raises(UserError, match=message):
         open_index(found.train, found.test)
 

@@ -13,17 +13,14 @@ from harness.train.optimizer import build_optimizer
 
 TOY = '''
 """A data set of one's own."""
-from harness.datasets.dataset import Dataset, DatasetInfo, Found, Twin, last_tenth
+from harness.datasets.dataset import Dataset, StandIn
 from harness.datasets.synthetic import render_plain
 
-INFO = DatasetInfo(
+TOY = Dataset(
     name="toy", title="Toy", features=(3,), classes=2, dtype="float32", default_model="dnn", train_rows=100,
-    test_rows=20, source="a test", shares=(0.5, 0.5), twin_rows=100,
+    test_rows=20, source="a test", shares=(0.5, 0.5), stand_in=StandIn(render=render_plain, rows=100),
 )
-DATASET = Dataset(
-    info=INFO, find=lambda folder: Found(missing=("toy.csv",)), read=lambda paths, part: iter(()),
-    hold_out=last_tenth, twin=Twin(render=render_plain),
-)
+DATASETS = (TOY,)
 '''
 OWN = """
 import keras

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness import datasets
 from harness.base.errors import UserError
-from harness.datasets import registry
 from harness.datasets.dataset import TEST, TRAIN
-from harness.readers.dataset import DataSetRequest, load
-from harness.readers.sources import Peers
+from harness.readers.row_sources import Peers
+from harness.readers.script_data import DataSetRequest, load
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.integers(0, 256, (12, 4)).astype(np.uint8), np.arange(12) % 3
@@ -65,10 +65,6 @@ BINARY = b"".join(bytes([label]) + row.tobytes() for label, row in enumerate(PIX
 PICKLE = pickle.dumps({b"data": PIXELS, b"labels": [0, 1, 2]}, protocol=2)
 IDX = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28]) + bytes(2 * 784)
 LABELS = bytes([0, 0, 8, 1, 0, 0, 0, 2, 3, 4])
-CENSUS = (
-    "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "
-    "United-States, <=50K\n" * 3
-)
 HIGGS = "".join(",".join([f"{row % 2}", *["0.25"] * 28]) + "\n" for row in range(4)).encode()
 # The data set, the files' names, and their content; the first one is damaged.
 KINDS: dict[str, tuple[str, dict[str, bytes]]] = {
@@ -82,7 +78,6 @@ KINDS: dict[str, tuple[str, dict[str, bytes]]] = {
     "cifar pickle": ("cifar10", {f"data_batch_{number}": PICKLE for number in range(1, 6)}),
     "cifar tar": ("cifar10", {"cifar-10-binary.tar.gz": tar({f"data_batch_{n}.bin": BINARY for n in range(1, 6)})}),
     "libsvm": ("adult", {"a9a": b"-1 3:1 11:1\n+1 5:1 7:1\n" * 3}),
-    "census": ("adult", {"adult.data": CENSUS.encode()}),
     "bz2": ("acoustic", {"acoustic.bz2": bz2.compress(b"1 1:0.5 3:0.25\n3 2:1\n" * 4)}),
     "higgs": ("higgs", {"HIGGS.csv.gz": gzip.compress(HIGGS)}),
 }
@@ -121,7 +116,7 @@ def test_damaged_files_of_data_sets(tmp_path, kind, changes):
     name, files = KINDS[kind]
     for number, (file, content) in enumerate(files.items()):
         (tmp_path / file).write_bytes(content if number else damaged(content, changes))
-    entry = registry.dataset(name)
+    entry = datasets.info(name)
     found = entry.find(tmp_path)
     own = (tmp_path / next(iter(files)),)
     train, test = (own, own) if name == "file" else (found.train, found.test)

@@ -12,8 +12,8 @@ from harness import DataSet, datasets
 from harness.base.errors import UserError
 from harness.readers import csv_rows
 from harness.readers.csv_rows import CsvRows
-from harness.readers.dataset import DataSetRequest, load
-from harness.readers.sources import TEST, TRAIN, VALIDATION, Peers, find_peers
+from harness.readers.row_sources import TEST, TRAIN, VALIDATION, Peers, find_peers
+from harness.readers.script_data import DataSetRequest, load
 
 
 def together(size, action):
@@ -150,9 +150,9 @@ def test_netcdf_in_all_its_forms(tmp_path, form):
 
 @pytest.mark.parametrize(("name", "classes", "shape"), [("MNIST", 10, (28, 28, 1)), ("CIFAR100", 100, (32, 32, 3))])
 def test_known_sets_by_the_old_interface(cache, monkeypatch, name, classes, shape):
-    """The twins stand in; their number of rows is cut so that the test is quick."""
+    """The stand-ins are used; their number of rows is cut so that the test is quick."""
     entry = datasets.info(name.lower())
-    monkeypatch.setattr("harness.datasets.source._twin", small_twin)
+    monkeypatch.setattr("harness.datasets.data_source._stand_in", small_stand_in)
     found = DataSet(name, train_batch_size=7, normalize=255.0, valid_pct=0.25)
     assert found.training_data.shape == (75, *shape) and found.training_data.max() <= 1
     assert found.training_labels.shape == (75, classes) == (75, entry.classes)
@@ -162,11 +162,9 @@ def test_known_sets_by_the_old_interface(cache, monkeypatch, name, classes, shap
     np.testing.assert_array_equal(taken, np.concatenate([found.training_data, found.training_data[:2]]))
 
 
-def small_twin(entry, samples, reason):
-    from harness.datasets.source import DataSource
-
-    return DataSource(
-        name=entry.info.name, kind="synthetic", data_id=f"small-{entry.info.name}", sha256="0" * 64, rows=100, note="t"
+def small_stand_in(entry, samples, reason):
+    return datasets.DataSource(
+        name=entry.name, kind="synthetic", data_id=f"small-{entry.name}", sha256="0" * 64, rows=100, note="t"
     )
 
 
@@ -196,9 +194,9 @@ def test_imagenet_images_are_decoded_by_the_rank_that_has_them(tmp_path, cache):
 
 
 def test_images_that_do_not_fit_into_memory_are_refused(monkeypatch, tmp_path, cache):
-    from harness.readers.sources import ImageRows
+    from harness.readers.row_sources import ImageRows
 
-    monkeypatch.setattr("harness.readers.sources.memory_limit", lambda: 2**30)
+    monkeypatch.setattr("harness.readers.row_sources.memory_limit", lambda: 2**30)
     images = ImageRows(np.array([b"f"]), np.zeros((10_000, 3), np.int64), np.zeros(10_000, np.int32), 224, 10)
     with pytest.raises(UserError, match=r"10,000 images of 224 pixels a side take 5\.6 GiB on this rank, 1\.0 GiB"):
         images.read([range(10_000)])
@@ -220,7 +218,7 @@ def test_mnist_itself_over_three_ranks(shared_data, cache):
         ({"data_name": "MNSIT"}, "unknown data set 'mnsit': did you mean 'mnist'"),
         ({"data_name": "CSV"}, "CSV has no train_file: give one"),
         ({"data_name": "CSV", "train_file": "absent.csv"}, "train_file 'absent.csv' is not there"),
-        ({"data_name": "MNIST", "normalize": 0}, "normalize 0 is no divisor"),
+        ({"data_name": "MNIST", "normalize": 0}, "normalize 0 is not a divisor"),
         ({"data_name": "MNIST", "valid_pct": 0.5, "test_pct": 0.5}, "leave no training rows"),
         ({"data_name": "MNIST", "onehot": True}, "unknown argument of DataSet 'onehot': did you mean 'one_hot'"),
     ],
@@ -235,7 +233,7 @@ def test_files_that_do_not_fit_are_told(tmp_path):
     with pytest.raises(UserError, match="give as many rows of numbers as labels"):
         DataSet("npz", train_file=tmp_path / "data.npz")
     (tmp_path / "bad.nc").write_bytes(b"CDF\x01 cut")
-    with pytest.raises(UserError, match="no readable NetCDF file"):
+    with pytest.raises(UserError, match="not a readable NetCDF file"):
         DataSet("NetCDF", train_file=tmp_path / "bad.nc")
     x, y = numbered(3)
     np.savez(tmp_path / "few.npz", x=x, y=y)

@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -184,6 +184,22 @@ def publish(folder: Path) -> Iterator[Path]:
             _rename(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def publish_once(folder: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` fill a temporary folder that becomes `folder`, if that is not there yet.
+
+    Processes that start together write once: the others wait at a lock, and where locks do not work the first to
+    finish wins. Nothing is locked where the folder is there: a cache that somebody else prepared may be read-only.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written.
+    """
+    if not folder.exists():
+        with locked(folder.with_name(f"{folder.name}.lock")):
+            if not folder.exists():
+                with publish(folder) as staging:
+                    write(staging)
 
 
 def _rename(staging: Path, folder: Path) -> None:

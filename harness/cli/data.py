@@ -3,18 +3,20 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from harness import datasets
 from harness.base.errors import UserError
+from harness.base.files import cache_folder, discard
 from harness.cli.common import data_dir_option
-from harness.schema.workload import DATA_KINDS, Workload
-
-if TYPE_CHECKING:
-    from harness.datasets.dataset import Download, FoundFiles
-    from harness.datasets.fetch import FileCheck
-
+from harness.datasets import fetch as originals
+from harness.datasets.dataset import Download
+from harness.datasets.image_files import write_shards
+from harness.datasets.own_file import SUFFIXES
+from harness.datasets.prepare import prepared_folder
+from harness.schema.workload import DATA_KINDS, IMAGENET, Workload
 
 # The cache's folders, and what they hold.
 _CACHED = {
@@ -40,20 +42,21 @@ def list_sets(data_dir: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from harness import datasets
-    from harness.datasets.registry import dataset
-    from harness.datasets.source import data_folder
-
-    folder = data_folder(data_dir)
+    folder = datasets.data_folder(data_dir)
     table = Table(title=f"data in {folder}", title_justify="left")
     for heading in ("name", "train rows", "test rows", "features", "classes", "model", "here"):
         table.add_column(heading, no_wrap=heading != "here")
     for name in datasets.names():
-        facts, found = datasets.info(name), dataset(name).find(folder)
+        facts = datasets.info(name)
+        found = facts.find(folder)
+        files = {*found.train, *found.test}
+        here = "no: stand-in" if found.missing else f"{len(files)} files" if len(files) > 1 else files.pop().name
         rows = (f"{facts.train_rows:,}", f"{facts.test_rows:,}")
-        table.add_row(name, *rows, _shape(facts.features), str(facts.classes), facts.default_model, _here(found))
+        table.add_row(name, *rows, _shape(facts.features), str(facts.classes), facts.default_model, here)
     Console().print(table)
-    click.echo("Where a set is not here, a synthetic twin of it stands in; `harness data fetch NAME` downloads it.")
+    click.echo(
+        "Where a set is not here, a synthetic stand-in is used; `harness data fetch NAME` downloads the originals."
+    )
 
 
 @data.command()
@@ -61,23 +64,19 @@ def list_sets(data_dir: Path | None) -> None:
 @data_dir_option
 @click.option("--mirror", help="Address of a folder that has the files, instead of the published one.")
 def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
-    """Download the original files of NAME, checked by hash; a broken download goes on where it stopped."""
+    """Download the original files of NAME, checked by hash; a broken download continues where it stopped."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    from harness import datasets
-    from harness.base.files import cache_folder
-    from harness.datasets.fetch import fetch as fetch_files
 
     datasets.info(dataset)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
 
-        def progress(file: "Download") -> Callable[[int, int | None], None]:
+        def progress(file: Download) -> Callable[[int, int | None], None]:
             task = bar.add_task(file.name, total=file.bytes)
             return lambda done, total: bar.update(task, completed=done, total=total)
 
-        files = fetch_files(dataset, data_dir or cache_folder() / "data", mirror, progress)
+        files = originals.fetch(dataset, data_dir or cache_folder() / "data", mirror, progress)
     for path in files:
         click.echo(f"{path}  {path.stat().st_size:,} bytes")
 
@@ -87,16 +86,15 @@ def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
 @data_dir_option
 def verify(dataset: str, data_dir: Path | None) -> None:
     """Read the real data of NAME and compare rows, classes and ranges with what is published."""
-    from harness import datasets
-    from harness.datasets.fetch import verify as checks_of
 
     source = datasets.locate(_workload(dataset, "real"), data_dir)
     prepared = datasets.prepare(source)
-    checks = checks_of(source, prepared)
+    checks = originals.verify(source, prepared)
     for check in checks:
-        click.echo(_line(check))
-    for note in filter(None, (prepared.record.note,)):
-        click.echo(f"note: {note}")
+        mark = {True: "ok", False: "WRONG", None: "-"}[check.agrees]
+        click.echo(f"{mark:<6} {check.what}: {check.found}" + (f"  ({check.expected})" if check.expected else ""))
+    if prepared.record.note:
+        click.echo(f"note: {prepared.record.note}")
     wrong = [check.what for check in checks if check.agrees is False]
     if wrong:
         raise UserError(f"the data of {dataset} is not as published in {', '.join(wrong)}: fetch it again")
@@ -106,7 +104,7 @@ def verify(dataset: str, data_dir: Path | None) -> None:
 @click.argument("dataset", metavar="NAME")
 @data_dir_option
 @click.option("--data-kind", type=click.Choice(DATA_KINDS), default="auto", show_default=True)
-@click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic twin.")
+@click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic stand-in.")
 @click.option("--shards", type=click.IntRange(min=1), help="ImageNet: write so many TFRecord files; needs --output.")
 @click.option("--output", type=click.Path(path_type=Path), help="ImageNet: the folder of the TFRecord files.")
 def prepare(
@@ -116,8 +114,6 @@ def prepare(
 
     ImageNet's images stay where they are: each is decoded once, and what cannot be is named.
     """
-    from harness import datasets
-    from harness.datasets.prepare import prepared_folder
 
     if shards or output:
         _write_shards(dataset, data_dir, shards, output)
@@ -137,12 +133,9 @@ def prepare(
 
 
 def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: Path | None) -> None:
-    from harness import datasets
-    from harness.datasets.images.write import write_shards
-    from harness.schema.workload import IMAGENET
 
     if name != IMAGENET or shards is None or output is None:
-        raise UserError("--shards N and --output FOLDER go together, and with imagenet only")
+        raise UserError("--shards N and --output FOLDER are given together, and for imagenet only")
     source = datasets.locate(_workload(name, "real"), data_dir)
     train, test = write_shards(source.train, source.test, output, shards)
     click.echo(f"{train:,} + {test:,} images as TFRecord files in {output}: use it as --data-dir")
@@ -152,9 +145,7 @@ def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: 
 @click.argument("dataset", metavar="NAME")
 @data_dir_option
 def info(dataset: str, data_dir: Path | None) -> None:
-    """Tell everything known about NAME."""
-    from harness import datasets
-    from harness.datasets.prepare import prepared_folder
+    """Show everything known about NAME."""
 
     workload = _workload(dataset, "auto")
     facts = datasets.info(workload.dataset)
@@ -164,11 +155,13 @@ def info(dataset: str, data_dir: Path | None) -> None:
         lines |= {"train rows": f"{facts.train_rows:,}", "test rows": f"{facts.test_rows:,}"}
         lines |= {"features": _shape(facts.features), "stored as": facts.dtype, "classes": facts.classes}
         lines |= {"test part": "own files" if facts.separate_test else "the last rows of the one file"}
-        lines |= {"synthetic twin": f"{facts.twin_rows:,} rows unless --samples says otherwise"}
+    if facts.stand_in:
+        lines |= {"stand-in": f"{facts.stand_in.rows:,} rows unless --samples says otherwise"}
     lines |= {"standardised by": facts.standardise, "default model": facts.default_model}
     lines |= {"original": "\n".join(_address(file) for file in facts.downloads)}
     lines |= {"files here": "\n".join(map(str, source.files)), "used": source.kind, "note": source.note}
-    lines |= {"data id": source.data_id, "prepared": _prepared(prepared_folder(source))}
+    folder = prepared_folder(source)
+    lines |= {"data id": source.data_id, "prepared": f"yes, in {folder}" if folder.exists() else "not yet"}
     for key, value in lines.items():
         for number, part in enumerate(str(value).splitlines()):
             click.echo(f"{key if number == 0 else '':<16} {part}")
@@ -178,7 +171,6 @@ def info(dataset: str, data_dir: Path | None) -> None:
 @click.option("--downloads", is_flag=True, help="Also remove the original files that `harness data fetch` brought.")
 def clean(downloads: bool) -> None:
     """Empty the cache of what is made again when it is needed; nothing may be training."""
-    from harness.base.files import cache_folder, discard
 
     for part, what in _CACHED.items():
         if part != "data" or downloads:
@@ -187,8 +179,6 @@ def clean(downloads: bool) -> None:
 
 def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
     """Return a workload of data set `name`, or of the user's file called so, for `locate`."""
-    from harness import datasets
-    from harness.datasets.userfile import SUFFIXES
 
     own = name not in datasets.names() and Path(name).suffix.lower() in SUFFIXES
     dataset = datasets.choose(None if own else name, name if own else None)
@@ -207,22 +197,6 @@ def _shape(features: tuple[int, ...]) -> str:
     return "x".join(map(str, features))
 
 
-def _here(found: "FoundFiles") -> str:
-    if found.missing:
-        return "no: twin"
-    files = {*found.train, *found.test}
-    return files.pop().name if len(files) == 1 else f"{len(files)} files"
-
-
-def _address(file: "Download") -> str:
+def _address(file: Download) -> str:
     size = f"{file.bytes:,} bytes" if file.bytes else "size not published"
     return f"{file.url}  {size}  {f'sha256 {file.sha256}' if file.sha256 else 'hash pinned on first use'}"
-
-
-def _prepared(folder: Path) -> str:
-    return f"yes, in {folder}" if folder.exists() else "not yet"
-
-
-def _line(check: "FileCheck") -> str:
-    mark = {True: "ok", False: "WRONG", None: "-"}[check.agrees]
-    return f"{mark:<6} {check.what}: {check.found}" + (f"  ({check.expected})" if check.expected else "")

@@ -1,8 +1,8 @@
-"""Data sets: the papers' five, a user's own file, and synthetic twins that stand in for absent ones."""
+"""Data sets: the papers' seven, a user's own file, and synthetic stand-ins for absent ones."""
 
-from harness.datasets.dataset import DatasetInfo
+from harness.datasets.data_source import DataSource, data_folder, locate
+from harness.datasets.dataset import Dataset
+from harness.datasets.known import choose, info, names
 from harness.datasets.prepare import Prepared, prepare
-from harness.datasets.registry import choose, info, names
-from harness.datasets.source import DataSource, locate
 
-__all__ = ["DatasetInfo", "Prepared", "DataSource", "choose", "info", "locate", "names", "prepare"]
+__all__ = ["DataSource", "Dataset", "Prepared", "choose", "data_folder", "info", "locate", "names", "prepare"]

@@ -25,7 +25,7 @@ class NpyWriter:
     def append(self, block: Array) -> None:
         """Write the rows of `block`, [rows, *features], of the file's kind of numbers."""
         assert block.shape[1:] == self.features, (block.shape, self.features)
-        assert np.can_cast(block.dtype, self.dtype, "same_kind"), (block.dtype, self.dtype)  # 0.7 is no byte
+        assert np.can_cast(block.dtype, self.dtype, "same_kind"), (block.dtype, self.dtype)  # 0.7 is not a byte
         self._file.write(np.ascontiguousarray(block, self.dtype).data)  # tofile() would hide the errno
         self.rows += len(block)
 

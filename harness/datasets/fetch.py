@@ -13,10 +13,10 @@ import numpy as np
 from harness.base.errors import UserError
 from harness.base.files import locked, user_errors, write_atomic
 from harness.datasets.arrays import shift_and_factor
-from harness.datasets.dataset import DatasetInfo, Download
+from harness.datasets.data_source import DataSource, file_sha256
+from harness.datasets.dataset import Dataset, Download
+from harness.datasets.known import info
 from harness.datasets.prepare import Prepared
-from harness.datasets.registry import info
-from harness.datasets.source import DataSource, file_sha256
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes of the whole file (None while unknown)."""
@@ -30,7 +30,7 @@ _TIMEOUT_S = (15, 60)  # to connect, between two chunks
 class ResumingDownloader:
     """A downloader for pooch: bytes go to the file `part`, which is kept when the transfer breaks.
 
-    A server that ignores the Range header makes the transfer start anew. `pause` seconds between attempts.
+    A server that ignores the Range header makes the transfer start again. `pause` seconds between attempts.
     """
 
     part: Path
@@ -61,7 +61,7 @@ class ResumingDownloader:
             idle = 0 if _size(self.part) > before else idle + 1
             time.sleep(self.pause if idle < _IDLE_ATTEMPTS else 0)
         kept = _size(self.part)
-        again = f"{kept:,} bytes are kept, the same command goes on from there" if kept else "or try --mirror URL"
+        again = f"{kept:,} bytes are kept, the same command continues from there" if kept else "or try --mirror URL"
         raise UserError(f"{url} cannot be downloaded ({reason}): check the network; {again}")
 
     def _attempt(self, url: str) -> bool:
@@ -97,14 +97,13 @@ def _size(path: Path) -> int:
 
 def _cause(error: BaseException) -> str:
     """Return the innermost cause in a few words."""
-    text = str(error)
-    if "refused" in text:
-        return "connection refused"
-    if "timed out" in text:
-        return "timed out"
-    if "resolve" in text or "Name or service" in text:
-        return "the host's name is not known here"
-    return type(error).__name__
+    causes = {
+        "refused": "connection refused",
+        "timed out": "timed out",
+        "resolve": "the host's name is not known here",
+        "Name or service": "the host's name is not known here",
+    }
+    return next((words for sign, words in causes.items() if sign in str(error)), type(error).__name__)
 
 
 def fetch(
@@ -126,7 +125,7 @@ def fetch(
         with user_errors("data folder", place):
             place.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise UserError(f"data folder '{place}' cannot be made: a file is in its way; choose --data-dir") from error
+        raise UserError(f"data folder '{place}' cannot be made: a file is in the way; choose --data-dir") from error
     with locked(place / ".lock"):
         return [_fetch_file(file, place, mirror, progress(file), pause) for file in info(name).downloads]
 
@@ -144,7 +143,7 @@ def published_or_pinned(file: Download, path: Path) -> str | None:
         return None
     match = re.match(r"[0-9a-f]{64}\b", pin.read_text(encoding="ascii", errors="replace"))
     if match is None:
-        raise UserError(f"'{pin}' holds no SHA-256: delete it to pin the file anew")
+        raise UserError(f"'{pin}' holds no SHA-256: delete it to pin the file again")
     return match[0]
 
 
@@ -162,7 +161,7 @@ def _fetch_file(file: Download, place: Path, mirror: str | None, progress: Progr
     except ValueError as error:
         kind = "published" if file.sha256 else "pinned"
         raise UserError(
-            f"{url} has not the {kind} SHA-256 {known}: it was removed; try again or --mirror URL"
+            f"{url} does not have the {kind} SHA-256 {known}: it was removed; try again or --mirror URL"
         ) from error
     if known is None:
         with path.open("rb") as content:
@@ -189,39 +188,55 @@ def verify(source: DataSource, prepared: Prepared) -> list[FileCheck]:
 
     Rows that were held out of a training part count as training rows again here.
     """
-    facts = info(source.name)
-    record = prepared.record
+    facts, record = info(source.name), prepared.record
     train_y, test_y = prepared.train_y, prepared.test_y
     if record.held_out:
         train_y, test_y = np.concatenate([train_y, test_y]), test_y[:0]
     checks = [*_hashes(source, facts), *_rows(facts, record.held_out, len(train_y), len(test_y))]
     for part, labels, counts in (("train", train_y, facts.train_counts), ("test", test_y, facts.test_counts)):
         if len(labels):
-            found = tuple(int(count) for count in np.bincount(labels, minlength=record.classes))
+            found = tuple(np.bincount(labels, minlength=record.classes).tolist())
             checks.append(_compare(f"{part} rows per class", found, counts))
-    low, high = _range(prepared)
+    blocks = prepared.blocks(record.train_rows + record.test_rows)
+    extremes = [(float(block.min()), float(block.max())) for block in blocks]
+    low, high = min(low for low, _ in extremes), max(high for _, high in extremes)
     bounds = facts.value_range
-    within = None if bounds is None else bool(bounds[0] <= low and high <= bounds[1])
-    checks.append(FileCheck(what="values", found=f"{low:g} to {high:g}", expected=_span(bounds), agrees=within))
-    return checks + _channels(facts, prepared)
+    checks.append(
+        FileCheck(
+            what="values",
+            found=f"{low:g} to {high:g}",
+            expected="" if bounds is None else f"{bounds[0]:g} to {bounds[1]:g}",
+            agrees=None if bounds is None else bool(bounds[0] <= low and high <= bounds[1]),
+        )
+    )
+    if facts.channel_mean:  # scaled to 0..1, of all rows that the original trains on
+        shift, factor = shift_and_factor(prepared.blocks(len(train_y)), facts.features, facts.standardise)
+        for name, values, expected in (
+            ("mean per channel", shift / 255, facts.channel_mean),
+            ("deviation per channel", 1 / factor / 255, facts.channel_std),
+        ):
+            checks.append(_compare(name, tuple(round(value, 4) for value in values.tolist()), expected))
+    return checks
 
 
-def _hashes(source: DataSource, facts: DatasetInfo) -> list[FileCheck]:
+def _hashes(source: DataSource, facts: Dataset) -> list[FileCheck]:
     downloads = {file.name: file for file in facts.downloads}
     checks = []
     for path in source.files:
         file = downloads.get(path.name)
         known = published_or_pinned(file, path) if file else None
         found = file_sha256(path)
-        expected = "" if known is None else "as published" if found == known else f"published {known}: another packing"
-        # Another packing of the same content has another hash: no fault, the content is checked below.
+        expected = (
+            "" if known is None else "as published" if found == known else f"published {known}: packed differently"
+        )
+        # The same content packed differently has a different hash: that is no fault, the content is checked below.
         checks.append(
             FileCheck(what=f"sha256 {path.name}", found=found, expected=expected, agrees=found == known or None)
         )
     return checks
 
 
-def _rows(facts: DatasetInfo, held_out: bool, train: int, test: int) -> list[FileCheck]:
+def _rows(facts: Dataset, held_out: bool, train: int, test: int) -> list[FileCheck]:
     if not facts.train_rows:
         return [FileCheck(what="rows", found=f"{train + test:,}")]
     if not facts.separate_test:
@@ -235,36 +250,7 @@ def _rows(facts: DatasetInfo, held_out: bool, train: int, test: int) -> list[Fil
     return [*checks, _compare("test rows", (test,), (facts.test_rows,))]
 
 
-def _channels(facts: DatasetInfo, prepared: Prepared) -> list[FileCheck]:
-    """Compare mean and deviation per channel, scaled to 0..1, of all rows that the original trains on."""
-    if not facts.channel_mean:
-        return []
-    rows = prepared.record.train_rows + (prepared.record.test_rows if prepared.record.held_out else 0)
-    shift, factor = shift_and_factor(prepared.blocks(rows), facts.features, facts.standardise)
-    mean, std = tuple((shift / 255).tolist()), tuple((1 / factor / 255).tolist())
-    return [
-        _compare(name, tuple(round(value, 4) for value in found), expected)
-        for name, found, expected in (
-            ("mean per channel", mean, facts.channel_mean),
-            ("deviation per channel", std, facts.channel_std),
-        )
-    ]
-
-
-def _range(prepared: Prepared) -> tuple[float, float]:
-    rows = prepared.record.train_rows + prepared.record.test_rows
-    extremes = [(float(block.min()), float(block.max())) for block in prepared.blocks(rows)]
-    return min(low for low, _ in extremes), max(high for _, high in extremes)
-
-
 def _compare(what: str, found: tuple[float, ...], expected: tuple[float, ...]) -> FileCheck:
     agrees = found == expected if expected else None
-    return FileCheck(what=what, found=_list(found), expected=_list(expected), agrees=agrees)
-
-
-def _list(values: tuple[float, ...]) -> str:
-    return " ".join(f"{value:,}" for value in values)
-
-
-def _span(bounds: tuple[float, float] | None) -> str:
-    return "" if bounds is None else f"{bounds[0]:g} to {bounds[1]:g}"
+    words = (" ".join(f"{value:,}" for value in values) for values in (found, expected))
+    return FileCheck(what=what, found=next(words), expected=next(words), agrees=agrees)

@@ -10,15 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
-from harness.base.files import cache_folder, locked, publish, write_atomic
-from harness.datasets import synthetic, userfile
+from harness.base.files import cache_folder, publish_once, write_atomic
+from harness.datasets import synthetic
 from harness.datasets.arrays import NpyWriter, Vector, read_blocks, shift_and_factor
-from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, sized
-from harness.datasets.images.index import open_index
-from harness.datasets.images.write import jpeg_folder
-from harness.datasets.registry import FILE, dataset
-from harness.datasets.source import DataSource
-from harness.datasets.table import CsvTable
+from harness.datasets.data_source import DataSource
+from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
+from harness.datasets.image_index import open_index
+from harness.datasets.known import info
+from harness.datasets.own_file import CSV, FILE, CsvTable
 from harness.schema.record import DataRecord, decode, encode
 
 _log = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class Prepared:
         return read_blocks(self.folder / _FEATURES, rows)
 
 
-def prepare(source: DataSource, cache_dir: Path | None = None) -> Prepared:
+def prepare(source: DataSource) -> Prepared:
     """Return the source's data as memory maps, writing them to the cache folder the first time.
 
     Ranks that start together write once: the others wait at a lock, and where locks do not work the
@@ -65,49 +64,45 @@ def prepare(source: DataSource, cache_dir: Path | None = None) -> Prepared:
     """
     if source.stored:
         return _open_images(source)
-    folder = prepared_folder(source, cache_dir)
-    if not (folder / _RECORD).exists():
-        with locked(folder.with_name(f"{folder.name}.lock")):
-            if not (folder / _RECORD).exists():
-                _log.info("preparing %s in '%s'", source.data_id, folder)
-                with publish(folder) as staging:
-                    _write(source, staging)
+    folder = prepared_folder(source)
+    publish_once(folder, lambda staging: _write(source, staging))
     return _open(source, folder)
 
 
-def prepared_folder(source: DataSource, cache_dir: Path | None = None) -> Path:
+def prepared_folder(source: DataSource) -> Path:
     """Return the folder that the source's prepared data has or will have."""
     if source.stored:
         return cache_folder() / "images"
     size = f"-{source.rows}" if source.kind == "synthetic" else ""
-    return (cache_dir or cache_folder()) / "prepared" / _FORMAT / f"{source.data_id}{size}"
+    return cache_folder() / "prepared" / _FORMAT / f"{source.data_id}{size}"
 
 
 def _write(source: DataSource, folder: Path) -> None:
     """Write x.npy and y.npy (training rows, then test rows), the statistics and, last, the record."""
-    entry = sized(dataset(source.name), source.image_size, source.classes)
-    own_csv = source.name == FILE and source.files[0].suffix.lower() == userfile.CSV
+    _log.info("preparing %s in '%s'", source.data_id, folder)
+    dataset = info(source.name).sized(source.image_size, source.classes)
+    own_csv = source.name == FILE and source.files[0].suffix.lower() == CSV
     table = CsvTable(source.files[0], source.label, source.drop) if own_csv else None
-    entry = replace(entry, read=table.read) if table else entry
-    train_rows, test_rows = _write_rows(entry, source, folder)
+    dataset = replace(dataset, read=table.read) if table else dataset
+    train_rows, test_rows = _write_rows(dataset, source, folder)
     if train_rows + test_rows < 2:
         raise UserError(f"'{source.files[0]}' has one row only: training and test need at least 2")
     notes = []
-    classes = entry.info.classes
+    classes = dataset.classes
     if source.name == FILE:
         classes, note = _relabel(folder / _LABELS, source.files[0], table.classes if table else ())
         notes.append(note)
     held_out = False
     if test_rows == 0:
-        test_rows = entry.hold_out(train_rows)
+        test_rows = dataset.hold_out(train_rows)
         train_rows -= test_rows
-        held_out, note = _held_out(entry, source, train_rows, test_rows)
+        note = _held_out(dataset, source.files[0].name, train_rows, test_rows)
+        held_out = bool(note)
         notes.append(note)
     if table:
         notes += table.encode(folder / _FEATURES, train_rows)
     features = np.load(folder / _FEATURES, mmap_mode="r").shape[1:]
-    blocks = read_blocks(folder / _FEATURES, train_rows)
-    shift, factor = shift_and_factor(blocks, features, entry.info.standardise)
+    shift, factor = shift_and_factor(read_blocks(folder / _FEATURES, train_rows), features, dataset.standardise)
     np.save(folder / _SHIFT, shift)
     np.save(folder / _FACTOR, factor)
     record = DataRecord(
@@ -124,10 +119,14 @@ def _write(source: DataSource, folder: Path) -> None:
     write_atomic(folder / _RECORD, encode(record))
 
 
-def _write_rows(entry: Dataset, source: DataSource, folder: Path) -> tuple[int, int]:
-    """Write the features and labels of both parts; return the rows of each."""
-    train, test = _blocks(entry, source, TRAIN), _blocks(entry, source, TEST)
-    head = next(train, None)
+def _write_rows(dataset: Dataset, source: DataSource, folder: Path) -> tuple[int, int]:
+    """Write the features and labels of both parts, read from the files or drawn; return the rows of each."""
+    if source.kind == "synthetic":
+        train = synthetic.blocks(dataset, source.rows, TRAIN)
+        test = synthetic.blocks(dataset, synthetic.test_rows(dataset, source.rows), TEST)
+    else:
+        train, test = dataset.read(source.train, TRAIN), dataset.read(source.test, TEST)
+    head = next((block for block in train if len(block[0])), None)
     if head is None:
         raise UserError(f"'{source.files[0]}' has no rows: check the file")
     label_type = "int64" if source.name == FILE else "int32"
@@ -143,6 +142,8 @@ def _append(source: DataSource, blocks: Iterator[Block], features: NpyWriter, la
     """Write the blocks of one part and return its rows; all have the first one's features."""
     before = features.rows
     for x, y in blocks:
+        if not len(x):
+            continue
         if x.shape[1:] != features.features:
             raise UserError(
                 f"'{source.files[0]}' has rows of shape {x.shape[1:]} after rows of shape {features.features}: "
@@ -151,21 +152,6 @@ def _append(source: DataSource, blocks: Iterator[Block], features: NpyWriter, la
         features.append(x)
         labels.append(np.asarray(y).astype(labels.dtype))
     return features.rows - before
-
-
-def _blocks(entry: Dataset, source: DataSource, part: str) -> Iterator[Block]:
-    """Yield the non-empty blocks of one part, read from the files or drawn for the twin."""
-    if source.kind == "synthetic":
-        rows = source.rows if part == TRAIN else _twin_test_rows(entry, source.rows)
-        blocks = synthetic.blocks(entry, rows, part)
-    else:
-        blocks = entry.read(source.train if part == TRAIN else source.test, part)
-    return (block for block in blocks if len(block[0]))
-
-
-def _twin_test_rows(entry: Dataset, rows: int) -> int:
-    assert entry.twin is not None
-    return synthetic.test_rows(entry.info.test_rows, rows, entry.twin.least_test_rows)
 
 
 def _relabel(path: Path, file: Path, texts: tuple[str, ...]) -> tuple[int, str]:
@@ -184,30 +170,28 @@ def _relabel(path: Path, file: Path, texts: tuple[str, ...]) -> tuple[int, str]:
     return len(values), f"labels {shown} of {file.name} are classes 0 to {len(values) - 1}"
 
 
-def _held_out(entry: Dataset, source: DataSource, train_rows: int, test_rows: int) -> tuple[bool, str]:
-    """Return whether test rows were taken from what the original trains on, and the sentence that says so."""
-    info, file, rows = entry.info, source.files[0].name, train_rows + test_rows
-    if source.name == FILE:
-        return True, f"{file} has no test part: its last {test_rows:,} rows are held out for test"
-    if info.separate_test:
-        return True, f"no {info.title} test files: the last {test_rows:,} training rows are held out for test"
-    if rows == info.train_rows + info.test_rows:
-        return False, ""
-    whole = info.train_rows + info.test_rows
-    return True, f"{file} has {rows:,} of {whole:,} rows: its last {test_rows:,} are held out for test"
+def _held_out(dataset: Dataset, file: str, train_rows: int, test_rows: int) -> str:
+    """Return the sentence that test rows were taken from what the original trains on, empty if they were not."""
+    rows, whole = train_rows + test_rows, dataset.train_rows + dataset.test_rows
+    if dataset.name == FILE:
+        return f"{file} has no test part: its last {test_rows:,} rows are held out for test"
+    if dataset.separate_test:
+        return f"no {dataset.title} test files: the last {test_rows:,} training rows are held out for test"
+    if rows != whole:
+        return f"{file} has {rows:,} of {whole:,} rows: its last {test_rows:,} are held out for test"
+    return ""
 
 
 def _open_images(source: DataSource) -> Prepared:
     """Index the images where they are."""
-    entry = sized(dataset(source.name), source.image_size, source.classes)
-    info = entry.info
+    dataset = info(source.name).sized(source.image_size, source.classes)
     train, test = source.train, source.test
     if source.kind == "synthetic":
-        folder = jpeg_folder(entry, source.rows, source.classes)
+        folder = synthetic.jpeg_folder(dataset, source.rows, source.classes)
         train, test = (folder / "train",), (folder / "val",)
     index = open_index(train, test)
     rows, test_rows = index.summary.train_rows, index.summary.test_rows
-    held_out = 0 if test_rows else entry.hold_out(rows)
+    held_out = 0 if test_rows else dataset.hold_out(rows)
     rows -= held_out
     scale = np.float32(255)
     return Prepared(
@@ -217,9 +201,9 @@ def _open_images(source: DataSource) -> Prepared:
             sha256=source.sha256,
             train_rows=rows,
             test_rows=held_out or test_rows,
-            features=info.features,
-            # Of a small twin not every class need have a row.
-            classes=info.classes if source.kind == "synthetic" else index.summary.classes,
+            features=dataset.features,
+            # A small stand-in may lack some classes.
+            classes=dataset.classes if source.kind == "synthetic" else index.summary.classes,
             held_out=bool(held_out),
             note=source.note,
         ),
@@ -228,8 +212,8 @@ def _open_images(source: DataSource) -> Prepared:
         train_y=index.labels[:rows],
         test_x=index.places[rows:],
         test_y=index.labels[rows:],
-        shift=np.array(info.channel_mean, np.float32) * scale,
-        factor=np.float32(1) / (np.array(info.channel_std, np.float32) * scale),
+        shift=np.array(dataset.channel_mean, np.float32) * scale,
+        factor=np.float32(1) / (np.array(dataset.channel_std, np.float32) * scale),
         files=index.files,
     )
 

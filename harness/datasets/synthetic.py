@@ -1,20 +1,23 @@
-"""Synthetic twins: seeded data with a real set's shapes, dtypes, class balance and range, made in blocks.
+"""Synthetic stand-ins: seeded data with a real set's shapes, dtypes, class balance and range, made in blocks.
 
 A row's class is drawn by the class shares. Each class is two Gaussian clusters in a small latent space; the
 row's latent point, through a fixed random matrix, becomes one score per feature, and the set's own `render`
-turns scores into features. The clusters overlap, so the twin is learnable and no network reaches 100 %.
+turns scores into features. The clusters overlap, so the stand-in is learnable and no network reaches 100 %.
 
-Every block has its own counter range of Philox, so a twin of n rows is a prefix of every larger one.
+Every block has its own counter range of Philox, so a stand-in of n rows is a prefix of every larger one.
 """
 
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.datasets.dataset import TRAIN, Array, Block, Dataset, Twin
+from harness.base.files import cache_folder, publish_once
+from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, StandIn
 
 VERSION = 1
 _CLUSTERS = 2
@@ -27,30 +30,34 @@ _HIGGS_KINDS = np.array([*"pea", *"pa", *("peat" * 4), *("m" * 7)])
 _B_TAG_LEVELS = np.array([1.0865, 1.1074, 1.2741, 1.5510], dtype=np.float32)
 
 
-def test_rows(info_rows: int, train_rows: int, least: int = 1_000) -> int:
-    """Return the size of a twin's test part: the original's, at most a fifth of `train_rows`, at least `least`."""
-    return max(least, min(info_rows, train_rows // 5))
+def test_rows(dataset: Dataset, train_rows: int) -> int:
+    """Return the size of a stand-in's test part: the original's, at most a fifth of `train_rows`, but not too few."""
+    assert dataset.stand_in is not None
+    return max(dataset.stand_in.least_test_rows, min(dataset.test_rows, train_rows // 5))
 
 
 def blocks(dataset: Dataset, rows: int, part: str) -> Iterator[Block]:
-    """Yield the first `rows` rows of part ``train`` or ``test`` of the data set's twin.
+    """Yield the first `rows` rows of part ``train`` or ``test`` of the data set's stand-in.
 
     Features are [rows, *features] of the set's dtype, labels int32. The same on every machine and call.
     """
-    twin, info = dataset.twin, dataset.info
-    assert twin is not None
-    centres, matrix = _structure(dataset, twin)
+    recipe = dataset.stand_in
+    assert recipe is not None
+    centres, matrix = _structure(dataset, recipe)
     stream = _TRAIN_STREAM if part == TRAIN else _TEST_STREAM
-    for block, start in enumerate(range(0, rows, twin.block_rows)):
-        rng = _generator(info.name, stream, block)
-        labels = rng.choice(info.classes, size=twin.block_rows, p=info.shares).astype(np.int32)
-        cluster = rng.integers(_CLUSTERS, size=twin.block_rows)
-        latent = rng.standard_normal((twin.block_rows, twin.latent), dtype=np.float32)
+    for block, start in enumerate(range(0, rows, recipe.block_rows)):
+        rng = _generator(dataset.name, stream, block)
+        labels = rng.choice(dataset.classes, size=recipe.block_rows, p=dataset.shares).astype(np.int32)
+        cluster = rng.integers(_CLUSTERS, size=recipe.block_rows)
+        latent = rng.standard_normal((recipe.block_rows, recipe.latent), dtype=np.float32)
         latent += centres[labels, cluster]
         scores = latent @ matrix
-        scores += np.float32(twin.noise) * rng.standard_normal(scores.shape, dtype=np.float32)
-        features = _patches(twin.render(scores, rng), info.features, twin.patch)
-        count = min(twin.block_rows, rows - start)
+        scores += np.float32(recipe.noise) * rng.standard_normal(scores.shape, dtype=np.float32)
+        features = recipe.render(scores, rng).reshape(-1, *_score_shape(dataset.features, recipe.patch))
+        if recipe.patch > 1:
+            height, width, _ = dataset.features
+            features = features.repeat(recipe.patch, axis=1).repeat(recipe.patch, axis=2)[:, :height, :width]
+        count = min(recipe.block_rows, rows - start)
         yield features[:count], labels[:count]
 
 
@@ -101,26 +108,15 @@ def render_collisions(scores: Scores, rng: np.random.Generator) -> Array:
     return scores
 
 
-def _structure(dataset: Dataset, twin: Twin) -> tuple[Scores, Scores]:
-    """Return the class centres [classes, clusters, latent] and the matrix [latent, scores] of a twin."""
-    info = dataset.info
-    rng = _generator(info.name, _FIXED, 0)
-    shape = (info.classes, _CLUSTERS, twin.latent)
-    centres = rng.standard_normal(shape, dtype=np.float32)
-    centres *= np.float32(twin.separation) / np.linalg.norm(centres, axis=-1, keepdims=True)
-    scores = int(np.prod(_score_shape(info.features, twin.patch)))
-    matrix = rng.standard_normal((twin.latent, scores), dtype=np.float32)
+def _structure(dataset: Dataset, recipe: StandIn) -> tuple[Scores, Scores]:
+    """Return the class centres [classes, clusters, latent] and the matrix [latent, scores] of a stand-in."""
+    rng = _generator(dataset.name, _FIXED, 0)
+    centres = rng.standard_normal((dataset.classes, _CLUSTERS, recipe.latent), dtype=np.float32)
+    centres *= np.float32(recipe.separation) / np.linalg.norm(centres, axis=-1, keepdims=True)
+    scores = math.prod(_score_shape(dataset.features, recipe.patch))
+    matrix = rng.standard_normal((recipe.latent, scores), dtype=np.float32)
     matrix /= np.linalg.norm(matrix, axis=0)
     return centres, matrix
-
-
-def _patches(values: Array, features: tuple[int, ...], patch: int) -> Array:
-    """Return [rows, *features] in which every value fills a square of `patch` pixels."""
-    if patch == 1:
-        return values.reshape(-1, *features)
-    small = values.reshape(-1, *_score_shape(features, patch))
-    large = small.repeat(patch, axis=1).repeat(patch, axis=2)
-    return large[:, : features[0], : features[1]]
 
 
 def _score_shape(features: tuple[int, ...], patch: int) -> tuple[int, ...]:
@@ -134,3 +130,28 @@ def _score_shape(features: tuple[int, ...], patch: int) -> tuple[int, ...]:
 def _generator(name: str, stream: int, block: int) -> np.random.Generator:
     key = int.from_bytes(hashlib.sha256(f"{name}-v{VERSION}".encode()).digest()[:16], "little")
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, block, stream]))
+
+
+JPEG_VERSION = 1
+_JPEG_SIDE, _JPEG_QUALITY, _JPEG_NOISE = 400, 90, 12
+
+
+def jpeg_folder(dataset: Dataset, rows: int, classes: int) -> Path:
+    """Return a folder of `rows` synthetic training JPEGs and their test part, written to the cache the first time."""
+    folder = cache_folder() / "images" / "synthetic" / f"v{JPEG_VERSION}-{classes}-{rows}"
+    publish_once(folder, lambda staging: _write_jpegs(dataset.sized(_JPEG_SIDE, classes), rows, staging))
+    return folder
+
+
+def _write_jpegs(dataset: Dataset, rows: int, folder: Path) -> None:
+    from PIL import Image
+
+    for part, name, count in ((TRAIN, "train", rows), (TEST, "val", test_rows(dataset, rows))):
+        noise = np.random.default_rng([JPEG_VERSION, part == TRAIN])
+        pairs = (zip(x, y, strict=True) for x, y in blocks(dataset, count, part))
+        for number, (pixels, label) in enumerate(itertools.chain.from_iterable(pairs)):
+            rough = pixels + noise.normal(0, _JPEG_NOISE, pixels.shape)
+            place = folder / name / f"n{label:08d}"
+            place.mkdir(parents=True, exist_ok=True)
+            image = Image.fromarray(np.clip(rough, 0, 255).astype(np.uint8))
+            image.save(place / f"{name}_{number:08d}.JPEG", "JPEG", quality=_JPEG_QUALITY)

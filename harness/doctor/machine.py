@@ -18,8 +18,7 @@ from harness.base.files import cache_folder, make_folder, user_errors
 from harness.base.processes import Reply, ask
 from harness.base.provenance import git_commit, package_version
 from harness.comm.gpus import INSTALL_CUDA
-from harness.datasets.registry import dataset, names
-from harness.datasets.source import data_folder
+from harness.datasets import data_folder, info, names
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _GIB = 2**30
@@ -145,10 +144,10 @@ def check_data(data_dir: Path | None) -> Iterator[Diagnostic]:
 
 
 def _found(name: str, folder: Path) -> str:
-    found = dataset(name).find(folder)
+    found = info(name).find(folder)
     if found.missing:
-        return f"no original files (missing {', '.join(found.missing)}): a synthetic twin stands in"
-    if dataset(name).info.separate_test and not found.test:
+        return f"no original files (missing {', '.join(found.missing)}): a synthetic stand-in is used"
+    if info(name).separate_test and not found.test:
         return "training files only: test rows are held out of them"
     return "original files"
 

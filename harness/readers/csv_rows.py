@@ -10,8 +10,8 @@ import numpy as np
 
 from harness.base.errors import UserError
 from harness.datasets.dataset import Array
-from harness.datasets.text import CsvHeader, read_head, stream, to_array
-from harness.readers.sources import Peers
+from harness.datasets.text_formats import CsvHeader, read_head, stream_csv, to_array
+from harness.readers.row_sources import Peers
 
 _PIECE = 16 << 20  # bytes
 
@@ -69,7 +69,7 @@ class CsvRows:
                 continue
             line = 1 + begin + (head.header > 0)
             text = self._text(path, begin, end)
-            for batch in stream(path, columns, types=types, text=text, first_line=line):
+            for batch in stream_csv(path, columns, types=types, text=text, first_line=line):
                 x.append(to_array(path, batch, features, line))
                 y.append(to_array(path, batch, [self._label], line, "float64")[:, 0])
                 line += batch.num_rows
@@ -90,11 +90,11 @@ def _label(path: Path, head: CsvHeader, label: str | int | None) -> int:
     if isinstance(label, str):
         if label.lower() not in head.names:
             shown = ", ".join(head.names) or "a header"
-            raise UserError(f"label '{label}' is no column of '{path}': name one of {shown}")
+            raise UserError(f"label '{label}' is not a column of '{path}': name one of {shown}")
         return head.names.index(label.lower())
     width = len(head.cells)
     if not -width <= label < width:
-        raise UserError(f"label {label} is no column of '{path}': use 0 to {width - 1}")
+        raise UserError(f"label {label} is not a column of '{path}': use 0 to {width - 1}")
     return label % width
 
 

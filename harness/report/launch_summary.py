@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.analysis import numbers
 from harness.base.provenance import Machine
-from harness.datasets.registry import info, names
+from harness.datasets import info, names
 from harness.report.answer import Fact, facts
 from harness.report.render import distinct
 from harness.schema.layout import Layout

@@ -6,7 +6,7 @@ from harness.analysis import numbers
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.analysis.stats import NEEDED
-from harness.datasets.registry import info, names
+from harness.datasets import info, names
 from harness.report.launch_summary import commit_words, data_words, days, machine_words
 from harness.report.render import distinct
 from harness.schema.option import conditions

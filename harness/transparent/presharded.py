@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.readers.dataset import DataSet
+from harness.readers.script_data import DataSet
 from harness.transparent.patch import replace
 from harness.transparent.settings import RunSettings
 

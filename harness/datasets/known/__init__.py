@@ -1,1 +1,55 @@
-"""The data sets that the harness knows, a module each: whatever stands here and has a DATASET is found."""
+"""The registry of data sets: whatever stands in the `DATASETS` of a module in this folder, and a user's own file."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+from harness.base.errors import UserError, unknown
+from harness.datasets.dataset import Dataset
+from harness.datasets.own_file import FILE, OWN_FILE, SUFFIXES
+
+
+def _registered() -> dict[str, Dataset]:
+    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    return {dataset.name: dataset for module in modules for dataset in module.DATASETS}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the data sets that the harness knows, in alphabetical order."""
+    return tuple(sorted(_registered()))
+
+
+def info(name: str) -> Dataset:
+    """Return data set `name`; of a user's ``file`` the shape is only known once it is read.
+
+    Raises:
+        UserError: there is no such set; the message names the nearest.
+    """
+    if name == FILE:
+        return OWN_FILE
+    datasets = _registered()
+    if name not in datasets:
+        raise unknown("DATASET", name, datasets)
+    return datasets[name]
+
+
+def choose(name: str | None, data_file: str | None) -> str:
+    """Return the data set's name from what the user gave: a set's name or a file of the user's own.
+
+    Raises:
+        UserError: neither or both are given, the set is unknown, the file is missing or of an unknown kind.
+    """
+    if name is not None and data_file is not None:
+        raise UserError(f"both DATASET={name} and --data {data_file} are given: give one of them")
+    if data_file is not None:
+        path = Path(data_file)
+        if path.suffix.lower() not in SUFFIXES:
+            raise UserError(f"--data {path} is of an unknown kind: use {', '.join(SUFFIXES)}")
+        if not path.is_file():
+            raise UserError(f"--data {path} is not there: check the path")
+        return FILE
+    if name is None:
+        raise UserError(f"no data set given: add DATASET= one of {', '.join(names())}, or --data FILE")
+    if name == FILE:
+        raise UserError("DATASET=file names no file: give it with --data FILE")
+    return info(name).name

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from harness import datasets
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
-from harness.readers.sources import (
+from harness.datasets.shards import split_evenly
+from harness.readers.csv_rows import CsvRows
+from harness.readers.row_sources import (
     TEST,
     TRAIN,
     VALIDATION,
@@ -20,9 +23,8 @@ from harness.readers.sources import (
     ImageRows,
     Peers,
     RowSource,
-    cut,
     find_peers,
-    own_ranges,
+    open_parts,
 )
 from harness.schema.workload import IMAGENET, Workload
 
@@ -56,12 +58,14 @@ class DataSetRequest:
         if self.name not in (*KNOWN, *FORMATS):
             raise unknown("data set", self.name, (*KNOWN, *FORMATS))
         if not self.normalize > 0:
-            raise UserError(f"normalize {self.normalize} is no divisor: give a number above 0, such as 255.0")
+            raise UserError(f"normalize {self.normalize} is not a divisor: give a number above 0, such as 255.0")
         held = (self.valid_pct or 0.0, self.test_pct)
         if min(held) < 0 or sum(held) >= 1:
             raise UserError(f"valid_pct {held[0]} and test_pct {held[1]} leave no training rows: use parts of 1")
         if self.name in KNOWN and self.train_file is not None:
-            raise UserError(f"train_file does not go with {self.name.upper()}: leave it out, or name another data set")
+            raise UserError(
+                f"train_file cannot be combined with {self.name.upper()}: leave it out, or name another data set"
+            )
         if self.name not in KNOWN and self.train_file is None:
             raise UserError(f"{self.name.upper()} has no train_file: give one")
         for field in ("train_file", "validation_file", "test_file"):
@@ -77,7 +81,7 @@ class DataSetRequest:
 _log = logging.getLogger(__name__)
 
 _MNIST_VALIDATION = 1 / 6  # the last 10,000 of 60,000, as in the original
-_CLASSES = 10_000  # more different labels are no classes
+_CLASSES = 10_000  # more different labels are not classes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,11 +107,15 @@ def load(request: DataSetRequest, peers: Peers) -> dict[str, RankRows]:
                 raise UserError(f"{request.name} has {rows} {part} rows for {peers.size} ranks: use fewer ranks")
             if rows:
                 classes = source.classes
-                raw[part] = source.read(own_ranges(ranges, peers))
+                raw[part] = source.read(_own_ranges(ranges, peers))
     if TRAIN not in raw:
         raise UserError(f"{request.name} has no training rows: check {request.train_file}")
     labels = _labels(request, {part: y for part, (_, y) in raw.items()}, classes, peers)
-    return {part: RankRows(data=_scaled(x, request.normalize), labels=labels[part]) for part, (x, _) in raw.items()}
+    divisor = np.float32(request.normalize)
+    return {
+        part: RankRows(data=np.divide(x, divisor, dtype=np.float32, casting="unsafe"), labels=labels[part])
+        for part, (x, _) in raw.items()
+    }
 
 
 def _wanted(
@@ -121,7 +129,7 @@ def _wanted(
     default = _MNIST_VALIDATION if request.name == "mnist" else 0.0
     valid = request.valid_pct if request.valid_pct is not None else default
     # A file of its own for a part leaves nothing to hold out for it.
-    held = cut(parts[TRAIN].blocks, 0 if VALIDATION in parts else valid, 0 if TEST in parts else request.test_pct)
+    held = _cut(parts[TRAIN].blocks, 0 if VALIDATION in parts else valid, 0 if TEST in parts else request.test_pct)
     yield TRAIN, parts[TRAIN], held[TRAIN]
     for part in (VALIDATION, TEST):
         whole = part in parts
@@ -129,14 +137,36 @@ def _wanted(
         yield part, source, [range(rows) for rows in source.blocks] if whole else held[part]
 
 
+def _own_ranges(parts: Sequence[range], peers: Peers) -> list[range]:
+    """Return this rank's rows of every block, of which the rows `parts` are wanted; over all ranks an exact cover.
+
+    The next block starts with the next rank, so that no rank gets the larger part of all of them.
+    """
+    ranges = []
+    for block, part in enumerate(parts):
+        own = split_evenly(len(part), peers.size, (peers.rank + block) % peers.size)
+        ranges.append(range(part.start + own.start, part.start + own.stop))
+    return ranges
+
+
+def _cut(blocks: Sequence[int], valid: float, test: float) -> dict[str, list[range]]:
+    """Return the rows of every block that train, validate and test: the last ones are held out, the very last test."""
+    found: dict[str, list[range]] = {TRAIN: [], VALIDATION: [], TEST: []}
+    for rows in blocks:
+        tested = round(rows * test)
+        validated = round(rows * valid)
+        edge = rows - tested - validated
+        found[TRAIN].append(range(0, edge))
+        found[VALIDATION].append(range(edge, edge + validated))
+        found[TEST].append(range(edge + validated, rows))
+    return found
+
+
 def _open(
     request: DataSetRequest, path: str | Path | None, peers: Peers, stack: contextlib.ExitStack
 ) -> dict[str, RowSource]:
     if request.name in KNOWN:
         return _known(request, peers)
-    from harness.readers.containers import open_parts
-    from harness.readers.csv_rows import CsvRows
-
     assert path is not None
     if request.name == "csv":
         return {TRAIN: CsvRows(Path(path), request.label, peers)}
@@ -145,8 +175,6 @@ def _open(
 
 def _known(request: DataSetRequest, peers: Peers) -> dict[str, RowSource]:
     """Return the parts of one of the harness's own data sets: memory maps or images, of which a rank reads its rows."""
-    from harness import datasets
-
     workload = Workload(
         dataset=request.name,
         model=datasets.info(request.name).default_model,
@@ -164,13 +192,6 @@ def _known(request: DataSetRequest, peers: Peers) -> dict[str, RowSource]:
     return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
 
 
-def _scaled(x: Array, divisor: float) -> Array:
-    values = x.astype(np.float32)
-    if divisor != 1:
-        values /= np.float32(divisor)
-    return values
-
-
 def _labels(request: DataSetRequest, labels: dict[str, Array], classes: int | None, peers: Peers) -> dict[str, Array]:
     """Return the labels as the script wants them; without a number of `classes` these are all ranks' values."""
     labels = {part: y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for part, y in labels.items()}
@@ -183,7 +204,7 @@ def _labels(request: DataSetRequest, labels: dict[str, Array], classes: int | No
         values = np.unique(np.concatenate(peers.gather(own[: _CLASSES + 1])))
         if len(values) > _CLASSES or np.any(values != np.round(values)):
             raise UserError(
-                f"the labels of '{request.train_file}' are no whole numbers, one per class: pass one_hot=False"
+                f"the labels of '{request.train_file}' are not whole numbers, one per class: pass one_hot=False"
             )
     identity = np.eye(len(values), dtype=np.float32)
     return {part: identity[np.searchsorted(values, y)] for part, y in labels.items()}

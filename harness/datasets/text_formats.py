@@ -1,21 +1,24 @@
 """Numbers from text: CSV of any size block by block through pyarrow, LIBSVM through scikit-learn."""
 
 import bz2
+import contextlib
 import csv
 import functools
 import gzip
 import math
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from harness.base.errors import UserError
 from harness.datasets.dataset import Array, Block
 
+_CUT = (EOFError, OSError, zlib.error)  # what compressed files raise
 LABEL_NAMES = ("label", "target", "class")
 _BLOCK_BYTES = 1 << 20  # larger blocks leave the processor's cache and are slower
 
@@ -42,7 +45,7 @@ def read_head(path: Path) -> CsvHeader:
     """Read the first line of a CSV file. It is a header if a cell is neither a number nor a missing value.
 
     Raises:
-        UserError: the file cannot be read, is no text or empty, or has one column only.
+        UserError: the file cannot be read, is empty or not text, or has one column only.
     """
     try:
         with path.open("rb") as file:
@@ -51,7 +54,7 @@ def read_head(path: Path) -> CsvHeader:
     except OSError as error:
         raise UserError(f"CSV file '{path}' cannot be read: {error.strerror}; check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"'{path}' is no CSV text ({error}): save it as UTF-8 with commas") from error
+        raise UserError(f"'{path}' is not CSV text ({error}): save it as UTF-8 with commas") from error
     if not cells:
         raise UserError(f"'{path}' is empty: give at least two rows")
     if len(cells) < 2:
@@ -62,7 +65,7 @@ def read_head(path: Path) -> CsvHeader:
 
 
 def is_number(cell: str) -> bool:
-    """Tell whether a cell is a number; NaN is none."""
+    """Return whether a cell is a number other than NaN."""
     try:
         return not math.isnan(float(cell))
     except ValueError:
@@ -70,7 +73,7 @@ def is_number(cell: str) -> bool:
 
 
 def is_missing(cell: str) -> bool:
-    """Tell whether a cell stands for a missing value: empty, ``?``, ``NA`` and other words that are used for it."""
+    """Return whether a cell stands for a missing value: empty, ``?``, ``NA`` and other words that are used for it."""
     return cell.strip() in _missing()
 
 
@@ -81,29 +84,7 @@ def _missing() -> frozenset[str]:
     return frozenset((*ConvertOptions().null_values, "?"))
 
 
-def read_numbers(path: Path, features: int, classes: int) -> Iterator[Block]:
-    """Yield blocks of a CSV file without header, label first: float32 [rows, features] and labels.
-
-    The file may be gzip-compressed. One thread: the other cores belong to other ranks.
-
-    Raises:
-        UserError: a line has another column count, is no number, is NaN or has a label outside 0..classes-1.
-    """
-    columns = [f"c{number}" for number in range(1 + features)]
-    line = 1
-    for batch in stream(path, columns):
-        values = to_array(path, batch, range(len(columns)), line)
-        labels = values[:, 0]
-        wrong = np.flatnonzero((labels != np.floor(labels)) | (labels < 0) | (labels >= classes))
-        if len(wrong):
-            raise UserError(
-                f"'{path}' line {line + wrong[0]:,} has label {labels[wrong[0]]}: labels are 0 to {classes - 1}"
-            )
-        yield values[:, 1:], labels
-        line += len(values)
-
-
-def stream(
+def stream_csv(
     path: Path,
     columns: Sequence[str],
     header_lines: int = 0,
@@ -162,7 +143,7 @@ def to_array(path: Path, batch: Any, columns: Sequence[int], line: int, dtype: s
 
 
 def not_a_number(path: Path, line: int, column: int) -> UserError:
-    """Return the error for what stands in `line` (from 1) and `column` (from 0) of a file."""
+    """Return the error for the cell in `line` (from 1) and `column` (from 0) of a file."""
     return UserError(f"'{path}' line {line:,} column {column + 1} is missing, NaN or infinite: give a number")
 
 
@@ -174,6 +155,48 @@ def _reason(message: str, first_line: int) -> str:
     text = what[1].replace("Expected", "expected").replace("Empty CSV file", "it is empty") if what else message[:160]
     text += "'" if text.startswith("invalid value") else ""
     return f"line {int(row[1]) + first_line - 1:,}: {text}" if row else text
+
+
+def read_number_rows(paths: tuple[Path, ...], part: str, *, features: int, classes: int) -> Iterator[Block]:
+    """Yield blocks of CSV files without header, label first: float32 [rows, features] and labels.
+
+    The files may be gzip-compressed. One thread: the other cores belong to other ranks.
+
+    Raises:
+        UserError: a line has another column count, is not a number, is NaN or has a label outside 0..classes-1.
+    """
+    columns = [f"c{number}" for number in range(1 + features)]
+    for path in paths:
+        line = 1
+        for batch in stream_csv(path, columns):
+            values = to_array(path, batch, range(len(columns)), line)
+            labels = values[:, 0]
+            wrong = np.flatnonzero((labels != np.floor(labels)) | (labels < 0) | (labels >= classes))
+            if len(wrong):
+                raise UserError(
+                    f"'{path}' line {line + wrong[0]:,} has label {labels[wrong[0]]}: labels are 0 to {classes - 1}"
+                )
+            yield values[:, 1:], labels
+            line += len(values)
+
+
+def read_libsvm_files(
+    paths: tuple[Path, ...], part: str, *, features: int, labels: tuple[int, ...], binary: bool = False
+) -> Iterator[Block]:
+    """Yield each LIBSVM file as one block: float32 [rows, features], uint8 of zeros and ones if `binary`, and labels.
+
+    Raises:
+        UserError: a line is bad, or a value is not 0 or 1 where all must be.
+    """
+    for path in paths:
+        values, classes = read_libsvm(path, features, labels)
+        wrong = np.argwhere((values != 0) & (values != 1))
+        if binary and len(wrong):
+            row, column = wrong[0]
+            raise UserError(
+                f"'{path}' row {row + 1:,} has value {values[row, column]} at index {column + 1}: values are 0 or 1"
+            )
+        yield values.astype(np.uint8) if binary else values, classes
 
 
 def read_libsvm(path: Path, features: int, labels: tuple[int, ...]) -> Block:
@@ -191,13 +214,12 @@ def read_libsvm(path: Path, features: int, labels: tuple[int, ...]) -> Block:
         sparse, raw = load_svmlight_file(str(path), n_features=features, zero_based=False, dtype=np.float32)
     except (ValueError, OverflowError) as error:
         _blame(path, features, labels)
-        raise UserError(f"'{path}' is no LIBSVM file ({error}): fetch it again") from error
-    except (EOFError, OSError) as error:
+        raise UserError(f"'{path}' is not a LIBSVM file ({error}): fetch it again") from error
+    except _CUT as error:
         raise UserError(f"'{path}' is a cut or damaged compressed file ({error}): fetch it again") from error
-    known = np.isin(raw, labels)
     if not len(raw):
         raise UserError(f"'{path}' has no rows: fetch it again")
-    if not known.all() or not np.isfinite(sparse.data).all():
+    if not np.isin(raw, labels).all() or not np.isfinite(sparse.data).all():
         _blame(path, features, labels)
     dense: Any = sparse.toarray()
     return dense, np.searchsorted(labels, raw)
@@ -205,30 +227,31 @@ def read_libsvm(path: Path, features: int, labels: tuple[int, ...]) -> Block:
 
 def _blame(path: Path, features: int, labels: tuple[int, ...]) -> None:
     """Raise the UserError of the first bad line: slow, so only called when something is wrong."""
-    with _open(path) as file:
-        for number, line in enumerate(_lines(path, file), start=1):
-            words = line.partition(b"#")[0].split()
-            if not words:
-                continue
-            fault = _label_fault(words[0], labels) or _index_fault(words[1:], features)
-            if fault:
-                raise UserError(f"'{path}' line {number:,} {fault}")
-
-
-def _label_fault(word: bytes, labels: tuple[int, ...]) -> str:
+    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
     try:
-        good = float(word) in labels
-    except ValueError:
-        good = False
-    return "" if good else f"has label '{_text(word)}': labels are {', '.join(map(str, labels))}"
+        with openers.get(path.suffix, open)(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                words = line.partition(b"#")[0].decode("ascii", "replace").split()
+                fault = (_label_fault(words[0], labels) or _index_fault(words[1:], features)) if words else ""
+                if fault:
+                    raise UserError(f"'{path}' line {number:,} {fault}")
+    except _CUT as error:
+        raise UserError(f"'{path}' is a cut or damaged compressed file ({error}): fetch it again") from error
 
 
-def _index_fault(words: Iterable[bytes], features: int) -> str:
+def _label_fault(word: str, labels: tuple[int, ...]) -> str:
+    with contextlib.suppress(ValueError):
+        if float(word) in labels:
+            return ""
+    return f"has label '{word[:40]}': labels are {', '.join(map(str, labels))}"
+
+
+def _index_fault(words: Iterable[str], features: int) -> str:
     previous = 0
     for word in words:
-        index, colon, value = word.partition(b":")
-        if not colon or not index.isdigit():
-            return f"has '{_text(word)}': write index:value"
+        index, colon, value = word.partition(":")
+        if not colon or not (index.isascii() and index.isdigit()):
+            return f"has '{word[:40]}': write index:value"
         if not 1 <= int(index) <= features:
             return f"has index {int(index)}: indices are 1 to {features}"
         if int(index) <= previous:
@@ -239,24 +262,5 @@ def _index_fault(words: Iterable[bytes], features: int) -> str:
         except ValueError:
             finite = False
         if not finite:
-            return f"has value '{_text(value)}' at index {previous}: values are finite numbers"
+            return f"has value '{value[:40]}' at index {previous}: values are finite numbers"
     return ""
-
-
-def _text(word: bytes) -> str:
-    return word[:40].decode("ascii", "replace")
-
-
-def _open(path: Path) -> IO[bytes] | gzip.GzipFile:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")
-    if path.suffix == ".bz2":
-        return bz2.open(path, "rb")
-    return path.open("rb")
-
-
-def _lines(path: Path, file: Iterable[bytes]) -> Iterable[bytes]:
-    try:
-        yield from file
-    except (EOFError, OSError) as error:
-        raise UserError(f"'{path}' is a cut or damaged compressed file ({error}): fetch it again") from error

@@ -1,6 +1,6 @@
-"""A CSV file of the user's own: numbers, texts that are categories, missing values, columns to leave out.
+"""A user's own data: arrays of an .npz or .h5 file, or the columns of a .csv file.
 
-The text is read once, block by block: a number as it is, a category as its place among those met so far, a missing
+CSV text is read once, block by block: a number as it is, a category as its place among those met so far, a missing
 value as NaN. Where there are categories or missing values the rows so made are written a second time, as the network
 takes them.
 """
@@ -8,6 +8,7 @@ takes them.
 import contextlib
 import csv
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,99 @@ import numpy as np
 
 from harness.base.errors import UserError, unknown
 from harness.datasets.arrays import NpyWriter, Vector, read_blocks
-from harness.datasets.dataset import TRAIN, Array, Block
-from harness.datasets.text import LABEL_NAMES, CsvHeader, is_missing, is_number, not_a_number, read_head, stream
-from harness.datasets.userfile import whole_numbers
+from harness.datasets.binary_formats import Arrays, is_rows, open_hdf5, open_npz
+from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
+from harness.datasets.text_formats import (
+    LABEL_NAMES,
+    CsvHeader,
+    is_missing,
+    is_number,
+    not_a_number,
+    read_head,
+    stream_csv,
+)
 
-_SAMPLE = 1_000  # rows that tell which columns are texts
+FILE = "file"
+"""The name of a user's own file among the data sets."""
+CSV = ".csv"
+SUFFIXES = (CSV, ".npz", ".h5")
+_BLOCK_VALUES = 8 << 20
+_SAMPLE = 1_000  # rows that decide which columns are texts
 _MOST_CATEGORIES = 1_000
+
+
+def read_arrays(paths: tuple[Path, ...], part: str) -> Iterator[Block]:
+    """Yield blocks of features (uint8 where all are, else float32) and int64 labels of .npz and .h5 files.
+
+    They have arrays x_train, y_train and perhaps x_test, y_test, or x and y.
+
+    Raises:
+        UserError: the file is damaged, an array is missing or does not fit, a value is not a finite number.
+    """
+    for path in paths:
+        with (open_npz if path.suffix.lower() == ".npz" else open_hdf5)(path) as arrays:
+            yield from _part(path, arrays, part)
+
+
+def _part(path: Path, arrays: Arrays, part: str) -> Iterator[Block]:
+    """Yield the blocks of one part from named arrays; a part that is not there yields nothing."""
+    training = ("x_train", "y_train") if {"x_train", "y_train"} <= set(arrays) else ("x", "y")
+    names = ("x_test", "y_test") if part == TEST else training
+    if not set(names) <= set(arrays):
+        if part == TRAIN:
+            raise UserError(f"'{path}' has arrays {', '.join(arrays) or 'none'}: name them x_train, y_train or x, y")
+        return
+    x, labels = arrays[names[0]], arrays[names[1]][:]
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or labels.dtype.kind not in "buif":
+        raise UserError(f"'{path}' {names[1]} has shape {labels.shape}, {labels.dtype}: give one integer a row")
+    if not is_rows(x) or len(x) != len(labels):
+        raise UserError(
+            f"'{path}' {names[0]} has shape {x.shape}, {x.dtype}: give {len(labels):,} rows of numbers as {names[1]}"
+        )
+    # Pixels stay bytes, but only where both parts are: 0.7 is not a byte.
+    exact = all(arrays[name].dtype == np.uint8 for name in {training[0], "x_test"} & set(arrays))
+    step = max(1, _BLOCK_VALUES // math.prod(x.shape[1:]))
+    for start in range(0, len(labels), step):
+        values = x[start : start + step]
+        values = values if exact else _finite(path, values, names[0], start)
+        yield values, whole_numbers(path, labels[start : start + step], f"{names[1]} row", start)
+
+
+def _finite(path: Path, values: Array, name: str, start: int) -> Array:
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        raise UserError(f"'{path}' {name} row {start + bad[0][0]:,} has NaN or infinity: give finite numbers")
+    return values
+
+
+def whole_numbers(path: Path, labels: Array, where: str, start: int) -> Array:
+    """Return the labels as int64; they may come as floating point numbers but must be whole."""
+    with np.errstate(invalid="ignore"):
+        whole = labels.astype(np.int64)
+    wrong = np.flatnonzero(whole != labels)
+    if len(wrong):
+        place = f"{where} {start + wrong[0]:,}"
+        raise UserError(f"'{path}' {place} has label {labels[wrong[0]]}: labels are whole numbers, one per class")
+    return whole
+
+
+OWN_FILE = Dataset(
+    name=FILE,
+    title="a file of your own",
+    features=(),
+    classes=0,
+    dtype="float32",
+    default_model="dnn",
+    train_rows=0,
+    test_rows=0,
+    source="the user",
+    read=read_arrays,
+    separate_test=False,
+)
 
 
 class CsvTable:
@@ -56,8 +144,8 @@ class CsvTable:
         """Yield blocks of features, float32 [rows, columns], and labels, int64; all rows are to train on.
 
         Raises:
-            UserError: a line has another column count, a number is none or infinite, a label is missing or no whole
-                number, a column has too many categories.
+            UserError: a line has another column count, a number is missing or infinite, a label is missing or not
+                whole, a column has too many categories.
         """
         if part != TRAIN:
             return
@@ -66,12 +154,12 @@ class CsvTable:
         types |= {columns[place]: "string" for place in self._codes}
         lines = int(self._head.header > 0)
         line = 1 + lines
-        for batch in stream(self._path, columns, lines, types):
+        for batch in stream_csv(self._path, columns, lines, types):
             labels = self._labels(batch.column(columns[self._label]), line)
             values = np.empty((batch.num_rows, len(self._features)), np.float32)
             for number, place in enumerate(self._features):
                 values[:, number] = self._column(batch.column(columns[place]), place, line)
-            # One sum tells whether there is any infinity; only then is it worth looking where.
+            # One sum shows whether there is any infinity; only then is it worth looking where.
             if not np.isfinite(values.sum(dtype=np.float64)) and len(infinite := np.argwhere(np.isinf(values))):
                 raise not_a_number(self._path, line + int(infinite[0][0]), self._features[infinite[0][1]])
             self._rows += len(values)
@@ -84,7 +172,7 @@ class CsvTable:
         return tuple(self._codes.get(self._label, ()))
 
     def encode(self, path: Path, train_rows: int) -> tuple[str, ...]:
-        """Rewrite `path`, the .npy file of what `read` yielded, as the network takes it; tell what was done.
+        """Rewrite `path`, the .npy file of what `read` yielded, as the network takes it; return what was done.
 
         A category is a column of zeros and ones for each of its texts, in alphabetical order; where it is missing all
         are 0. A missing number is the mean of its column over the first `train_rows` rows.
@@ -189,19 +277,19 @@ class CsvTable:
             if count
         ]
         first = not (self._named or set(self._head.names) & set(LABEL_NAMES))
-        told = (
+        sentences = (
             (f"no column of {file} is named {', '.join(LABEL_NAMES)}: the first is the label", first),
             (f"left out of {file}: {', '.join(map(name, self._dropped))}", self._dropped),
             (f"one column for each category of {file}: {', '.join(texts)}", texts),
             (f"missing in {file}: {', '.join(gaps)}", gaps),
         )
-        return tuple(sentence for sentence, there in told if there)
+        return tuple(sentence for sentence, applies in sentences if applies)
 
 
 def _text_columns(path: Path, head: CsvHeader) -> list[int]:
     """Return the columns more than half of whose values in the first rows are texts."""
     texts, values = [0] * len(head.cells), [0] * len(head.cells)
-    # What is no CSV is told by `stream`, with its line.
+    # What is not CSV is refused by `stream_csv`, with its line.
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file, contextlib.suppress(csv.Error):
         rows = csv.reader(file, skipinitialspace=True)
         for row in itertools.islice(rows, int(head.header > 0), _SAMPLE):

@@ -1,4 +1,4 @@
-"""Find ImageNet where users have it, and index its images in an order that does not depend on the container."""
+"""The index of images in files: rows in an order that does not depend on the container, made once and kept."""
 
 import hashlib
 import logging
@@ -11,45 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
-from harness.base.files import cache_folder, locked, publish, write_atomic
-from harness.datasets.dataset import FoundFiles
-from harness.datasets.images.listing import Checked, check_images, list_images
+from harness.base.files import cache_folder, publish_once, write_atomic
+from harness.datasets.image_files import CheckedImage, checked_images
 from harness.schema.record import decode, encode
-
-_TRAIN_TAR, _VAL_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
-_VAL_FOLDERS = ("val", "validation")
-
-
-def find(folder: Path) -> FoundFiles:
-    """Return the first of these in `folder`/imagenet or `folder`: TFRecord shards, class folders, the tar file.
-
-    Class folders are ``train/<wnid>/*.JPEG`` and ``val/<wnid>/*.JPEG``, or ``train/<wnid>.tar``; shards
-    ``train-00000-of-01024`` and ``validation-...``. The distribution's flat validation images have no classes in
-    their names, so without ``val/<wnid>/`` training images are held out.
-    """
-    for base in (folder / "imagenet", folder):
-        shards = _shards(base, "train") or _shards(base / "train", "train")
-        if shards:
-            return FoundFiles(
-                train=shards, test=_shards(base, "validation") or _shards(base / "validation", "validation")
-            )
-        train = base / "train"
-        if train.is_dir() and (_classes(train) or any(train.glob("n*.tar"))):
-            val = next((base / name for name in _VAL_FOLDERS if _classes(base / name)), None)
-            return FoundFiles(train=(train,), test=(val,) if val else ())
-        if (base / _TRAIN_TAR).is_file():
-            val = next((base / name for name in _VAL_FOLDERS if _classes(base / name)), None)
-            return FoundFiles(train=(base / _TRAIN_TAR,), test=(val,) if val else ())
-    return FoundFiles(missing=("train/",))
-
-
-def _shards(folder: Path, part: str) -> tuple[Path, ...]:
-    return tuple(sorted(path for path in folder.glob(f"{part}-?????-of-?????*") if path.is_file()))
-
-
-def _classes(folder: Path) -> bool:
-    return folder.is_dir() and any(path.is_dir() for path in folder.iterdir())
-
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +34,7 @@ class IndexSummary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Index:
+class ImageIndex:
     """An index on disk, opened. Training rows come first.
 
     `places` int64 [rows, 3]: file number, offset and bytes; `labels` int32 [rows]; `files` bytes [files], paths.
@@ -83,33 +47,16 @@ class Index:
     files: npt.NDArray[np.bytes_]
 
 
-def checked_images(paths: tuple[Path, ...]) -> list[Checked]:
-    """Return the images in `paths`, each decoded once, sorted by a hash of their names.
-
-    The order is the same for every container, and mixes the classes: so a rank's contiguous rows hold all of them,
-    as the shuffled shards of ImageNet do.
-
-    Raises:
-        UserError: a container is damaged.
-    """
-    return sorted(check_images(list_images(paths)), key=_name_hash)
-
-
-def open_index(train: tuple[Path, ...], test: tuple[Path, ...]) -> Index:
+def open_index(train: tuple[Path, ...], test: tuple[Path, ...]) -> ImageIndex:
     """Return the index of these containers, made in the cache folder the first time: every image is decoded once.
 
     Raises:
         UserError: a container is damaged, or holds fewer than two classes or images.
     """
     folder = cache_folder() / "images" / _FORMAT / _state((*train, *test))
-    if not (folder / _SUMMARY).exists():
-        with locked(folder.with_name(f"{folder.name}.lock")):
-            if not (folder / _SUMMARY).exists():
-                _log.warning("indexing the images of '%s': each is read and decoded once", train[0])
-                with publish(folder) as staging:
-                    _write(train, test, staging)
+    publish_once(folder, lambda staging: _write(train, test, staging))
     path = folder / _SUMMARY
-    return Index(
+    return ImageIndex(
         summary=decode(path.read_bytes(), IndexSummary, path),
         folder=folder,
         places=np.load(folder / _PLACES, mmap_mode="r"),
@@ -130,6 +77,7 @@ def _state(paths: Iterable[Path]) -> str:
 
 
 def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> None:
+    _log.warning("indexing the images of '%s': each is read and decoded once", train[0])
     parts = [checked_images(paths) for paths in (train, test)]
     good = [[checked for checked in part if not checked.fault] for part in parts]
     rows = [*good[0], *good[1]]
@@ -155,12 +103,7 @@ def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> Non
     write_atomic(folder / _SUMMARY, encode(summary))
 
 
-def _name_hash(checked: Checked) -> tuple[bytes, str]:
-    name = checked.image.name
-    return hashlib.blake2b(name.encode(), digest_size=8).digest(), name
-
-
-def _identity(parts: Sequence[Sequence[Checked]]) -> str:
+def _identity(parts: Iterable[Sequence[CheckedImage]]) -> str:
     digest = hashlib.sha256()
     for number, part in enumerate(parts):
         for checked in part:
@@ -169,7 +112,7 @@ def _identity(parts: Sequence[Sequence[Checked]]) -> str:
     return digest.hexdigest()
 
 
-def _note(damaged: Sequence[Checked], rows: Sequence[Checked]) -> str:
+def _note(damaged: Sequence[CheckedImage], rows: Sequence[CheckedImage]) -> str:
     parts = []
     if damaged:
         names = [f"{checked.image.kind}/{checked.image.name}" for checked in damaged[:_SHOWN]]

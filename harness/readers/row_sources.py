@@ -1,8 +1,9 @@
 """What a reader reads from: rows by number, shared among the ranks of the MPI world or of this process alone."""
 
+import contextlib
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ import numpy.typing as npt
 
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.errors import UserError
+from harness.datasets.binary_formats import Arrays, is_rows, open_hdf5, open_netcdf, open_npz
 from harness.datasets.dataset import Array
-from harness.datasets.shards import split_evenly
 
 _COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -45,12 +46,19 @@ def find_peers(environment: Mapping[str, str] = os.environ) -> Peers:
 
 
 TRAIN, VALIDATION, TEST = "training", "validation", "testing"
+_NAMES = {
+    TRAIN: (("x_train", "y_train"), ("training_data", "training_labels"), ("x", "y"), ("data", "labels"),
+            ("data", "label"), ("images", "labels")),
+    VALIDATION: (("x_valid", "y_valid"), ("x_val", "y_val"), ("validation_data", "validation_labels")),
+    TEST: (("x_test", "y_test"), ("testing_data", "testing_labels")),
+}  # fmt: skip
+_SEED = 0
 
 
 class RowSource(Protocol):
-    """Rows with labels, in one or more blocks that are divided over the ranks each for itself.
+    """Rows with labels, in one or more blocks that are each divided over the ranks.
 
-    `classes` is how many there are, None where the labels of all ranks have to tell.
+    `classes` is how many there are, None where the labels of all ranks decide.
     """
 
     @property
@@ -84,29 +92,63 @@ class ArrayPair:
         return np.asarray(self._x[rows.start : rows.stop]), np.asarray(self._y[rows.start : rows.stop])
 
 
-def own_ranges(parts: Sequence[range], peers: Peers) -> list[range]:
-    """Return this rank's rows of every block, of which the rows `parts` are wanted; over all ranks an exact cover.
+class PerClass:
+    """One array of rows for every class: the label is the array's number. Rows come in random order."""
 
-    The next block starts with the next rank, so that no rank gets the larger part of all of them.
+    classes: int | None = None
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self._arrays = arrays
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The rows of every class: each rank gets some of all."""
+        return tuple(len(array) for array in self._arrays)
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Read the rows of every class and shuffle them."""
+        x = np.concatenate(
+            [array[rows.start : rows.stop] for array, rows in zip(self._arrays, ranges, strict=True)], axis=0
+        )
+        y = np.repeat(np.arange(len(ranges)), [len(rows) for rows in ranges])
+        order = np.random.Generator(np.random.PCG64(_SEED)).permutation(len(y))
+        return x[order], y[order]
+
+
+@contextlib.contextmanager
+def open_parts(path: Path, kind: str) -> Iterator[dict[str, RowSource]]:
+    """Yield the parts of a file of `kind` ``npz``, ``hdf5``, ``netcdf`` or ``pnetcdf``.
+
+    They are named arrays, or in HDF5 (MaTEx's form) one data set of rows for every class.
+
+    Raises:
+        UserError: the file is damaged or names no features and labels.
     """
-    ranges = []
-    for block, part in enumerate(parts):
-        own = split_evenly(len(part), peers.size, (peers.rank + block) % peers.size)
-        ranges.append(range(part.start + own.start, part.start + own.stop))
-    return ranges
+    openers = {"npz": open_npz, "hdf5": open_hdf5}
+    with openers.get(kind, open_netcdf)(path) as arrays:
+        yield _parts(path, arrays, per_class=kind == "hdf5")
 
 
-def cut(blocks: Sequence[int], valid: float, test: float) -> dict[str, list[range]]:
-    """Return the rows of every block that train, validate and test: the last ones are held out, the very last test."""
-    found: dict[str, list[range]] = {TRAIN: [], VALIDATION: [], TEST: []}
-    for rows in blocks:
-        tested = round(rows * test)
-        validated = round(rows * valid)
-        edge = rows - tested - validated
-        found[TRAIN].append(range(0, edge))
-        found[VALIDATION].append(range(edge, edge + validated))
-        found[TEST].append(range(edge + validated, rows))
-    return found
+def _parts(path: Path, arrays: Arrays, *, per_class: bool) -> dict[str, RowSource]:
+    parts: dict[str, RowSource] = {}
+    for part, pairs in _NAMES.items():
+        x, y = next(((arrays[x], arrays[y]) for x, y in pairs if x in arrays and y in arrays), (None, None))
+        if x is None or y is None:
+            continue
+        if not is_rows(x) or len(x) != len(y):
+            raise UserError(
+                f"'{path}' has {part} arrays of shapes {tuple(x.shape)} and {tuple(y.shape)}: "
+                "give as many rows of numbers as labels"
+            )
+        parts[part] = ArrayPair(x, y)
+    classes = list(arrays.values())
+    one_shape = len(classes) > 1 and len({tuple(array.shape[1:]) for array in classes}) == 1
+    if TRAIN not in parts and per_class and one_shape and all(map(is_rows, classes)):
+        parts[TRAIN] = PerClass(classes)
+    if TRAIN not in parts:
+        shown = ", ".join(arrays) or "none"
+        raise UserError(f"'{path}' has arrays {shown}: name features and labels x_train, y_train or x, y")
+    return parts
 
 
 _EDGE = 1 / 16  # left out on every side: the middle 224 of 256 pixels
@@ -144,13 +186,10 @@ class ImageRows:
                 f"{free / 2**30:.1f} GiB are free: use more nodes or a smaller image_size"
             )
         x = np.empty(shape, np.uint8)
-
-        def decode(number: int) -> None:
-            x[number] = self._image(self._places[rows.start + number])
-
         with ThreadPoolExecutor(usable_cores()) as threads:
-            for _ in threads.map(decode, range(len(rows))):  # a thread's error comes out here
-                pass
+            images = threads.map(self._image, self._places[rows.start : rows.stop])
+            for number, image in enumerate(images):
+                x[number] = image
         return x, np.asarray(self._labels[rows.start : rows.stop])
 
     def _image(self, place: npt.NDArray[np.int64]) -> Array:

@@ -1,0 +1,244 @@
+"""Where the data comes from that a workload will train on, decided before it is read, and the SHA-256 of its files."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness.base.errors import UserError
+from harness.base.files import cache_folder, locked, make_folder, write_atomic
+from harness.datasets import synthetic
+from harness.datasets.dataset import Dataset, FoundFiles
+from harness.datasets.image_index import open_index
+from harness.datasets.known import info
+from harness.datasets.own_file import CSV, FILE
+from harness.schema.identity import script_id
+from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSource:
+    """Where a workload's data comes from. `kind` is ``real``, ``synthetic`` or ``script``, which brings its own.
+
+    `data_id` fingerprints it, whatever the number of samples. `rows` is the size of a stand-in's training part,
+    0 for real data. `stored` says that rows stay in image files and are decoded while training. `image_size`
+    (pixels a side) and `classes` are of ImageNet's images, else 0. `label` and `drop` are as in `Workload`. `note` is
+    one sentence for the user, empty when there is nothing to say.
+    """
+
+    name: str
+    kind: str
+    data_id: str
+    sha256: str
+    train: tuple[Path, ...] = ()
+    test: tuple[Path, ...] = ()
+    rows: int = 0
+    stored: bool = False
+    image_size: int = 0
+    classes: int = 0
+    label: str = ""
+    drop: str = ""
+    note: str = ""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All source files, each once."""
+        return tuple(dict.fromkeys((*self.train, *self.test)))
+
+
+def locate(workload: Workload, data_dir: Path | None, data_id: str = "") -> DataSource:
+    """Return the source of the workload's data: its real files, or the synthetic stand-in.
+
+    `data_dir` is the folder of the original files, None for the default one. ``workload.data`` decides:
+    ``real``, ``synthetic``, or ``auto`` (real where it is, else the stand-in). `data_id` is that of earlier
+    launches, if they are to be repeated.
+
+    Raises:
+        UserError: `data_dir` does not exist, real data is asked for and absent, the data is not that of the earlier
+            launches, or rank 0 is to send images in files.
+    """
+    source = _locate(workload, data_dir)
+    if data_id not in ("", source.data_id):
+        raise UserError(
+            f"the launches are to train on {data_id}, the data here is {source.data_id}: name the folder of the same "
+            "originals with --data-dir (DATA_DIR=), or measure again if it was changed"
+        )
+    if source.stored and workload.distribution == "scatter":
+        raise UserError(
+            "DISTRIBUTION=scatter sends rows held in memory, but images in files are decoded by every rank: "
+            "use DISTRIBUTION=parallel"
+        )
+    return source
+
+
+def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
+    if is_script(workload):
+        sha256 = script_id(script_command(workload)[0])
+        return DataSource(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")
+    dataset = info(workload.dataset)
+    for name, value in (("LABEL", workload.label), ("DROP", workload.drop)):
+        if value and Path(workload.data_file or "").suffix.lower() != CSV:
+            raise UserError(f"{name}={value} is for a .csv file of your own: leave it out, or give DATA=file.csv")
+    if workload.dataset == FILE:
+        return _own_file(workload)
+    folder = data_folder(data_dir)
+    if workload.data == "synthetic":
+        return _stand_in(dataset, workload, "")
+    found = dataset.find(folder)
+    if workload.input == "resident":
+        if workload.data == "real":
+            raise UserError("input resident holds synthetic images: leave it out, or use DATA_KIND=synthetic")
+        return _stand_in(dataset, workload, "INPUT=resident: ")
+    if found.missing:
+        missing = ", ".join(found.missing)
+        if workload.data == "real":
+            where = f" --data-dir {data_dir}" if data_dir else ""
+            raise UserError(
+                f"no complete {dataset.title} files in '{folder}' (missing {missing}): "
+                f"put them there or run `harness data fetch {dataset.name}{where}`"
+            )
+        return _stand_in(dataset, workload, f"no {dataset.title} files in {folder} (missing {missing}): ")
+    note = ""
+    if not found.test and dataset.separate_test:
+        part = f"one in {dataset.held_out_one_in} training rows, the last, is held out for test"
+        note = f"no {dataset.title} test files in {folder}: {part}"
+    return (_images if workload.dataset == IMAGENET else _rows)(workload, found, note)
+
+
+def data_folder(data_dir: Path | None) -> Path:
+    """Return the folder of original files: `data_dir`, else $HARNESS_DATA_DIR, else ``data`` in the cache.
+
+    Raises:
+        UserError: a folder that was asked for does not exist.
+    """
+    asked = data_dir or (Path(os.environ["HARNESS_DATA_DIR"]) if os.environ.get("HARNESS_DATA_DIR") else None)
+    if asked is None:
+        return cache_folder() / "data"
+    if not asked.is_dir():
+        raise UserError(f"data folder '{asked}' is not there: check --data-dir")
+    return asked
+
+
+def _own_file(workload: Workload) -> DataSource:
+    if workload.data == "synthetic":
+        raise UserError("--data-kind synthetic needs a DATASET: a file of your own has no synthetic stand-in")
+    if workload.data_file is None:
+        raise UserError("DATASET=file names no file: give it with --data FILE")
+    path = Path(workload.data_file)
+    return _rows(workload, FoundFiles(train=(path,), test=(path,)), "")
+
+
+def _rows(workload: Workload, found: FoundFiles, note: str) -> DataSource:
+    """Return the source of real rows: their id is of the files' contents and of the columns chosen."""
+    hashes = [file_sha256(path) for path in found.train] + ["test"] + [file_sha256(path) for path in found.test]
+    sha256 = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+    label, drop = workload.label or "", workload.drop or ""
+    columns = hashlib.sha256(f"{label}\n{drop}".encode()).hexdigest()[:8]
+    return DataSource(
+        name=workload.dataset,
+        kind="real",
+        data_id=f"{workload.dataset}-{sha256[:16]}" + (f"-{columns}" if label or drop else ""),
+        sha256=sha256,
+        train=found.train,
+        test=found.test,
+        label=label,
+        drop=drop,
+        note=note,
+    )
+
+
+def _images(workload: Workload, found: FoundFiles, note: str) -> DataSource:
+    summary = open_index(found.train, found.test).summary
+    if workload.classes not in (None, summary.classes):
+        raise UserError(f"classes {workload.classes} is not the {summary.classes} of '{found.train[0]}': leave it out")
+    return DataSource(
+        name=workload.dataset,
+        kind="real",
+        data_id=f"{workload.dataset}-{summary.sha256[:16]}",
+        sha256=summary.sha256,
+        train=found.train,
+        test=found.test,
+        stored=True,
+        image_size=image_size(workload.model, workload.image_size),
+        classes=summary.classes,
+        note="; ".join(filter(None, (note, summary.note))),
+    )
+
+
+def _stand_in(dataset: Dataset, workload: Workload, reason: str) -> DataSource:
+    assert dataset.stand_in is not None
+    data_id = f"synthetic-{dataset.name}-v{synthetic.VERSION}"
+    rows = workload.samples or dataset.stand_in.rows
+    size, classes, stored = 0, 0, False
+    if dataset.name == IMAGENET:
+        size, classes = image_size(workload.model, workload.image_size), workload.classes or dataset.classes
+        stored = workload.input == "files"
+        data_id += f"-jpeg-{synthetic.JPEG_VERSION}-{classes}" if stored else f"-{size}x{classes}"
+    return DataSource(
+        name=dataset.name,
+        kind="synthetic",
+        data_id=data_id,
+        sha256=hashlib.sha256(data_id.encode()).hexdigest(),
+        rows=rows,
+        stored=stored,
+        image_size=size,
+        classes=classes,
+        note=f"{reason}a synthetic stand-in of {rows:,} {'JPEG files' if stored else 'rows'} is used",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _KnownHash:
+    path: str
+    bytes: int
+    mtime_ns: int
+    sha256: str
+
+
+def file_sha256(path: Path) -> str:
+    """Return the file's SHA-256 in hexadecimal, from the cache while its size and time stamp are the same.
+
+    Raises:
+        UserError: the file cannot be read, or the cache folder cannot be written.
+    """
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise _cannot_be_read(path, error) from error
+    place = str(path.resolve())
+    known_file = cache_folder() / "sha256" / hashlib.sha256(place.encode()).hexdigest()[:24]
+    known = _known_hash(known_file, place, state)
+    if known is not None:  # before any lock: a cache that somebody else prepared may be read-only
+        return known
+    make_folder(known_file.parent)
+    with locked(known_file.with_suffix(".lock")):  # ranks that start together: one reads, the others wait
+        known = _known_hash(known_file, place, state)
+        if known is None:
+            known = _hash(path)
+            found = _KnownHash(path=place, bytes=state.st_size, mtime_ns=state.st_mtime_ns, sha256=known)
+            write_atomic(known_file, msgspec.json.encode(found))
+    return known
+
+
+def _known_hash(known_file: Path, place: str, state: os.stat_result) -> str | None:
+    """Return the hash that is kept of the file, None if there is none or the file has changed since."""
+    try:
+        known = msgspec.json.decode(known_file.read_bytes(), type=_KnownHash)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return None
+    same = (known.path, known.bytes, known.mtime_ns) == (place, state.st_size, state.st_mtime_ns)
+    return known.sha256 if same else None
+
+
+def _hash(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _cannot_be_read(path, error) from error
+
+
+def _cannot_be_read(path: Path, error: OSError) -> UserError:
+    return UserError(f"data file '{path}' cannot be read: {os.strerror(error.errno or 0).lower()}")
