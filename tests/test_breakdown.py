@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.analysis.breakdown import SlowRank, slow_rank
 from harness.analysis.frames import epoch_times
 from harness.analysis.read_results import load_sweep
-from harness.comm.clocks import HostClock, Offset
+from harness.comm.placement import HostClock, Offset
 from harness.diagnosis.study import diagnose_sweep
 from harness.report.sweep_page import write_report
 from harness.schema.record import EpochRecord, RunRecord, read_run

@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 
-from harness.comm.hang_page import Call, RankState, describe
+from harness.comm.hang import Call, RankState, describe_hang
 from tests.mpi.launch import PROGRAMS, run_ranks
 
 WITHIN_S = 60.0  # TensorFlow's import on a busy machine is most of it
@@ -101,7 +101,7 @@ def call(number, entry, left, label="gradients", channel="graph 0"):
 
 def test_the_report_names_the_rank_that_is_missing_and_where_it_is():
     stuck = 'File "/home/me/train.py", line 7, in load\n    time.sleep(9)'
-    page = describe(
+    page = describe_hang(
         [
             state(0, call(4, 80, 81), call(5, 90, 0)),
             state(1, call(4, 80, 81), stack=(stuck,)),
@@ -115,11 +115,13 @@ def test_the_report_names_the_rank_that_is_missing_and_where_it_is():
 
 def test_a_rank_that_has_ended_its_script_is_the_missing_one_however_long_the_others_wait():
     ended = state(1, call(8, 89.9, 0, "end of the script", "Python"))
-    page = describe([state(0, call(41, 90, 0)), ended], "no progress")
+    page = describe_hang([state(0, call(41, 90, 0)), ended], "no progress")
     assert "rank 1 is missing: it never reached it; it waits in end of the script" in page
 
 
 def test_the_report_tells_a_silent_rank_and_a_network_that_hangs():
-    assert "rank 1 is missing: it never reached it; it does not answer" in describe([state(0, call(1, 1, 0)), None], "")
-    both = describe([state(0, call(1, 1, 0)), state(1, call(1, 2, 0))], "")
+    assert "rank 1 is missing: it never reached it; it does not answer" in describe_hang(
+        [state(0, call(1, 1, 0)), None], ""
+    )
+    both = describe_hang([state(0, call(1, 1, 0)), state(1, call(1, 2, 0))], "")
     assert "the network or the MPI library hangs" in both

@@ -1,4 +1,7 @@
-"""Which reduction a launch takes: what was asked for, what can be built, what is faster on these hosts."""
+"""Which reduction a launch takes: what was asked for, what can be built, what is faster on these hosts.
+
+And gradients that travel as 16-bit floats: half the bytes, a stated loss of precision.
+"""
 
 import os
 import time
@@ -6,26 +9,29 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError, unknown
-from harness.comm.native.operation import direct_sum, in_pieces
+from harness.comm.native import build as native_build
+from harness.comm.native.operation import NativeReduction, direct_sum, in_pieces
 from harness.comm.placement import observe
-from harness.comm.reduction import Reduction, Updater
-from harness.comm.world import needs_sync
+from harness.comm.reduction import BridgeReduction, Reduction, Updater
+from harness.comm.world import World, needs_sync
 
-if TYPE_CHECKING:
-    from harness.comm.native.operation import NativeReduction
-    from harness.comm.world import World
-
+_CALLS = 15  # of each way, in a trial
+_TYPES = {"bf16": tf.bfloat16, "fp16": tf.float16}
+# bfloat16 has 8 significant bits, float16 has 11: rounding alone is well below this, lost small values are not.
+_MOST = 0.02
 
 CHOICES = ("native", "messages", "node-aware", "bridge")
 
 
 def select(
-    world: "World",
+    world: World,
     tensors: Sequence[int],
     wire: str = "float32",
     *,
@@ -55,17 +61,13 @@ def select(
     reduction = _select(world, tensors, max(room, sum(tensors)), guard, _overlap(world, sent, threads))
     if wire == "float32" or not needs_sync(world.size):
         return reduction
-    from harness.comm.compression import WireReduction
-
     if not isinstance(reduction, Updater):
         why = reduction.note or "HARNESS_REDUCTION=bridge is set"
         raise SharedError(UserError(f"WIRE={wire} needs the native operation ({why}): leave WIRE out"))
     return WireReduction(reduction, wire)
 
 
-def _select(world: "World", tensors: Sequence[int], largest: int, guard: bool, overlap: bool) -> Reduction:
-    from harness.comm.reduction import BridgeReduction
-
+def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, overlap: bool) -> Reduction:
     choice = os.environ.get("HARNESS_REDUCTION") or "native"
     if choice not in CHOICES:
         raise unknown("HARNESS_REDUCTION", choice, CHOICES)
@@ -75,8 +77,6 @@ def _select(world: "World", tensors: Sequence[int], largest: int, guard: bool, o
     failures = [reason for reason in world.comm.allgather(failure) if reason]
     if library is None or failures:
         return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failures[0]}")
-    from harness.comm.native.operation import NativeReduction
-
     way, note = faster_way(world, library, tensors) if choice == "native" else (choice, "")
     reduction = NativeReduction(world.comm, library, largest=largest, way=way, guard=guard, overlap=overlap)
     if reduction.short_of_memory:
@@ -90,7 +90,7 @@ def _select(world: "World", tensors: Sequence[int], largest: int, guard: bool, o
     return reduction
 
 
-def _overlap(world: "World", sizes: Sequence[int], threads: int) -> bool:
+def _overlap(world: World, sizes: Sequence[int], threads: int) -> bool:
     """Tell whether a sum of tensors of `sizes` bytes is made in pieces while gradients are computed."""
     asked = os.environ.get("HARNESS_OVERLAP") or ""
     if asked not in ("", "0", "1"):
@@ -100,7 +100,7 @@ def _overlap(world: "World", sizes: Sequence[int], threads: int) -> bool:
     return asked == "1" or len(set(world.comm.allgather(observe().host))) > 1
 
 
-def open_alone(world: "World", reduction: Reduction) -> "NativeReduction | None":
+def open_alone(world: World, reduction: Reduction) -> NativeReduction | None:
     """Return what updates this rank's weights by its own gradients in one operation, as `reduction` would by sums.
 
     None where HARNESS_REDUCTION is ``bridge``, and where some rank cannot build the operation, which the note of
@@ -115,8 +115,6 @@ def open_alone(world: "World", reduction: Reduction) -> "NativeReduction | None"
         return None
     from mpi4py import MPI
 
-    from harness.comm.native.operation import NativeReduction
-
     return NativeReduction(MPI.COMM_SELF, library, largest=0, way="messages")
 
 
@@ -125,12 +123,10 @@ def native_operations() -> Any:
     library = None if os.environ.get("HARNESS_REDUCTION") == "bridge" else build_native()[0]
     if library is None:
         return None
-    import tensorflow as tf
-
     return tf.load_op_library(str(library))
 
 
-def prepare(world: "World") -> None:
+def prepare(world: World) -> None:
     """Compile the native operation where that is still to do, before other ranks wait for this one in an exchange."""
     if needs_sync(world.size) and os.environ.get("HARNESS_REDUCTION") != "bridge":
         build_native()
@@ -138,18 +134,13 @@ def prepare(world: "World") -> None:
 
 def build_native() -> tuple[Path | None, str]:
     """Return the native operation's library, or None and the reason why there is none."""
-    from harness.comm.native.build import build
-
     try:
-        return build(), ""
+        return native_build.build(), ""
     except (RunError, UserError) as error:
         return None, str(error)
 
 
-_CALLS = 15
-
-
-def faster_way(world: "World", library: Path, tensors: Sequence[int]) -> tuple[str, str]:
+def faster_way(world: World, library: Path, tensors: Sequence[int]) -> tuple[str, str]:
     """Return the faster way to sum `tensors` (bytes), the same on every rank, and a note on a trial if there was one.
 
     On one host shared memory wins always, with one rank per host there is nothing but messages. Else both are tried
@@ -182,3 +173,62 @@ def faster_way(world: "World", library: Path, tensors: Sequence[int]) -> tuple[s
         best,
         f"a sum of {len(counts)} tensors, {largest:,} bytes, over these hosts takes {figures}: {best} is in use",
     )
+
+
+class WireReduction:
+    """Sums of float32 tensors by way of another reduction's sums of 16-bit ones, for use in a graph.
+
+    The ranks' values are added up in float32 and rounded once (between hosts once more, where sums are node-aware).
+    """
+
+    def __init__(self, inner: Reduction, wire: str) -> None:
+        self._inner = inner
+        self._wire = wire
+        self.name = f"{inner.name}, {wire} on the wire"
+        self.note = inner.note
+        self._checks, self._worst = 0, 0.0
+
+    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
+        """Return the element-wise sums over all ranks of scale * tensor, of the tensors' dtype."""
+        kind = _TYPES[self._wire]
+        scaled = [tf.cast(tensor * tf.cast(scale, tensor.dtype), kind) for tensor in tensors]
+        sums = self._inner.sum(scaled, label=label)
+        return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, tensors, strict=True)]
+
+    def take_calls(self) -> npt.NDArray[np.float64]:
+        """Return entry and exit (s, perf_counter) of every call since the last take."""
+        return self._inner.take_calls()
+
+    def recent(self) -> npt.NDArray[np.float64]:
+        """Return number, bytes, entry and exit of the last calls, oldest first."""
+        return self._inner.recent()
+
+    def check(self, gradients: list[tf.Tensor], whose: str) -> None:
+        """Compare the sums of `gradients` with those in their own precision, and note the largest error so far.
+
+        `whose` says which gradients they are.
+
+        Raises:
+            SharedError: a RunError on every rank, when the norm of the difference is above 2 % of the sums' norm.
+        """
+        exact = _vector(self._inner.sum(gradients, label="gradients in float32"))
+        size = float(np.linalg.norm(exact))
+        error = float(np.linalg.norm(_vector(self.sum(gradients, label="gradients")) - exact)) / (size or 1.0)
+        if not error <= _MOST:
+            raise SharedError(
+                RunError(
+                    f"WIRE={self._wire} loses {100 * error:.3g} % of the gradients of {whose}, more than "
+                    f"{100 * _MOST:g} %: use another wire type or leave it out"
+                )
+            )
+        self._checks += 1
+        self._worst = max(self._worst, error)
+        words = (
+            f"{self._wire} on the wire: sums of gradients were at most {100 * self._worst:.2g} % off float32's "
+            f"(batches compared: {self._checks})"
+        )
+        self.note = "; ".join(part for part in (self._inner.note, words) if part)
+
+
+def _vector(tensors: list[tf.Tensor]) -> npt.NDArray[np.float64]:
+    return np.concatenate([np.asarray(tensor, np.float64).ravel() for tensor in tensors])

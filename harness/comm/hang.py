@@ -9,15 +9,16 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+import msgspec
 import psutil
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.comm.hang_page import Call, RankState, describe
 from harness.comm.world import World
 
 if TYPE_CHECKING:
@@ -27,12 +28,61 @@ if TYPE_CHECKING:
 
 
 _POLL_S = 0.25
-_LONG_S = 2.0  # an exchange of more is told to the other ranks, again and again
+_LONG_S = 2.0  # a longer exchange is published to the other ranks, again and again
 _ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
 EXIT_CODE = 3
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 REPORT = "report.txt"
+END = "end of the script"
+"""What the last exchange of a run is called."""
+_SHOWN = 6  # calls of a rank's ring on the page
+_FRAMES = 4  # of its Python stack
+
+
+_ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
+_COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One exchange between ranks. `channel` and `number` tell which; times in seconds on the rank's own clock.
+
+    `exit` is 0 while it goes on.
+    """
+
+    channel: str
+    number: int
+    label: str
+    bytes: int
+    entry: float
+    exit: float
+
+    @property
+    def open(self) -> bool:
+        """Whether the rank is still inside."""
+        return self.exit == 0
+
+    def __str__(self) -> str:
+        size = f", {self.bytes:,} bytes" if self.bytes else ""
+        return f"{self.label} (call {self.number} of {self.channel}{size})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankState:
+    """What one rank wrote down: its last exchanges, oldest first, and its Python stack, innermost last."""
+
+    rank: int
+    host: str
+    pid: int
+    now: float
+    calls: tuple[Call, ...]
+    stack: tuple[str, ...]
+
+    @property
+    def waiting(self) -> Call | None:
+        """The exchange that the rank is in."""
+        return next((call for call in reversed(self.calls) if call.open), None)
 
 
 class HangWatch:
@@ -50,7 +100,7 @@ class HangWatch:
         self._labels: dict[int, str] = {}
         self._calls: deque[list[Any]] = deque(maxlen=_KEPT)
         self._numbers = itertools.count(1)
-        self._told = ""
+        self._published = ""
         self._seen: dict[int, str] = {}
         self._together = False
         self._ended = threading.Event()
@@ -107,27 +157,27 @@ class HangWatch:
             waited = 0.0 if longest is None else now - longest.entry
             if waited > self._timeout_s:
                 self._report(request, f"no progress for {self._timeout_s:g} s")
-            self._tell(longest, waited)
-            if self._together and self._world.rank == 0 and waited > _LONG_S and self._apart():
+            self._publish(longest, waited)
+            if self._together and self._world.rank == 0 and waited > _LONG_S and self._stuck_apart():
                 self._report(request, "no progress: the ranks wait in different exchanges")
 
-    def _tell(self, call: Call | None, waited: float) -> None:
+    def _publish(self, call: Call | None, waited: float) -> None:
         """Let the other ranks know of an exchange that this one has been in for long, and that it still is."""
         file = self._folder / f"long-{self._world.rank}"
         text = f"{call}\n{waited // _LONG_S}" if waited > _LONG_S else ""
-        if text == self._told:
+        if text == self._published:
             return
         if text:
             _write(file, text)
         else:
             file.unlink(missing_ok=True)
-        self._told = text
+        self._published = text
 
-    def _apart(self) -> bool:
-        """Tell whether no exchange can end any more: every rank is in one for long, and they are not the same.
+    def _stuck_apart(self) -> bool:
+        """Tell whether no exchange can end any more: every rank has been in one for long, and they are not the same.
 
-        Every rank must have told so twice, so that all were inside at one time. Between hosts it proves nothing: where
-        the network pauses one rank may have left what another still waits in.
+        Every rank must have published so twice, so that all were inside at one time. Between hosts it proves nothing:
+        where the network pauses one rank may have left what another still waits in.
         """
         found = {}
         for rank in range(self._world.size):
@@ -155,8 +205,8 @@ class HangWatch:
         files = [self._folder / f"rank-{rank}.json" for rank in range(self._world.size)]
         while time.monotonic() < deadline and not all(path.exists() for path in files):
             time.sleep(0.1)
-        states = [RankState.from_json(path.read_text()) if path.exists() else None for path in files]
-        page = describe(states, reason)
+        states = [msgspec.json.decode(path.read_bytes(), type=RankState) if path.exists() else None for path in files]
+        page = describe_hang(states, reason)
         _write(self._folder / REPORT, page)
         os.write(self._screen, f"harness: {page}\nwritten to {self._folder / REPORT}\n".encode())
         if not self._together:
@@ -169,7 +219,7 @@ class HangWatch:
         stack = tuple(line.rstrip() for line in traceback.format_stack(frame)) if frame else ()
         state = RankState(rank=self._world.rank, host=os.uname().nodename, pid=os.getpid(), now=time.perf_counter(),
                           calls=self._recent(), stack=stack)  # fmt: skip
-        _write(self._folder / f"rank-{self._world.rank}.json", state.to_json())
+        _write(self._folder / f"rank-{self._world.rank}.json", msgspec.json.encode(state))
 
     def _recent(self) -> tuple[Call, ...]:
         calls = [Call(channel="Python", number=n, label=label, bytes=size, entry=entry, exit=left)
@@ -189,9 +239,9 @@ def _write(path: Path, content: str | bytes) -> None:
 
 
 def end_late(folder: Path, *, apart: bool) -> NoReturn:
-    """End this process behind the page that another one writes into `folder`, and whose end mostly ends it earlier.
+    """End this process after another one has written its page into `folder`; the other's end mostly ends it earlier.
 
-    Where it does not and ranks are on hosts `apart`, the network may have kept the page from the screen too.
+    Where it does not, and ranks are on several hosts (`apart`), the network may have kept the page from the screen too.
     """
     time.sleep(2 * _ANSWER_S)
     os.write(2, f"harness: another rank has found no progress: see {folder / REPORT}\n".encode())
@@ -212,12 +262,8 @@ def end_launcher_later() -> None:
         subprocess.Popen(["/bin/sh", "-c", ends], start_new_session=True, stderr=subprocess.DEVNULL)
 
 
-_ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
-_COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})
-
-
 class _Watched:
-    """A communicator whose collective calls stand in the ring of a watch."""
+    """A communicator whose collective calls are in the ring of a watch."""
 
     def __init__(self, comm: "MPI.Intracomm", watch: HangWatch) -> None:
         self._comm, self._watch = comm, watch
@@ -232,3 +278,51 @@ class _Watched:
                 return found(*words, **named)
 
         return call
+
+
+def describe_hang(states: Sequence[RankState | None], reason: str) -> str:
+    """Return one page: who is missing where, then every rank's last exchanges and stack; None for a silent rank."""
+    lines = [reason, *_verdicts(states), ""]
+    for rank, state in enumerate(states):
+        if state is None:
+            lines.append(f"rank {rank} wrote nothing: its process is gone, or blocked outside of Python")
+            continue
+        lines.append(f"rank {rank} on {state.host}, process {state.pid}:")
+        for call in state.calls[-_SHOWN:]:
+            ended = "waiting" if call.open else f"{(call.exit - call.entry) * 1e3:.3f} ms"
+            lines.append(f"  {state.now - call.entry:9.3f} s ago  {ended:>12}  {call}")
+        lines += [f"  {line}" for frame in state.stack[-_FRAMES:] for line in frame.splitlines()]
+    return "\n".join(lines)
+
+
+def _verdicts(states: Sequence[RankState | None]) -> list[str]:
+    """Return a sentence for every rank that is not where the longest waiting one waits."""
+    waiting = [(state, state.waiting) for state in states if state is not None and state.waiting is not None]
+    found = [(state, call) for state, call in waiting if call is not None]
+    if not found:
+        return ["no rank is waiting any more"]
+    # A rank that waits at the end of its script has left out what the others still wait in, however long each does.
+    first, awaited = max(found, key=lambda pair: (pair[1].label != END, pair[0].now - pair[1].entry))
+    which = (awaited.channel, awaited.number, awaited.label)
+    there = [state.rank for state, call in found if (call.channel, call.number, call.label) == which]
+    verb = "waits" if len(there) == 1 else "wait"
+    lines = [f"rank {', '.join(map(str, there))} {verb} in {awaited}"]
+    for rank, state in enumerate(states):
+        if rank in there:
+            continue
+        where = "it does not answer"
+        if state is not None:
+            where = f"it waits in {state.waiting}" if state.waiting else f"it is in {_script_line(state.stack)}"
+        lines.append(f"rank {rank} is missing: it never reached it; {where}")
+    if len(lines) == 1:
+        lines.append(f"all ranks are there: the network or the MPI library hangs, first seen by rank {first.rank}")
+    return lines
+
+
+def _script_line(stack: Sequence[str]) -> str:
+    """Return the innermost line of a stack that is neither TensorFlow's, Keras's nor ours."""
+    foreign = ("site-packages", "harness/transparent", "/lib/python", "<frozen")
+    for frame in reversed(stack):
+        if not any(part in frame for part in foreign):
+            return " ".join(frame.split())
+    return " ".join(stack[-1].split()) if stack else "no Python at all"

@@ -90,16 +90,16 @@ def start() -> World:
 
 
 FAULT_TOLERANCE = "OMPI_MCA_mpi_ft_enable"  # as mpirun --with-ft sets it
-# coll han and adapt lose ranks over hosts; ob1 is the only messaging that knows of losses (Open MPI's ULFM guide).
+# coll han and adapt lose ranks over hosts; ob1 is the only messaging that knows of failures (Open MPI's ULFM guide).
 _TOLERANT = {"OMPI_MCA_coll": "^han,adapt", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
 
 
 @contextlib.contextmanager
 def impatiently(seconds: float) -> Iterator[None]:
-    """End this process, with its stack, if the block takes so long where ranks may be lost; never for 0 seconds.
+    """End this process, with its stack, if the block takes so long where ranks may fail; never for 0 seconds.
 
-    For the start: where a rank is lost before MPI knows it, the others wait for it inside of MPI, which a mpirun that
-    outlives losses does not end. No thread of Python's runs there.
+    For the start: where a rank fails before MPI knows it, the others wait for it inside of MPI, which a mpirun that
+    survives failures does not end. No thread of Python's runs there.
     """
     if seconds and os.environ.get(FAULT_TOLERANCE):
         faulthandler.dump_traceback_later(seconds, exit=True)

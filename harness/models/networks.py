@@ -34,8 +34,9 @@ def dnn(dataset: str, features: tuple[int, ...], classes: int, kernel: keras.Ini
 def cnn(features: tuple[int, ...], classes: int, kernel: keras.Initializer, *, full: str) -> keras.Model:
     """Return the CNN of paper A, Table 1: 5x5 ReLU convolutions (32, 64), each with 2x2 max-pooling, then 1024 `full`.
 
-    The stride is 1. `full` is the activation of the fully connected layer, ``sigmoid`` in the paper (section 4.1), which does not state
-    the padding. Here convolutions keep the image's size, which makes 13 MB (MNIST) and 17 MB (CIFAR10) of weights.
+    The stride is 1. `full` is the activation of the fully connected layer, ``sigmoid`` in the paper (section 4.1),
+    which does not state the padding. Here convolutions keep the image's size, which makes 13 MB (MNIST) and 17 MB
+    (CIFAR10) of weights.
     Input float32 [rows, height, width, channels], output logits float32 [rows, classes].
     """
     stages: list[keras.Layer] = []

@@ -18,9 +18,8 @@ import tensorflow as tf
 from harness.base import __version__
 from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, overloads
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
-from harness.comm.clocks import HostClock
 from harness.comm.gpus import Gpu
-from harness.comm.placement import RankPlace, misplacements, scheduled
+from harness.comm.placement import HostClock, RankPlace, misplacements, scheduled
 from harness.comm.world import needs_sync
 from harness.schema.layout import Layout
 from harness.schema.record import (

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from harness import models
 from harness.base.errors import SharedError, UserError
-from harness.comm.autotune import select
-from harness.comm.compression import WireReduction
+from harness.comm.autotune import WireReduction, select
 from harness.comm.gpus import Gpu
 from harness.comm.policies import broadcast_weights, synchroniser
 from harness.comm.reduction import Reduction, differentiable_sum

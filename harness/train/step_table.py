@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.files import folder_atomic
-from harness.comm.clocks import HostClock
+from harness.comm.placement import HostClock
 from harness.schema.record import RUN_FILE, STEPS_FILE, EpochRecord, RunRecord, encode
 
 Columns = dict[str, npt.NDArray[Any]]

@@ -13,10 +13,9 @@ import tensorflow as tf
 
 from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
-from harness.comm.clocks import HostClock, Offset, read_offset
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
-from harness.comm.placement import RankPlace, observe
+from harness.comm.placement import HostClock, Offset, RankPlace, observe, read_offset
 from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.schema.record import EpochRecord

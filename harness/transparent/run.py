@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.gpus import Gpu, own_gpu
-from harness.comm.hang import HangWatch
-from harness.comm.hang_page import END
+from harness.comm.hang import END, HangWatch
 from harness.comm.world import World, abort
 from harness.schema.sweep import Point
 from harness.schema.workload import script_command

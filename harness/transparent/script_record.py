@@ -18,9 +18,8 @@ from keras.src.trainers import data_adapters
 
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
-from harness.comm.clocks import HostClock, read_offset
 from harness.comm.gpus import Gpu
-from harness.comm.placement import observe
+from harness.comm.placement import HostClock, observe, read_offset
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.identity import script_id
