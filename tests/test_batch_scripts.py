@@ -14,11 +14,9 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.schema.layout import Layout
 from harness.sweep import launch_command
-from harness.sweep.job_groups import Group
 from harness.sweep.job_options import JobRequest
-from harness.sweep.jobs import write_group
+from harness.sweep.jobs import Group, check_directives, write_group
 from harness.sweep.plan import Axes, combine
-from harness.sweep.scheduler import check_directives
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import Partition, Site
 from tests.factories import make_point

@@ -124,7 +124,7 @@ def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
     assert "2 done, 0 to run" in lab.run(sweep)
     (lab.folder / "mine.py").write_text("a = 2\n")
     assert "0 done, 2 to run" in lab.run(sweep)
-    assert "2 launches of other code" in lab.said
+    assert "2 launches of a different code version" in lab.said
     folder = lab.results / sweep.name
     assert (read_status(folder).count("done"), read_status(folder).other_code) == (2, 2)
     page = write_report(folder, tmp_path / "reports").read_text()

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,17 +18,16 @@ from harness.cli import main
 from harness.schema.layout import Layout
 from harness.schema.record import read_accounts
 from harness.schema.sweep import JobUsage
-from harness.sweep import store
-from harness.sweep.collect import cancel, collect
-from harness.sweep.execute import run_sweep, write_scripts
+from harness.sweep.execute import cancel, run_sweep, write_scripts
 from harness.sweep.job_options import JobRequest
 from harness.sweep.plan import Axes, build_sweep, combine
 from harness.sweep.scheduler import State
 from harness.sweep.schedulers import choose, open_scheduler, pbs
-from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table, read_usage
+from harness.sweep.schedulers.pbs.pbs_answers import explain, read_nodes, read_state, read_table, read_usage
 from harness.sweep.site import Site
 from harness.sweep.status import read_status
 from harness.sweep.submission import Submission, read_submission
+from harness.sweep.sweep_folder import Running, read_running, read_study, write_running
 from tests.factories import START
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
@@ -177,7 +177,7 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     lab.launched()
     run(lab, *layouts, repeats=2, shape=shape)
     assert lab.launched() == []
-    point = store.read_study(folder).sweep.points()[0]
+    point = read_study(folder).sweep.points()[0]
     shutil.rmtree(folder / point.folder)
     before = submitted(server)
     run(lab, *layouts, repeats=2, shape=shape)
@@ -223,10 +223,44 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     status = read_status(folder)
     assert (status.count("queued"), status.active) == (3, False)
     assert status.entries[0].detail.startswith("job ")
-    assert collect(folder, wait=False).left == 3
-    cancelled = cancel(folder)
-    assert (cancelled.ended, cancelled.failed) == (3, 3)
-    assert read_status(folder).entries[0].detail.startswith("it had not started; it ended without having run")
+    assert cancel(folder) == (3, False)
+    status = read_status(folder)
+    assert (status.count("failed"), status.to_launch) == (3, 3)
+    assert status.entries[0].detail.startswith("it had not started; it ended without having run")
+
+
+def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_launches_it_again(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    soon: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell(server, history=True)
+    lab.behave(r1="fail")
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    (point,) = read_study(folder).sweep.points()
+    (job,) = (path.stem for path in server.glob("*.job"))
+    write_running(folder, (Running(point=point, job=job, started=datetime.now(UTC), scheduler="pbs"),))
+    (folder / "failures" / f"{point.folder}.json").unlink()
+    status = read_status(folder)
+    assert [entry.state for entry in status.entries] == ["ended"]
+    assert "--scheduler=pbs" in status.command
+    lab.behave()
+    run(lab, Layout(nodes=1))
+    assert "FAILED: rank 1: loss is not finite" in capsys.readouterr().out
+    assert (submitted(server), read_status(folder).count("done")) == (2, 1)
+
+
+def test_the_same_command_launches_again_what_has_no_valid_times(lab: Lab, server: Path) -> None:  # noqa: F811
+    tell(server, history=True)
+    lab.behave(r1="disturbed")
+    folder = run(lab, Layout(nodes=1))
+    status = read_status(folder)
+    assert (status.count("invalid"), status.to_launch, submitted(server)) == (1, 1, 1)  # not once more by itself
+    run(lab, Layout(nodes=1))
+    assert (submitted(server), read_status(folder).count("done")) == (2, 1)
 
 
 def test_a_job_whose_submitter_died_is_found_by_its_name(
@@ -236,13 +270,13 @@ def test_a_job_whose_submitter_died_is_found_by_its_name(
 ) -> None:
     folder = run(lab, Layout(nodes=1))
     monkeypatch.setattr("harness.sweep.submission._SUBMISSION_S", 0.0)
-    point = store.read_study(folder).sweep.points()[0]
+    point = read_study(folder).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
     job.write_text(json.dumps({"Job_Name": name, "job_state": "Q", "substate": 10}))
     shutil.rmtree(folder / point.folder)
-    lost = store.Running(point=point, job="", started=store.datetime.now(store.UTC), scheduler="pbs", name=name)
-    store.write_running(folder, (lost,))
+    lost = Running(point=point, job="", started=datetime.now(UTC), scheduler="pbs", name=name)
+    write_running(folder, (lost,))
     status = read_status(folder)
     assert (status.count("queued"), status.entries[0].detail) == (1, f"job {job.stem}: queued")
 
@@ -359,11 +393,11 @@ def test_a_dry_run_leaves_alone_how_queued_launches_were_submitted(
     server: Path,
 ) -> None:
     folder = run(lab, Layout(nodes=1), account="physics")
-    point = store.read_study(folder).sweep.points()[0]
-    queued = store.Running(point=point, job="0.head", started=store.datetime.now(store.UTC), scheduler="pbs")
-    store.write_running(folder, (queued,))
+    point = read_study(folder).sweep.points()[0]
+    queued = Running(point=point, job="0.head", started=datetime.now(UTC), scheduler="pbs")
+    write_running(folder, (queued,))
     before = read_submission(folder)
-    sweep = store.read_study(folder).sweep
+    sweep = read_study(folder).sweep
     write_scripts(sweep, data_dir=None, results=lab.results, submission=Submission(scheduler="local"))
     assert read_submission(folder) == before
 
@@ -377,16 +411,19 @@ def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
 
 def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(lab: Lab, server: Path) -> None:  # noqa: F811
     folder = run(lab, Layout(nodes=1))
-    (point,) = store.read_study(folder).sweep.points()
-    intent = store.Running(point=point, job="", started=START, scheduler="pbs", name="h-ended")
-    store.write_running(folder, (intent,))  # killed before the identifier was noted; the job then ran to its end
+    (point,) = read_study(folder).sweep.points()
+    intent = Running(point=point, job="", started=START, scheduler="pbs", name="h-ended")
+    write_running(folder, (intent,))  # killed before the identifier was noted; the job then ran to its end
     plan = write_scripts(
-        store.read_study(folder).sweep, data_dir=None, results=lab.results, submission=Submission(scheduler="pbs")
+        read_study(folder).sweep,
+        data_dir=None,
+        results=lab.results,
+        submission=Submission(scheduler="pbs"),
     )
     assert plan.carried == ()
     run(lab, Layout(nodes=1))
     assert submitted(server) == 1
-    assert store.read_running(folder) == ()
+    assert read_running(folder) == ()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from harness.cli.select import find_measurement, find_sweep, find_sweeps, newest
 from tests.factories import make_run, write_run, write_study
 
 COMMANDS = (
-    ("status",), ("collect",), ("cancel",), ("retry",), ("report",), ("check",), ("noise",), ("history",),
+    ("status",), ("cancel",), ("report",), ("check",), ("noise",), ("history",),
     ("baseline", "save", "kept"), ("compare", "mnist-dnn-a"),
 )  # fmt: skip
 
@@ -72,12 +72,9 @@ def test_the_current_folder_is_a_sweep_too(results: Path, monkeypatch: pytest.Mo
 
 def test_a_path_keeps_its_folder(results: Path, tmp_path: Path) -> None:
     write_study(tmp_path / "other/mnist-dnn-a")
-    for command in ("collect", "cancel", "retry"):
-        _, said = run(command, "other/nothing")
-        assert "unknown SWEEP 'other/nothing'" in said
+    _, said = run("cancel", "other/nothing")
+    assert "unknown SWEEP 'other/nothing'" in said
     assert find_sweeps("other/mnist-dnn-a", Path("results")) == (Path("other/mnist-dnn-a"),)
-    code, said = run("retry", "other/mnist-dnn-a")
-    assert (code, "give it that name again" in said) == (2, True)
 
 
 def test_the_newest_that_was_launched_is_meant_and_told(

@@ -24,16 +24,24 @@ from rich.console import Console
 from harness.base.errors import RunError, UserError
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
-from harness.sweep import store
-from harness.sweep.eta import Pace
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.job_options import JobRequest
 from harness.sweep.outcome import first_error
 from harness.sweep.plan import build_sweep, current
+from harness.sweep.progress import Pace
 from harness.sweep.schedulers import local
 from harness.sweep.status import read_status
-from harness.sweep.store import is_locked, locked
 from harness.sweep.submission import Submission, tidy
+from harness.sweep.sweep_folder import (
+    REPLACED,
+    Running,
+    is_locked,
+    locked,
+    read_running,
+    read_study,
+    survey,
+    write_running,
+)
 from tests.factories import make_run, write_run
 
 _WAIT_S = 30.0
@@ -138,7 +146,7 @@ def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:
     assert "without valid times, so once more: 2 of 4 launches" in said
     assert sorted(Counter(lab.launched()).values()) == [1, 1, 2, 2]
     assert read_status(lab.results / sweep.name).count("done") == 4
-    assert len(list((lab.results / sweep.name / store.REPLACED).iterdir())) == 2
+    assert len(list((lab.results / sweep.name / REPLACED).iterdir())) == 2
 
 
 @pytest.mark.parametrize(("nodes", "launched"), [((1, 2), 6), ((2,), 2)])
@@ -187,7 +195,7 @@ def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) 
     assert (status.count("done"), status.count("failed")) == (2, 2)
     failed = [entry for entry in status.entries if entry.state == "failed"]
     assert {entry.detail for entry in failed} == {"rank 1: loss is not finite: lower the learning rate"}
-    failure = store.survey(lab.results / sweep.name, sweep.points()).failures[failed[0].point.folder]
+    failure = survey(lab.results / sweep.name, sweep.points()).failures[failed[0].point.folder]
     assert failure.exit_code == 1
     assert "epoch 1/3\ufffd" in failure.tail
 
@@ -196,7 +204,7 @@ def test_a_launch_that_fails_alike_twice_is_not_tried_six_times(lab: Lab) -> Non
     lab.behave(r2="fail")
     with pytest.raises(RunError, match=r"^2 of 12 launches failed, 4 were not tried, whatever finished is kept"):
         lab.run(lab.sweep(repeats=6))
-    assert "2 ranks: failed twice alike, so that 4 more launches are not tried" in lab.said
+    assert "2 ranks: failed twice in the same way, so 4 more are not tried" in lab.said
     assert [name[:5] for name in sorted(lab.launched())] == ["n1x1x"] * 6 + ["n2x1x"] * 2
     assert "[8/8]" in lab.said
 
@@ -269,7 +277,7 @@ def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monke
     lab.run(sweep)
     monkeypatch.setattr("harness.sweep.execute.current", lambda asked: replace(asked, code="an-edit"))
     write_scripts(sweep, data_dir=None, results=lab.results, console=Console(file=io.StringIO()))
-    assert store.read_study(lab.results / sweep.name).sweep.code == sweep.code
+    assert read_study(lab.results / sweep.name).sweep.code == sweep.code
     assert read_status(lab.results / sweep.name).count("done") == 4
 
 
@@ -279,7 +287,7 @@ def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
     folder = lab.results / sweep.name
     _, second = sweep.points()
     shutil.rmtree(folder / second.folder)
-    store.write_running(folder, (store.Running(point=second, job="h-1", started=datetime.now(UTC), name="h-1"),))
+    write_running(folder, (Running(point=second, job="h-1", started=datetime.now(UTC), name="h-1"),))
     plan = write_scripts(sweep, data_dir=None, results=lab.results, console=Console(file=io.StringIO()))
     assert plan.carried == ()
     assert [point for group in plan.groups for point in group.points] == [second]
@@ -360,9 +368,9 @@ def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeyp
         assert not has_ended(rank)
         (folder,) = lab.results.iterdir()
         assert read_status(folder).count("running") == 0
-        (left,) = store.read_running(folder)
+        (left,) = read_running(folder)
         lab.behave()
-        said = lab.run(store.read_study(folder).sweep)
+        said = lab.run(read_study(folder).sweep)
         assert has_ended(rank)
     assert f"ended {left.point.folder}, which a killed command" in " ".join(said.split())
     assert read_status(folder).count("done") == 4
@@ -378,7 +386,7 @@ def test_what_killed_commands_had_half_written_goes_and_what_a_job_is_writing_st
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    tidy(folder, [store.Running(point=going, job="1", started=datetime.now(UTC))])
+    tidy(folder, [Running(point=going, job="1", started=datetime.now(UTC))])
     assert not any(path.exists() for path in left)
     assert (folder / f".{going.folder}.abc").exists()
     lab.run(sweep)

@@ -18,7 +18,7 @@ from harness.report.answer import Fact
 from harness.report.launch_summary import account_facts, on_one_machine
 from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
 from harness.schema.presets import study_name
-from harness.sweep.eta import layout_words
+from harness.sweep.progress import layout_words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from harness.diagnosis.study import diagnose_sweep
 from harness.report.sweep_facts import banners
 from harness.report.sweep_page import headline
 from harness.schema.record import RunRecord
-from harness.sweep.eta import layout_words
+from harness.sweep.progress import layout_words
 
 SMOKE_MINUTES = 30.0
 _PAUSE = timedelta(seconds=30)  # between launches: what starts and ends them belongs to them

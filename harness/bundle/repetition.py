@@ -18,8 +18,8 @@ from harness.datasets import locate
 from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE, RunRecord, read_run
 from harness.schema.sweep import Sweep
-from harness.sweep.eta import layout_words
 from harness.sweep.execute import run_sweep
+from harness.sweep.progress import layout_words
 from harness.sweep.submission import Submission
 
 FOLDER = "reproductions"  # results/reproductions/<time>

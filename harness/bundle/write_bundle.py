@@ -35,7 +35,7 @@ from harness.schema.identity import harness_identity
 from harness.schema.message_cost import PROBES
 from harness.schema.record import decode, encode
 from harness.schema.sweep import CHECKPOINTS, Sweep
-from harness.sweep.store import RUNNING_FILE, is_locked
+from harness.sweep.sweep_folder import RUNNING_FILE, is_locked
 
 LOCK = "requirements.lock"
 ANALYSIS_FILE = "analysis.json"  # results/<sweep>/analysis.json: the seconds that drawing its report took

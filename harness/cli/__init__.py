@@ -10,9 +10,7 @@ from harness.base import __version__
 COMMANDS = {
     "sweep": ("harness.cli.sweep", "Plan, launch, collect and report a scaling study: the main job."),
     "status": ("harness.cli.sweeps", "Tell how far a sweep is, from any terminal."),
-    "collect": ("harness.cli.sweeps", "Take in what a batch system has finished of a sweep."),
     "cancel": ("harness.cli.sweeps", "End what a batch system still has of a sweep."),
-    "retry": ("harness.cli.sweeps", "Launch again what failed or has invalid times."),
     "site": ("harness.cli.machine", "List computing centres' files and check one against the live system."),
     "run": ("harness.cli.run", "Run a TensorFlow script of your own, unmodified, on many ranks."),
     "report": ("harness.cli.sweeps", "Draw the report of a sweep from its records."),

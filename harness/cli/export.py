@@ -40,7 +40,7 @@ def trace(name: str | None, epochs: str | None, output: Path | None, results: Pa
     if not (folder / RUN_FILE).exists():
         loaded = load_sweep(folder)
         if not loaded.valid:
-            raise UserError(f"sweep '{folder}' has no valid launch: name a launch's folder, or `harness retry` it")
+            raise UserError(f"sweep '{folder}' has no valid launch: name a launch's folder, or sweep again")
         folder = folder / middle_launch(launch_frame(loaded.runs, loaded.epochs))
         click.echo(f"harness: of {loaded.folder.name} the middle launch on most ranks: {folder.name}", err=True)
     run = read_run(folder)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from harness.regression.sequential_test import Measuring
     from harness.schema.layout import Layout
     from harness.schema.measurement import Measurement
-    from harness.sweep.job_groups import NodeHours
     from harness.sweep.job_options import JobRequest
+    from harness.sweep.jobs import NodeHours
     from harness.sweep.submission import Submission
 
 

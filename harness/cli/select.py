@@ -127,7 +127,7 @@ def _only(name: str, found: tuple[Path, ...]) -> Path:
 
 def _launched_at(folder: Path) -> float:
     """Return when a launch of the sweep in `folder` last began or ended, in seconds since 1970; 0 for none."""
-    from harness.sweep.store import RUNNING_FILE
+    from harness.sweep.sweep_folder import RUNNING_FILE
 
     times = [0.0]
     for end in (f"*/{RUN_FILE}", f"{FAILURES}/*.json", RUNNING_FILE):

@@ -181,8 +181,8 @@ def _ranks(point: "PointScaling") -> str:
 
 def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.numbers import plural
-    from harness.sweep.eta import layout_words
     from harness.sweep.jobs import JOBS
+    from harness.sweep.progress import layout_words
 
     for number, point in enumerate(plan.missing, start=1):
         layout = point.layout

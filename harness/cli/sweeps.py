@@ -1,22 +1,19 @@
-"""Commands about sweeps that are there: status, collect, cancel, retry and report."""
+"""Commands about sweeps that are there: status, cancel and report."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.base.errors import UserError
 from harness.cli.answer import answering
 from harness.cli.bundle import redrawn
 from harness.cli.common import reports_option, results_option, style_option, sweep_argument
-from harness.cli.options import approval, cost_options
 from harness.cli.reproduce import whence
 from harness.cli.select import find_sweep, find_sweeps
 from harness.report.answer import Answer
-from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
     from harness.sweep.status import LaunchStatus, Status
@@ -43,59 +40,15 @@ def status(sweep: str | None, results: Path) -> Answer:
 
 @click.command()
 @sweep_argument
-@click.option("--wait", is_flag=True, help="Wait until all of it has ended.")
-@results_option
-@reports_option
-@answering
-def collect(sweep: str | None, wait: bool, results: Path, reports: Path) -> Answer:
-    """Take in the queued launches of SWEEP (the newest if none is named) that have ended, and draw the report."""
-    from harness.cli.sweep import sweep_answer
-    from harness.sweep.collect import collect
-
-    folder = find_sweep(sweep, results)
-    found = collect(folder, wait=wait)
-    said = f"{folder.name}: {found.ended} ended, {found.failed} of them failed, {found.left} still to come"
-    answer = Answer(sentence=said)
-    if any(folder.glob(f"*/{RUN_FILE}")):
-        click.echo(said)
-        answer = sweep_answer(folder, reports)
-    if found.failed:
-        problem = f"{found.failed} launches failed: see `harness status {folder.name}`, then `harness retry`"
-        return replace(answer, problem=problem)
-    return answer
-
-
-@click.command()
-@sweep_argument
 @results_option
 def cancel(sweep: str | None, results: Path) -> None:
     """End the queued and running launches of SWEEP (the newest if none is named); finished records are kept."""
-    from harness.sweep.collect import cancel
+    from harness.sweep import execute
 
     folder = find_sweep(sweep, results)
-    found = cancel(folder)
-    waiting = f"{found.left} launches; the command that waits for them takes them in"
-    click.echo(f"{folder.name}: cancelled {waiting if found.left else f'{found.ended} launches'}")
-
-
-@click.command()
-@sweep_argument
-@results_option
-@reports_option
-@cost_options
-@answering
-def retry(sweep: str | None, results: Path, reports: Path, max_node_hours: float, yes: bool) -> Answer:
-    """Launch again what failed, is missing or has invalid times of SWEEP (the newest if none is named)."""
-    from harness.cli.sweep import run_and_answer
-    from harness.sweep.collect import retry
-    from harness.sweep.store import read_study
-
-    folder = find_sweep(sweep, results)
-    name = read_study(folder).sweep.name
-    if folder.resolve().name != name:
-        raise UserError(f"'{folder}' is the folder of sweep {name}: give it that name again")
-    approve = approval({"max_node_hours": max_node_hours, "yes": yes})
-    return run_and_answer(lambda: retry(folder, results=folder.parent, approve=approve), folder, reports)
+    launches, waited_for = execute.cancel(folder)
+    more = "; the command that waits for them takes them in" if waited_for else ""
+    click.echo(f"{folder.name}: cancelled {launches} launches{more}")
 
 
 @click.command()
@@ -149,14 +102,14 @@ def report(
 def _print(status: "Status", folder: Path, *, whole: bool) -> None:
     """Print a sweep: one line if it is done and not asked for, else every launch, those that are alike in one line."""
     from harness.schema.sweep import LOGS
-    from harness.sweep.eta import layout_words
     from harness.sweep.plan import format_seconds
+    from harness.sweep.progress import layout_words
 
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
     counts = ", ".join(f"{status.count(state)} {state}" for state in states if status.count(state))
-    counts += f" ({status.other_code} more ran other code)" if status.other_code else ""
+    counts += f" ({status.other_code} more ran a different code version)" if status.other_code else ""
     left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
-    at_work = status.active or status.count("queued") or status.count("running")
+    at_work = status.active or status.count("queued", "running")
     click.echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")
     if not whole and not at_work and status.count("done") == len(status.entries) and not status.skipped:
         return
@@ -169,10 +122,15 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
             click.echo(f"           log: {folder / LOGS / entry.point.folder}.log")
     for skipped in status.skipped:
         click.echo(f"  skipped  {layout_words(skipped.layout)}: {skipped.reason}")
-    if status.count("invalid") and not at_work:
-        click.echo(f"  `harness retry {status.name}` measures invalid launches again")
-    if not status.active and (status.count("ended") or status.count("queued") or status.count("running")):
-        click.echo(f"  no command waits for these launches: `harness collect {status.name}` takes in what has ended")
+    if status.active or not status.command:
+        return
+    if status.count("ended", "queued", "running"):
+        click.echo("  no command waits for these launches; this one takes them in and launches what is missing:")
+    elif status.to_launch:
+        click.echo("  this command launches again what failed, is missing or has no valid times:")
+    else:
+        return
+    click.echo(textwrap.indent(status.command, "    "))
 
 
 def _alike(entries: "Iterable[LaunchStatus]") -> "list[tuple[LaunchStatus, str]]":

@@ -92,6 +92,7 @@ class Measuring:
                     results=self._results,
                     submission=self._submission,
                     approve=self._approve,
+                    invalid_too=self.scheduler == "local",  # elsewhere each costs node-hours
                 )
             except RunError as error:  # exit code 1 would say that the code has become slower
                 raise UserError(f"cannot compare: {error}") from error

@@ -47,7 +47,8 @@ class Option:
     `title` stands before the value in a report; an empty one is the field's name. `told` is False where a report tells
     the field in another way; `when` names a field and the value of it with which alone this one counts. `younger`:
     there are records from before the field, whose launches it must not rename; None is no part of a launch's identity.
-    `words`: free text on one line.
+    `words`: free text on one line. `group` is the heading in help, `common` options come first below it. `opposite` is
+    what switches a flag off where it is not ``no-`` and its name.
     """
 
     help: str
@@ -63,6 +64,9 @@ class Option:
     when: tuple[str, str] | None = None
     younger: bool = False
     words: bool = False
+    group: str = ""
+    common: bool = False
+    opposite: str = ""
 
     @property
     def metavar(self) -> str:

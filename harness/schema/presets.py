@@ -142,15 +142,26 @@ def script_workload(
 
 _NAMED = frozenset({"dataset", "model", "preset", "data_file"})  # told before all other settings
 Words = list[tuple[str, object]]
+"""Settings of a command by their names in make, BATCH_PER_RANK; a value of True or False is a switch."""
 
 
 def sweep_command(sweep: Sweep) -> str:
     """Return the ``make sweep`` command of `sweep`, a line for each part of its layouts that no single one gives."""
+    return "\n".join(_make_line(words) for words in _sweep_words(sweep))
+
+
+def harness_command(sweep: Sweep, more: Words) -> str:
+    """Return the ``harness sweep`` command of `sweep` with `more` settings, a line for each part of its layouts."""
+    return "\n".join(_harness_line([*words, *more]) for words in _sweep_words(sweep))
+
+
+def _sweep_words(sweep: Sweep) -> Iterator[Words]:
+    """Yield the settings that give `sweep`, once for each part of its layouts that no single command gives."""
     training = _script(sweep.workload) if is_script(sweep.workload) else _training(sweep.workload)
     training += [("SCALING", sweep.scaling)] if sweep.scaling != "strong" else []
     last: Words = [("REPEATS", sweep.repeats)]
-    last += [(name, 1) for name, on in (("OVERSUBSCRIBE", sweep.oversubscribe), ("TUNED", sweep.settings)) if on]
-    return "\n".join(_line([*training, *part, *last]) for part in _layouts(sweep.layouts))
+    last += [(name, True) for name, on in (("OVERSUBSCRIBE", sweep.oversubscribe), ("TUNED", sweep.settings)) if on]
+    yield from ([*training, *part, *last] for part in _layouts(sweep.layouts))
 
 
 def study_name(sweep: Sweep) -> str:
@@ -229,10 +240,22 @@ def _script(workload: Workload) -> Words:
     return found + ([("NOTE", workload.note)] if workload.note else [])
 
 
-def _line(words: Iterable[tuple[str, object]]) -> str:
+def _make_line(words: Words) -> str:
     """Return a command line for a shell; make takes a dollar from two."""
     texts = ((name, str(int(value)) if isinstance(value, bool) else str(value)) for name, value in words)
     return " ".join(["make sweep", *(f"{name}={shlex.quote(text.replace('$', '$$'))}" for name, text in texts)])
+
+
+def _harness_line(words: Words) -> str:
+    line = ["harness", "sweep"]
+    for name, value in words:
+        option = name.lower().replace("_", "-")
+        line.append(
+            f"--{'' if value else 'no-'}{option}"
+            if isinstance(value, bool)
+            else f"--{option}={shlex.quote(str(value))}"
+        )
+    return " ".join(line)
 
 
 def _layouts(layouts: Sequence[Layout]) -> Iterator[Words]:

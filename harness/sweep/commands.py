@@ -1,13 +1,10 @@
-"""Calls of a scheduler's own commands, and what its partitions refuse."""
+"""Calls of a scheduler's own commands, and the environment that they and local launches must not inherit."""
 
 import os
 from collections.abc import Sequence
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
-from harness.schema.layout import Layout
-from harness.sweep.job_options import JobRequest, seconds, walltime
-from harness.sweep.site import Partition
 
 _LIMIT_S = 120.0  # a controller under load answers late, rarely never
 # What the user's shell sets for jobs of his own must not change ours; how to reach the scheduler must stay.
@@ -75,29 +72,3 @@ def message(answer: Reply) -> str:
     """Return the error of a command in one line."""
     lines = [line.strip() for line in (answer.err or answer.out).splitlines() if line.strip()]
     return "; ".join(lines[:3]) or f"exit code {answer.code}"
-
-
-def beyond(layout: Layout, request: JobRequest, limit: Partition | None) -> str | None:
-    """Return why `layout` exceeds `limit`, in one clause, or None; nothing is known of a `limit` of None."""
-    if limit is None:
-        return None
-    cores, gpus = layout.ranks_per_node * layout.threads, layout.ranks_per_node * layout.gpus_per_rank
-    where = f"partition {limit.name}"
-    for needed, there, what in (
-        (layout.nodes, limit.nodes, "nodes"),
-        (cores, limit.cores_per_node, "cores a node"),
-        (gpus, limit.gpus_per_node, "GPUs a node"),
-        (_megabytes(request.memory), limit.memory_mb, "MB a node"),
-    ):
-        if there is not None and needed > there:
-            return f"needs {needed} {what}, {where} has {there}"
-    asked = request.limit_s(layout.nodes)
-    if limit.walltime is not None and asked > seconds(limit.walltime):
-        return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
-    return None
-
-
-def _megabytes(memory: str) -> int:
-    if memory in ("", "0"):
-        return 0
-    return int(int(memory[:-1]) * {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}[memory[-1]])

@@ -1,6 +1,5 @@
-"""Run a sweep: launch what is missing, settle what has ended, keep what is finished whatever happens."""
+"""Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
-import functools
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,20 +11,26 @@ from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.datasets import locate, prepare
 from harness.models import check_model
-from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import Point, Skipped, Sweep
-from harness.sweep import store
-from harness.sweep.accounts import ask_accounts
-from harness.sweep.eta import Pace, layout_words
-from harness.sweep.job_groups import Group, NodeHours, estimate, group_points
 from harness.sweep.job_loop import Launches
-from harness.sweep.jobs import write_group
+from harness.sweep.jobs import Group, NodeHours, estimate, group_points, write_group
+from harness.sweep.outcome import ask_accounts
 from harness.sweep.plan import current, divide, launch_order
-from harness.sweep.progress import display, say
+from harness.sweep.progress import Pace, display, layout_words, say
 from harness.sweep.scheduler import Scheduler
-from harness.sweep.store import locked
-from harness.sweep.submission import Submission, carry_over, identify, tidy, write_submission
+from harness.sweep.submission import Submission, carry_over, identify, read_submission, tidy, write_submission
+from harness.sweep.sweep_folder import (
+    Running,
+    Survey,
+    is_locked,
+    locked,
+    other_code,
+    read_running,
+    read_study,
+    survey,
+    write_study,
+)
 
 _LOCAL = Submission()
 
@@ -43,9 +48,9 @@ class SweepPlan:
     points: tuple[Point, ...]
     missing: tuple[Point, ...]
     skipped: tuple[Skipped, ...]
-    known: store.Survey
+    known: Survey
     groups: tuple[Group, ...]
-    carried: tuple[store.Running, ...] = ()
+    carried: tuple[Running, ...] = ()
 
 
 def write_scripts(
@@ -61,30 +66,21 @@ def write_scripts(
     Raises:
         UserError: no layout can run here, or the results folder cannot be written to.
     """
-    console = console or Console()
-    sweep = current(sweep)
-    submission = _with_data(submission, data_dir)
-    scheduler = submission.open(oversubscribe=sweep.oversubscribe)
-    layouts = _runnable(sweep, scheduler)
-    with locked(results / sweep.name):
-        left = store.read_running(results / sweep.name)
+    command = _Command(sweep, data_dir, results, console, submission)
+    scheduler, folder = command.scheduler, command.folder
+    with locked(folder):
+        left = read_running(folder)
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
             queued += identify(scheduler, tuple(running for running in left if running not in queued))
-        # What was launched stays what is asked for: a plan alone must not make it launches of other code.
-        new = not queued and not any((results / sweep.name).glob(f"*/{RUN_FILE}"))
-        plan = _plan(sweep, layouts, results, scheduler, submission, queued, write=new)
-        _tell(plan, console)
+        # What was launched stays what is asked for: a plan alone must not make it launches of a different code version.
+        if not queued and not any(folder.glob(f"*/{RUN_FILE}")):
+            command.note()
+        plan = command.plan(queued, invalid_too=True)
         if scheduler.survives_client:
-            say(console, str(_cost(plan, scheduler, submission)))
+            say(command.console, str(command.cost(plan)))
         for group in plan.groups:
-            write_group(
-                group,
-                scheduler,
-                folder=plan.folder,
-                data_dir=data_dir,
-                template=submission.template,
-            )
+            write_group(group, scheduler, folder=folder, data_dir=data_dir, template=submission.template)
     return plan
 
 
@@ -96,164 +92,194 @@ def run_sweep(
     console: Console | None = None,
     submission: Submission = _LOCAL,
     approve: Approve | None = None,
-    invalid_too: bool | None = None,
+    invalid_too: bool = True,
 ) -> Path:
-    """Launch every point of `sweep` that has no record, wait for all, and return the sweep's folder.
+    """Launch every point of `sweep` that has no valid record, wait for all, and return the sweep's folder.
 
-    On this machine one launch runs at a time, and one whose times were not valid runs again: once more at the end, then
-    with each further call. In a batch system it does so only with `invalid_too`, for it would cost node-hours.
-    `approve` may raise when it sees the cost of batch jobs.
+    What earlier commands left in a queue is taken in or waited for. Without `invalid_too` launches whose times are not
+    valid are not made again. On this machine one launch runs at a time, and one whose times were not valid runs once
+    more at the end. `approve` may raise when it sees the cost of batch jobs.
 
     Raises:
         UserError: no layout can run here, the data is wrong, another process runs this sweep, the scheduler
             refuses a job, or the results folder cannot be written to.
         RunError: some launches failed; all the others were run and are kept.
     """
-    console = console or Console()
-    sweep = current(sweep)
-    submission = _with_data(submission, data_dir)
-    scheduler = submission.open(oversubscribe=sweep.oversubscribe)
+    command = _Command(sweep, data_dir, results, console, submission)
+    scheduler, folder = command.scheduler, command.folder
     notice = scheduler.check()
     if notice:
-        say(console, notice)
-    layouts = _runnable(sweep, scheduler)
-    folder = results / sweep.name
+        say(command.console, notice)
     with locked(folder), interruptible():
-        carried = carry_over(scheduler, folder, functools.partial(say, console))
+        carried = carry_over(scheduler, folder, lambda text: say(command.console, text))
         tidy(folder, carried)
-        plan = _plan(sweep, layouts, results, scheduler, submission, carried, invalid_too)
-        _tell(plan, console)
+        command.note()
+        if carried:
+            carried = command.take_in(carried)
+        plan = command.plan(carried, invalid_too)
         if scheduler.survives_client and plan.groups:
-            cost = _cost(plan, scheduler, submission)
-            say(console, str(cost))
+            cost = command.cost(plan)
+            say(command.console, str(cost))
             if approve is not None:
                 approve(cost)
-        _prepare(plan, data_dir, console)
-        failed, dropped = _launch(plan, scheduler, submission, console)
+        _prepare(plan, data_dir, command.console)
+        failed, dropped = command.launch(plan)
         if not failed and not scheduler.survives_client:
-            failed, dropped = _launch(_once_more(plan, console), scheduler, submission, console)
+            failed, dropped = command.launch(command.once_more(plan))
         ask_accounts(folder, scheduler)
     if failed:
-        lost = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
+        counts = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
         where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
         raise RunError(
-            f"{lost}, whatever finished is kept: "
-            f"see `harness status {sweep.name}{where}`; the same command again runs only what failed"
+            f"{counts}, whatever finished is kept: "
+            f"see `harness status {folder.name}{where}`; the same command again runs only what failed"
         )
     return folder
 
 
-def _launch(plan: SweepPlan, scheduler: Scheduler, submission: Submission, console: Console) -> tuple[int, int]:
-    """Run the plan's jobs and return how many launches failed, and how many were not tried for that."""
-    total = sum(len(group.points) for group in plan.groups) + len(plan.carried)
-    if not total:
-        return 0, 0
-    with display(total, console) as shown:
-        launches = Launches(
-            scheduler,
-            submission,
-            folder=plan.folder,
-            groups=plan.groups,
-            carried=plan.carried,
-            pace=Pace(plan.points, plan.known.records.values()),
-            shown=shown,
-            resubmits=True,
-        )
-        try:
-            return launches.run(), launches.dropped
-        except KeyboardInterrupt:
-            if scheduler.survives_client and launches.left:
-                shown.say(
-                    f"{launches.left} launches go on in the queue: `harness collect {plan.folder.name}` or the same "
-                    f"command takes them up again, `harness cancel {plan.folder.name}` ends them"
-                )
-            raise
+def cancel(folder: Path, *, console: Console | None = None) -> tuple[int, bool]:
+    """End the launches of the sweep in `folder` that are queued or running, and keep that they were cancelled.
 
+    Return how many there were, and whether a command that waits for them in another terminal takes them in.
 
-def _once_more(plan: SweepPlan, console: Console) -> SweepPlan:
-    """Return the plan of what `plan` launched without valid times: of nothing where it was most of the sweep."""
-    known = store.survey(plan.folder, plan.points)
-    missing = known.missing(plan.missing)
-    if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
-        missing = ()
-    if missing:
-        say(console, f"without valid times, so once more: {len(missing)} of {len(plan.missing)} launches")
-    return replace(plan, missing=missing, known=known, groups=group_points(missing, "jobs"), carried=())
-
-
-def _with_data(submission: Submission, data_dir: Path | None) -> Submission:
-    return replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
-
-
-def _runnable(sweep: Sweep, scheduler: Scheduler) -> tuple[tuple[Layout, ...], tuple[Skipped, ...]]:
-    runnable, skipped = divide(sweep.layouts, scheduler.refusal)
-    if not runnable:
-        fix = (
-            "ask for fewer NODES, RANKS_PER_NODE or THREADS"
-            if scheduler.survives_client
-            else "ask for fewer NODES, RANKS_PER_NODE or THREADS, or set OVERSUBSCRIBE=1 to run for function only"
-        )
-        raise UserError(f"no layout can run: {layout_words(skipped[0].layout)}: {skipped[0].reason}; {fix}")
-    return runnable, skipped
-
-
-def _plan(
-    sweep: Sweep,
-    layouts: tuple[tuple[Layout, ...], tuple[Skipped, ...]],
-    results: Path,
-    scheduler: Scheduler,
-    submission: Submission,
-    carried: Sequence[store.Running] = (),
-    invalid_too: bool | None = None,
-    write: bool = True,
-) -> SweepPlan:
-    """Write down what `sweep` asks for and compare it with what `results` holds and the queue has.
-
-    Without `write` what the launches that are there were asked for with stays as it is.
+    Raises:
+        UserError: nothing of the sweep is queued or running, or the scheduler does not answer.
     """
-    runnable, skipped = layouts
-    folder = results / sweep.name
-    if write:
-        store.write_study(folder, sweep, skipped)
-        write_submission(folder, submission)
-    points = launch_order(sweep, runnable)
-    known = store.survey(folder, points)
-    again = not scheduler.survives_client if invalid_too is None else invalid_too
-    missing = known.missing(points, invalid_too=again)
-    queued = {running.point.folder for running in carried}
-    return SweepPlan(
-        folder=folder,
-        points=points,
-        missing=missing,
-        skipped=skipped,
-        known=known,
-        groups=group_points((point for point in missing if point.folder not in queued), submission.request.shape),
-        carried=tuple(carried),
-    )
+    left = read_running(folder)
+    if not left:
+        raise UserError(f"nothing of sweep '{folder.name}' is queued or running")
+    sweep, submission = read_study(folder).sweep, read_submission(folder)
+    scheduler = submission.open(oversubscribe=sweep.oversubscribe)
+    if not scheduler.survives_client:
+        raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
+    scheduler.cancel(sorted({running.job for running in identify(scheduler, left)}))
+    if is_locked(folder):
+        return len(left), True
+    with locked(folder), interruptible():
+        carried = identify(scheduler, read_running(folder))
+        pace = Pace(launch_order(sweep, sweep.layouts), ())
+        with display(len(carried), console or Console()) as shown:
+            Launches(scheduler, submission, folder=folder, groups=(), carried=carried, pace=pace, shown=shown).run()
+        ask_accounts(folder, scheduler)
+    return len(carried), False
 
 
-def _cost(plan: SweepPlan, scheduler: Scheduler, submission: Submission) -> NodeHours:
-    return estimate(plan.groups, submission.request, scheduler.limit(), plan.known.durations())
+class _Command:
+    """What one command has to do with a sweep: the sweep of the code as it is now, where it is launched, its layouts.
+
+    Raises:
+        UserError: no layout can run here, or the scheduler does not know what is asked of it.
+    """
+
+    def __init__(
+        self, sweep: Sweep, data_dir: Path | None, results: Path, console: Console | None, submission: Submission
+    ) -> None:
+        self.sweep = current(sweep)
+        self.submission = replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
+        self.scheduler: Scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
+        self.console = console or Console()
+        self.folder = results / self.sweep.name
+        self.runnable, self.skipped = divide(sweep.layouts, self.scheduler.refusal)
+        if not self.runnable:
+            first, fix = self.skipped[0], "ask for fewer NODES, RANKS_PER_NODE or THREADS"
+            if not self.scheduler.survives_client:
+                fix += ", or set OVERSUBSCRIBE=1 to run for function only"
+            raise UserError(f"no layout can run: {layout_words(first.layout)}: {first.reason}; {fix}")
+        self.points = launch_order(self.sweep, self.runnable)
+
+    def note(self) -> None:
+        """Write down what is asked for, and how it is launched."""
+        write_study(self.folder, self.sweep, self.skipped)
+        write_submission(self.folder, self.submission)
+
+    def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
+        """Settle those launches in the queue that have ended, and return the others."""
+        with display(len(carried), self.console) as shown:
+            launches = Launches(
+                self.scheduler,
+                self.submission,
+                folder=self.folder,
+                groups=(),
+                carried=carried,
+                pace=Pace(self.points, ()),
+                shown=shown,
+            )
+            launches.take_in()
+        return launches.going
+
+    def plan(self, carried: Sequence[Running], invalid_too: bool) -> SweepPlan:
+        """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
+        known = survey(self.folder, self.points)
+        missing = known.missing(self.points, invalid_too=invalid_too)
+        queued = {running.point.folder for running in carried}
+        plan = SweepPlan(
+            folder=self.folder,
+            points=self.points,
+            missing=missing,
+            skipped=self.skipped,
+            known=known,
+            groups=group_points(
+                (point for point in missing if point.folder not in queued), self.submission.request.shape
+            ),
+            carried=tuple(carried),
+        )
+        _announce(plan, self.console)
+        return plan
+
+    def cost(self, plan: SweepPlan) -> NodeHours:
+        """Return what the plan's jobs may cost."""
+        return estimate(plan.groups, self.submission.request, self.scheduler.limit(), plan.known.durations())
+
+    def launch(self, plan: SweepPlan) -> tuple[int, int]:
+        """Run the plan's jobs and return how many launches failed, and how many were not tried for that."""
+        total = sum(len(group.points) for group in plan.groups) + len(plan.carried)
+        if not total:
+            return 0, 0
+        with display(total, self.console) as shown:
+            launches = Launches(
+                self.scheduler,
+                self.submission,
+                folder=self.folder,
+                groups=plan.groups,
+                carried=plan.carried,
+                pace=Pace(plan.points, plan.known.records.values()),
+                shown=shown,
+                resubmits=True,
+            )
+            try:
+                return launches.run(), launches.dropped
+            except KeyboardInterrupt:
+                if self.scheduler.survives_client and launches.going:
+                    shown.say(
+                        f"{len(launches.going)} launches go on in the queue: the same command takes them up again, "
+                        f"`harness cancel {self.folder.name}` ends them"
+                    )
+                raise
+
+    def once_more(self, plan: SweepPlan) -> SweepPlan:
+        """Return the plan of what `plan` launched without valid times: of nothing where it was most of the sweep."""
+        known = survey(self.folder, plan.points)
+        missing = known.missing(plan.missing)
+        if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
+            missing = ()
+        if missing:
+            say(self.console, f"without valid times, so once more: {len(missing)} of {len(plan.missing)} launches")
+        return replace(plan, missing=missing, known=known, groups=group_points(missing, "jobs"), carried=())
 
 
-def _tell(plan: SweepPlan, console: Console) -> None:
+def _announce(plan: SweepPlan, console: Console) -> None:
     done = len(plan.points) - len(plan.missing)
     say(console, f"sweep {plan.folder.name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
-    others = store.other_code(plan.folder, plan.points[0].code)
+    others = other_code(plan.folder, plan.points[0].code)
     if others:
-        say(console, f"{others} launches of other code (an edit or an upgrade since) are kept and do not count")
+        say(
+            console,
+            f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count",
+        )
     if plan.carried:
         say(console, f"{len(plan.carried)} of them are in the queue already")
     for skipped in plan.skipped:
         say(console, f"not run: {layout_words(skipped.layout)}: {skipped.reason}")
-    wanted = {point.folder for point in plan.missing}
-    doubtful = [name for name, record in plan.known.records.items() if record.invalid and name not in wanted]
-    counted = [name for name in doubtful if not plan.known.records[name].point.oversubscribe]
-    if counted:
-        say(
-            console,
-            f"{len(counted)} launches have times that are not valid: `harness retry {plan.folder.name}` repeats them",
-        )
     for point in plan.missing:
         if point.folder in plan.known.damaged:
             say(console, f"runs again: {plan.known.damaged[point.folder]}")

@@ -11,16 +11,13 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.sweep import Point
-from harness.sweep import store
-from harness.sweep.accounts import note_ended
-from harness.sweep.eta import Pace, layout_words
-from harness.sweep.job_groups import Group
-from harness.sweep.jobs import queue_name, write_group
-from harness.sweep.outcome import LaunchOutcome, settle
+from harness.sweep.jobs import Group, queue_name, write_group
+from harness.sweep.outcome import LaunchOutcome, note_ended, settle
 from harness.sweep.plan import format_seconds
-from harness.sweep.progress import Display
+from harness.sweep.progress import Display, Pace, layout_words
 from harness.sweep.scheduler import Job, Scheduler, State
 from harness.sweep.submission import Submission
+from harness.sweep.sweep_folder import Running, keep_failure, set_aside, write_running
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up
@@ -42,7 +39,7 @@ class Launches:
         *,
         folder: Path,
         groups: Sequence[Group],
-        carried: Iterable[store.Running],
+        carried: Iterable[Running],
         pace: Pace,
         shown: Display,
         resubmits: bool = False,
@@ -60,7 +57,7 @@ class Launches:
         self._since: dict[str, float] = {}
         self._said: set[str] = set()
         self._noted = 0.0
-        self._over: list[store.Running] = []
+        self._over: list[Running] = []
         self._tried: Counter[str] = Counter()
         self.failed = self.dropped = 0
 
@@ -84,22 +81,18 @@ class Launches:
                 self._shown.say(f"calls of the scheduler: {called}")
         return self.failed
 
-    def collect(self) -> int:
-        """Settle what has ended, submit nothing, and return how many failed.
-
-        What the scheduler does not list is asked for again until that is sure.
-        """
+    def take_in(self) -> None:
+        """Settle what has ended; submit nothing. What the scheduler does not list is asked for until that is sure."""
         self._poll()
         while any(state.phase == "unknown" for state in self._states.values()) and self._running:
             time.sleep(self._scheduler.poll_s)
             self._poll()
         self._note(now=True)
-        return self.failed
 
     @property
-    def left(self) -> int:
-        """How many launches are submitted and not settled."""
-        return len(self._running)
+    def going(self) -> tuple[Running, ...]:
+        """The launches that are submitted and not settled."""
+        return tuple(self._running.values())
 
     def _slowest(self) -> float:
         return _SLOWEST_POLL_S if self._scheduler.survives_client else self._scheduler.poll_s
@@ -139,8 +132,8 @@ class Launches:
     def _prepare(self, group: Group) -> Job:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
         for index, point in enumerate(group.points):
-            store.set_aside(self._folder, point)
-            self._running[point.folder] = store.Running(
+            set_aside(self._folder, point)
+            self._running[point.folder] = Running(
                 point=point,
                 job="",
                 started=datetime.now(UTC),
@@ -202,7 +195,7 @@ class Launches:
             self._note(now=False)
         return changed
 
-    def _tell(self, running: store.Running, old: State | None, state: State) -> None:
+    def _tell(self, running: Running, old: State | None, state: State) -> None:
         if not self._scheduler.survives_client:
             return
         if state.phase == "running" and (old is None or old.phase != "running"):
@@ -210,7 +203,7 @@ class Launches:
         if state.phase != "ended" and state.reason not in _USUAL:
             self._say(f"job {running.job} {'waits' if state.phase == 'queued' else 'runs'}: {state.reason}")
 
-    def _settled(self, running: store.Running, outcome: LaunchOutcome) -> None:
+    def _settled(self, running: Running, outcome: LaunchOutcome) -> None:
         del self._running[running.point.folder]
         if self._scheduler.survives_client:
             self._over.append(running)
@@ -240,7 +233,7 @@ class Launches:
             if self._tried[point.folder] >= self._scheduler.request.retries:
                 return False
             self._tried[point.folder] += 1
-            store.keep_failure(self._folder, point, self._tried[point.folder])
+            keep_failure(self._folder, point, self._tried[point.folder])
         self._waiting.append(Group(shape="jobs", points=(point,)))
         return True
 
@@ -255,7 +248,7 @@ class Launches:
             self._waiting = [group for group in self._waiting if group not in dropped]
             self.dropped += launches
             self._shown.dropped(launches)
-            self._say(f"{layout_words(layout)}: failed twice alike, so that {launches} more launches are not tried")
+            self._say(f"{layout_words(layout)}: failed twice in the same way, so {launches} more are not tried")
 
     def _say(self, text: str) -> None:
         if text not in self._said:
@@ -266,5 +259,5 @@ class Launches:
         if now or time.monotonic() - self._noted > _NOTE_S:
             note_ended(self._folder, self._over)
             self._over.clear()
-            store.write_running(self._folder, tuple(self._running.values()))
+            write_running(self._folder, tuple(self._running.values()))
             self._noted = time.monotonic()

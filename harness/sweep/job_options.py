@@ -5,6 +5,7 @@ import shlex
 from dataclasses import dataclass
 
 from harness.base.errors import UserError, unknown
+from harness.schema.option import option
 
 LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")
 SHAPES = ("jobs", "array", "nested")
@@ -14,39 +15,37 @@ SHAPES = ("jobs", "array", "nested")
 class JobRequest:
     """Settings of the jobs; an empty text means: not asked for.
 
-    `walltime` is ``H:MM:SS`` or ``D-HH:MM:SS`` for one launch; ``1:00:00,8=0:20:00`` has another one from 8 nodes on.
-    `memory` is per node with its unit (``16G``) or ``0`` for
-    all of it. `requeue` permits the scheduler to start an interrupted job again.
-    `signal_s` asks for SIGUSR1 that many seconds before the time
-    limit, 0 for none. `after` is a job that must have succeeded first. `launcher` starts the ranks inside the
-    job. `extra` are options as they stand in a directive of the scheduler, a line for each. `container` is an
-    Apptainer image in which the ranks run. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each
-    layout) or ``nested`` (one allocation of the largest size for all). `max_jobs` may be submitted at a time. A launch
-    that fails is tried again at most `retries` times.
+    `memory` is per node, ``0`` for all of it. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each
+    layout) or ``nested`` (one allocation of the largest size for all).
 
     Raises:
         UserError: a field is out of its range or could not be written into a directive.
     """
 
-    partition: str = ""
-    account: str = ""
-    project: str = ""
-    qos: str = ""
-    constraint: str = ""
-    reservation: str = ""
-    walltime: str = "1:00:00"
-    memory: str = ""
-    exclusive: bool = True
-    mail: str = ""
-    requeue: bool = False
-    signal_s: int = 0
-    after: str = ""
-    launcher: str = "auto"
-    extra: tuple[str, ...] = ()
-    container: str = ""
+    partition: str = option("Partition or queue.", "", common=True)
+    account: str = option("Account that pays.", "", common=True)
+    project: str = option("Project (PBS).", "")
+    qos: str = option("Quality of service (Slurm).", "")
+    constraint: str = option("Feature that nodes must have.", "")
+    reservation: str = option("Reservation to run in.", "")
+    walltime: str = option(
+        "Time limit of a launch, H:MM:SS or D-HH:MM:SS, or by nodes: 1:00:00,8=0:20:00 (from 8 nodes on) "
+        "[default: 1:00:00].",
+        "1:00:00",
+        common=True,
+    )
+    memory: str = option("Memory per node, such as 16G.", "")
+    exclusive: bool = option("Nodes for ourselves [default: exclusive].", True, opposite="share-nodes")
+    mail: str = option("Address to write to when a job ends.", "")
+    requeue: bool = option("Let the scheduler start interrupted jobs again.", False)
+    signal_s: int = option("End the ranks so many seconds before the limit (Slurm).", 0, name="signal")
+    after: str = option("Job that must have succeeded first.", "")
+    launcher: str = option("auto, 'srun --mpi=pmix', 'srun --mpi=pmi2' or mpirun.", "auto")
+    extra: tuple[str, ...] = option("Any other options of a directive, as the scheduler reads them.", ())
+    container: str = option("Apptainer or Singularity image in which the ranks run.", "")
     shape: str = "jobs"
-    max_jobs: int = 500
-    retries: int = 0
+    max_jobs: int = option("Jobs submitted at a time [default: 500].", 500)
+    retries: int = option("Try a launch that fails again, so many times [default: 0].", 0)
 
     def __post_init__(self) -> None:
         for field in ("partition", "account", "project", "qos", "constraint", "reservation", "mail", "after"):

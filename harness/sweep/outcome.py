@@ -1,15 +1,19 @@
 """What became of one launch: only a whole record makes it a success, whatever the scheduler says."""
 
+import logging
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.schema.record import RunRecord
-from harness.schema.sweep import AGAIN, LOGS, Point, has_checkpoint
-from harness.sweep import store
+from harness.base.errors import UserError
+from harness.base.files import write_atomic
+from harness.schema.record import RunRecord, encode, read_accounts
+from harness.schema.sweep import ACCOUNTS_FILE, AGAIN, LOGS, Account, Point, has_checkpoint
 from harness.sweep.jobs import exit_file
 from harness.sweep.scheduler import Scheduler, State
+from harness.sweep.sweep_folder import Running, check_record, forget_failure, write_failure
 
 _TAIL_LINES = 30
 _READ_BYTES = 1_000_000
@@ -70,7 +74,7 @@ class LaunchOutcome:
 
 
 def settle(
-    folder: Path, running: store.Running, state: State, scheduler: Scheduler, since: dict[str, float]
+    folder: Path, running: Running, state: State, scheduler: Scheduler, since: dict[str, float]
 ) -> LaunchOutcome | None:
     """Return what became of a launch, None while that is open, and keep its failure beside the sweep.
 
@@ -85,9 +89,9 @@ def settle(
         since.pop(_missing(running), None)
     if not over and not exited:
         return None
-    found = store.check_record(folder, point)
+    found = check_record(folder, point)
     if isinstance(found, RunRecord):
-        store.forget_failure(folder, point)
+        forget_failure(folder, point)
         return LaunchOutcome(
             record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else ""
         )
@@ -107,7 +111,7 @@ def settle(
     return LaunchOutcome(record=None, text=f"FAILED: {reason}")
 
 
-def _may_live(running: store.Running, scheduler: Scheduler, since: dict[str, float]) -> bool:
+def _may_live(running: Running, scheduler: Scheduler, since: dict[str, float]) -> bool:
     """Tell whether a job that the scheduler does not list may live: missing is not ended, until it stays missing."""
     if not scheduler.survives_client:
         return False
@@ -115,11 +119,11 @@ def _may_live(running: store.Running, scheduler: Scheduler, since: dict[str, flo
     return time.monotonic() - began < _MISSING_S
 
 
-def _missing(running: store.Running) -> str:
+def _missing(running: Running) -> str:
     return f"missing {running.job}"
 
 
-def _keep_failure(folder: Path, running: store.Running, state: State, scheduler: Scheduler) -> str:
+def _keep_failure(folder: Path, running: Running, state: State, scheduler: Scheduler) -> str:
     """Write why the launch failed and return the reason."""
     point = running.point
     log = read_output(folder / LOGS / f"{point.folder}.log")
@@ -132,7 +136,7 @@ def _keep_failure(folder: Path, running: store.Running, state: State, scheduler:
         reason = f"{started}{known}" + (f"; its output says: {said}" if said else "")
     else:
         reason = said or f"exit code {code} without a valid record, {known}"
-    store.write_failure(folder, point, exit_code=code, reason=reason, tail=tail(f"{log}\n{job}".strip("\n")))
+    write_failure(folder, point, exit_code=code, reason=reason, tail=tail(f"{log}\n{job}".strip("\n")))
     return reason
 
 
@@ -141,3 +145,43 @@ def _exit_code(folder: Path, point: Point, state: State) -> int:
         return int(exit_file(folder, point).read_text())
     except (OSError, ValueError):
         return state.exit_code if state.exit_code is not None else -1
+
+
+_PATIENCE_S = 10.0  # a job ends, and is accounted for, a little after its launches
+_LOG = logging.getLogger(__name__)
+
+
+def note_ended(folder: Path, ended: Sequence[Running]) -> None:
+    """Keep that the launches `ended` are over and their jobs to be asked for."""
+    if ended:
+        new = [Account(job=one.job, scheduler=one.scheduler, launch=one.point.folder) for one in ended]
+        write_atomic(folder / ACCOUNTS_FILE, encode((*read_accounts(folder), *new)))
+
+
+def ask_accounts(folder: Path, scheduler: Scheduler) -> None:
+    """Ask for every job of the sweep in `folder` that is over and not known; one that is not found is asked for again.
+
+    Accounting is no reason to fail: a scheduler that does not answer is asked by the next command.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    try:
+        while not _ask(folder, scheduler) and time.monotonic() < deadline:
+            time.sleep(scheduler.poll_s)
+    except UserError as error:
+        _LOG.warning("accounting is asked for by the next command: %s", error)
+
+
+def _ask(folder: Path, scheduler: Scheduler) -> bool:
+    """Ask once, and tell whether nothing is left to be asked for."""
+    accounts = read_accounts(folder)
+    wanted = [one for one in accounts if one.usage is None and not one.missing and one.scheduler == scheduler.name]
+    if not wanted:
+        return True
+    found = scheduler.account(sorted({one.job for one in wanted}))
+    if isinstance(found, str):
+        known = {one: replace(one, missing=found) for one in wanted}
+    else:
+        known = {one: replace(one, usage=found[one.job]) for one in wanted if one.job in found}
+    if known:
+        write_atomic(folder / ACCOUNTS_FILE, encode(tuple(known.get(one, one) for one in accounts)))
+    return len(known) == len(wanted)

@@ -1,13 +1,77 @@
 """How a running sweep shows itself: a bar with the time left on a terminal, plain lines elsewhere."""
 
 import contextlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from harness.sweep.plan import format_seconds
+from harness.schema.layout import Layout
+from harness.schema.record import RunRecord
+from harness.schema.sweep import Point
+from harness.sweep.plan import format_seconds, time_left
+
+
+class Pace:
+    """The launches of one command, of which `points` are all; `records` are of those that earlier commands made."""
+
+    def __init__(self, points: Sequence[Point], records: Iterable[RunRecord]) -> None:
+        self._launches = Counter(point.layout for point in points)
+        self._base = min(self._launches, key=lambda layout: (layout.ranks, layout.nodes, layout.threads))
+        self._epochs: dict[Layout, list[float]] = {}
+        self._seconds: dict[Layout, list[float]] = {}
+        for record in records:
+            self.take(record, record.wall_seconds)
+
+    def take(self, record: RunRecord, wall_s: float) -> None:
+        """Remember a launch, and the seconds from its start to its end."""
+        layout = record.point.layout
+        self._seconds.setdefault(layout, []).append(wall_s)
+        if not record.invalid:
+            self._epochs.setdefault(layout, []).append(epoch_seconds(record))
+
+    def left(self, points: Iterable[Point]) -> float | None:
+        """Return the seconds that `points` will take one after the other, None before any launch has ended."""
+        return time_left(points, self._seconds)
+
+    def name(self, point: Point) -> str:
+        """Return a launch as people count: ``2 ranks, launch 3 of 6``."""
+        number = point.repeat + 1
+        return f"{layout_words(point.layout)}, launch {number} of {max(number, self._launches[point.layout])}"
+
+    def speed(self, record: RunRecord) -> str:
+        """Return how fast a launch was: ``216 ms an epoch, 1.70x`` the median of the layout with the fewest ranks."""
+        point, seconds = record.point, epoch_seconds(record)
+        text = f"{_short(seconds)} an epoch"
+        base = self._epochs.get(self._base)
+        if record.invalid or not base or point.layout == self._base:
+            return text
+        grown = point.layout.ranks / self._base.ranks if point.scaling == "weak" else 1.0
+        return f"{text}, {grown * median(base) / seconds:.2f}x"
+
+
+def epoch_seconds(record: RunRecord) -> float:
+    """Return a launch's time as reports have it: the median over its epochs of the slowest rank's."""
+    return median(max(epoch.seconds) for epoch in record.epochs)
+
+
+def layout_words(layout: Layout) -> str:
+    """Return a layout in words: ``2 ranks``, ``8 ranks on 2 nodes x 4 threads``."""
+    text = f"{layout.ranks} rank{'' if layout.ranks == 1 else 's'}"
+    if layout.ranks_per_node > 1:
+        text += f" on {layout.nodes} node{'' if layout.nodes == 1 else 's'}"
+    text += f" x {layout.threads} threads" if layout.threads > 1 else ""
+    text += " x 1 GPU" if layout.gpus_per_rank else ""
+    return text + (f" with shares {':'.join(map(str, layout.shares))}" if layout.shares else "")
+
+
+def _short(seconds: float) -> str:
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 99.95 else format_seconds(seconds)
 
 
 class Display(Protocol):

@@ -10,8 +10,8 @@ from typing import ClassVar
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.sweep import JobUsage
-from harness.sweep.commands import CommandRunner, beyond
-from harness.sweep.job_options import LAUNCHERS, SHAPES, JobRequest
+from harness.sweep.commands import CommandRunner
+from harness.sweep.job_options import LAUNCHERS, SHAPES, JobRequest, seconds, walltime
 from harness.sweep.launch_command import LaunchCommand, rank_environment
 from harness.sweep.site import Partition, Site
 
@@ -202,31 +202,6 @@ class Scheduler(abc.ABC):
         """Return in one clause what is known of a job that ended without a message of its own."""
 
 
-def check_directives(script: str, scheduler: Scheduler, template: str) -> None:
-    """Refuse a script with directives that the scheduler would ignore or misread.
-
-    Directives after the first command are ignored by sbatch and by qsub; CRLF line ends are part of a directive's
-    value.
-
-    Raises:
-        UserError: naming the template, the line and the fix.
-    """
-    if not scheduler.directive:
-        return
-    if "\r" in script:
-        raise UserError(f"TEMPLATE={template} has CRLF line ends: save it with LF ones")
-    commands = False
-    for number, line in enumerate(script.splitlines(), start=1):
-        if line.startswith(scheduler.directive):
-            wrong = scheduler.refuse_line(line)
-            if commands:
-                wrong = f"stands after the first command, where {scheduler.name} ignores it: move it up"
-            if wrong:
-                raise UserError(f"TEMPLATE={template}: line {number} of the script, '{line}', {wrong}")
-        elif line.strip() and not line.startswith("#"):
-            commands = True
-
-
 def compare_partition(stated: Partition, live: Partition) -> Iterator[SiteFinding]:
     """Hold the limits that a site file states against those of the `live` partition."""
     for field in ("nodes", "cores_per_node", "gpus_per_node", "memory_mb"):
@@ -243,3 +218,29 @@ def compare_partition(stated: Partition, live: Partition) -> Iterator[SiteFindin
 def plain_path(path: str) -> str | None:
     """Return `path` if it has none of the signs that directives are split at or that are not ASCII, else None."""
     return path if re.fullmatch(r"[\w./+@%=-]+", path, flags=re.ASCII) else None
+
+
+def beyond(layout: Layout, request: JobRequest, limit: Partition | None) -> str | None:
+    """Return why `layout` exceeds `limit`, in one clause, or None; nothing is known of a `limit` of None."""
+    if limit is None:
+        return None
+    cores, gpus = layout.ranks_per_node * layout.threads, layout.ranks_per_node * layout.gpus_per_rank
+    where = f"partition {limit.name}"
+    for needed, there, what in (
+        (layout.nodes, limit.nodes, "nodes"),
+        (cores, limit.cores_per_node, "cores a node"),
+        (gpus, limit.gpus_per_node, "GPUs a node"),
+        (_megabytes(request.memory), limit.memory_mb, "MB a node"),
+    ):
+        if there is not None and needed > there:
+            return f"needs {needed} {what}, {where} has {there}"
+    asked = request.limit_s(layout.nodes)
+    if limit.walltime is not None and asked > seconds(limit.walltime):
+        return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
+    return None
+
+
+def _megabytes(memory: str) -> int:
+    if memory in ("", "0"):
+        return 0
+    return int(int(memory[:-1]) * {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}[memory[-1]])

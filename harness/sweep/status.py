@@ -1,15 +1,17 @@
-"""How far a sweep is, read from its folder by any process."""
+"""How far a sweep is, read from its folder and from its scheduler by any process, and the command that goes on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.schema.sweep import Point, Skipped
-from harness.sweep import store
+from harness.base.errors import UserError
+from harness.schema.sweep import LOGS, Point, Skipped
+from harness.sweep.jobs import JOBS, exit_file
 from harness.sweep.plan import launch_order, time_left
-from harness.sweep.store import is_locked
-from harness.sweep.submission import SubmittedLaunch, look
+from harness.sweep.scheduler import Scheduler, State
+from harness.sweep.submission import identify, next_command, read_submission
+from harness.sweep.sweep_folder import Running, Survey, is_locked, other_code, read_running, read_study, survey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +19,7 @@ class LaunchStatus:
     """One launch. `state` is ``done``, ``invalid``, ``queued``, ``running``, ``ended``, ``unknown``, ``failed`` or
     ``missing``.
 
-    ``ended`` is over and not collected yet. `detail` says why; `tail` has the last lines of a failed launch.
+    ``ended`` is over and not taken in yet. `detail` says why; `tail` has the last lines of a failed launch.
     """
 
     point: Point
@@ -30,7 +32,9 @@ class LaunchStatus:
 class Status:
     """One sweep. `active` tells whether a process works on it now; `left` is in seconds, None when unknown.
 
-    `other_code` counts the launches in its folder that ran other code than its last command asked for.
+    `other_code` counts the launches in its folder that ran a different version of the code than its last command asked
+    for, `to_launch` those without a record that counts. `command` goes on with the sweep, one ``harness sweep`` line or
+    several; empty where that is not known.
     """
 
     name: str
@@ -39,10 +43,12 @@ class Status:
     skipped: tuple[Skipped, ...]
     left: float | None
     other_code: int = 0
+    to_launch: int = 0
+    command: str = ""
 
-    def count(self, state: str) -> int:
-        """Return the number of launches in `state`."""
-        return sum(entry.state == state for entry in self.entries)
+    def count(self, *states: str) -> int:
+        """Return the number of launches in any of `states`."""
+        return sum(entry.state in states for entry in self.entries)
 
 
 def read_status(folder: Path) -> Status:
@@ -51,45 +57,98 @@ def read_status(folder: Path) -> Status:
     Raises:
         UserError: the study file is missing or damaged.
     """
-    asked = store.read_study(folder)
+    study = read_study(folder)
     active = is_locked(folder)
-    skipped = {skipped.layout for skipped in asked.skipped}
-    points = launch_order(asked.sweep, [layout for layout in asked.sweep.layouts if layout not in skipped])
-    known = store.survey(folder, points)
-    submitted = store.read_running(folder)
-    running = {entry.point.folder: entry for entry in submitted if active and entry.scheduler == "local"}
-    seen = {name: SubmittedLaunch(state="running", detail="") for name in running}
-    seen |= look(folder, [entry for entry in submitted if entry.scheduler != "local"])
+    skipped = {skipped.layout for skipped in study.skipped}
+    points = launch_order(study.sweep, [layout for layout in study.sweep.layouts if layout not in skipped])
+    known = survey(folder, points)
+    submitted = read_running(folder)
+    running = [entry for entry in submitted if active and entry.scheduler == "local"]
+    seen = {entry.point.folder: LaunchStatus(point=entry.point, state="running") for entry in running}
+    seen |= _ask_scheduler(folder, [entry for entry in submitted if entry.scheduler != "local"])
     entries = tuple(_entry(point, known, seen) for point in points)
     return Status(
         name=folder.name,
         active=active,
         entries=entries,
-        skipped=asked.skipped,
-        left=_left(entries, known, running) if active and running else None,
-        other_code=store.other_code(folder, asked.sweep.code),
+        skipped=study.skipped,
+        left=_left(entries, known, running) if running else None,
+        other_code=other_code(folder, study.sweep.code),
+        to_launch=len(known.missing(points)),
+        command=next_command(folder, study.sweep),
     )
 
 
-def _entry(point: Point, known: store.Survey, seen: Mapping[str, SubmittedLaunch]) -> LaunchStatus:
+def _entry(point: Point, known: Survey, seen: Mapping[str, LaunchStatus]) -> LaunchStatus:
     record = known.records.get(point.folder)
     if record is not None:
         return LaunchStatus(
             point=point, state="invalid" if record.invalid else "done", detail="; ".join(record.invalid)
         )
     if point.folder in seen:
-        return LaunchStatus(point=point, state=seen[point.folder].state, detail=seen[point.folder].detail)
+        return seen[point.folder]
     if point.folder in known.failures:
         failure = known.failures[point.folder]
         return LaunchStatus(point=point, state="failed", detail=failure.reason, tail=failure.tail)
     return LaunchStatus(point=point, state="missing", detail=known.damaged.get(point.folder, ""))
 
 
-def _left(entries: Sequence[LaunchStatus], known: store.Survey, running: dict[str, store.Running]) -> float | None:
+def _left(entries: Sequence[LaunchStatus], known: Survey, running: Iterable[Running]) -> float | None:
     """Return the seconds until an active sweep ends: what waits, and the rest of what runs."""
-    to_do = [entry.point for entry in entries if entry.state in ("running", "missing", "failed")]
-    left = time_left(to_do, known.durations())
+    left = time_left(
+        [entry.point for entry in entries if entry.state in ("running", "missing", "failed")], known.durations()
+    )
     if left is None:
         return None
-    spent = sum((datetime.now(UTC) - entry.started).total_seconds() for entry in running.values())
-    return max(0.0, left - spent)
+    return max(0.0, left - sum((datetime.now(UTC) - entry.started).total_seconds() for entry in running))
+
+
+def _ask_scheduler(folder: Path, submitted: Sequence[Running]) -> dict[str, LaunchStatus]:
+    """Return what is known of submitted launches, by their points' folders; one poll for all of them.
+
+    A scheduler that does not answer is no error here: the launches are ``unknown``, with its sentence.
+    """
+    if not submitted:
+        return {}
+    try:
+        scheduler = read_submission(folder).open(oversubscribe=True)
+        known = {running.point.folder: running for running in identify(scheduler, tuple(submitted))}
+        states = scheduler.poll(sorted({running.job for running in known.values()}))
+    except UserError as error:
+        return {
+            one.point.folder: LaunchStatus(point=one.point, state="unknown", detail=str(error)) for one in submitted
+        }
+    found = {}
+    for one in submitted:
+        state, detail = "unknown", "it never reached the queue: the same sweep command submits it"
+        if one.point.folder in known:
+            running = known[one.point.folder]
+            state, detail = _in_queue(folder, running, states[running.job], scheduler)
+        found[one.point.folder] = LaunchStatus(point=one.point, state=state, detail=detail)
+    return found
+
+
+def _in_queue(folder: Path, running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:
+    """Return the state and the detail of a launch by the `state` of its job."""
+    job, exited = f"job {running.job}", exit_file(folder, running.point).exists()
+    if state.phase == "unknown" and not exited:
+        return "unknown", f"{job} is not listed by {scheduler.name}"
+    if state.phase == "queued":
+        return "queued", f"{job}: {state.reason or state.word}"
+    if state.phase == "running" and exited:
+        return "ended", f"in {job}, not taken in yet"
+    if state.phase == "running":
+        if not _begun(folder, running):
+            return "queued", f"waits for its turn in {job}"
+        where = f"{job} on {state.nodes}" if state.nodes else job
+        return "running", f"{where}: {state.reason}" if state.reason else where
+    return "ended", f"{job}: {scheduler.explain(state)}; not taken in yet"
+
+
+def _begun(folder: Path, running: Running) -> bool:
+    """Tell whether the launch is the one that runs now: in a shared job the others have empty logs or none."""
+    script = folder / JOBS / f"{running.point.folder}.sh"
+    if script.exists() or running.task >= 0:
+        return True
+    log = folder / LOGS / f"{running.point.folder}.log"
+    return log.exists() and log.stat().st_size > 0

@@ -2,34 +2,40 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
+from harness.schema.option import options
+from harness.schema.presets import Words, harness_command
 from harness.schema.record import RUN_FILE, decode, encode
-from harness.schema.sweep import CHECKPOINTS, FAILURES, LOGS, forget_checkpoints
-from harness.sweep import store
+from harness.schema.sweep import CHECKPOINTS, FAILURES, LOGS, Sweep, forget_checkpoints
 from harness.sweep.job_options import JobRequest
-from harness.sweep.jobs import JOBS, exit_file
-from harness.sweep.scheduler import Scheduler, State
+from harness.sweep.jobs import JOBS
+from harness.sweep.scheduler import Scheduler
 from harness.sweep.schedulers import open_scheduler
 from harness.sweep.site import Site
+from harness.sweep.sweep_folder import LOCK_FILE, Running, read_running, write_running
 
 SUBMISSION_FILE = "submission.json"  # results/<sweep>/submission.json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
-    """Scheduler (never ``auto``), site, request, the user's own template and the folder of the originals."""
+    """Scheduler (never ``auto``), site, request, the user's own template and the folder of the originals.
+
+    `site_file` is the site's name or file where the user named one.
+    """
 
     scheduler: str = "local"
     site: Site = field(default_factory=Site)
     request: JobRequest = field(default_factory=JobRequest)
     template: str | None = None
     data_dir: str | None = None
+    site_file: str | None = None
 
     def open(self, *, oversubscribe: bool) -> Scheduler:
         """Return the scheduler.
@@ -68,10 +74,36 @@ def read_submission(folder: Path) -> Submission:
     return decode(content, Submission, path)
 
 
+def next_command(folder: Path, sweep: Sweep) -> str:
+    """Return the ``harness sweep`` lines that go on with `sweep`, launched as it was last; empty if that is not known.
+
+    They take in what has ended, and launch again what failed, is missing or has no valid times.
+    """
+    try:
+        submission = read_submission(folder)
+    except UserError:
+        return ""
+    words: Words = [("SCHEDULER", submission.scheduler)]
+    words += [("SITE", submission.site_file)] if submission.site_file else []
+    if submission.request.shape not in ("jobs", submission.site.request.shape):
+        words.append((submission.request.shape, True))
+    for one, asked in options(JobRequest):
+        value = getattr(submission.request, one.name)
+        if value == getattr(submission.site.request, one.name):
+            continue
+        off = value is False and asked.opposite
+        name = asked.opposite if off else asked.name or one.name
+        words += [(name, True if off else part) for part in (value if isinstance(value, tuple) else (value,))]
+    words += [("TEMPLATE", submission.template)] if submission.template else []
+    words += [("DATA_DIR", submission.data_dir)] if submission.data_dir else []
+    words += [("RESULTS", folder.parent)] if folder.parent != Path("results") else []
+    return harness_command(sweep, words)
+
+
 _SUBMISSION_S = 5.0
 
 
-def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -> tuple[store.Running, ...]:
+def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -> tuple[Running, ...]:
     """Return the launches of the sweep in `folder` that go on in the queue, so that none is submitted twice.
 
     Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
@@ -79,7 +111,7 @@ def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -
     Raises:
         UserError: they were submitted to another scheduler.
     """
-    left = store.read_running(folder)
+    left = read_running(folder)
     if not scheduler.survives_client:
         orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
         scheduler.cancel(orphans)
@@ -90,23 +122,23 @@ def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -
     if others:
         other = sorted(others)[0]
         raise UserError(
-            f"sweep '{folder.name}' has launches under SCHEDULER={other}: wait for them with `harness collect` "
-            "or end them with `harness cancel`, then change the scheduler"
+            f"sweep '{folder.name}' has launches under SCHEDULER={other}: give SCHEDULER={other} again to wait for "
+            f"them, or end them with `harness cancel {folder.name}`, then change the scheduler"
         )
     if not scheduler.survives_client:
-        store.write_running(folder, ())
+        write_running(folder, ())
         return ()
     known = identify(scheduler, left)
-    store.write_running(folder, known)
+    write_running(folder, known)
     return known
 
 
-def tidy(folder: Path, going: Sequence[store.Running]) -> None:
+def tidy(folder: Path, going: Sequence[Running]) -> None:
     """Remove what commands and launches had half written when they were killed, under names with a leading dot.
 
     Launches that are `going` on may be writing theirs.
     """
-    kept = (store.LOCK_FILE, *(f".{running.point.folder}." for running in going))
+    kept = (LOCK_FILE, *(f".{running.point.folder}." for running in going))
     at_work = {running.point.folder for running in going}
     unfinished = [path for path in (folder / CHECKPOINTS).glob("*") if path.name not in at_work]
     for path in unfinished:
@@ -122,7 +154,7 @@ def tidy(folder: Path, going: Sequence[store.Running]) -> None:
             path.unlink(missing_ok=True)
 
 
-def identify(scheduler: Scheduler, left: tuple[store.Running, ...]) -> tuple[store.Running, ...]:
+def identify(scheduler: Scheduler, left: tuple[Running, ...]) -> tuple[Running, ...]:
     """Return `left` with every identifier filled in, less those that never reached the queue.
 
     A process that died between its decision to submit and the scheduler's answer left only the job's name.
@@ -141,60 +173,3 @@ def identify(scheduler: Scheduler, left: tuple[store.Running, ...]) -> tuple[sto
             job = found[running.name]
             known.append(replace(running, job=scheduler.task(job, running.task) if running.task >= 0 else job))
     return tuple(known)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SubmittedLaunch:
-    """One launch that was submitted. `state` is ``queued``, ``running``, ``ended`` or ``unknown``."""
-
-    state: str
-    detail: str
-
-
-def look(folder: Path, entries: Sequence[store.Running]) -> dict[str, SubmittedLaunch]:
-    """Return what is known of submitted launches, by their points' folders; one poll for all of them.
-
-    A scheduler that does not answer is no error here: the launches are ``unknown``, with its sentence.
-    """
-    if not entries:
-        return {}
-    try:
-        scheduler = read_submission(folder).open(oversubscribe=True)
-        known = {running.point.folder: running for running in identify(scheduler, tuple(entries))}
-        states = scheduler.poll(sorted({running.job for running in known.values()}))
-    except UserError as error:
-        return {running.point.folder: SubmittedLaunch(state="unknown", detail=str(error)) for running in entries}
-    return {
-        running.point.folder: _seen(folder, known[running.point.folder], states, scheduler)
-        if running.point.folder in known
-        else SubmittedLaunch(state="unknown", detail="it never reached the queue: the same sweep command submits it")
-        for running in entries
-    }
-
-
-def _seen(folder: Path, running: store.Running, states: Mapping[str, State], scheduler: Scheduler) -> SubmittedLaunch:
-    state = states[running.job]
-    job = f"job {running.job}"
-    if state.phase == "unknown" and not exit_file(folder, running.point).exists():
-        return SubmittedLaunch(state="unknown", detail=f"{job} is not listed by {scheduler.name}")
-    if state.phase == "queued":
-        return SubmittedLaunch(state="queued", detail=f"{job}: {state.reason or state.word}")
-    if state.phase == "running" and not exit_file(folder, running.point).exists():
-        if not _begun(folder, running):
-            return SubmittedLaunch(state="queued", detail=f"waits for its turn in {job}")
-        where = f"{job} on {state.nodes}" if state.nodes else job
-        return SubmittedLaunch(state="running", detail=f"{where}: {state.reason}" if state.reason else where)
-    if state.phase == "running":
-        return SubmittedLaunch(state="ended", detail=f"in {job}, not collected yet")
-    return SubmittedLaunch(
-        state="ended", detail=f"{job}: {scheduler.explain(state)}; not collected yet: `harness collect`"
-    )
-
-
-def _begun(folder: Path, running: store.Running) -> bool:
-    """Tell whether the launch is the one that runs now: in a shared job the others have empty logs or none."""
-    script = folder / JOBS / f"{running.point.folder}.sh"
-    if script.exists() or running.task >= 0:
-        return True
-    log = folder / LOGS / f"{running.point.folder}.log"
-    return log.exists() and log.stat().st_size > 0

@@ -76,9 +76,7 @@ class Terminal:
         """Start the command and return it."""
         command, *others = words
         if command == "sweep":
-            others += ["--scheduler", "slurm", "--site", str(self.site)]
-        if command in ("sweep", "retry", "collect"):
-            others += ["--reports", "reports"]
+            others += ["--scheduler", "slurm", "--site", str(self.site), "--reports", "reports"]
         line = [sys.executable, "-m", "harness", command, "--results", "results", *others]
         return subprocess.Popen(
             self.cluster.on("n1", line, self.folder),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.schema.record import RunRecord, read_accounts, read_run
-from harness.sweep.store import read_study
+from harness.sweep.sweep_folder import read_study
 from tests.cluster.conftest import Terminal, Untrained
 from tests.cluster.slurm import Cluster
 

@@ -16,7 +16,7 @@ from harness.sweep import launch_command, scheduler
 from harness.sweep.commands import CommandRunner, message
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job, SiteFinding, State, compare_partition, plain_path
-from harness.sweep.schedulers.pbs.answers import explain, read_nodes, read_state, read_table, read_usage, with_nodes
+from harness.sweep.schedulers.pbs.pbs_answers import explain, read_nodes, read_state, read_table, read_usage, with_nodes
 from harness.sweep.site import Partition
 
 _AT_ONCE = 500  # identifiers in one call: the command line has an end

@@ -15,7 +15,7 @@ from harness.sweep import launch_command, scheduler
 from harness.sweep.commands import CommandRunner, message
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job, SiteFinding, State, compare_partition
-from harness.sweep.schedulers.slurm.answers import (
+from harness.sweep.schedulers.slurm.slurm_answers import (
     ACCOUNT_FIELDS,
     NODE_FIELDS,
     PARTITION_FIELDS,
