@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.cli.machine import doctor as command
-from harness.doctor import machine, mpi
+from harness.doctor import diagnose, software
 from harness.doctor.diagnose import check_scheduler, exit_code
-from harness.doctor.machine import OK, PROBLEM, WARNING, TensorFlow, ok, problem, warning
+from harness.doctor.software import OK, PROBLEM, WARNING, TensorFlow, ok, problem, warning
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 
@@ -35,7 +35,7 @@ def world(size: int, total: float) -> str:
     ],
 )
 def test_two_ranks_must_form_one_world(out: str, code: int, status: str, words: str) -> None:
-    check = mpi.judge_world(Reply(code=code, out=out, err="warning\nno permission to start\n"))
+    check = software.check_world(Reply(code=code, out=out, err="warning\nno permission to start\n"))
     assert check.status == status
     assert words in check.found
     assert bool(check.fix) == (status != OK)
@@ -51,15 +51,15 @@ def test_two_ranks_must_form_one_world(out: str, code: int, status: str, words: 
     ],
 )
 def test_library_and_launcher_are_compared(library: str, launcher: str, status: str) -> None:
-    assert mpi.check_match(library=library, launcher=launcher).status == status
+    assert software.check_match(library=library, launcher=launcher).status == status
 
 
 def test_a_missing_launcher_is_a_problem_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_MPI", "system")
     monkeypatch.setenv("PATH", "/nonexistent")
-    found = mpi.find()
+    found = software.find_mpirun()
     assert isinstance(found, UserError)
-    checks = list(mpi.check_mpi(found))
+    checks = list(software.check_mpi(found))
     launcher = next(check for check in checks if check.topic == "MPI launcher")
     assert launcher.status == PROBLEM
     assert "mpirun on PATH" in launcher.found
@@ -68,7 +68,7 @@ def test_a_missing_launcher_is_a_problem_with_a_fix(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.mpi
 def test_this_machine_starts_two_ranks() -> None:
-    checks = {check.topic: check for check in mpi.check_mpi(mpi.find())}
+    checks = {check.topic: check for check in software.check_mpi(software.find_mpirun())}
     assert checks["two ranks"].status == OK, checks["two ranks"].found
     assert checks["they match"].status == OK, checks["they match"].found
 
@@ -79,21 +79,21 @@ def test_only_problems_make_the_exit_code_1() -> None:
 
 
 def test_a_broken_tensorflow_is_a_problem() -> None:
-    check = machine.check_tensorflow(TensorFlow(error="ImportError: no libfoo"))
+    check = software.check_tensorflow(TensorFlow(error="ImportError: no libfoo"))
     assert check.status == PROBLEM
     assert "no libfoo" in check.found
-    assert machine.check_tensorflow(TensorFlow(seconds=3.0)).status == OK
-    assert machine.check_tensorflow(TensorFlow(seconds=90.0)).status == WARNING
+    assert software.check_tensorflow(TensorFlow(seconds=3.0)).status == OK
+    assert software.check_tensorflow(TensorFlow(seconds=90.0)).status == WARNING
 
 
 def test_an_absent_package_names_the_command_that_installs_it() -> None:
-    check = machine.check_package("no-such-package-here", "Nothing")
+    check = software.check_package("no-such-package-here", "Nothing")
     assert (check.status, check.fix) == (PROBLEM, "pip install no-such-package-here")
 
 
 def test_no_compiler_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [check.status for check in machine.check_compilers(tmp_path / "mpirun")] == [WARNING, WARNING]
+    assert [check.status for check in software.check_compilers(tmp_path / "mpirun")] == [WARNING, WARNING]
 
 
 def test_a_gpu_that_tensorflow_does_not_see_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -101,28 +101,28 @@ def test_a_gpu_that_tensorflow_does_not_see_is_a_warning(monkeypatch: pytest.Mon
     tool.write_text("#!/bin/sh\necho 'Example GPU, 80 GiB, 550.1'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert machine.check_gpus(()).status == WARNING
-    assert machine.check_gpus(("Example GPU",)).status == OK
+    assert diagnose.check_gpus(()).status == WARNING
+    assert diagnose.check_gpus(("Example GPU",)).status == OK
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    assert machine.check_gpus(()).found == "none"
+    assert diagnose.check_gpus(()).found == "none"
 
 
 def test_a_cache_in_the_way_of_a_file_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("HARNESS_CACHE_DIR", str(blocked))
-    assert machine.check_cache().status == PROBLEM
+    assert diagnose.check_cache().status == PROBLEM
     monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
-    assert machine.check_cache().status == OK
+    assert diagnose.check_cache().status == OK
 
 
 def test_data_sets_are_looked_for(tmp_path: Path, shared_data: Path) -> None:
-    absent = {check.topic: check.found for check in machine.check_data(tmp_path)}
+    absent = {check.topic: check.found for check in diagnose.check_data(tmp_path)}
     assert all("stand-in" in found for topic, found in absent.items() if topic != "data folder")
-    present = {check.topic: check.found for check in machine.check_data(shared_data)}
+    present = {check.topic: check.found for check in diagnose.check_data(shared_data)}
     assert present["data mnist"] == "original files"
     assert "stand-in" in present["data acoustic"]
-    assert next(machine.check_data(tmp_path / "gone")).status == PROBLEM
+    assert next(diagnose.check_data(tmp_path / "gone")).status == PROBLEM
 
 
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:

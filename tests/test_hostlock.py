@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from harness.base.errors import RunError
 from harness.base.hostlock import HostLock
 from harness.cli import main
-from harness.probe import execute
+from harness.probe import probing
 from harness.sweep.sweep_folder import is_locked, locked
 from tests.test_sweep_run import Lab, hanging, lab, wait_for  # noqa: F401 - a fixture
 
@@ -131,12 +131,12 @@ def timed_elsewhere() -> Iterator[None]:
 def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "wait_until_quiet", lambda say, force: 0.0)
+    monkeypatch.setattr(probing, "wait_until_quiet", lambda say, force: 0.0)
     said: list[str] = []
     # A launcher that tells who has the host and whether it keeps it, and fails.
     code = f"echo harness: $(cat {folder / TIMED}) and $(ls -l /proc/$$/fd | grep -c {TIMED}) >&2; exit 1"
     with timed_elsewhere(), pytest.raises(RunError, match=r"a probe in '.*' \(process \d+\) and 1"):
-        execute.run_probe(execute.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
+        probing.run_probe(probing.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
     assert [line for line in said if "waiting" in line] == [
         f"waiting: a launch in 'results/other' (process {os.getpid()}) is timed on this host"
     ]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.probe.execute import fit
+from harness.probe.fit_costs import fit_launches
 from harness.probe.measure import ProbePlan, ProbeResult
 from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
 from harness.schema.record import decode, encode, read_run
@@ -135,5 +135,5 @@ def probed(lab: Lab, folder: Path) -> Any:
     answer = decode(answer_file.read_bytes(), ProbeResult, answer_file)
     answer_file.unlink()
     assert answer.hosts == ("n1", "n2")
-    (cost,) = (cost for cost in fit([answer.series]) if (cost.operation, cost.level) == (ALLREDUCE, NETWORK))
+    (cost,) = (cost for cost in fit_launches([answer.series]) if (cost.operation, cost.level) == (ALLREDUCE, NETWORK))
     return cost

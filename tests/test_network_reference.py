@@ -13,7 +13,7 @@ from harness.analysis.scaling import scale
 from harness.base.provenance import Machine
 from harness.prediction.allreduce import BEST, Levels, Link, allreduce_seconds
 from harness.prediction.links import network_reference
-from harness.probe.fit import fit_cost
+from harness.probe.fit_costs import fit_cost
 from harness.report.sweep_page import write_report
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode

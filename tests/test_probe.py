@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError
 from harness.cli.machine import probe as command
-from harness.probe import execute
-from harness.probe import store as probe_settings
-from harness.probe.execute import ProbeSamples, fit, write_probe
-from harness.probe.fit import fit_cost
+from harness.probe import probe_store, probing
+from harness.probe.fit_costs import fit_cost, fit_launches
 from harness.probe.measure import MessageSeries, ProbeResult
-from harness.probe.plan import algorithm_settings, message_sizes, parse_settings
-from harness.probe.store import choose, newest_probe, read_probe
-from harness.report.probe_page import doubt, write_probe_page
+from harness.probe.probe_store import fastest_way, newest_probe, read_probe, write_probe
+from harness.probe.probing import ProbeSamples, algorithm_settings, message_sizes, parse_settings
+from harness.report.probe_page import best_settings, fit_warning, probe_answer
+from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import (
@@ -73,7 +72,9 @@ def make_probe(ways: dict[str, tuple[float, float]], *, noise: float = 0.03, **c
         launcher="mpirun -n 2",
         hosts=("node1", "node1"),
         by_setting=tuple(
-            MessageCosts(setting=Setting(name=name, mca={} if number == 0 else {"pml": name}), costs=fit(found))
+            MessageCosts(
+                setting=Setting(name=name, mca={} if number == 0 else {"pml": name}), costs=fit_launches(found)
+            )
             for number, (name, found) in enumerate(series.items())
         ),
         **changes,  # type: ignore[arg-type]
@@ -112,13 +113,13 @@ def test_a_bad_fit_is_said() -> None:
     bent = {size: [1e-6 if size < 2**16 else 1e-4 + 1e-10 * size] * 6 for size in SIZES}
     cost = fit_cost(ALLREDUCE, NODE, 2, bent)
     assert not cost.good
-    assert "bad fit: off by" in doubt(cost)
+    assert "bad fit: off by" in fit_warning(cost)
     assert cost.seconds(2**15) == pytest.approx(1e-6)  # the measured times still stand
 
 
 def test_the_faster_setting_is_chosen_where_it_is_faster() -> None:
     probe = make_probe({"default": (1e-6, 4e-10), "other": (1e-5, 1e-10)}).probe
-    large, small = choose(probe, EXPERIMENTS["cifar10-cnn"].weights_bytes), choose(probe, 1024)
+    large, small = fastest_way(probe, EXPERIMENTS["cifar10-cnn"].weights_bytes), fastest_way(probe, 1024)
     assert large.environment == {"OMPI_MCA_pml": "other", "HARNESS_REDUCTION": "native"}
     assert large.usual_s / large.seconds == pytest.approx(4, rel=0.1)
     assert small.environment == {} and str(small) == "the defaults"
@@ -128,7 +129,7 @@ EQUAL, TRIALS = 10, 2000
 
 
 def drifting_cost(generator: np.random.Generator, factor: float, rounds: np.ndarray) -> MessageCost:
-    """Return a setting's cost: launches differ by 5 %, and all that ran in one round shares its weather."""
+    """Return a setting's cost: launches differ by 5 %, and all that ran in one round share its drift."""
     launches = 1e-4 * factor * rounds * generator.lognormal(0, 0.05, len(rounds))
     seconds = Estimate(value=float(np.median(launches)))
     return MessageCost(
@@ -150,13 +151,13 @@ def test_of_equal_settings_the_default_stays_and_a_fast_one_is_found(factor: flo
             )
             for number in range(EQUAL)
         )
-        chosen += choose(replace(probe, by_setting=by_setting), 1024).environment != {}
+        chosen += fastest_way(replace(probe, by_setting=by_setting), 1024).environment != {}
     assert least <= chosen / TRIALS <= most
 
 
 def test_a_size_beyond_the_probe_is_refused() -> None:
     with pytest.raises(UserError, match="more than the probe's 67,108,864: run `harness probe --largest 70000000`"):
-        choose(make_probe({"default": (1e-6, 1e-10)}).probe, 70_000_000)
+        fastest_way(make_probe({"default": (1e-6, 1e-10)}).probe, 70_000_000)
 
 
 def test_sizes_are_doublings_and_the_papers_networks() -> None:
@@ -204,13 +205,16 @@ def test_an_invalid_probe_speaks_for_no_machine(tmp_path: Path) -> None:
 
 def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
     found = make_probe({"default": (1e-6, 1e-10), "other": (1e-5, 1e-10)}, notes=("the setting 'x' did not run",))
-    page = write_probe_page(found.probe, write_probe(found, tmp_path / "results"), tmp_path / "reports")
+    folder, best = write_probe(found, tmp_path / "results"), best_settings(found.probe, ["mnist-dnn"])
+    page = write_page(probe_answer(found.probe, folder, best), tmp_path / "reports").page
+    assert page == tmp_path / "reports" / "probes" / folder.name / "index.html"
     text = page.read_text()
     for expected in (
         "2\u00a0ranks on 1\u00a0host",
         "The setting &#39;x&#39; did not run.",
         "harness sum by shared memory",
         "95 %",
+        '<td class="text">mnist-dnn</td><td>712,440</td>',
     ):
         assert expected in text, expected
     for name in ("probe-time", "probe-bandwidth", "probe-settings"):
@@ -244,15 +248,15 @@ def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: py
         notes=(),
     )
 
-    def measure(ranks: object, setting: Setting, *rest: object) -> ProbeResult:
-        if setting.mca:
+    def measure(*arguments: object) -> ProbeResult:
+        if arguments[-1].mca:  # the setting
             raise RunError("no answer within 180 s")
         return answer
 
-    monkeypatch.setattr(execute, "_measure", measure)
-    monkeypatch.setattr(execute, "wait_until_quiet", lambda say, force: 0.0)
-    asked = execute.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=none-such"]))
-    probe = execute.run_probe(asked, lambda line: None).probe
+    monkeypatch.setattr(probing, "_measure", measure)
+    monkeypatch.setattr(probing, "wait_until_quiet", lambda say, force: 0.0)
+    asked = probing.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=none-such"]))
+    probe = probing.run_probe(asked, lambda line: None).probe
     assert [network.setting.name for network in probe.by_setting] == ["default"]
     assert probe.notes == ("the setting 'pml=none-such' did not run: no answer within 180 s",)
 
@@ -278,9 +282,9 @@ def test_two_ranks_are_measured(tmp_path: Path) -> None:
 
 
 def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_settings, "describe_machine", lambda gpus: make_provenance().machine)
+    monkeypatch.setattr(probe_store, "describe_machine", lambda gpus: make_provenance().machine)
     write_probe(make_probe({"default": (1e-6, 4e-10), "other": (1e-5, 1e-10)}), tmp_path)
-    settings, sentence = probe_settings.tuned_settings(make_workload(), tmp_path)
+    settings, sentence = probe_store.tuned_settings(make_workload(), tmp_path)
     assert settings == (("HARNESS_REDUCTION", "native"), ("OMPI_MCA_pml", "other"))
     assert "on 2 ranks: HARNESS_REDUCTION=native, pml=other" in sentence and "us by default" in sentence
     usual = Sweep(workload=make_workload(), layouts=(Layout(nodes=2),))
@@ -289,4 +293,4 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
     job = write_job(better.points()[0], open_scheduler("local", oversubscribe=True), folder=tmp_path, data_dir=None)
     assert "export OMPI_MCA_pml=other\n" in job.script.read_text()
     with pytest.raises(UserError, match="TUNED=1 knows how many bytes"):
-        probe_settings.tuned_settings(make_workload(dataset="file"), tmp_path)
+        probe_store.tuned_settings(make_workload(dataset="file"), tmp_path)

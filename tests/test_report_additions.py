@@ -49,6 +49,6 @@ def test_a_report_loads_nothing_that_launches(tmp_path: Path) -> None:
     names = loaded.stdout.splitlines()
     assert "harness.report.sweep_page" in names
     registry = {"harness.sweep", "harness.sweep.schedulers"}  # which modules there are, for an option's help
-    launching = ("harness.sweep", "harness.doctor", "harness.probe.execute", "harness.probe.measure", "harness.comm")
+    launching = ("harness.sweep", "harness.doctor", "harness.probe.probing", "harness.probe.measure", "harness.comm")
     heavy = ("harness.train", "harness.transparent", "harness.bench", "tensorflow", "keras", "mpi4py")
     assert [name for name in names if name.startswith((*launching, *heavy)) and name not in registry] == []

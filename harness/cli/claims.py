@@ -111,7 +111,7 @@ def find_network(network: str | None, results: Path) -> "tuple[Uncertain, str] |
     """
     from harness.base.provenance import describe_machine
     from harness.prediction.links import probe_links, read_links
-    from harness.probe.store import newest_probe
+    from harness.probe.probe_store import newest_probe
 
     if network is not None:
         return read_links(network, None, 1)

@@ -7,11 +7,10 @@ import click
 
 from harness.cli.answer import answering, print_table
 from harness.cli.common import data_dir_option, reports_option, results_option
-from harness.report.answer import Answer, Table
+from harness.report.answer import Answer
 
 if TYPE_CHECKING:
-    from harness.doctor.machine import Diagnostic
-    from harness.schema.message_cost import Probe
+    from harness.doctor.software import Diagnostic
 
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -27,12 +26,12 @@ def doctor(context: click.Context, as_json: bool, data_dir: Path | None) -> None
     The exit code is 0 when everything that runs need works, else 1.
     """
     from harness.base.processes import interruptible
-    from harness.doctor.diagnose import diagnose, exit_code
+    from harness.doctor.diagnose import all_checks, exit_code
     from harness.schema.record import encode
 
     checks = []
     with interruptible():
-        for check in diagnose(data_dir):
+        for check in all_checks(data_dir):
             checks.append(check)
             if not as_json:
                 _show(check)
@@ -186,12 +185,12 @@ def probe(
 
     The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
     """
-    from harness.analysis.numbers import seconds
     from harness.base.errors import unknown
     from harness.base.processes import interruptible
-    from harness.probe.execute import ProbeSettings, run_probe, write_probe
-    from harness.probe.plan import algorithm_settings, parse_settings
-    from harness.report.probe_page import doubt, headline, rate, span, write_probe_page
+    from harness.probe.probe_store import write_probe
+    from harness.probe.probing import ProbeSettings, algorithm_settings, parse_settings, run_probe
+    from harness.report.probe_page import best_settings, probe_answer, settings_table
+    from harness.report.publish import write_page
     from harness.schema.claim import EXPERIMENTS
 
     for name in workloads:
@@ -200,42 +199,7 @@ def probe(
     settings = (algorithm_settings() if algorithms else ()) + parse_settings(mca)
     with interruptible():
         found = run_probe(ProbeSettings(settings=settings, **options), click.echo)
-    folder, measured = write_probe(found, results), found.probe
-    costs = measured.by_setting[0].costs
-    for line in (*(f"times are not valid: {reason}" for reason in measured.invalid), *measured.notes):
-        click.echo(line)
-    for cost in costs:
-        if doubt(cost):
-            click.echo(f"{cost.name}, {cost.where}: {doubt(cost)}")
-    best = _best(measured, workloads or tuple(EXPERIMENTS))
-    print_table(("Workload", "Bytes", "A sum", "Best setting"), [row for row, _ in best])
-    return Answer(
-        sentence=headline(measured),
-        table=Table(title="", headings=("Operation", "Ranks", "Latency", "95 % interval", "Bandwidth", "Where"), rows=[
-            (cost.name, str(cost.ranks), seconds(cost.alpha_s.value), span(cost.alpha_s),
-             rate(cost.beta_s_per_byte.value), cost.where)
-            for cost in costs
-        ]),
-        data={"probe": folder, "costs": costs, "best": [choice for _, choice in best], "invalid": measured.invalid},
-        page=write_probe_page(measured, folder, reports),
-    )  # fmt: skip
-
-
-def _best(probe: "Probe", workloads: tuple[str, ...]) -> list[tuple[tuple[str, str, str, str], dict[str, object]]]:
-    """Return a row and JSON's object for the best setting of each workload whose size was measured."""
-    from harness.analysis.numbers import count, seconds
-    from harness.probe.store import choose
-    from harness.schema.claim import EXPERIMENTS
-
-    measured = max(size.bytes for cost in probe.by_setting[0].costs for size in cost.sizes)
-    found = []
-    for name in workloads:
-        size = EXPERIMENTS[name].weights_bytes
-        if size > measured:
-            continue
-        choice = choose(probe, size)
-        gain = f", {choice.usual_s / choice.seconds:.2f} times as fast" if choice.environment else ""
-        row = (name, count(size), seconds(choice.seconds), f"{choice}{gain}")
-        told = {"workload": name, "bytes": size, "seconds": choice.seconds, "usual_s": choice.usual_s}
-        found.append((row, told | {"environment": choice.environment}))
-    return found
+    folder = write_probe(found, results)
+    best = best_settings(found.probe, workloads or tuple(EXPERIMENTS))
+    print_table(settings_table(best).headings, settings_table(best).rows)
+    return write_page(probe_answer(found.probe, folder, best), reports, results)

@@ -104,7 +104,7 @@ def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
 
 
 def _tuned(workload: "Workload", results: Path) -> tuple[tuple[str, str], ...]:
-    from harness.probe.store import tuned_settings
+    from harness.probe.probe_store import tuned_settings
 
     settings, sentence = tuned_settings(workload, results)
     click.echo(sentence)

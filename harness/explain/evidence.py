@@ -10,7 +10,7 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
 from harness.analysis.time_breakdown import LAUNCH_CAUSES, Bill, bills
 from harness.base.errors import UserError
-from harness.probe.store import newest_probe
+from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import (
     ALL,
     ALLREDUCE,

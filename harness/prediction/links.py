@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.prediction.allreduce import BEST, Levels, Link
 from harness.prediction.measured_base import measured_base
 from harness.prediction.model import Uncertain, predict
-from harness.probe.store import newest_probe, read_probe
+from harness.probe.probe_store import newest_probe, read_probe
 from harness.schema.message_cost import (
     ALLREDUCE,
     NETWORK,

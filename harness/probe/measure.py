@@ -7,29 +7,39 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import psutil
 
 from harness.base.cpu_contention import CpuUsage, other_loads, overloads
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
+from harness.base.processes import quiet_stderr
 from harness.comm.placement import misplacements, observe
-from harness.probe.plan import Bench, benches
 from harness.schema.layout import Layout
+from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION
 from harness.schema.record import decode, encode
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from harness.comm.native.operation import Sum
     from harness.comm.world import World
 
 
-_BATCH_S = 200e-6  # a sample is a batch of calls at least this long: clock and barrier then do not show
+_BATCH_S = 200e-6  # a sample is a batch of calls at least this long: clock and barrier are then negligible
 _MOST_CALLS = 500
-FEWEST = 6  # samples: an interval needs them
+_FEWEST_SAMPLES = 6  # an interval needs them
+_LARGEST_REDUCTION = 2**25  # bytes: above every network of the papers; two buffers of it are shared memory
+
+Call = Callable[[int], None]
+Buffer = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,12 +78,27 @@ class ProbeResult:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedOperation:
+    """One operation at one level. `call` makes it once with that many bytes; None on a rank that only waits.
+
+    `messages` is 2 for a round trip: the time of one message is half of it.
+    """
+
+    operation: str
+    level: str
+    ranks: int
+    largest: int
+    call: Call | None
+    messages: int = 1
+
+
 def measure(world: "World", plan: ProbePlan) -> ProbeResult | None:
     """Measure `plan` on all ranks; return the answer on rank 0, None elsewhere."""
     from mpi4py import MPI
 
     with ExitStack() as stack:
-        found, notes = benches(world, largest=max(plan.sizes), reductions=plan.reductions, stack=stack)
+        found, notes = _timed_operations(world, largest=max(plan.sizes), reductions=plan.reductions, stack=stack)
         before = CpuUsage.now()
         series = _series(world, plan, found)
         after = CpuUsage.now()
@@ -93,19 +118,19 @@ def measure(world: "World", plan: ProbePlan) -> ProbeResult | None:
     )
 
 
-def _series(world: "World", plan: ProbePlan, found: list[Bench]) -> tuple[MessageSeries, ...]:
-    """Time every bench at every size, one sample of each after the other in a new order every round.
+def _series(world: "World", plan: ProbePlan, found: list[TimedOperation]) -> tuple[MessageSeries, ...]:
+    """Time every operation at every size: every round takes one sample of each, in a new order.
 
-    So what disturbs the machine for a while falls on all sizes alike.
+    What disturbs the machine for a while then falls on all sizes equally.
     """
-    cases = [(bench, size) for bench in found for size in plan.sizes if size <= bench.largest]
+    cases = [(timed, size) for timed in found for size in plan.sizes if size <= timed.largest]
     calls, round_s = [], 0.0
-    for bench, size in cases:
-        _sample(world, bench, size, 1)
-        seconds = _sample(world, bench, size, 3)
+    for timed, size in cases:
+        _sample(world, timed, size, 1)
+        seconds = _sample(world, timed, size, 3)
         calls.append(min(_MOST_CALLS, max(1, round(_BATCH_S / seconds))))
-        round_s += seconds * bench.messages * (calls[-1] + 1)
-    rounds = max(FEWEST, min(plan.samples, int(plan.budget_s / round_s)))
+        round_s += seconds * timed.messages * (calls[-1] + 1)
+    rounds = max(_FEWEST_SAMPLES, min(plan.samples, int(plan.budget_s / round_s)))
     samples = np.empty((len(cases), rounds))
     order = list(range(len(cases)))
     shuffle = random.Random(plan.seed)  # the same order on every rank
@@ -115,31 +140,128 @@ def _series(world: "World", plan: ProbePlan, found: list[Bench]) -> tuple[Messag
             samples[index, number] = _sample(world, *cases[index], calls[index])
     return tuple(
         MessageSeries(
-            operation=bench.operation,
-            level=bench.level,
-            ranks=bench.ranks,
+            operation=timed.operation,
+            level=timed.level,
+            ranks=timed.ranks,
             bytes=size,
             seconds=tuple(float(value) for value in samples[index]),
         )
-        for index, (bench, size) in enumerate(cases)
+        for index, (timed, size) in enumerate(cases)
     )
 
 
-def _sample(world: "World", bench: Bench, size: int, calls: int) -> float:
+def _sample(world: "World", timed: TimedOperation, size: int, calls: int) -> float:
     """Return the seconds of one message on the slowest rank, over `calls` calls after an untimed one."""
     from mpi4py import MPI
 
-    if bench.call:
-        bench.call(size)
+    if timed.call:
+        timed.call(size)
     world.comm.Barrier()
     seconds = np.zeros(1)
-    if bench.call:
+    if timed.call:
         begin = time.perf_counter()
         for _ in range(calls):
-            bench.call(size)
-        seconds[0] = (time.perf_counter() - begin) / calls / bench.messages
+            timed.call(size)
+        seconds[0] = (time.perf_counter() - begin) / calls / timed.messages
     world.comm.Allreduce(MPI.IN_PLACE, seconds, op=MPI.MAX)
     return float(seconds[0])
+
+
+def _timed_operations(
+    world: "World", *, largest: int, reductions: tuple[str, ...], stack: ExitStack
+) -> tuple[list[TimedOperation], list[str]]:
+    """Return what this world can measure, in the same order on every rank, and notes on what it cannot.
+
+    `largest` is the bytes of the largest message. `stack` frees what must be freed on all ranks.
+    """
+    hosts = world.comm.allgather(observe().host)
+    buffer = np.zeros(-(-largest // 4), np.float32)  # zeros: sums of sums stay finite
+    first = hosts.index(hosts[world.rank])
+    node = world.comm.Split(first, world.rank)
+    stack.callback(node.Free)
+    leaders = world.comm.Split(int(world.rank != first), world.rank)
+    stack.callback(leaders.Free)
+    several, crowded = len(set(hosts)) > 1, len(set(hosts)) < world.size
+    found: list[TimedOperation] = []
+    beside = next((rank for rank in range(1, world.size) if hosts[rank] == hosts[0]), None)
+    if beside is not None:
+        found.append(_point_to_point(world, NODE, beside, buffer))
+        found += _collectives(node, NODE, hosts.count(hosts[0]), buffer, takes_part=True)
+    if several:
+        away = next(rank for rank in range(1, world.size) if hosts[rank] != hosts[0])
+        found.append(_point_to_point(world, NETWORK, away, buffer))
+        found += _collectives(leaders, NETWORK, len(set(hosts)), buffer, takes_part=world.rank == first)
+    if several and crowded:
+        found += _collectives(world.comm, ALL, world.size, buffer, takes_part=True)
+    level = (ALL if crowded else NETWORK) if several else NODE
+    own, notes = _own_reductions(world, reductions, level, buffer[: _LARGEST_REDUCTION // 4], stack)
+    return found + own, notes
+
+
+def _point_to_point(world: "World", level: str, partner: int, buffer: Buffer) -> TimedOperation:
+    comm, message = world.comm, buffer.view(np.uint8)
+
+    def there_and_back(count: int) -> None:
+        comm.Send(message[:count], dest=partner)
+        comm.Recv(message[:count], source=partner)
+
+    def back(count: int) -> None:
+        comm.Recv(message[:count], source=0)
+        comm.Send(message[:count], dest=0)
+
+    call = {0: there_and_back, partner: back}.get(world.rank)
+    return TimedOperation(operation=POINT_TO_POINT, level=level, ranks=2, largest=buffer.nbytes, call=call, messages=2)
+
+
+def _collectives(
+    comm: "MPI.Comm", level: str, ranks: int, buffer: Buffer, *, takes_part: bool
+) -> Iterator[TimedOperation]:
+    from mpi4py import MPI
+
+    message = buffer.view(np.uint8)
+
+    def broadcast(count: int) -> None:
+        comm.Bcast(message[:count], root=0)
+
+    def allreduce(count: int) -> None:
+        comm.Allreduce(MPI.IN_PLACE, buffer[: count // 4])
+
+    for name, call in ((BROADCAST, broadcast), (ALLREDUCE, allreduce)):
+        part = call if takes_part else None
+        yield TimedOperation(operation=name, level=level, ranks=ranks, largest=buffer.nbytes, call=part)
+
+
+def _own_reductions(
+    world: "World", names: tuple[str, ...], level: str, buffer: Buffer, stack: ExitStack
+) -> tuple[list[TimedOperation], list[str]]:
+    """Return the harness's own reductions, or the reason why there are none."""
+    from harness.comm.autotune import build_native
+
+    if not names:
+        return [], []
+    with quiet_stderr():  # TensorFlow is imported
+        library, failure = build_native()
+    failures = [reason for reason in world.comm.allgather(failure) if reason]
+    if library is None or failures:
+        return [], [f"the harness's own reductions were not measured: {failures[0]}"]
+    from harness.comm.native.operation import direct_sum
+
+    found: list[TimedOperation] = []
+    address = buffer.ctypes.data
+    for name in names:
+        way, total = stack.enter_context(direct_sum(world.comm, library, largest=buffer.nbytes, way=name))
+        if way != name:
+            continue  # these hosts cannot reduce this way
+
+        def call(count: int, total: "Sum" = total) -> None:
+            total(address, [count // 4])
+
+        found.append(
+            TimedOperation(
+                operation=f"{REDUCTION}{name}", level=level, ranks=world.size, largest=buffer.nbytes, call=call
+            )
+        )
+    return found, []
 
 
 def main() -> None:
@@ -150,12 +272,12 @@ def main() -> None:
     try:
         plan_file, answer_file = Path(sys.argv[1]), Path(sys.argv[2])
         if world.size < 2:
-            raise RunError("a single rank has nobody to talk to: start at least 2 ranks")
+            raise RunError("a single rank has no other to exchange messages with: start at least 2 ranks")
         plan = world.comm.bcast(decode(plan_file.read_bytes(), ProbePlan, plan_file) if world.rank == 0 else None)
         answer = measure(world, plan)
         if answer is not None:
             write_atomic(answer_file, encode(answer))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
+    except Exception as error:  # noqa: BLE001 - the other ranks wait for this one, whatever the error: end them too
         abort(world, error)
 
 

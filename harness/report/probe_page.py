@@ -1,164 +1,329 @@
-"""The page of a probe: what communication costs here, what was measured to say so, time and bandwidth drawn."""
+"""What a probe found, as an answer: what messages cost here, the best setting of each workload, time and bandwidth."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
 from harness.analysis import numbers
-from harness.base.errors import UserError
-from harness.report.answer import Banner, Fact, FigureBlock, Tile, facts
+from harness.probe.probe_store import TunedSetting, fastest_way
+from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Section, Table, Tile, facts
 from harness.report.launch_summary import commit_words, core_hours, machine_words
-from harness.report.probe_figures import cost_pictures, cost_table, setting_picture, size_words
-from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import Head, distinct
+from harness.report.render import distinct
+from harness.report.svg import MUTED, Picture, draw, mark
+from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, Estimate, MessageCost, MessageCosts, Probe
 
+_WIDE = (7.2, 4.2)  # inches
+_FIT_NOTE = (
+    "Seconds of a call = alpha + beta x bytes, fitted to the medians with equal relative weights. For a collective "
+    "they are of the whole call on these ranks, for point-to-point of one message. A line that is off by more than "
+    "25 % somewhere is called a bad fit."
+)
 
-def rate(seconds_per_byte: float) -> str:
+
+def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -> Answer:
+    """Return what `probe`, whose record is in `folder`, says; `best` are the `best_settings` of workloads."""
+    costs, one_host, machine = probe.by_setting[0].costs, len(set(probe.hosts)) == 1, machine_words(probe.machine)
+    chosen = [
+        {"workload": name, "bytes": EXPERIMENTS[name].weights_bytes, "seconds": choice.seconds}
+        | {"usual_s": choice.usual_s, "environment": choice.environment}
+        for name, choice in best.items()
+    ]
+    return Answer(
+        question="What do messages between ranks cost here?",
+        sentence=_headline(probe.by_setting[0]),
+        table=_summary_table(costs),
+        data={"probe": folder, "costs": costs, "best": chosen, "invalid": probe.invalid},
+        banners=_banners(probe),
+        tiles=[
+            Tile(
+                name=f"{one.name}, {one.where}",
+                value=_rate(one.beta_s_per_byte.value),
+                detail=f"latency {Cell(text=numbers.seconds(one.alpha_s.value), note=_span(one.alpha_s))}",
+            )
+            for one in costs[:5]
+        ],
+        facts=_probe_facts(probe),
+        sections=[
+            Section(title="Latency and bandwidth", name="fits", blocks=[_cost_table(costs)]),
+            Section(title="", name="", blocks=list(_figures(probe))),
+            Section(title="Best settings", name="best", blocks=[settings_table(best)] if best else []),
+        ],
+        command=f"make probe RANKS={probe.ranks}" if one_host else "",
+        kind="probe",
+        place=f"probes/{folder.name}",
+        title=f"Messages between {numbers.ranks(probe.ranks)}",
+        when=probe.measured,
+        machine=machine,
+    )
+
+
+def _summary_table(costs: Iterable[MessageCost]) -> Table:
+    """Return what a terminal shows of the costs."""
+    rows = [
+        (
+            cost.name, str(cost.ranks), numbers.seconds(cost.alpha_s.value), _span(cost.alpha_s) or numbers.NONE,
+            _rate(cost.beta_s_per_byte.value), cost.where,
+        )
+        for cost in costs
+    ]  # fmt: skip
+    return Table(title="", headings=("Operation", "Ranks", "Latency", "95 % interval", "Bandwidth", "Where"), rows=rows)
+
+
+def _probe_facts(probe: Probe) -> tuple[Fact, ...]:
+    return facts(
+        [
+            ("Machine", machine_words(probe.machine)),
+            ("Date", f"{numbers.moment(probe.measured)} UTC"),
+            ("Hosts", distinct(f"{host} ({numbers.ranks(probe.hosts.count(host))})" for host in probe.hosts)),
+            ("System", probe.machine.os),
+            ("MPI", probe.mpi_library),
+            ("Launcher", probe.launcher),
+            ("Settings", distinct(network.setting.name for network in probe.by_setting)),
+            ("Commit", commit_words(probe)),
+            ("Cost", core_hours(probe.core_seconds) if probe.core_seconds else ""),
+        ]
+    )
+
+
+def best_settings(probe: Probe, workloads: Sequence[str]) -> dict[str, TunedSetting]:
+    """Return the best setting of each of the `workloads` whose number of bytes was measured.
+
+    Raises:
+        UserError: the probe holds no allreduce.
+    """
+    measured = max(size.bytes for cost in probe.by_setting[0].costs for size in cost.sizes)
+    sizes = {name: EXPERIMENTS[name].weights_bytes for name in workloads}
+    return {name: fastest_way(probe, size) for name, size in sizes.items() if size <= measured}
+
+
+def settings_table(best: Mapping[str, TunedSetting]) -> Table:
+    """Return the best setting of each workload and what an allreduce of its gradients takes with it."""
+    rows = []
+    for name, choice in best.items():
+        gain = f", {choice.usual_s / choice.seconds:.2f} times as fast" if choice.environment else ""
+        size = numbers.count(EXPERIMENTS[name].weights_bytes)
+        rows.append((name, size, numbers.seconds(choice.seconds), f"{choice}{gain}"))
+    return Table(title="Best settings", headings=("Workload", "Bytes", "An allreduce", "Best setting"), rows=rows)
+
+
+def _headline(usual: MessageCosts) -> str:
+    """Return what an allreduce over all ranks takes, of the smallest and of the largest message that was measured."""
+    cost = usual.find(ALLREDUCE, _widest(usual)) or usual.costs[0]
+    small, large = (
+        f"{_size_words(size.bytes)} take {numbers.seconds(size.seconds.value)} "
+        f"(95 % interval {_span(size.seconds) or numbers.NONE})"
+        for size in (cost.sizes[0], cost.sizes[-1])
+    )
+    return f"{cost.operation.capitalize()} over {numbers.ranks(cost.ranks)}: {small}, {large}."
+
+
+def _rate(seconds_per_byte: float) -> str:
     """Return a bandwidth: ``12.3 GB/s``, or a dash where the time does not grow with the bytes."""
     if seconds_per_byte <= 0:
         return numbers.NONE
     return f"{numbers.significant(1e-9 / seconds_per_byte)} GB/s"
 
 
-def span(estimate: Estimate) -> str:
-    """Return the interval of a duration, a dash where there is none."""
+def _span(estimate: Estimate, words: Callable[[float], str] = numbers.seconds) -> str:
+    """Return the interval of a duration, or with `_rate` of a bandwidth; empty where there is none."""
     if estimate.low is None or estimate.high is None:
-        return numbers.NONE
-    return f"{numbers.seconds(estimate.low)} to {numbers.seconds(estimate.high)}"
+        return ""
+    low, high = (estimate.high, estimate.low) if words is _rate else (estimate.low, estimate.high)
+    return f"{words(low)} to {words(high)}"
 
 
-def rate_span(estimate: Estimate) -> str:
-    """Return the interval of a bandwidth whose seconds per byte are `estimate`."""
-    if estimate.low is None or estimate.high is None:
-        return numbers.NONE
-    return f"{rate(estimate.high)} to {rate(estimate.low)}"
-
-
-def doubt(cost: MessageCost) -> str:
-    """Return what is wrong with the line, an empty text where it fits."""
+def fit_warning(cost: MessageCost) -> str:
+    """Return what is wrong with the line, empty where it fits."""
     if cost.good:
         return ""
     return f"bad fit: off by {numbers.percent(cost.worst_error)} at {cost.worst_bytes:,} B; use the times themselves"
 
 
-def headline(probe: Probe) -> str:
-    """Return what a sum over all ranks takes, of the smallest and of the largest message that was measured."""
-    usual = probe.by_setting[0]
-    cost = usual.find(ALLREDUCE, _widest(usual)) or usual.costs[0]
-    small, large = (
-        f"{size_words(size.bytes)} take {numbers.seconds(size.seconds.value)} (95 % interval {span(size.seconds)})"
-        for size in (cost.sizes[0], cost.sizes[-1])
-    )
-    return f"{cost.operation.capitalize()} over {numbers.ranks(cost.ranks)}: {small}, {large}."
-
-
-def write_probe_page(probe: Probe, folder: Path, reports: Path) -> Path:
-    """Write ``REPORTS/probes/<name>/index.html`` with its figures and tables, whole or not at all; return its path.
-
-    `folder` holds the probe's record.
-
-    Raises:
-        UserError: the page cannot be written, or its folder holds something else.
-    """
-    target = reports / "probes" / folder.name
-    if target.resolve() == folder.resolve():
-        raise UserError(f"reports '{reports}' would replace the probe in '{folder}': choose another folder")
-    blocks = _blocks(probe)
-    head = _head(probe)
-    page = Page(
-        place=f"probes/{folder.name}",
-        template="probe.html.j2",
-        summary=PageSummary(
-            kind="probe", title=f"Messages between {numbers.ranks(probe.ranks)}", answer=head.answer,
-            when=probe.measured, machine=machine_words(probe.machine),
-        ),
-        head=head,
-        values={
-            "probe": probe,
-            "costs": probe.by_setting[0].costs,
-            "figures": blocks,
-            "banners": _banners(probe),
-            "words": {"doubt": doubt, "rate": rate, "rate_span": rate_span, "span": span},
-        },
-        figures=blocks,
-    )  # fmt: skip
-    return publish(page, reports, folder.resolve().parents[1])
-
-
-def _head(probe: Probe) -> Head:
-    """Return the first screen: what the allreduce over all ranks costs."""
-    return Head(
-        question="What do messages between ranks cost here?",
-        answer=headline(probe),
-        tiles=tuple(
-            Tile(name=f"{one.name}, {one.where}", value=rate(one.beta_s_per_byte.value), detail=_latency(one))
-            for one in probe.by_setting[0].costs[:5]
-        ),
-        facts=_facts(probe),
-        command=f"make probe RANKS={probe.ranks}" if len(set(probe.hosts)) == 1 else "",
+def _cost_table(costs: Iterable[MessageCost]) -> Table:
+    return Table(
+        title="Latency and bandwidth",
+        headings=("Operation", "Where", "Ranks", "alpha", "1 / beta", "Largest error\nof the line", "Remarks"),
+        rows=[
+            (
+                cost.name,
+                cost.where,
+                str(cost.ranks),
+                Cell(text=numbers.seconds(cost.alpha_s.value), note=_span(cost.alpha_s), value=cost.alpha_s.value),
+                Cell(
+                    text=_rate(cost.beta_s_per_byte.value),
+                    note=_span(cost.beta_s_per_byte, _rate),
+                    value=-cost.beta_s_per_byte.value,
+                ),
+                numbers.percent(cost.worst_error),
+                fit_warning(cost),
+            )
+            for cost in costs
+        ],
+        left=2,
+        note=_FIT_NOTE,
     )
 
 
-def _latency(cost: MessageCost) -> str:
-    found = span(cost.alpha_s)
-    return f"latency {numbers.seconds(cost.alpha_s.value)}" + (f" ({found})" if found != numbers.NONE else "")
-
-
-def _blocks(probe: Probe) -> tuple[FigureBlock, ...]:
-    usual = probe.by_setting[0]
-    where = (
-        f"{numbers.ranks(probe.ranks)} on {numbers.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
-        f"Medians of {distinct({len(size.launches) for cost in usual.costs for size in cost.sizes}, ' to ')} launches "
-        "each, vertical strokes: 95 % interval; the slowest rank counts."
-    )
-    texts = {
-        "probe-time": (
-            "Time",
-            f"Time of one call over the bytes of its message; dashed: alpha + beta x bytes. {where}",
-        ),
-        "probe-bandwidth": ("Bandwidth", f"Bytes of the message over the time of the call. {where}"),
-    }
-    table = cost_table([usual])
-    blocks = [
-        FigureBlock(picture=picture, title=texts[picture.name][0], caption=texts[picture.name][1], table=table)
-        for picture in cost_pictures(usual.costs)
-    ]
-    if len(probe.by_setting) > 1:
-        level = _widest(usual)
-        caption = f"MPI_Allreduce under each setting over the default's time, level {level}. {where}"
-        picture = setting_picture(probe.by_setting, ALLREDUCE, level)
-        blocks.append(
-            FigureBlock(picture=picture, title="Settings", caption=caption, table=cost_table(probe.by_setting))
-        )
-    return tuple(blocks)
+def _banners(probe: Probe) -> tuple[Banner, ...]:
+    texts = [f"The times are not valid: {reason}." for reason in probe.invalid]
+    bad = [cost for cost in probe.by_setting[0].costs if not cost.good]
+    if bad:
+        names = distinct(f"{cost.name} ({cost.where}): {fit_warning(cost)}" for cost in bad)
+        texts.append(f"No straight line describes {names}.")
+    texts += [note[0].upper() + note[1:] + "." for note in probe.notes]
+    return tuple(Banner(kind="warning", text=text) for text in texts)
 
 
 def _widest(network: MessageCosts) -> str:
     return next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
 
 
-def _banners(probe: Probe) -> Sequence[Banner]:
-    doubts = [f"The times are not valid: {reason}." for reason in probe.invalid]
-    bad = [cost for cost in probe.by_setting[0].costs if not cost.good]
-    if bad:
-        names = distinct(f"{cost.name} ({cost.where})" for cost in bad)
-        doubts.append(f"No straight line describes {names}: use the measured times, not alpha and beta.")
-    notes = [note[0].upper() + note[1:] + "." for note in probe.notes]
-    return tuple(Banner(kind="warning", text=text) for text in (*doubts, *notes))
-
-
-def _facts(probe: Probe) -> tuple[Fact, ...]:
-    machine = probe.machine
-    return facts(
-        [
-            ("Machine", machine_words(machine)),
-            ("Date", f"{numbers.moment(probe.measured)} UTC"),
-            ("Hosts", distinct(f"{host} ({numbers.ranks(probe.hosts.count(host))})" for host in probe.hosts)),
-            ("System", machine.os),
-            ("MPI", probe.mpi_library),
-            ("Launcher", probe.launcher),
-            ("Settings", distinct(network.setting.name for network in probe.by_setting)),
-            ("Commit", commit_words(probe)),
-            ("MessageCost", core_hours(probe.core_seconds) if probe.core_seconds else ""),
-        ]
+def _figures(probe: Probe) -> Iterator[FigureBlock]:
+    usual = probe.by_setting[0]
+    where = (
+        f"{numbers.ranks(probe.ranks)} on {numbers.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
+        f"Medians of {distinct({len(size.launches) for cost in usual.costs for size in cost.sizes}, ' to ')} launches "
+        "each, error bars: 95 % interval; the slowest rank counts."
     )
+    times, bandwidths = _cost_pictures(usual.costs)
+    table = _times_frame([usual])
+    yield FigureBlock(
+        picture=times,
+        title="Time",
+        caption=f"Time of one call over the bytes of its message; dashed: alpha + beta x bytes. {where}",
+        table=table,
+    )
+    yield FigureBlock(
+        picture=bandwidths,
+        title="Bandwidth",
+        caption=f"Bytes of the message over the time of the call. {where}",
+        table=table,
+    )
+    if len(probe.by_setting) > 1:
+        level = _widest(usual)
+        yield FigureBlock(
+            picture=_setting_picture(probe.by_setting, ALLREDUCE, level),
+            title="Settings",
+            caption=f"MPI_Allreduce under each setting over the default's time, level {level}. {where}",
+            table=_times_frame(probe.by_setting),
+        )
+
+
+def _cost_pictures(costs: Sequence[MessageCost]) -> tuple[Picture, ...]:
+    """Return ``probe-time`` and ``probe-bandwidth`` of every operation and level."""
+    largest = [(f"{cost.name}, {cost.where}, {_size_words(cost.sizes[-1].bytes)}", cost.sizes[-1]) for cost in costs]
+    times = "; ".join(f"{name}: {numbers.seconds(size.seconds.value)}" for name, size in largest)
+    rates = "; ".join(
+        f"{name}: {numbers.significant(size.bytes / size.seconds.value / 1e9)} GB/s" for name, size in largest
+    )
+    return (
+        draw("probe-time", "Time of a message over its size", lambda axes: _times(axes, costs), _WIDE, numbers=times),
+        draw(
+            "probe-bandwidth",
+            "Bandwidth over message size",
+            lambda axes: _bandwidths(axes, costs),
+            _WIDE,
+            numbers=rates,
+        ),
+    )
+
+
+def _setting_picture(networks: Sequence[MessageCosts], operation: str, level: str) -> Picture:
+    """Return ``probe-settings``: the time of `operation` under each setting over that under the default."""
+
+    def paint(axes: Axes) -> None:
+        base = networks[0].find(operation, level)
+        assert base is not None
+        axes.axhline(1.0, color=MUTED.light, linewidth=1.0)
+        for number, network in enumerate(networks[1:]):
+            cost = network.find(operation, level)
+            if cost is None:
+                continue
+            usual = {size.bytes: size.seconds.value for size in base.sizes}
+            x = [size.bytes for size in cost.sizes if size.bytes in usual]
+            y = [size.seconds.value / usual[size.bytes] for size in cost.sizes if size.bytes in usual]
+            style = mark(number)
+            axes.plot(
+                x, y, color=style.colour, marker=style.marker, linestyle=style.dashes, markersize=3.5,
+                label=network.setting.name,
+            )  # fmt: skip
+        _size_axis(axes)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_ylabel("Time over the default's")
+
+    return draw("probe-settings", f"Settings of the MPI library compared by {operation}", paint, _WIDE)
+
+
+def _times_frame(networks: Iterable[MessageCosts]) -> pd.DataFrame:
+    """Return one row for each setting, operation, level and size: bytes, median seconds, interval, the line's value."""
+    rows = [
+        {"setting": network.setting.name, "operation": cost.operation, "level": cost.level, "ranks": cost.ranks}
+        | {"bytes": size.bytes, "launches": len(size.launches), "seconds": size.seconds.value}
+        | {"low": size.seconds.low, "high": size.seconds.high, "line_seconds": cost.line(size.bytes)}
+        for network in networks
+        for cost in network.costs
+        for size in cost.sizes
+    ]
+    return pd.DataFrame(rows)
+
+
+def _times(axes: Axes, costs: Sequence[MessageCost]) -> None:
+    def line(cost: MessageCost, colour: str) -> None:
+        x = [size.bytes for size in cost.sizes]
+        axes.plot(x, [cost.line(count) * 1e6 for count in x], color=colour, linewidth=0.8, linestyle=(0, (4, 2)))
+
+    _curves(axes, costs, lambda count, seconds: seconds * 1e6, line)
+    axes.set_yscale("log")
+    axes.set_ylabel("Time of a call (µs)")
+
+
+def _bandwidths(axes: Axes, costs: Sequence[MessageCost]) -> None:
+    _curves(axes, costs, lambda count, seconds: count / seconds / 1e9, None)
+    axes.set_ylabel("Bytes of the message over its time (GB/s)")
+    axes.set_ylim(bottom=0)
+
+
+def _curves(
+    axes: Axes,
+    costs: Sequence[MessageCost],
+    value: Callable[[int, float], float],
+    extra: Callable[[MessageCost, str], None] | None,
+) -> None:
+    """Draw the median of every size with its interval."""
+    for number, cost in enumerate(costs):
+        style = mark(number)
+        x = [size.bytes for size in cost.sizes]
+        y = [value(size.bytes, size.seconds.value) for size in cost.sizes]
+        label = f"{cost.name}, {cost.where}"
+        axes.plot(
+            x, y, color=style.colour, marker=style.marker, markersize=3.2, linewidth=1.0, linestyle=style.dashes,
+            label=label,
+        )  # fmt: skip
+        for size in cost.sizes:
+            if size.seconds.low is not None and size.seconds.high is not None:
+                ends = [value(size.bytes, size.seconds.low), value(size.bytes, size.seconds.high)]
+                axes.plot([size.bytes, size.bytes], ends, color=style.colour, linewidth=1.0)
+        if extra:
+            extra(cost, style.colour)
+    _size_axis(axes)
+
+
+def _size_axis(axes: Axes) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _size_words(value)))
+    axes.set_xlabel("Message size")
+
+
+def _size_words(value: float) -> str:
+    """Return a message's size: ``64 KiB``."""
+    for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
+        if value >= size:
+            return f"{numbers.count(value / size)} {unit}"
+    return f"{numbers.count(value)} B"

@@ -1,14 +1,16 @@
-"""Where probes are kept, which one speaks for a machine, and the settings that a sweep takes from it."""
+"""Where probes are kept, which one a machine's predictions use, and the settings that a sweep takes from it."""
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import t as student_t
 
 from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError
+from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import (
@@ -20,13 +22,44 @@ from harness.schema.message_cost import (
     PROBE_SCHEMA,
     PROBES,
     REDUCTION,
+    SAMPLES_FILE,
     MessageCost,
-    MessageCosts,
     Probe,
     Setting,
 )
-from harness.schema.record import decode
+from harness.schema.record import decode, encode
+from harness.schema.sweep import digest
 from harness.schema.workload import Workload
+
+if TYPE_CHECKING:
+    from harness.probe.probing import ProbeSamples
+
+
+def write_probe(found: "ProbeSamples", results: Path) -> Path:
+    """Write the record and every sample into ``results/probes/<name>``; return the folder.
+
+    The name is the same for the same ranks, hosts, machine and library: an older probe of these is replaced.
+    Columns of samples.parquet: setting, operation, level (text), launch, ranks, bytes, sample (int64), seconds
+    (float64, the slowest rank's).
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    import pandas as pd
+
+    rows = [
+        (setting, launch, one.operation, one.level, one.ranks, one.bytes, number, seconds)
+        for setting, launch, one in found.samples
+        for number, seconds in enumerate(one.seconds)
+    ]
+    columns = ["setting", "launch", "operation", "level", "ranks", "bytes", "sample", "seconds"]
+    probe, hosts = found.probe, len(set(found.probe.hosts))
+    identity = digest((probe.hosts, probe.machine.fingerprint, probe.mpi_library, probe.launcher))
+    folder = results / PROBES / f"{hosts}x{-(-probe.ranks // hosts)}-{identity[:8]}"
+    with folder_atomic(folder) as staging:
+        pd.DataFrame(rows, columns=columns).to_parquet(staging / SAMPLES_FILE, index=False)
+        (staging / PROBE_FILE).write_bytes(encode(probe))
+    return folder
 
 
 def read_probe(path: Path) -> Probe:
@@ -56,7 +89,7 @@ def newest_probe(results: Path, fingerprint: str) -> Probe | None:
     return max(usable, key=lambda probe: probe.measured, default=None)
 
 
-_FALSE = 0.03  # of probes in which all ways are equal, and another than the default is chosen all the same
+_FALSE = 0.03  # of probes in which all ways are equal, and another than the default is chosen nevertheless
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,12 +116,12 @@ class TunedSetting:
         return ", ".join(part for part in (way, mca) if part) or "the defaults"
 
 
-def choose(probe: Probe, count: int) -> TunedSetting:
-    """Return the fastest way to sum `count` bytes over the probed ranks.
+def fastest_way(probe: Probe, count: int) -> TunedSetting:
+    """Return the fastest way to allreduce `count` bytes over the probed ranks.
 
     The defaults stay unless another way is faster in a paired t-test of the launches' log times (each round launched
-    every setting once), one-sided at 5 % divided by the number of other ways (Bonferroni): so where all are equal
-    another is chosen in at most 5 % of all probes.
+    every setting once), one-sided at 3 % divided by the number of other ways (Bonferroni): where all are equal, another
+    is then chosen in at most 5 % of all probes.
 
     Raises:
         UserError: the probe holds no allreduce, or none of that size.
@@ -111,22 +144,18 @@ def _candidates(probe: Probe) -> list[tuple[Setting, str, MessageCost]]:
     found: list[tuple[Setting, str, MessageCost]] = []
     for network in probe.by_setting:
         level = next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
-        own = [cost for cost in network.costs if cost.operation.startswith(REDUCTION) and cost.level == level]
-        ours = [(network.setting, cost.operation.removeprefix(REDUCTION), cost) for cost in own]
-        found += ours or _plain(network, level)
+        ours = [cost for cost in network.costs if cost.operation.startswith(REDUCTION) and cost.level == level]
+        plain = network.find(ALLREDUCE, level)
+        found += [(network.setting, cost.operation.removeprefix(REDUCTION), cost) for cost in ours]
+        found += [(network.setting, "", plain)] if plain and not ours else []
     if not found:
         raise UserError("the probe measured no allreduce: run `harness probe` again")
     usual = found[0]
     return [(usual[0], "", usual[2]), *found[1:]]
 
 
-def _plain(network: MessageCosts, level: str) -> list[tuple[Setting, str, MessageCost]]:
-    cost = network.find(ALLREDUCE, level)
-    return [(network.setting, "", cost)] if cost else []
-
-
 def _is_faster(cost: MessageCost, usual: MessageCost, count: int, *, level: float) -> bool:
-    """Tell whether the launches show, at this level, that `count` bytes take less than usual; at the nearest size."""
+    """Return whether the launches show, at this level, that `count` bytes take less than usual; at the nearest size."""
     ours, theirs = (np.log(min(one.sizes, key=lambda size: abs(size.bytes - count)).launches) for one in (cost, usual))
     if len(ours) != len(theirs) or len(ours) < NEEDED:
         return False
@@ -142,7 +171,7 @@ def tuned_settings(workload: Workload, results: Path) -> tuple[Settings, str]:
     """Return the environment variables for `workload`, none where the defaults are best, and one sentence on them.
 
     Raises:
-        UserError: there is no probe of this machine, or the workload's network is none of the papers'.
+        UserError: there is no probe of this machine, or the workload's network is not one of the papers'.
     """
     if workload.name not in EXPERIMENTS:
         raise UserError(
@@ -151,10 +180,10 @@ def tuned_settings(workload: Workload, results: Path) -> tuple[Settings, str]:
     probe = newest_probe(results, describe_machine(gpus=()).fingerprint)
     if probe is None:
         raise UserError(f"no valid probe of this machine in '{results / PROBES}': run `harness probe` first")
-    choice = choose(probe, EXPERIMENTS[workload.name].weights_bytes)
+    choice = fastest_way(probe, EXPERIMENTS[workload.name].weights_bytes)
     sentence = (
         f"tuned by the probe of {probe.measured:%Y-%m-%d %H:%M} UTC on {probe.ranks} ranks: {choice}, "
-        f"{choice.seconds * 1e6:,.0f} us a sum"
+        f"{choice.seconds * 1e6:,.0f} us an allreduce"
     )
     if choice.environment:
         sentence += f" against {choice.usual_s * 1e6:,.0f} us by default"

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from harness.analysis.stats import LEVEL, NEEDED, median_interval
+from harness.analysis.stats import LEVEL, NEEDED, Interval, median_interval
+from harness.probe.measure import MessageSeries
 from harness.schema.message_cost import Estimate, MessageCost, MessageTime
 
 _RESAMPLES = 400
@@ -15,14 +16,23 @@ _SEED = 0
 Array = npt.NDArray[np.float64]
 
 
+def fit_launches(launches: Sequence[Sequence[MessageSeries]]) -> tuple[MessageCost, ...]:
+    """Return the cost of every operation and level in the series of several launches."""
+    groups: dict[tuple[str, str, int], dict[int, list[float]]] = {}
+    for one in (series for launch in launches for series in launch):
+        group = groups.setdefault((one.operation, one.level, one.ranks), {})
+        group.setdefault(one.bytes, []).append(float(np.median(one.seconds)))
+    return tuple(fit_cost(*key, samples) for key, samples in groups.items())
+
+
 def fit_cost(
     operation: str, level: str, ranks: int, samples: Mapping[int, Sequence[float]], *, seed: int = _SEED
 ) -> MessageCost:
     """Return the cost that the `samples` of an operation show: seconds by bytes, at least two sizes.
 
-    There is one sample of every launch, its median: calls of one launch share what is particular to it. The line is
-    fitted to the medians, every size with the same relative weight and neither part below zero. Its intervals are
-    percentiles of fits to launches drawn again, seeded; None below 6 launches.
+    There is one sample of every launch, its median: calls of one launch are not independent. The line is fitted to
+    the medians, every size with the same relative weight and neither part below zero. Its intervals are percentiles
+    of fits to resampled launches (bootstrap, seeded); None below 6 launches.
     """
     sizes = np.array(sorted(samples), dtype=float)
     values = [np.asarray(samples[int(size)], dtype=float) for size in sizes]
@@ -40,7 +50,11 @@ def fit_cost(
         worst_error=float(errors[worst]),
         worst_bytes=int(sizes[worst]),
         sizes=tuple(
-            MessageTime(bytes=int(size), launches=tuple(map(float, sample)), seconds=_median(sample))
+            MessageTime(
+                bytes=int(size),
+                launches=tuple(map(float, sample)),
+                seconds=_estimate(np.median(sample), median_interval(sample)),
+            )
             for size, sample in zip(sizes, values, strict=True)
         ),
     )
@@ -55,7 +69,7 @@ def _line(sizes: Array, seconds: Array) -> tuple[float, float]:
     return float(alpha / scale[0]), float(beta / scale[1] / unit)
 
 
-def _intervals(sizes: Array, values: Sequence[Array], seed: int) -> tuple[tuple[float, float] | None, ...]:
+def _intervals(sizes: Array, values: Sequence[Array], seed: int) -> tuple[Interval | None, Interval | None]:
     if min(len(sample) for sample in values) < NEEDED:
         return None, None
     generator = np.random.default_rng(seed)
@@ -65,16 +79,11 @@ def _intervals(sizes: Array, values: Sequence[Array], seed: int) -> tuple[tuple[
     lines = np.array([_line(sizes, medians) for medians in drawn])
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(lines, [tail, 100 - tail], axis=0)
-    return (float(low[0]), float(high[0])), (float(low[1]), float(high[1]))
+    return Interval(low=float(low[0]), high=float(high[0])), Interval(low=float(low[1]), high=float(high[1]))
 
 
-def _estimate(value: float, interval: tuple[float, float] | None) -> Estimate:
+def _estimate(value: float | np.float64, interval: Interval | None) -> Estimate:
+    value = float(value)
     if interval is None:
         return Estimate(value=value)
-    return Estimate(value=value, low=min(interval[0], value), high=max(interval[1], value))
-
-
-def _median(sample: Array) -> Estimate:
-    interval = median_interval(sample)
-    value = float(np.median(sample))
-    return Estimate(value=value, low=interval.low, high=interval.high) if interval else Estimate(value=value)
+    return Estimate(value=value, low=min(interval.low, value), high=max(interval.high, value))
