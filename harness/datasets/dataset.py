@@ -148,6 +148,6 @@ def first(folder: Path, name: str, candidates: Iterable[str]) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def packed(*names: str, suffixes: tuple[str, ...] = (".gz",)) -> tuple[str, ...]:
-    """Return `names` and each of them with the suffixes of compressed files."""
-    return tuple(name + suffix for name in names for suffix in ("", *suffixes))
+def packed(name: str, *suffixes: str) -> tuple[str, ...]:
+    """Return `name` as it is and with the suffixes of compressed files."""
+    return (name, *(name + suffix for suffix in suffixes))

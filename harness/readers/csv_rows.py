@@ -3,7 +3,6 @@
 import itertools
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +13,6 @@ from harness.datasets.text_formats import CsvHeader, read_head, stream_csv, to_a
 from harness.readers.row_sources import Peers
 
 _PIECE = 16 << 20  # bytes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
-    """Some bytes of a file."""
-
-    path: Path
-    begin: int
-    end: int
 
 
 class CsvRows:
@@ -39,19 +29,25 @@ class CsvRows:
         files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
         if not files:
             raise UserError(f"train_file '{path}' is a folder without .csv files: give another")
-        self._files = [(file, read_head(file)) for file in files]
-        self._width = len(self._files[0][1].cells)
-        self._label = _label(*self._files[0], label)
-        pieces = [piece for file, head in self._files for piece in _pieces(file, head.header)]
-        counts = peers.gather([_lines(piece) for piece in pieces[peers.rank :: peers.size]])
-        self._pieces = [
-            (piece, counts[number % peers.size][number // peers.size]) for number, piece in enumerate(pieces)
+        self._heads = {file: read_head(file) for file in files}
+        self._width = len(self._heads[files[0]].cells)
+        self._label = _label(files[0], self._heads[files[0]], label)
+        pieces = [
+            (file, begin, end)
+            for file, head in self._heads.items()
+            for begin, end in itertools.pairwise(
+                [head.header, *range(head.header + _PIECE, file.stat().st_size, _PIECE), file.stat().st_size]
+            )
         ]
+        counts = peers.gather([_lines(*piece) for piece in pieces[peers.rank :: peers.size]])
+        self._pieces: dict[Path, list[tuple[int, int]]] = {file: [] for file in files}
+        for number, (file, begin, _) in enumerate(pieces):
+            self._pieces[file].append((begin, counts[number % peers.size][number // peers.size]))
 
     @property
     def blocks(self) -> tuple[int, ...]:
         """One block: all rows of all files."""
-        return (sum(lines for _, lines in self._pieces),)
+        return (sum(lines for pieces in self._pieces.values() for _, lines in pieces),)
 
     def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
         """Parse the rows of the one range: float32 [rows, columns - 1] and float64 [rows]."""
@@ -61,26 +57,21 @@ class CsvRows:
         columns = [f"c{place}" for place in range(self._width)]
         types = dict.fromkeys(columns, "float32") | {columns[self._label]: "float64"}
         first = 0
-        for path, head in self._files:
-            last = first + sum(lines for piece, lines in self._pieces if piece.path == path)
-            begin, end = max(rows.start, first) - first, min(rows.stop, last) - first
-            first = last
+        for path, pieces in self._pieces.items():
+            count = sum(lines for _, lines in pieces)
+            begin, end = max(rows.start - first, 0), min(rows.stop - first, count)
+            first += count
             if begin >= end:
                 continue
-            line = 1 + begin + (head.header > 0)
-            text = self._text(path, begin, end)
+            with path.open("rb") as file:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            text = memoryview(content)[_offset(content, pieces, begin) : _offset(content, pieces, end)]
+            line = 1 + begin + (self._heads[path].header > 0)
             for batch in stream_csv(path, columns, types=types, text=text, first_line=line):
                 x.append(to_array(path, batch, features, line))
                 y.append(to_array(path, batch, [self._label], line, "float64")[:, 0])
                 line += batch.num_rows
         return np.concatenate(x), np.concatenate(y)
-
-    def _text(self, path: Path, begin: int, end: int) -> memoryview:
-        """Return the bytes of rows `begin` to `end` of a file, mapped rather than read."""
-        own = [(piece, lines) for piece, lines in self._pieces if piece.path == path]
-        with path.open("rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return memoryview(content)[_offset(content, own, begin) : _offset(content, own, end)]
 
 
 def _label(path: Path, head: CsvHeader, label: str | int | None) -> int:
@@ -98,28 +89,22 @@ def _label(path: Path, head: CsvHeader, label: str | int | None) -> int:
     return label % width
 
 
-def _pieces(path: Path, header: int) -> list[Piece]:
-    size = path.stat().st_size
-    edges = [header, *range(header + _PIECE, size, _PIECE), size]
-    return [Piece(path=path, begin=begin, end=end) for begin, end in itertools.pairwise(edges)]
-
-
-def _lines(piece: Piece) -> int:
-    """Return how many lines end in the piece; the last of a file may have no newline."""
-    with piece.path.open("rb") as file:
-        file.seek(piece.begin)
-        content = file.read(piece.end - piece.begin)
+def _lines(path: Path, begin: int, end: int) -> int:
+    """Return how many lines end between two offsets; the last of a file may have no newline."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        content = file.read(end - begin)
         ended = bool(file.read(1)) or content.endswith(b"\n") or not content
     return content.count(b"\n") + (not ended)
 
 
-def _offset(content: mmap.mmap, pieces: Sequence[tuple[Piece, int]], row: int) -> int:
-    """Return where row `row` of a file begins: behind the `row`-th newline; the end for the row behind the last."""
-    place = pieces[0][0].begin
-    for piece, lines in pieces:
+def _offset(content: mmap.mmap, pieces: Sequence[tuple[int, int]], row: int) -> int:
+    """Return where row `row` of a file begins, or ends the last; `pieces` are offsets and the lines that end behind."""
+    for begin, lines in pieces:
         if row <= lines:  # the newline before the row is in this piece
-            for number in range(row):
-                place = content.find(b"\n", place if number else piece.begin) + 1 or len(content)
+            place = begin
+            for _ in range(row):
+                place = content.find(b"\n", place) + 1 or len(content)
             return place
         row -= lines
     raise AssertionError("the file has fewer rows")

@@ -10,9 +10,14 @@ from harness.datasets.synthetic import render_collisions, render_colour, render_
 from harness.datasets.text_formats import read_libsvm_files, read_number_rows
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
-_LIBSVM_PACKED = (".gz", ".bz2")
 # Columns of a9a for each column of the census; a row has at most one 1 in each.
 ADULT_GROUPS = (5, 8, 5, 16, 5, 7, 14, 6, 5, 2, 2, 2, 5, 41)
+
+
+def _from(address: str, *files: tuple[str, int | None, str | None]) -> tuple[Download, ...]:
+    """Return what is downloaded from `address`: each file's name, bytes and SHA-256."""
+    return tuple(Download(url=f"{address}/{name}", bytes=size, sha256=sha256) for name, size, sha256 in files)
+
 
 ADULT = Dataset(
     name="adult",
@@ -29,24 +34,12 @@ ADULT = Dataset(
     shares=(24_720 / 32_561, 7_841 / 32_561),
     train_counts=(24_720, 7_841),
     test_counts=(12_435, 3_846),
-    downloads=(
-        Download(
-            url=f"{_LIBSVM}/binary/a9a",
-            bytes=2329875,
-            sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
-        ),
-        Download(
-            url=f"{_LIBSVM}/binary/a9a.t",
-            bytes=1164628,
-            sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
-        ),
+    downloads=_from(
+        f"{_LIBSVM}/binary",
+        ("a9a", 2_329_875, "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"),
+        ("a9a.t", 1_164_628, "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9"),
     ),
-    forms=(
-        FileForm(
-            train=(packed("a9a", suffixes=_LIBSVM_PACKED),),
-            test=(packed("a9a.t", suffixes=_LIBSVM_PACKED),),
-        ),
-    ),
+    forms=(FileForm(train=(packed("a9a", ".gz", ".bz2"),), test=(packed("a9a.t", ".gz", ".bz2"),)),),
     read=partial(read_libsvm_files, features=123, labels=(-1, 1), binary=True),
     stand_in=StandIn(render=render_groups(ADULT_GROUPS), rows=32_561, latent=8, separation=2.0),
 )
@@ -62,12 +55,13 @@ ACOUSTIC = Dataset(
     test_rows=19_705,
     source="Duarte, Hu: Vehicle classification in distributed sensor networks, 2004; LIBSVM data page",
     shares=(0.25, 0.25, 0.5),  # the data page: the noise class was thinned until the classes stood 1:1:2
-    downloads=(
-        Download(url=f"{_LIBSVM}/multiclass/vehicle/acoustic.bz2"),
-        Download(url=f"{_LIBSVM}/multiclass/vehicle/acoustic.t.bz2"),
+    downloads=_from(
+        f"{_LIBSVM}/multiclass/vehicle",
+        ("acoustic.bz2", None, None),
+        ("acoustic.t.bz2", None, None),
     ),
     forms=tuple(
-        FileForm(train=(packed(name, suffixes=(".bz2", ".gz")),), test=(packed(f"{name}.t", suffixes=(".bz2", ".gz")),))
+        FileForm(train=(packed(name, ".bz2", ".gz"),), test=(packed(f"{name}.t", ".bz2", ".gz"),))
         for name in ("acoustic", "acoustic_scale")
     ),
     read=partial(read_libsvm_files, features=50, labels=(1, 2, 3)),
@@ -80,7 +74,7 @@ _MNIST_COUNTS = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
 
 def _idx_pair(part: str) -> tuple[tuple[str, ...], ...]:
     return tuple(
-        packed(f"{part}-{kind}-idx{dims}-ubyte", f"{part}-{kind}.idx{dims}-ubyte")
+        (*packed(f"{part}-{kind}-idx{dims}-ubyte", ".gz"), *packed(f"{part}-{kind}.idx{dims}-ubyte", ".gz"))
         for kind, dims in (("images", 3), ("labels", 1))
     )
 
@@ -102,27 +96,12 @@ MNIST = Dataset(
     test_counts=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
     channel_mean=(0.1307,),
     channel_std=(0.3081,),
-    downloads=(
-        Download(
-            url=f"{_CVDF}/train-images-idx3-ubyte.gz",
-            bytes=9912422,
-            sha256="440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        Download(
-            url=f"{_CVDF}/train-labels-idx1-ubyte.gz",
-            bytes=28881,
-            sha256="3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        Download(
-            url=f"{_CVDF}/t10k-images-idx3-ubyte.gz",
-            bytes=1648877,
-            sha256="8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        Download(
-            url=f"{_CVDF}/t10k-labels-idx1-ubyte.gz",
-            bytes=4542,
-            sha256="f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
+    downloads=_from(
+        _CVDF,
+        ("train-images-idx3-ubyte.gz", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        ("train-labels-idx1-ubyte.gz", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        ("t10k-images-idx3-ubyte.gz", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        ("t10k-labels-idx1-ubyte.gz", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
     ),
     forms=(FileForm(train=_idx_pair("train"), test=_idx_pair("t10k")),),
     read=partial(read_idx_pair, shape=(28, 28), classes=10),
@@ -164,12 +143,9 @@ CIFAR10 = Dataset(
     test_counts=(1_000,) * 10,
     channel_mean=(0.4914, 0.4822, 0.4465),
     channel_std=(0.2470, 0.2435, 0.2616),
-    downloads=(
-        Download(
-            url=f"{_KRIZ}/cifar-10-binary.tar.gz",
-            bytes=170052171,
-            sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-        ),
+    downloads=_from(
+        _KRIZ,
+        ("cifar-10-binary.tar.gz", 170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
     ),
     forms=(
         FileForm(train=_batches(tuple(f"{name}.bin" for name in _BATCHES)), test=_batches(("test_batch.bin",))),
@@ -197,11 +173,9 @@ CIFAR100 = Dataset(
     test_counts=(100,) * 100,
     channel_mean=(0.5071, 0.4865, 0.4409),
     channel_std=(0.2673, 0.2564, 0.2762),
-    downloads=(
-        Download(
-            url=f"{_KRIZ}/cifar-100-binary.tar.gz",
-            sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-        ),
+    downloads=_from(
+        _KRIZ,
+        ("cifar-100-binary.tar.gz", None, "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
     ),
     forms=(
         FileForm(train=(("cifar-100-binary/train.bin",),), test=(("cifar-100-binary/test.bin",),)),
@@ -239,12 +213,9 @@ HIGGS = Dataset(
     test_rows=100_000,
     source="Baldi, Sadowski, Whiteson: Searching for exotic particles, Nature Communications 5, 2014; UCI",
     shares=(0.47, 0.53),
-    downloads=(
-        Download(
-            url="https://archive.ics.uci.edu/ml/machine-learning-databases/00280/HIGGS.csv.gz",
-            bytes=2816407858,
-            sha256="ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698",
-        ),
+    downloads=_from(
+        "https://archive.ics.uci.edu/ml/machine-learning-databases/00280",
+        ("HIGGS.csv.gz", 2_816_407_858, "ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698"),
     ),
     search=_find_higgs,
     read=partial(read_number_rows, features=28, classes=2),
