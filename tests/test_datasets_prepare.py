@@ -70,7 +70,7 @@ def test_locate_takes_real_data_where_it_is(cache, tmp_path):
     path = a9a(tmp_path / "data" / "adult", 30)
     source = datasets.locate(workload("adult"), tmp_path / "data")
     assert (source.kind, source.files) == ("real", (path,))
-    assert "one in 10 training rows, the last, is held out" in source.note
+    assert "the last 1 in 10 training rows is held out" in source.note
     again = datasets.locate(workload("adult", samples=5), tmp_path / "data")
     assert again.data_id == source.data_id
     a9a(tmp_path / "data" / "adult", 31)

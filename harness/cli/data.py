@@ -105,7 +105,9 @@ def verify(dataset: str, data_dir: Path | None) -> None:
 @data_dir_option
 @click.option("--data-kind", type=click.Choice(DATA_KINDS), default="auto", show_default=True)
 @click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic stand-in.")
-@click.option("--shards", type=click.IntRange(min=1), help="ImageNet: write so many TFRecord files; needs --output.")
+@click.option(
+    "--shards", type=click.IntRange(min=1), help="ImageNet: number of TFRecord files to write; needs --output."
+)
 @click.option("--output", type=click.Path(path_type=Path), help="ImageNet: the folder of the TFRecord files.")
 def prepare(
     dataset: str, data_dir: Path | None, data_kind: str, samples: int | None, shards: int | None, output: Path | None

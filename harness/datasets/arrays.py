@@ -83,7 +83,7 @@ def shift_and_factor(blocks: Iterable[Array], features: tuple[int, ...], standar
         mean += delta * (len(block) / total)
         count = total
     deviation = np.sqrt(squares / count)
-    # float32 rounds a constant to about 1e-7 of its size: less than that is no variation.
+    # float32 rounds a constant to about 1e-7 of its size: less than that is not variation.
     constant = deviation <= 1e-7 * np.abs(mean)
     factor = np.where(constant, 1.0, 1.0 / np.where(constant, 1.0, deviation))
     return mean.astype(np.float32).reshape(result), factor.astype(np.float32).reshape(result)

@@ -102,7 +102,7 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
         return _stand_in(dataset, workload, f"no {dataset.title} files in {folder} (missing {missing}): ")
     note = ""
     if not found.test and dataset.separate_test:
-        part = f"one in {dataset.held_out_one_in} training rows, the last, is held out for test"
+        part = f"the last 1 in {dataset.held_out_one_in} training rows is held out for test"
         note = f"no {dataset.title} test files in {folder}: {part}"
     return (_images if workload.dataset == IMAGENET else _rows)(workload, found, note)
 

@@ -155,10 +155,19 @@ class CsvTable:
         lines = int(self._head.header > 0)
         line = 1 + lines
         for batch in stream_csv(self._path, columns, lines, types):
-            labels = self._labels(batch.column(columns[self._label]), line)
+            found = self._values(batch.column(columns[self._label]), self._label)
+            missing = np.flatnonzero(np.isnan(found))
+            if len(missing):
+                raise UserError(f"'{self._path}' line {line + int(missing[0]):,} has no label: give it one")
+            labels = whole_numbers(self._path, found, "line", line)
             values = np.empty((batch.num_rows, len(self._features)), np.float32)
             for number, place in enumerate(self._features):
-                values[:, number] = self._column(batch.column(columns[place]), place, line)
+                column = batch.column(columns[place])
+                if column.null_count and place not in self._codes and not self._head.header:
+                    raise not_a_number(self._path, line + column.is_valid().to_pylist().index(False), place)
+                values[:, number] = self._values(column, place)
+                if column.null_count or place in self._codes:
+                    self._missing[place] += int(np.isnan(values[:, number]).sum())
             # One sum shows whether there is any infinity; only then is it worth looking where.
             if not np.isfinite(values.sum(dtype=np.float64)) and len(infinite := np.argwhere(np.isinf(values))):
                 raise not_a_number(self._path, line + int(infinite[0][0]), self._features[infinite[0][1]])
@@ -214,27 +223,12 @@ class CsvTable:
     def _name(self, place: int) -> str:
         return self._head.cells[place].strip() if self._head.header else f"column {place + 1}"
 
-    def _labels(self, column: Any, line: int) -> Array:
-        if self._label in self._codes:
-            labels = self._categories(column, self._label)
-        else:
-            labels = np.from_dlpack(column.fill_null(np.nan) if column.null_count else column)
-        missing = np.flatnonzero(np.isnan(labels))
-        if len(missing):
-            raise UserError(f"'{self._path}' line {line + int(missing[0]):,} has no label: give it one")
-        return whole_numbers(self._path, labels, "line", line)
-
-    def _column(self, column: Any, place: int, line: int) -> Array:
-        """Return the values of a feature in one batch, NaN where they are missing."""
+    def _values(self, column: Any, place: int) -> Array:
+        """Return the cells of one column in one batch, NaN where they are missing."""
         if place in self._codes:
-            values = self._categories(column, place)
-        elif column.null_count and not self._head.header:
-            raise not_a_number(self._path, line + column.is_valid().to_pylist().index(False), place)
-        else:
-            # pyarrow's own to_numpy() would import pandas, a second of work
-            values = np.from_dlpack(column.fill_null(np.nan) if column.null_count else column)
-        if column.null_count or place in self._codes:
-            self._missing[place] += int(np.isnan(values).sum())
+            return self._categories(column, place)
+        # pyarrow's own to_numpy() would import pandas, a second of work
+        values: Array = np.from_dlpack(column.fill_null(np.nan) if column.null_count else column)
         return values
 
     def _categories(self, column: Any, place: int) -> Array:

@@ -135,7 +135,7 @@ def to_array(path: Path, batch: Any, columns: Sequence[int], line: int, dtype: s
         if column.null_count:
             raise not_a_number(path, line + column.is_valid().to_pylist().index(False), number)
         values[:, place] = np.from_dlpack(column)  # pyarrow's own to_numpy() would import pandas, a second of work
-    # One sum tells whether there is any NaN or infinity; only then is it worth looking where.
+    # One sum shows whether there is any NaN or infinity; only then is it worth looking where.
     if not np.isfinite(values.sum(dtype=np.float64)):
         row, place = np.argwhere(~np.isfinite(values))[0]
         raise not_a_number(path, line + int(row), columns[place])

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,8 +84,7 @@ _MNIST_VALIDATION = 1 / 6  # the last 10,000 of 60,000, as in the original
 _CLASSES = 10_000  # more different labels are not classes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankRows:
+class RankRows(NamedTuple):
     """This rank's rows of one part: float32 [rows, *features] and labels, float32 [rows, classes] if one-hot."""
 
     data: Array
@@ -98,9 +97,9 @@ def load(request: DataSetRequest, peers: Peers) -> dict[str, RankRows]:
     Raises:
         UserError: a file is damaged, has no features and labels, or has fewer rows than there are ranks.
     """
+    raw = {}
     classes: int | None = None
     with contextlib.ExitStack() as stack:
-        raw = {}
         for part, source, ranges in _wanted(request, peers, stack):
             rows = sum(map(len, ranges))
             if rows and rows < peers.size:
@@ -241,14 +240,16 @@ class DataSet:
         parts = load(DataSetRequest(name=data_name.lower(), normalize=normalize, **more), peers)
         self.train_batch_size = train_batch_size
         self.test_batch_size = test_batch_size
-        self.training_data, self.training_labels = _arrays(parts.get(TRAIN))
-        self.validation_data, self.validation_labels = _arrays(parts.get(VALIDATION))
-        self.testing_data, self.testing_labels = _arrays(parts.get(TEST))
+        none = (None, None)
+        arrays: dict[str, tuple[Any, Any]] = {TRAIN: none, VALIDATION: none, TEST: none, **parts}
+        self.training_data, self.training_labels = arrays[TRAIN]
+        self.validation_data, self.validation_labels = arrays[VALIDATION]
+        self.testing_data, self.testing_labels = arrays[TEST]
         self._next = dict.fromkeys(parts, 0)
         self._parts = parts
 
     def next_train_batch(self) -> tuple[Array, Array]:
-        """Return the next `train_batch_size` training rows and their labels, from the first again behind the last."""
+        """Return the next `train_batch_size` training rows and their labels, and after the last the first again."""
         return self._take(TRAIN, "train_batch_size", self.train_batch_size)
 
     def next_validation_batch(self) -> tuple[Array, Array]:
@@ -267,10 +268,5 @@ class DataSet:
         found = self._parts[part]
         begin = self._next[part]
         self._next[part] = (begin + size) % len(found.data)
-        return tuple(  # type: ignore[return-value]
-            array.take(range(begin, begin + size), axis=0, mode="wrap") for array in (found.data, found.labels)
-        )
-
-
-def _arrays(part: RankRows | None) -> tuple[Any, Any]:
-    return (None, None) if part is None else (part.data, part.labels)
+        rows = np.arange(begin, begin + size) % len(found.data)
+        return found.data[rows], found.labels[rows]

@@ -1,4 +1,4 @@
-"""The registry of data sets: whatever stands in the `DATASETS` of a module in this folder, and a user's own file."""
+"""The registry of data sets: whatever is in the `DATASETS` of a module in this folder, and a user's own file."""
 
 import importlib
 import pkgutil

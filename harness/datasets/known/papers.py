@@ -1,4 +1,4 @@
-"""The papers' data sets, a table each: where their files are, which reader reads them, what stands in for them."""
+"""The papers' data sets, a table each: where their files are, which reader reads them, how a stand-in is made."""
 
 from functools import partial
 from pathlib import Path
