@@ -22,10 +22,10 @@ class Weather:
 
     `rests` [launches] are what real A/A launches differ from their median (logarithms), drawn again with the
     factor `scale`. `drift` is the deviation and `memory` the correlation of a disturbance that all launches
-    share as time goes by; a new sitting starts it anew. A burst of other load begins at a launch with the
+    share as time goes by; a new session starts it anew. A burst of other load begins at a launch with the
     chance `burst`, lasts up to three launches and costs `burst_size` on average (exponentially distributed).
 
-    Between sittings: `offset` is the deviation of what a whole sitting is slower by, `own_offset` of what each of
+    Between sessions: `offset` is the deviation of what a whole session is slower by, `own_offset` of what each of
     its layouts is slower by. A machine with two speeds `modes` apart keeps its own from one launch to the next
     with the chance `sticky`.
     """
@@ -46,8 +46,8 @@ def weathers() -> dict[str, Weather]:
     """Return the kinds of weather under which the promise on false alarms must hold."""
     rests = real_rests()
     return {
-        "one sitting": Weather(rests=rests),
-        "offset of 2 % between sittings": Weather(rests=rests, offset=0.02),
+        "one session": Weather(rests=rests),
+        "offset of 2 % between sessions": Weather(rests=rests, offset=0.02),
         "offset of 1.4 % of each layout": Weather(rests=rests, own_offset=0.014),
         "AR(1), 2 %, memory 0.95": Weather(rests=rests, drift=0.02, memory=0.95),
         "two speeds 5 % apart, sticky": Weather(rests=rests, modes=0.05, sticky=0.95),
@@ -73,7 +73,7 @@ def simulate(
     commit: str = "a" * 40,
     day: int = 0,
 ) -> Measurement:
-    """Return a sitting of `blocks` interleaved launches; `loss` is the part of the efficiency that is gone."""
+    """Return a session of `blocks` interleaved launches; `loss` is the part of the efficiency that is gone."""
     order = [(block, ranks[(place + block) % len(ranks)]) for block in range(blocks) for place in range(len(ranks))]
     slow = _disturbance(random, weather, [count for _, count in order])
     seconds = [_seconds(count, ranks[0], loss) * np.exp(more) for (_, count), more in zip(order, slow, strict=True)]
@@ -104,7 +104,7 @@ def _seconds(ranks: int, base: int, loss: float) -> float:
 
 
 def _disturbance(random: np.random.Generator, weather: Weather, ranks: list[int]) -> NDArray[np.float64]:
-    """Return by how much (logarithms) each launch of a sitting, of so many `ranks`, is slower than usual."""
+    """Return by how much (logarithms) each launch of a session, of so many `ranks`, is slower than usual."""
     total = len(ranks)
     found = _drift(random, weather, total) + _bursts(random, weather, total)
     found += weather.scale * random.choice(weather.rests, total)

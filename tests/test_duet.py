@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.datasets import locate
-from harness.regression.duet import PAIRS, Duet, Version, checkout, decide_duet, not_at_hand
+from harness.regression.baselines import save_baseline
+from harness.regression.checks import check_duet
+from harness.regression.duet import PAIRS, Duet, Version, checkout, decide_duet, why_no_checkout
 from harness.regression.hodges_lehmann import needed_pairs, paired_interval, paired_shift, signed_tail_count
-from harness.regression.store import save_baseline
-from harness.regression.verdict import check_duet
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 from harness.schema.record import read_run
@@ -129,7 +129,7 @@ def test_a_baseline_that_no_commit_names_has_no_duet(tmp_path: Path) -> None:
         launches = [make_summary(1, block, 1.0, minutes=block) for block in range(6)]
         one = make_measurement(launches, commit=commit, dirty=dirty)
         save_baseline(one, "main", tmp_path, replace_it=True)
-        return not_at_hand(one.software)
+        return why_no_checkout(one.software)
 
     assert "uncommitted" in reason("a" * 40, dirty=True)
     words = ["check", "--decide", "--duet", "--results", str(tmp_path), "--baselines", str(tmp_path)]

@@ -15,7 +15,7 @@ from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.regression.measurements import measurements
-from harness.regression.sequential_test import Measuring, decide
+from harness.regression.sequential_test import MoreLaunches, measure_until_decided
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 from harness.schema.record import encode
@@ -173,14 +173,14 @@ def test_invalid_launches_are_left_out_and_said(kept: Path) -> None:
     write_run(sweep, run)
     result = harness("check", folder=kept)
     assert code(result) == 0
-    assert "1\u00a0launch of the current commit were not valid and are left out" in result.output
+    assert "Not valid, and left out: 1\u00a0launch of the current commit." in result.output
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("save", "../x"), "NAME '../x' is no name"),
-        (("save", "main"), "baseline 'main' is there already"),
+        (("save", "../x"), "NAME '../x' is not a name"),
+        (("save", "main"), "baseline 'main' exists already"),
         (("save", "few", "few"), "needs 6 valid launches of each layout, and 1 x 1 ranks x 1 threads of"),
         (("show", "mian"), "did you mean 'main'?"),
         (("save", "new", "nothing"), "unknown SWEEP 'nothing'"),
@@ -228,11 +228,11 @@ def test_noise_is_kept_with_its_age_and_used(kept: Path) -> None:
     assert f"{days:,} days old" in harness("noise", "--list", folder=kept).output
     write_launches(kept / "results", 6, commit=NEW, first=4000)
     checked = harness("check", folder=kept)
-    assert f"24\u00a0launches of commit aaaaaaaaaaaa too, {days:,}\u00a0days old" in checked.output
+    assert f"also learned from 24\u00a0launches of commit aaaaaaaaaaaa, {days:,}\u00a0days old" in checked.output
 
 
 def test_noise_that_adds_nothing_is_not_kept_and_not_counted(tmp_path: Path) -> None:
-    """The same launches as baseline and as A/A runs are one sitting, not two."""
+    """The same launches as baseline and as A/A runs are one session, not two."""
     write_launches(tmp_path / "results", 12)
     assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
     result = harness("noise", folder=tmp_path)
@@ -245,7 +245,7 @@ def test_noise_that_adds_nothing_is_not_kept_and_not_counted(tmp_path: Path) -> 
     assert "a deviation of 2\u00a0% is assumed" in " ".join(checked.output.split(" "))
 
 
-def test_sittings_of_several_days_add_up_until_they_are_known(kept: Path) -> None:
+def test_sessions_of_several_days_add_up_until_they_are_known(kept: Path) -> None:
     for day in range(1, 6):
         write_launches(kept / "results", 6, first=2000 * day)
         assert "12\u00a0launches added" in harness("noise", folder=kept).output
@@ -295,7 +295,7 @@ def test_a_plain_check_takes_the_sweep_of_the_baselines_study_and_says_so(kept: 
     write_study(kept / "results/planned")
     result = harness("check", folder=kept)
     assert (code(result), "PASS: " in result.output) == (0, True), result.output
-    assert "held against 'main': study, 12\u00a0valid launches, the only sweep" in result.output
+    assert "compared with 'main': study, 12\u00a0valid launches, the only sweep" in result.output
 
 
 def test_one_launch_can_be_compared(kept: Path) -> None:
@@ -307,21 +307,21 @@ def test_one_launch_can_be_compared(kept: Path) -> None:
     assert "6 launches of each are needed to judge" in " ".join(result.output.split())
 
 
-def test_a_window_of_sittings_is_a_reference_without_a_baseline(tmp_path: Path) -> None:
+def test_a_window_of_sessions_is_a_reference_without_a_baseline(tmp_path: Path) -> None:
     results = tmp_path / "results"
     for day in range(4):
         write_launches(results, 6, first=200 * day, commit=OLD)
     both = harness("check", "--window", 3, "--against", "main", folder=tmp_path)
     assert "leave out --decide and --against" in str(both.exception)
     calm = harness("check", "--window", 3, folder=tmp_path)
-    assert code(calm) == 0 and "the 3 sittings before" in " ".join(calm.output.split())
+    assert code(calm) == 0 and "the 3 sessions before" in " ".join(calm.output.split())
     write_launches(results, 6, first=800, commit=NEW, slower=1.4)
     assert code(harness("check", "--window", 9, folder=tmp_path)) == 1
     two = tmp_path / "two"
     for day in range(2):
         write_launches(two / "results", 6, first=200 * day)
     few = harness("check", "--window", 3, folder=two)
-    assert "needs 3 sittings of mnist-dnn, an hour apart or more, and there are 2" in str(few.exception)
+    assert "needs 3 sessions of mnist-dnn, an hour apart or more, and there are 2" in str(few.exception)
 
 
 def test_history_draws_every_commit_of_the_study(kept: Path) -> None:
@@ -361,7 +361,7 @@ def test_deciding_measures_what_is_missing_and_stops(kept: Path, slower: float, 
 
     reference = find_measurement("main", results=kept / "results", baselines=kept / "baselines")
     bench, said = Bench(kept, slower), []
-    result = decide(reference, [], bench, machine=reference.machine, say=said.append)  # type: ignore[arg-type]
+    result = measure_until_decided(reference, [], bench, machine=reference.machine, say=said.append)  # type: ignore[arg-type]
     assert result.verdict == verdict
     assert bench.asked == [6]
     assert said == ["measuring: 6 launches of each layout"]
@@ -374,7 +374,7 @@ def test_deciding_on_another_machine_measures_nothing(kept: Path) -> None:
     other = make_provenance(hostname="node9").machine
     bench = Bench(kept, 1.0)
     with pytest.raises(UserError, match="another machine"):
-        decide(reference, [], bench, machine=other, say=print)  # type: ignore[arg-type]
+        measure_until_decided(reference, [], bench, machine=other, say=print)  # type: ignore[arg-type]
     assert bench.asked == []
 
 
@@ -388,7 +388,7 @@ def test_baselines_of_another_schema_are_refused(kept: Path) -> None:
 def test_launches_of_an_earlier_edit_are_not_those_of_the_code_as_it_is_now(tmp_path: Path) -> None:
     """Six launches of one uncommitted edit said nothing of the next edit, and were judged in its place."""
     sweep = Sweep(workload=make_workload(), layouts=(Layout(nodes=1), Layout(nodes=2)))
-    measuring = Measuring(sweep, results=tmp_path, data_dir=None, budget_s=0)
+    measuring = MoreLaunches(sweep, results=tmp_path, data_dir=None, budget_s=0)
     assert measuring.measured() is None
     write_launches(tmp_path, 6, name=sweep.name, dirty=True, code="of-an-earlier-edit")
     assert measuring.measured() is None
@@ -405,10 +405,10 @@ def test_launches_of_checks_have_a_folder_of_their_own(tmp_path: Path, monkeypat
     def launch(asked: Sweep, *, results: Path, **_: object) -> None:
         write_launches(results, 1, name=asked.name, code=now, first=500 + asked.repeats - 1)
 
-    monkeypatch.setattr("harness.sweep.execute.run_sweep", launch)
+    monkeypatch.setattr("harness.regression.sequential_test.run_sweep", launch)
     study = write_launches(tmp_path, 3, name=sweep.name, code=now)
     before = sorted(study.rglob("*"))
-    measuring = Measuring(sweep, results=tmp_path, data_dir=None, budget_s=60)
+    measuring = MoreLaunches(sweep, results=tmp_path, data_dir=None, budget_s=60)
     assert measuring.add(1) == 1
     assert sorted(study.rglob("*")) == before
     assert len(list((tmp_path / "checks" / sweep.name).glob("n*"))) == 2

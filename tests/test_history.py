@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from harness.regression.history import best_split, change_points, history
+from harness.regression.history import best_split, change_points, history_of
 from harness.regression.quantities import EFFICIENCY, TIME
-from harness.report.history_page import headline, history_answer, sentence
+from harness.report.history_page import change_sentence, history_answer, history_sentence
 from harness.report.publish import write_page
 from harness.schema.measurement import Measurement
 from tests.histories import Weather, make_measurement, make_summary, real_rests, simulate
@@ -35,7 +35,7 @@ def test_noise_alone_is_seldom_split() -> None:
 
 
 def test_histories_without_a_change_have_none_beyond_the_noise() -> None:
-    assert sum(bool(history(commits([0.0] * 4, seed=seed)).changes) for seed in range(40)) <= 1
+    assert sum(bool(history_of(commits([0.0] * 4, seed=seed)).changes) for seed in range(40)) <= 1
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0] * 7, [2.0] * 30])
@@ -61,13 +61,13 @@ def test_the_gain_is_the_energy_distance() -> None:
 
 
 def test_a_history_names_the_commit_that_lost() -> None:
-    found = history(commits([0, 0, 0, 0.15, 0.15, 0.15]))
+    found = history_of(commits([0, 0, 0, 0.15, 0.15, 0.15]))
     assert len(found.states) == 6
     efficiency = [change for change in found.changes if change.series.quantity == EFFICIENCY]
     assert [change.state for change in efficiency] == [3]
-    assert efficiency[0].loss == pytest.approx(0.15, abs=0.04)
+    assert efficiency[0].row.slowdown == pytest.approx(0.15, abs=0.04)
     assert not [change for change in found.changes if change.series.layout.ranks == 1]
-    words = sentence(found, efficiency[0])
+    words = change_sentence(found, efficiency[0])
     assert words.startswith("Efficiency on 2\u00a0ranks: ")
     assert f"at {found.states[3].state} after {found.states[2].state}" in words
 
@@ -76,14 +76,14 @@ def test_a_step_inside_a_commit_is_not_blamed_on_the_code() -> None:
     seconds = [1.0, 1.01, 0.99, 1.005, 0.995, 1.0, 1.01, 0.99, 1.3, 1.31, 1.29, 1.3, 1.32, 1.28, 1.3, 1.31]
     launches = [make_summary(1, block, time, minutes=block) for block, time in enumerate(seconds)]
     other = make_measurement([make_summary(1, 0, 1.3, minutes=99)], commit="b" * 40)
-    found = history([make_measurement(launches), other])
+    found = history_of([make_measurement(launches), other])
     assert [(change.index, change.state) for change in found.changes] == [(8, None)]
-    assert "not the code, so look at the machine" in sentence(found, found.changes[0])
+    assert "not the code, so look at the machine" in change_sentence(found, found.changes[0])
 
 
 def test_one_commit_measured_twice_is_one_state_and_no_launch_counts_twice() -> None:
     (first,) = commits([0.0])
-    found = history([first, first])
+    found = history_of([first, first])
     assert len(found.states) == 1
     times = [series for series in found.series if series.quantity == TIME]
     assert [len(series.costs) for series in times] == [6, 6]
@@ -96,12 +96,12 @@ def test_gaps_of_a_layout_are_gaps(tmp_path) -> None:
         [make_summary(1, block, math.exp(0.01 * (block % 3)), minutes=10_000 + block) for block in range(6)],
         commit="c" * 40,
     )
-    found = history([*both, single])
+    found = history_of([*both, single])
     on_two = next(series for series in found.series if series.quantity == TIME and series.layout.ranks == 2)
     assert set(on_two.states) == {0, 1}
     path = write_page(history_answer(found), tmp_path).page
     page = path.read_text()
-    assert headline(found) in page
+    assert history_sentence(found) in page
     assert page.count("<figure") == len(found.series)
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     assert len(list(path.parent.glob("*.csv"))) == len(found.series) == 3

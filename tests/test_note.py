@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.regression.references import workload_differences
+from harness.regression.baselines import workload_differences
 from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
 from harness.schema.presets import names_apart, resolve, script_workload, study_name, sweep_command

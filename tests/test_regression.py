@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.stats import SITTING
-from harness.regression.compare import ALIKE, OPEN, WORSE, compare, sentence
+from harness.regression.checks import ALIKE, OPEN, WORSE, check_sessions, compare_measurements
 from harness.regression.hodges_lehmann import needed_values, shift, shift_interval, tail_count
 from harness.regression.measurements import group_by_code
-from harness.regression.noise import detectable_losses, learn
+from harness.regression.noise import detectable_slowdowns, learn_noise
 from harness.regression.quantities import (
     COHERENCY,
     CONTENTION,
@@ -27,7 +27,7 @@ from harness.regression.quantities import (
     samples,
 )
 from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION
-from harness.regression.verdict import check
+from harness.report.compare_page import comparison_sentence
 from harness.schema.measurement import Measurement
 from tests.histories import make_measurement, make_summary
 
@@ -117,32 +117,32 @@ GROUP = np.array([0.0, 0.01, -0.01, 0.02, -0.02, 0.0])
 
 
 def test_noise_is_learned_within_commits_and_not_between_them() -> None:
-    near, apart = learn([[GROUP], [GROUP]]), learn([[GROUP], [GROUP + 5]])
+    near, apart = learn_noise([[GROUP], [GROUP]]), learn_noise([[GROUP], [GROUP + 5]])
     assert near is not None and apart is not None
     assert apart.deviation == pytest.approx(near.deviation)
     assert apart.between == near.between == SITTING
     assert near.freedom == apart.freedom == 10
-    assert learn([[np.array([1.0])]]) is None
+    assert learn_noise([[np.array([1.0])]]) is None
 
 
-def test_what_lies_between_sittings_is_measured_from_five_on_and_assumed_before() -> None:
+def test_what_lies_between_sessions_is_measured_from_five_on_and_assumed_before() -> None:
     offsets = (0.0, 0.05, -0.05, 0.05, -0.05)
-    few, five = learn([[GROUP + by for by in offsets[:2]]]), learn([[GROUP + by for by in offsets]])
-    calm = learn([[GROUP + by / 100 for by in offsets]])
+    few, five = learn_noise([[GROUP + by for by in offsets[:2]]]), learn_noise([[GROUP + by for by in offsets]])
+    calm = learn_noise([[GROUP + by / 100 for by in offsets]])
     assert few is not None and five is not None and calm is not None
     assert few.assumed and few.between == pytest.approx(0.05 / 2**0.5)  # larger than what would be assumed
     assert not five.assumed and five.between == pytest.approx(np.std(offsets, ddof=1))
     assert calm.between < SITTING / 10
-    one, two = (SampleSize(launches=12, sittings=count) for count in (1, 2))
+    one, two = (SampleSize(launches=12, sessions=count) for count in (1, 2))
     assert five.floor(two, two, 3) < five.floor(one, one, 3)
-    assert calm.floor(one, one, 3) < learn([[GROUP]]).floor(one, one, 3)  # type: ignore[union-attr]
+    assert calm.floor(one, one, 3) < learn_noise([[GROUP]]).floor(one, one, 3)  # type: ignore[union-attr]
 
 
 def test_a_wild_launch_does_not_hide_a_loss() -> None:
     calm = np.array(WIGGLE)
     wild = calm.copy()
     wild[3] = 0.8
-    one, two = learn([[calm]]), learn([[wild]])
+    one, two = learn_noise([[calm]]), learn_noise([[wild]])
     assert one is not None and two is not None
     assert two.deviation < 2 * one.deviation
     assert np.std(wild, ddof=1) > 15 * np.std(calm, ddof=1)
@@ -152,15 +152,15 @@ def test_drift_raises_the_floor() -> None:
     random = np.random.default_rng(3)
     steady = random.normal(0, 0.01, 40)
     drifting = np.cumsum(random.normal(0, 0.005, 40))
-    one, two = learn([[steady]]), learn([[drifting]])
+    one, two = learn_noise([[steady]]), learn_noise([[drifting]])
     assert one is not None and two is not None
     assert one.inflation < 1.6 < 3 < two.inflation
 
 
 def test_the_floor_falls_with_launches_and_rises_with_comparisons() -> None:
-    noise = learn([[np.array(WIGGLE)]])
+    noise = learn_noise([[np.array(WIGGLE)]])
     assert noise is not None
-    six, twelve = (SampleSize(launches=count, sittings=1) for count in (6, 12))
+    six, twelve = (SampleSize(launches=count, sessions=1) for count in (6, 12))
     assert noise.floor(twelve, twelve, 3) < noise.floor(six, twelve, 3) < noise.floor(six, twelve, 30)
 
 
@@ -190,49 +190,49 @@ def test_a_curve_of_four_points_has_usl_terms_that_are_recovered() -> None:
 
 
 def test_the_same_times_pass() -> None:
-    checked = check(measured(12), measured(6, commit="b" * 40))
+    checked = check_sessions(measured(12), measured(6, commit="b" * 40))
     assert checked.verdict == PASS
     assert all(row.verdict == PASS for row in checked.rows)
 
 
 def test_a_loss_on_two_ranks_is_a_regression_there_and_nowhere_else() -> None:
-    checked = check(measured(12), measured(6, slower=1.12, commit="b" * 40))
+    checked = check_sessions(measured(12), measured(6, slower=1.12, commit="b" * 40))
     assert checked.verdict == REGRESSION
     assert verdict(checked, EFFICIENCY) == verdict(checked, TIME) == REGRESSION
     assert verdict(checked, TIME, ranks=1) == PASS
     row = next(row for row in checked.rows if row.quantity == EFFICIENCY)
-    assert row.loss == pytest.approx(1 - 1 / 1.12, abs=0.02)
+    assert row.slowdown == pytest.approx(1 - 1 / 1.12, abs=0.02)
     assert row.interval is not None and row.floor is not None
-    assert row.interval.low > 0 and row.loss > row.floor
+    assert row.interval.low > 0 and row.slowdown > row.floor
 
 
 def test_a_gain_is_an_improvement() -> None:
-    assert check(measured(12), measured(6, slower=0.85, commit="b" * 40)).verdict == IMPROVEMENT
+    assert check_sessions(measured(12), measured(6, slower=0.85, commit="b" * 40)).verdict == IMPROVEMENT
 
 
 def test_waiting_explains_and_decides_nothing() -> None:
     """The synchronised part of an epoch grew, the epoch itself did not: no build fails for it."""
-    checked = check(measured(12), measured(6, sync=0.5, commit="b" * 40))
+    checked = check_sessions(measured(12), measured(6, sync=0.5, commit="b" * 40))
     assert verdict(checked, SKEW) == verdict(checked, WIRE) == REGRESSION
     assert checked.verdict == PASS
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.5])
 def test_three_launches_are_inconclusive_and_say_how_many_more(slower: float) -> None:
-    checked = check(measured(12), measured(3, slower=slower, commit="b" * 40))
+    checked = check_sessions(measured(12), measured(3, slower=slower, commit="b" * 40))
     assert checked.verdict == INCONCLUSIVE
     assert checked.more == 3
     assert all(row.interval is None for row in checked.rows)
 
 
 def test_a_reference_of_three_launches_judges_nothing() -> None:
-    checked = check(measured(3), measured(12, slower=2.0, commit="b" * 40))
+    checked = check_sessions(measured(3), measured(12, slower=2.0, commit="b" * 40))
     assert checked.verdict == INCONCLUSIVE
     assert checked.more is None
 
 
 def test_a_layout_that_was_not_measured_is_no_pass() -> None:
-    checked = check(measured(12, ranks=(1, 2, 4)), measured(12, commit="b" * 40))
+    checked = check_sessions(measured(12, ranks=(1, 2, 4)), measured(12, commit="b" * 40))
     assert [layout.ranks for layout in checked.unmeasured] == [4]
     assert checked.verdict == INCONCLUSIVE
     assert checked.more == 6
@@ -250,21 +250,23 @@ def test_noise_as_large_as_the_loss_is_inconclusive_not_a_pass() -> None:
             **changes,
         )
 
-    checked = check(noisy(12, 1), noisy(6, 2, commit="b" * 40))
+    checked = check_sessions(noisy(12, 1), noisy(6, 2, commit="b" * 40))
     assert checked.verdict == INCONCLUSIVE
 
 
 def test_noise_of_the_same_commit_joins_its_side_and_own_launches_count_once() -> None:
     reference, current = measured(12), measured(6, commit="b" * 40)
-    assert check(reference, current, [reference]).rows == check(reference, current).rows
-    more = check(reference, current, [later(reference, days=9)])  # twice the launches, two sittings: a surer floor
+    assert check_sessions(reference, current, [reference]).rows == check_sessions(reference, current).rows
+    more = check_sessions(
+        reference, current, [later(reference, days=9)]
+    )  # twice the launches, two sessions: a surer floor
     floor = {row.quantity: row.floor for row in more.rows}
-    alone = {row.quantity: row.floor for row in check(reference, current).rows}
+    alone = {row.quantity: row.floor for row in check_sessions(reference, current).rows}
     assert floor[EFFICIENCY] < alone[EFFICIENCY]
 
 
 def test_more_looks_need_more_evidence() -> None:
-    once, thrice = (check(measured(12), measured(6, commit="b" * 40), looks=looks) for looks in (1, 3))
+    once, thrice = (check_sessions(measured(12), measured(6, commit="b" * 40), looks=looks) for looks in (1, 3))
     for one, three in zip(once.rows, thrice.rows, strict=True):
         assert one.interval is not None and three.interval is not None
         assert three.interval.low <= one.interval.low and one.interval.high <= three.interval.high
@@ -272,7 +274,9 @@ def test_more_looks_need_more_evidence() -> None:
 
 
 def test_floors_say_which_losses_can_be_seen() -> None:
-    found = {(floor.quantity, floor.layout.ranks): floor for floor in detectable_losses(measured(12)) if floor.layout}
+    found = {
+        (floor.quantity, floor.layout.ranks): floor for floor in detectable_slowdowns(measured(12)) if floor.layout
+    }
     efficiency = found[EFFICIENCY, 2]
     assert efficiency.launches == 12
     assert efficiency.launches_for[0.10] == 6
@@ -281,26 +285,28 @@ def test_floors_say_which_losses_can_be_seen() -> None:
 
 def test_comparing_finds_a_slower_side_and_says_so_in_words() -> None:
     first = measured(8)
-    found = compare(first, measured(8, slower=1.2, commit="b" * 40))
+    found = compare_measurements(first, measured(8, slower=1.2, commit="b" * 40))
     at_two = next(one for one in found if one.quantity == TIME and one.layout and one.layout.ranks == 2)
-    assert at_two.meaning == WORSE
+    assert at_two.verdict == WORSE
     assert at_two.ratio == pytest.approx(1 / 1.2, rel=1e-6)
-    words = sentence("new", "old", found)
+    words = comparison_sentence("new", "old", found)
     assert words.startswith("On 2 ranks new is slower than old: 0.83 times as fast (95 % interval")
     at_one = next(one for one in found if one.quantity == TIME and one.layout and one.layout.ranks == 1)
-    assert at_one.ratio == 1 and at_one.meaning == OPEN  # of one sitting each, which may differ by 2 %
+    assert at_one.ratio == 1 and at_one.verdict == OPEN  # of one session each, which may differ by 2 %
     known = [later(first, days=day) for day in range(1, 9)]
-    alike = [one.meaning for one in compare(first, later(first, days=9), group_by_code(known))]
+    alike = [one.verdict for one in compare_measurements(first, later(first, days=9), group_by_code(known))]
     assert set(alike) == {ALIKE}
 
 
 def test_comparing_few_launches_leaves_it_open() -> None:
-    found = compare(measured(3), measured(3, slower=2.0, commit="b" * 40))
-    assert {one.meaning for one in found} == {OPEN}
-    assert "6 launches of each are needed" in sentence("new", "old", found)
+    found = compare_measurements(measured(3), measured(3, slower=2.0, commit="b" * 40))
+    assert {one.verdict for one in found} == {OPEN}
+    assert "6 launches of each are needed" in comparison_sentence("new", "old", found)
 
 
 def test_other_rows_cannot_be_compared() -> None:
     other = make_measurement([make_summary(4, block, 1.0, minutes=block) for block in range(6)])
-    assert compare(measured(6), other) == ()
-    assert sentence("new", "old", ()) == "new and old share no layout with the same rows: nothing to compare."
+    assert compare_measurements(measured(6), other) == ()
+    assert (
+        comparison_sentence("new", "old", ()) == "new and old share no layout with the same rows: nothing to compare."
+    )

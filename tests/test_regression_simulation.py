@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from harness.regression.checks import check_duet, check_sessions
 from harness.regression.duet import LOOKS
-from harness.regression.history import history
-from harness.regression.measurements import join
-from harness.regression.references import last_sittings
+from harness.regression.history import history_of
+from harness.regression.measurements import join, last_sessions
 from harness.regression.significance import IMPROVEMENT, PASS, REGRESSION
-from harness.regression.verdict import check, check_duet
 from tests.histories import Weather, simulate, simulate_duet, weathers
 
 QUICK, SLOW = 150, 1000
@@ -31,13 +30,13 @@ Trial = Callable[[np.random.Generator, Weather, float], str]
 
 
 def apart(kept: int, *, now: int = LAUNCHES, reference: int = LAUNCHES, ranks: tuple[int, ...] = RANKS) -> Trial:
-    """Return a check of another day against a baseline, with `kept` more sittings of the baseline's commit."""
+    """Return a check of another day against a baseline, with `kept` more sessions of the baseline's commit."""
 
     def trial(random: np.random.Generator, weather: Weather, loss: float) -> str:
-        sittings = [simulate(random, weather, blocks=LAUNCHES, ranks=ranks, day=1 + day) for day in range(kept)]
+        sessions = [simulate(random, weather, blocks=LAUNCHES, ranks=ranks, day=1 + day) for day in range(kept)]
         baseline = simulate(random, weather, blocks=reference, ranks=ranks)
         current = simulate(random, weather, blocks=now, ranks=ranks, day=2 + kept, loss=loss, commit="b" * 40)
-        return check(baseline, current, [reduce(join, sittings)] if sittings else ()).verdict
+        return check_sessions(baseline, current, [reduce(join, sessions)] if sessions else ()).verdict
 
     return trial
 
@@ -47,7 +46,7 @@ def duet(random: np.random.Generator, weather: Weather, loss: float) -> str:
     return check_duet(*simulate_duet(random, weather, blocks=LAUNCHES, ranks=RANKS, loss=loss), looks=LOOKS).verdict
 
 
-TRIALS: dict[str, Trial] = {"nothing kept": apart(0), "6 sittings kept": apart(6), "duet": duet}
+TRIALS: dict[str, Trial] = {"nothing kept": apart(0), "6 sessions kept": apart(6), "duet": duet}
 
 
 def verdicts(trial: Trial, weather: Weather, loss: float, histories: int, seed: int = 1) -> Counter[str]:
@@ -70,10 +69,10 @@ def test_no_weather_makes_more_false_alarms_than_promised(kind: str, weather: st
     assert keeps(found[IMPROVEMENT], QUICK), found
 
 
-def test_what_was_promised_of_one_sitting_alone_is_broken_by_another() -> None:
-    """The simulated offset is large enough to tell: with launches counted as of one sitting it alarms too often."""
+def test_what_was_promised_of_one_session_alone_is_broken_by_another() -> None:
+    """The simulated offset is large enough to tell: with launches counted as of one session it alarms too often."""
     random = np.random.default_rng(1)
-    weather = weathers()["offset of 2 % between sittings"]
+    weather = weathers()["offset of 2 % between sessions"]
     alarms = 0
     for _ in range(QUICK):
         one = simulate(random, weather, blocks=LAUNCHES, ranks=RANKS)
@@ -90,7 +89,7 @@ def test_a_duet_finds_a_loss_of_a_tenth_whatever_the_weather(weather: str) -> No
 
 
 def test_a_duet_without_a_change_mostly_passes() -> None:
-    found = verdicts(duet, weathers()["offset of 2 % between sittings"], 0.0, QUICK)
+    found = verdicts(duet, weathers()["offset of 2 % between sessions"], 0.0, QUICK)
     assert found[PASS] >= 0.8 * QUICK, found
 
 
@@ -106,13 +105,13 @@ def test_a_loss_too_small_to_matter_never_fails_however_sure_it_is() -> None:
 
 
 def test_a_gain_of_a_tenth_is_an_improvement_and_no_alarm() -> None:
-    found = verdicts(duet, weathers()["one sitting"], -0.12, QUICK)
+    found = verdicts(duet, weathers()["one session"], -0.12, QUICK)
     assert found[REGRESSION] == 0, found
     assert found[IMPROVEMENT] >= 0.85 * QUICK, found
 
 
 def test_a_longer_curve_shares_out_the_same_error() -> None:
-    found = verdicts(apart(0, ranks=(1, 2, 4, 8)), weathers()["one sitting"], 0.0, QUICK)
+    found = verdicts(apart(0, ranks=(1, 2, 4, 8)), weathers()["one session"], 0.0, QUICK)
     assert keeps(found[REGRESSION], QUICK), found
 
 
@@ -122,13 +121,13 @@ def blamed(weather: Weather, histories: int, *, commits: int = 10) -> int:
     found = 0
     for _ in range(histories):
         days = [simulate(random, weather, blocks=6, commit=f"{n:040x}"[::-1], day=n) for n in range(commits)]
-        found += any(change.state is not None for change in history(days).changes)
+        found += any(change.state is not None for change in history_of(days).changes)
     return found
 
 
 @pytest.mark.slow
-def test_a_history_blames_no_commit_for_another_sitting() -> None:
-    assert keeps(blamed(weathers()["offset of 2 % between sittings"], 40), 40)
+def test_a_history_blames_no_commit_for_another_session() -> None:
+    assert keeps(blamed(weathers()["offset of 2 % between sessions"], 40), 40)
 
 
 @pytest.mark.slow
@@ -153,8 +152,8 @@ def test_the_table_of_the_promise(weather: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(weathers()))
-def test_a_window_of_sittings_has_few_false_alarms_and_finds_losses(name: str) -> None:
-    """Six sittings of six launches, each of a code of its own, then one more."""
+def test_a_window_of_sessions_has_few_false_alarms_and_finds_losses(name: str) -> None:
+    """Six sessions of six launches, each of a code of its own, then one more."""
     random, found = np.random.default_rng(0), {0.0: 0, 0.1: 0}
     for loss in found:
         for _ in range(60):
@@ -162,5 +161,5 @@ def test_a_window_of_sittings_has_few_false_alarms_and_finds_losses(name: str) -
                 simulate(random, weathers()[name], blocks=6, day=day, commit=f"{day:x}" * 40, loss=loss * (day == 6))
                 for day in range(7)
             ]
-            found[loss] += check(*last_sittings(days, 6)).verdict == REGRESSION
+            found[loss] += check_sessions(*last_sessions(days, 6)).verdict == REGRESSION
     assert found[0.0] <= 2 and found[0.1] >= 42

@@ -12,8 +12,8 @@ import pytest
 from harness.cli.make import command_line
 from harness.cli.options import build_layouts, build_workload
 from harness.cli.sweep import sweep as sweep_click
-from harness.regression.check_wording import side_names
 from harness.regression.measurements import state_names
+from harness.report.compare_page import side_names
 from harness.report.launch_summary import layout_words
 from harness.report.render import anchor, glossary
 from harness.report.sweep_page import write_report

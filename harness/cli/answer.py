@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -19,11 +19,7 @@ from rich.text import Text
 
 from harness.base.errors import RunError
 from harness.cli.common import with_options
-from harness.report.answer import Answer, Cell, Table, plain
-
-if TYPE_CHECKING:
-    from harness.regression.verdict import Check
-
+from harness.report.answer import Answer, Cell, plain
 
 WIDTH = 80  # columns of a terminal that nobody has widened
 _LIST_WIDTH = 140  # of a list of everything there is, where the output is no terminal
@@ -119,25 +115,3 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str | Cell]], *
     for row in rows:
         table.add_row(*(Text(plain(str(cell)), style=_COLOURS.get(str(cell).strip("()"), "")) for cell in row))
     to.print(table)
-
-
-_CODES = {"pass": 0, "improvement": 0, "regression": 1, "inconclusive": 3}
-
-
-def check_answer(result: "Check", notes: Sequence[str]) -> Answer:
-    """Say the `notes` and return what a check has found; its exit code tells a CI job the verdict."""
-    from harness.regression.check_wording import HEADINGS, cells, headline
-
-    for note in notes:
-        click.echo(note)
-    shown = [number for number, heading in enumerate(HEADINGS) if heading not in ("Noise floor", "Launches")]
-    return Answer(
-        sentence=headline(result),
-        table=Table(
-            title="",
-            headings=[HEADINGS[number] for number in shown],
-            rows=[[cells(row)[number] for number in shown] for row in result.rows],
-        ),
-        data={"verdict": result.verdict, "against": result.reference.label, "rows": result.rows, "notes": notes},
-        code=_CODES[result.verdict],
-    )

@@ -1,4 +1,4 @@
-"""``harness baseline`` keeps what a sweep measured, ``harness noise`` how far launches of the same code come apart."""
+"""``harness baseline`` keeps what a sweep measured, ``harness noise`` how far launches of the same code differ."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,7 @@ import click
 
 from harness.cli.answer import print_table
 from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
-from harness.cli.options import batch_options, measuring_again, refuse_batch
+from harness.cli.options import batch_options, more_launches, refuse_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, 
     SWEEP@COMMIT keeps those of another commit. Each layout needs 6 launches; 12 judge better.
     """
     from harness.cli.select import find_measurement
-    from harness.regression.store import save_baseline
+    from harness.regression.baselines import save_baseline
 
     measurement = find_measurement(sweep, results=results, baselines=None)
     click.echo(save_baseline(measurement, name, baselines, note=note, replace_it=replace))
@@ -44,8 +44,7 @@ def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, 
 def list_all(baselines: Path) -> None:
     """List every baseline: workload, layouts, launches, commit, machine."""
     from harness.analysis.numbers import moment
-    from harness.regression.references import describe
-    from harness.regression.store import read_baselines
+    from harness.regression.baselines import machine_line, read_baselines
 
     rows = []
     for kept in read_baselines(baselines):
@@ -53,7 +52,7 @@ def list_all(baselines: Path) -> None:
         ranks = ",".join(str(layout.ranks) for layout in one.layouts)
         rows.append(
             (kept.name, one.workload.name, ranks, str(one.fewest), one.state, moment(kept.saved),
-             describe(one.machine))
+             machine_line(one.machine))
         )  # fmt: skip
     if not rows:
         click.echo(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
@@ -68,23 +67,21 @@ def list_all(baselines: Path) -> None:
 def show(name: str, baselines: Path) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.numbers import moment
-    from harness.regression.check_wording import value
-    from harness.regression.quantities import samples
-    from harness.regression.references import describe
-    from harness.regression.store import find_baseline
+    from harness.regression.baselines import find_baseline, machine_line
+    from harness.regression.quantities import quantity_value, samples
 
     kept = find_baseline(name, baselines)
     one = kept.measurement
     rows = [
-        (sample.quantity, str(sample.layout.ranks) if sample.layout else "all", value(sample.quantity, sample.value),
-         str(len(sample.costs)))
+        (sample.quantity, str(sample.layout.ranks) if sample.layout else "all",
+         quantity_value(sample.quantity, sample.value), str(len(sample.costs)))
         for sample in samples(one, one, one.layouts)
     ]  # fmt: skip
     print_table(("Quantity", "Ranks", "Median", "Launches"), rows)
     facts = {
         "Saved": f"{moment(kept.saved)} UTC" + (f": {kept.note}" if kept.note else ""),
         "Commit": one.state,
-        "Machine": describe(one.machine),
+        "Machine": machine_line(one.machine),
         "Training": f"{one.workload.name}, {one.workload.preset}, {one.scaling} scaling, {one.data_id}",
         "Versions": f"TensorFlow {one.software.tensorflow}, {one.software.mpi_library}, Python {one.software.python}",
     }
@@ -94,7 +91,7 @@ def show(name: str, baselines: Path) -> None:
 
 @click.command(name="noise")
 @sweep_argument
-@click.option("--launches", type=click.IntRange(min=2), help="Launch each layout so many times more now: a sitting.")
+@click.option("--launches", type=click.IntRange(min=2), help="Launch each layout so many times more now: a session.")
 @budget_option
 @click.option("--list", "list_all", is_flag=True, help="Show what is kept, with its age, and measure nothing.")
 @batch_options
@@ -113,7 +110,7 @@ def noise(
 ) -> None:
     """Learn the noise floor from the newest commit's launches of SWEEP (default: the newest sweep).
 
-    They are A/A runs: the code is the same, so all that differs is noise, within a sitting and between sittings of
+    They are A/A runs: the code is the same, so all that differs is noise, within a session and between sessions of
     several days. `harness check` flags nothing that noise can make. Launches that no baseline holds are added to
     results/baselines/noise, one file for each workload, machine and commit. With --launches, they are made as
     `harness sweep` makes them: by Slurm or PBS where one is.
@@ -125,54 +122,40 @@ def noise(
         return
     from harness.analysis.numbers import plural
     from harness.cli.select import find_measurement
-    from harness.regression.store import find_noises, save_noise, unkept
+    from harness.regression.baselines import find_noises, save_noise, unkept
+    from harness.regression.sequential_test import measure_more
 
     measurement = find_measurement(sweep, results=results, baselines=None)
     if launches is not None:
-        measurement = _measure_again(measurement, launches, 60 * budget, options, results=results, data_dir=data_dir)
+        more = more_launches(measurement, options, results=results, data_dir=data_dir, budget_s=60 * budget)
+        measurement = measure_more(launches, more, say=click.echo)
     fresh = unkept(measurement, baselines)
     kept = save_noise(fresh, baselines) if fresh.launches else None
     _show_noise(measurement, [one.measurement for one in find_noises(measurement, baselines)])
     if kept is None:
         click.echo(
             f"nothing kept: all of these {plural(len(measurement.launches), 'launch')} are in a baseline or were kept "
-            "before; `harness noise --launches 6` on another day adds a sitting"
+            "before; `harness noise --launches 6` on another day adds a session"
         )
         return
     click.echo(f"{plural(len(fresh.launches), 'launch')} added")
     click.echo(kept)
 
 
-def _measure_again(
-    known: "Measurement",
-    launches: int,
-    budget_s: float,
-    options: dict[str, Any],
-    *,
-    results: Path,
-    data_dir: Path | None,
-) -> "Measurement":
-    """Return `known` with so many more launches of each layout, made now."""
-    from harness.regression.sequential_test import measure_more
-
-    measuring = measuring_again(known, options, results=results, data_dir=data_dir, budget_s=budget_s)
-    return measure_more(launches, measuring, say=click.echo)
-
-
 def _show_noise(measurement: "Measurement", kept: "Sequence[Measurement]") -> None:
     from harness.analysis.numbers import percent
     from harness.analysis.stats import SITTING
     from harness.regression.measurements import group_by_code
-    from harness.regression.noise import KNOWN, detectable_losses
+    from harness.regression.noise import KNOWN, detectable_slowdowns
 
     state, *others = group_by_code([measurement, *kept])
-    found = detectable_losses(state, others)
+    found = detectable_slowdowns(state, others)
     rows = [
         (
             row.quantity,
             str(row.layout.ranks) if row.layout else "all",
             str(row.launches),
-            str(row.sittings),
+            str(row.sessions),
             percent(row.noise.deviation, 1),
             f"{row.noise.inflation:.2f}",
             percent(row.noise.between, 1) + (" assumed" if row.noise.assumed else ""),
@@ -181,30 +164,28 @@ def _show_noise(measurement: "Measurement", kept: "Sequence[Measurement]") -> No
         )
         for row in found
     ]
-    headings = ("Quantity", "Ranks", "Launches", "Sittings", "Standard deviation", "Widened by", "Between sittings")
+    headings = ("Quantity", "Ranks", "Launches", "Sessions", "Standard deviation", "Widened by", "Between sessions")
     print_table((*headings, "Noise of 6 launches", "To see 5 %", "To see 10 %"), rows)
     click.echo(
         f"{measurement.workload.name}, commit {measurement.state}. The standard deviations are of one launch, and "
-        "between sittings. Widened by: what drift from launch to launch makes of the variance of a mean, 1.00 is none. "
-        "Noise of 6 launches: the loss that noise alone makes of 6 launches of a new sitting in fewer than 1 of 100 "
-        "checks. To see 5 %: the launches of a new sitting that show such a loss, none where no number does."
+        "between sessions. Widened by: what drift from launch to launch makes of the variance of a mean, 1.00 is none. "
+        "Noise of 6 launches: the slowdown that noise alone makes of 6 launches of a new session in fewer than 1 of "
+        "100 checks. To see 5 %: the launches of a new session that show such a slowdown, none where no number does."
     )
     if any(row.noise.assumed for row in found):
-        click.echo(f"Between sittings {percent(SITTING)} stands in until {KNOWN + 1} sittings of a commit are known.")
+        click.echo(f"Between sessions {percent(SITTING)} is assumed until {KNOWN + 1} sessions of a commit are known.")
 
 
 def _list_noises(baselines: Path) -> None:
     from datetime import UTC, datetime
 
-    from harness.regression.check_wording import age
-    from harness.regression.references import describe
-    from harness.regression.store import read_noises
+    from harness.regression.baselines import age_words, machine_line, read_noises
 
     rows = []
     for kept in read_noises(baselines):
         one = kept.measurement
-        counts = (one.workload.name, str(one.fewest), one.state, age(kept, datetime.now(UTC)))
-        rows.append((*counts, describe(one.machine)))
+        counts = (one.workload.name, str(one.fewest), one.state, age_words(kept, datetime.now(UTC)))
+        rows.append((*counts, machine_line(one.machine)))
     if not rows:
         click.echo(f"no A/A launches in '{baselines}': run `harness noise` after a sweep with 6 or more repeats")
         return

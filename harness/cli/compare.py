@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import answering, check_answer
+from harness.base.files import write_atomic
+from harness.cli.answer import answering
 from harness.cli.common import baselines_option, budget_option, reports_option, results_option, sweep_argument
 from harness.cli.options import duet_elsewhere, layout_options, workload_options
-from harness.report.answer import Answer, Table, markdown
+from harness.report.answer import Answer, markdown
 
 if TYPE_CHECKING:
     from harness.regression.duet import Version
@@ -45,7 +46,7 @@ def compare(
     They may differ in commit, machine, preset, sync policy or anything else that leaves the rows of an epoch
     the same; what differs is listed. A difference below --practical is none.
 
-    With --duet, A and B are two versions of a script or model of yours: they are launched in turn, in one sitting,
+    With --duet, A and B are two versions of a script or model of yours: they are launched in turn, in one session,
     and only differences of neighbours count. Workload and layouts are given as for `harness sweep`. The last line is
     the page's path.
     """
@@ -64,66 +65,40 @@ def compare(
 
 
 def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path, reports: Path) -> Answer:
-    from harness.analysis.numbers import percent
-    from harness.analysis.stats import SITTING
     from harness.cli.select import find_measurement
-    from harness.regression.check_wording import COMPARE_HEADINGS, comparison_cells, differences, side_names
-    from harness.regression.compare import compare, sentence
+    from harness.regression.baselines import find_noises
+    from harness.regression.checks import compare_measurements
     from harness.regression.measurements import group_by_code, without
-    from harness.regression.store import find_noises
-    from harness.report.check_pages import write_comparison
+    from harness.report.compare_page import comparison_answer
+    from harness.report.publish import write_page
 
     first, *others = (find_measurement(name, results=results, baselines=baselines) for name in sides)
-    called = side_names(sides, (first, *others))
-    sentences, rows, data, comparisons, compared = [], [], [], [], []
-    for name, given in zip(called[1:], others, strict=True):
+    measured, rows, left_out = [first], [], []
+    for side, given in zip(sides[1:], others, strict=True):
         other = without(given, first)
-        shared = len(given.launches) - len(other.launches)
         if not other.launches:
-            raise UserError(f"'{name}' and '{called[0]}' are the same launches: name another sweep, or measure again")
-        if shared:
-            click.echo(f"{name}: {shared} launches that are in {called[0]} too are left out")
+            raise UserError(f"'{side}' and '{sides[0]}' are the same launches: name another sweep, or measure again")
         kept = [noise.measurement for one in (first, other) for noise in find_noises(one, baselines)]
-        found = compare(first, other, group_by_code(kept), practical=practical)
-        comparisons.append(found)
-        compared.append(other)
-        said = differences(first, other)
-        click.echo("\n".join([f"{name} against {called[0]}:", *(f"  {line}" for line in said)]))
-        if any(one.assumed for one in found):
-            click.echo(f"  between sittings a deviation of {percent(SITTING)} is assumed; --duet needs none")
-        own = [name] if len(others) > 1 else []
-        rows += [[*own, *comparison_cells(one)] for one in found]
-        sentences.append(sentence(name, called[0], found))
-        columns = ("quantity", "layout", "values", "launches", "ratio", "interval", "assumed", "meaning")
-        told = [{column: getattr(one, column) for column in columns} for one in found]
-        data.append({"other": name, "first": called[0], "differences": said, "rows": told})
-    headings = (*(["Sweep"] if len(others) > 1 else []), *COMPARE_HEADINGS)
+        measured.append(other)
+        rows.append(compare_measurements(first, other, group_by_code(kept), practical=practical))
+        left_out.append(len(given.launches) - len(other.launches))
     command = shlex.join(["harness", "compare", *sides])
-    page = write_comparison(sides, (first, *compared), comparisons, reports, command, results)
-    return Answer(
-        sentence=" ".join(sentences),
-        table=Table(title="", headings=headings, rows=rows),
-        data={"comparisons": data},
-        page=page,
-    )
+    return write_page(comparison_answer(sides, measured, rows, left_out, command), reports, results)
 
 
 def _duet(
     sides: tuple[str, ...], practical: float, budget_s: float, results: Path, reports: Path, options: dict[str, Any]
 ) -> Answer:
-    from datetime import UTC, datetime
-
-    from harness.regression.check_wording import notes
     from harness.regression.duet import Duet, decide_duet, duet_folder
     from harness.regression.significance import Thresholds
-    from harness.report.check_pages import write_check
+    from harness.report.check_page import check_answer
+    from harness.report.publish import write_page
 
     old, new = (_version(name, options) for name in sides)
     duet = Duet(old, new, folder=duet_folder(results), data_dir=options["data_dir"], budget_s=budget_s)
     result = decide_duet(duet, limits=Thresholds(practical=practical), say=click.echo)
-    said = notes(result, (), datetime.now(UTC))
-    page = write_check(result, said, shlex.join(["harness", "compare", "--duet", *sides]), reports, results)
-    return replace(check_answer(result, said), code=0, page=page)
+    answer = check_answer(result, (), shlex.join(["harness", "compare", "--duet", *sides]))
+    return write_page(replace(answer, code=0), reports, results)
 
 
 def _version(name: str, options: dict[str, Any]) -> "Version":
@@ -155,15 +130,14 @@ def history(sweep: str | None, summary: Path | None, results: Path, baselines: P
     The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
     all sweeps in --results and from the baselines. The last line is the page's path.
     """
-    from harness.base.files import write_atomic
     from harness.cli.select import find_measurement
-    from harness.regression.history import history
-    from harness.regression.references import all_of
+    from harness.regression.baselines import measurements_of
+    from harness.regression.history import history_of
     from harness.report.history_page import history_answer
     from harness.report.publish import write_page
 
     study = find_measurement(sweep, results=results, baselines=baselines)
-    answer = history_answer(history(all_of(study, results=results, baselines=baselines)))
+    answer = history_answer(history_of(measurements_of(study, results=results, baselines=baselines)))
     if summary:
         write_atomic(summary, markdown(answer))
     return write_page(answer, reports, results)

@@ -18,7 +18,7 @@ from harness.schema.workload import Workload
 from harness.sweep.schedulers import known_schedulers
 
 if TYPE_CHECKING:
-    from harness.regression.sequential_test import Measuring
+    from harness.regression.sequential_test import MoreLaunches
     from harness.schema.layout import Layout
     from harness.schema.measurement import Measurement
     from harness.sweep.job_options import JobRequest
@@ -253,16 +253,16 @@ def approval(options: dict[str, Any]) -> "Callable[[NodeHours], None]":
     return approve
 
 
-def measuring_again(
+def more_launches(
     known: "Measurement", options: dict[str, Any], *, results: Path, data_dir: Path | None, budget_s: float
-) -> "Measuring":
-    """Return what launches `known`'s study again, where the command line's `options` say, and tell where and why."""
-    from harness.regression.sequential_test import Measuring, study_of
+) -> "MoreLaunches":
+    """Return what launches `known`'s study again, where the command line's `options` say; say where and why."""
+    from harness.regression.sequential_test import MoreLaunches, study_of
 
     submission, why = build_submission(options)
     if submission.scheduler != "local":
         click.echo(why)
-    return Measuring(
+    return MoreLaunches(
         study_of(known),
         results=results,
         data_dir=data_dir,

@@ -80,18 +80,18 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
     Raises:
         UserError: there is no such thing, it is not unique, or it holds no valid launch.
     """
-    from harness.regression.references import measure
-    from harness.regression.store import find_baseline
+    from harness.regression.baselines import find_baseline
+    from harness.regression.measurements import measured_in
 
     if name is None:
         folder = newest_sweep(results)
-        return measure(folder, str(folder), None)
+        return measured_in(folder, str(folder), None)
     if baselines is not None and (baselines / f"{name}.json").is_file():
         return find_baseline(name, baselines).measurement
     place, at, commit = name.partition("@")
     folder_of = _exact(place, results, RUN_FILE) or _exact(place, results, STUDY_FILE)
     kept = () if baselines is None else tuple(file.stem for file in baselines.glob("*.json"))
-    return measure(folder_of or _only(place, _beginning(place, results, kept)), name, commit if at else None)
+    return measured_in(folder_of or _only(place, _beginning(place, results, kept)), name, commit if at else None)
 
 
 def _known(results: Path) -> tuple[Path, ...]:

@@ -1,7 +1,7 @@
-"""Duets: two versions launched in turn, in one sitting, so that what the machine does falls on both alike.
+"""Duets: two versions launched in turn, in one session, so that what the machine does falls on both equally.
 
 A block has each layout once from both versions, one right after the other; chance decides which comes first. Only
-differences within such pairs are judged (`verdict.check_duet`), which needs no knowledge of the machine's noise.
+differences within such pairs are judged (`checks.check_duet`), which needs no knowledge of the machine's noise.
 The versions are two commits of the harness, each in a tree of its own, or two scripts or models of a user's.
 """
 
@@ -21,9 +21,9 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.processes import ask, interruptible
 from harness.base.provenance import git, has_commit
+from harness.regression.checks import Check, check_duet
 from harness.regression.measurements import measurements
 from harness.regression.significance import DEFAULT_LIMITS, INCONCLUSIVE, Thresholds
-from harness.regression.verdict import Check, check_duet
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement, Software
 from harness.schema.record import encode
@@ -34,6 +34,24 @@ LOOKS = 2
 _FIRST = 3  # blocks after which a duet without a valid pair is given up
 _HERE = Path(__file__).parent.parent.parent
 _LONGEST_S = 7 * 86400.0  # of a launch: its own time limit is the user's business
+
+# Launches one point of one side: SWEEP_FILE RESULTS DATA_DIR (empty: none is given). It runs apart from this module so
+# that `harness` is the version on PYTHONPATH; all that it needs of that version is `run_sweep`, `Sweep` and `decode`.
+_LAUNCH = """
+import sys
+from pathlib import Path
+from harness.base.errors import RunError, UserError
+from harness.schema.record import decode
+from harness.schema.sweep import Sweep
+from harness.sweep.execute import run_sweep
+
+sweep_file, results, data_dir = sys.argv[1:]
+try:
+    sweep = decode(Path(sweep_file).read_bytes(), Sweep, Path(sweep_file))
+    run_sweep(sweep, data_dir=Path(data_dir) if data_dir else None, results=Path(results), invalid_too=False)
+except (UserError, RunError) as error:
+    sys.exit(str(error))
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,14 +124,13 @@ class Duet:
         version = self._versions[side]
         file = self._folder / f"{side}.json"
         write_atomic(file, encode(replace(version.sweep, layouts=(layout,), repeats=self._blocks + 1)))
-        script = Path(__file__).with_name("launch_side.py")
-        command = [sys.executable, str(script), str(file), str(self._folder / side), self._data_dir]
+        command = [sys.executable, "-c", _LAUNCH, str(file), str(self._folder / side), self._data_dir]
         reply = ask(command, limit_s=_LONGEST_S, changes=version.environment())
         if reply.code != 0:
             raise UserError(f"cannot compare: {version.name} does not run: {reply.last_error}")
 
     def _loaded(self, side: str) -> Loaded:
-        (folder,) = sweep_folders(self._folder / side)  # an older version may have called it otherwise
+        (folder,) = sweep_folders(self._folder / side)  # an older version may have called it something else
         return load_sweep(folder, every_code=True)
 
     def _measured(self, side: str) -> Measurement:
@@ -124,7 +141,7 @@ class Duet:
             raise UserError(f"cannot compare: no launch of {version.name} counts: {why[0]}")
         if len(found) > 1 or version.commit not in ("", found[0].software.commit):
             ran = ", ".join(one.state for one in found)
-            raise UserError(f"cannot compare: {version.name} ran as {ran}: leave the code alone while a duet runs")
+            raise UserError(f"cannot compare: {version.name} ran as {ran}: do not change the code while a duet runs")
         return found[0]
 
 
@@ -148,7 +165,13 @@ def decide_duet(duet: Duet, *, limits: Thresholds = DEFAULT_LIMITS, say: Callabl
             while in_time and duet.pairs() < PAIRS * look and tries < (2 * PAIRS if duet.pairs() else _FIRST):
                 in_time, tries = duet.add_block(), tries + 1
             old, new = duet.measured()
-            _check_rows(old, new)
+            for layout in old.layouts:
+                one, other = old.of(layout), new.of(layout)
+                if one and other and one[0].rows != other[0].rows:
+                    raise UserError(
+                        f"cannot compare: an epoch of {old.label} has {one[0].rows:,} rows, of {new.label} "
+                        f"{other[0].rows:,}: let both train on the same"
+                    )
             result = check_duet(old, new, limits=limits, looks=LOOKS)
             if not in_time:
                 say(f"the budget of time is spent: {duet.pairs()} pairs")
@@ -158,20 +181,10 @@ def decide_duet(duet: Duet, *, limits: Thresholds = DEFAULT_LIMITS, say: Callabl
     return result
 
 
-def _check_rows(old: Measurement, new: Measurement) -> None:
-    for layout in old.layouts:
-        one, other = old.of(layout), new.of(layout)
-        if one and other and one[0].rows != other[0].rows:
-            raise UserError(
-                f"cannot compare: an epoch of {old.label} has {one[0].rows:,} rows, of {new.label} {other[0].rows:,}: "
-                "let both train on the same"
-            )
-
-
-def not_at_hand(software: Software) -> str:
+def why_no_checkout(software: Software) -> str:
     """Return why the commit of `software` cannot be checked out here, an empty text where it can."""
     if not (_HERE / ".git").exists():
-        return "the harness here is no git checkout"
+        return "the harness here is not a git checkout"
     if not software.commit:
         return "no commit names its code"
     if software.dirty:

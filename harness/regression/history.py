@@ -2,26 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.regression.hodges_lehmann import Values, shift
+from harness.regression.hodges_lehmann import Values
 from harness.regression.measurements import group_by_code, state_names
-from harness.regression.noise import learn
+from harness.regression.noise import learn_noise
 from harness.regression.quantities import (
     CURVE,
     RELATIVE,
     TIME,
     CostSample,
-    SampleSize,
     as_cost,
-    as_loss,
-    effective_sittings,
     samples,
 )
-from harness.regression.significance import PRACTICAL
+from harness.regression.significance import PRACTICAL, ComparedRow, row_of_sessions
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
@@ -86,34 +82,45 @@ _NEAR = 2  # launches by which a change may be found too early or too late
 class CostSeries:
     """One quantity at one layout (None: the curve). `costs` [launches or blocks] run through all states.
 
-    `states` [as costs] is the number of the state (of `History.states`) that each belongs to, `sittings` [as costs]
-    the number of its sitting within the state.
+    `states` [as costs] is the number of the state (of `History.states`) that each belongs to, `sessions` [as costs]
+    the number of its session; each state was measured in sessions of its own.
     """
 
     quantity: str
     layout: Layout | None
     costs: Values
     states: tuple[int, ...]
-    sittings: tuple[int, ...]
+    sessions: tuple[int, ...]
 
-    def size(self, begin: int, end: int) -> SampleSize:
-        """Return the size of the launches from `begin` to `end`; each state was measured in sittings of its own."""
-        own = list(zip(self.states, self.sittings, strict=True))[begin:end]
-        return SampleSize(launches=end - begin, sittings=effective_sittings([own.index(one) for one in own]))
+    @property
+    def values(self) -> Values:
+        """What a reader sees of the costs: seconds, or an efficiency as a fraction."""
+        values: Values = np.exp(self.costs if self.quantity == TIME else -self.costs)
+        return values
+
+    def part(self, begin: int, end: int) -> CostSample:
+        """Return the sample of the launches from `begin` to `end`."""
+        return CostSample(
+            quantity=self.quantity,
+            layout=self.layout,
+            costs=self.costs[begin:end],
+            blocks=tuple(range(begin, end)),
+            sessions=self.sessions[begin:end],
+            value=float(np.median(self.values[begin:end])),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChangePoint:
-    """A step in a series at launch `index`. `loss` above 0 is worse, a fraction of speed or efficiency.
+    """A step in a series at launch `index`: the `row` compares the launches after it with those before.
 
     `state` is the first state after the step, None where the step lies among launches of the same code: then
-    it was not the code. `floor` is what noise alone seldom exceeds.
+    it was not the code.
     """
 
     series: CostSeries
     index: int
-    loss: float
-    floor: float
+    row: ComparedRow
     state: int | None
 
 
@@ -121,7 +128,7 @@ class ChangePoint:
 class History:
     """All that was measured of one study on one machine, states of the code in the order of their first launch.
 
-    `assumed` says that what lies between sittings was assumed, for want of sittings of the same code.
+    `assumed` says that what lies between sessions was assumed, for want of sessions of the same code.
     """
 
     states: tuple[Measurement, ...]
@@ -131,16 +138,16 @@ class History:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a reader calls each of `states`, no two alike."""
+        """What a reader calls each of `states`, no two the same."""
         return state_names(self.states)
 
 
-def history(measurements: Sequence[Measurement]) -> History:
-    """Return the history of `measurements` (at least one), all of one study and machine.
+def history_of(measured: Sequence[Measurement]) -> History:
+    """Return the history of `measured` (at least one), all of one study and machine.
 
     Measurements of the same code are joined. Layouts that not every state launched have gaps, not zeros.
     """
-    states = tuple(sorted(group_by_code(measurements), key=_first))
+    states = tuple(sorted(group_by_code(measured), key=lambda state: min(one.started for one in state.launches)))
     layouts = sorted({layout for state in states for layout in state.layouts}, key=lambda one: (one.ranks, str(one)))
     series = _series(states, layouts)
     found = [_changes(one, len(series)) for one in series]
@@ -152,10 +159,6 @@ def history(measurements: Sequence[Measurement]) -> History:
     )
 
 
-def _first(state: Measurement) -> datetime:
-    return min(launch.started for launch in state.launches)
-
-
 def _series(states: Sequence[Measurement], layouts: Sequence[Layout]) -> tuple[CostSeries, ...]:
     parts: dict[tuple[str, Layout | None], list[tuple[int, CostSample]]] = {}
     for number, state in enumerate(states):
@@ -163,16 +166,19 @@ def _series(states: Sequence[Measurement], layouts: Sequence[Layout]) -> tuple[C
         for sample in samples(state, state, own):
             if _same_base(sample, own, layouts):
                 parts.setdefault(sample.key, []).append((number, sample))
-    return tuple(
-        CostSeries(
-            quantity=quantity,
-            layout=layout,
-            costs=np.concatenate([sample.costs for _, sample in found]),
-            states=tuple(number for number, sample in found for _ in sample.costs),
-            sittings=tuple(sitting for _, sample in found for sitting in sample.sittings),
+    found = []
+    for (quantity, layout), samples_of_states in parts.items():
+        sessions = [(number, session) for number, sample in samples_of_states for session in sample.sessions]
+        found.append(
+            CostSeries(
+                quantity=quantity,
+                layout=layout,
+                costs=np.concatenate([sample.costs for _, sample in samples_of_states]),
+                states=tuple(number for number, _ in sessions),
+                sessions=tuple(map(sessions.index, sessions)),
+            )
         )
-        for (quantity, layout), found in parts.items()
-    )
+    return tuple(found)
 
 
 def _same_base(sample: CostSample, own: Sequence[Layout], layouts: Sequence[Layout]) -> bool:
@@ -185,30 +191,25 @@ def _same_base(sample: CostSample, own: Sequence[Layout], layouts: Sequence[Layo
 
 
 def _changes(series: CostSeries, comparisons: int) -> tuple[list[ChangePoint], bool]:
-    """Return the changes in `series`, and whether what lies between sittings was assumed."""
+    """Return the changes in `series`, and whether what lies between sessions was assumed."""
     points = change_points(series.costs)
     edges = (0, *points, len(series.costs))
     # The step was looked for at all these places, and either up or down.
     comparisons *= 2 * max(1, len(series.costs) - 2 * SHORTEST + 1)
-    noise = learn(_alike(series, edges))
+    noise = learn_noise(_same_code(series, edges))
     found = []
     for before, index, after in zip(edges, points, edges[2:], strict=False):
-        step = shift(series.costs[index:after], series.costs[before:index])
-        floor = noise.floor(series.size(index, after), series.size(before, index), comparisons) if noise else 0.0
-        if abs(step) > max(floor, as_cost(PRACTICAL, True)):
+        row = row_of_sessions(series.part(before, index), series.part(index, after), noise, comparisons=comparisons)
+        if abs(as_cost(row.slowdown, True)) > as_cost(max(row.floor or 0.0, PRACTICAL), True):
             state = _attribute(series.states, index)
-            found.append(
-                ChangePoint(
-                    series=series, index=index, loss=as_loss(step, True), floor=as_loss(floor, True), state=state
-                )
-            )
+            found.append(ChangePoint(series=series, index=index, row=row, state=state))
     return found, noise is None or noise.assumed
 
 
-def _alike(series: CostSeries, edges: Sequence[int]) -> list[list[Values]]:
-    """Return the launches of each state between two changes, sitting by sitting: A/A runs."""
+def _same_code(series: CostSeries, edges: Sequence[int]) -> list[list[Values]]:
+    """Return the launches of each state between two changes, session by session: A/A runs."""
     parts = [sum(edge <= place for edge in edges) for place in range(len(series.costs))]
-    keys = list(zip(series.states, parts, series.sittings, strict=True))
+    keys = list(zip(series.states, parts, series.sessions, strict=True))
     found: dict[tuple[int, int], list[Values]] = {}
     for key in dict.fromkeys(keys):
         found.setdefault(key[:2], []).append(series.costs[[own == key for own in keys]])

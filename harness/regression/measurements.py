@@ -1,12 +1,16 @@
-"""Measurements from records: the launches of one state of the code on one machine."""
+"""Measurements from records: the launches of one state of the code on one machine, joined, split and named."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from functools import reduce
+from pathlib import Path
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded
+from harness.analysis.read_results import Loaded, load_sweep
+from harness.analysis.stats import sittings
+from harness.base.errors import UserError
 from harness.schema.measurement import MeasuredLaunch, Measurement, Software
-from harness.schema.record import RunRecord, Versions
+from harness.schema.record import RUN_FILE, RunRecord, Versions
 
 
 def software(run: RunRecord) -> Software:
@@ -41,10 +45,10 @@ def without(one: Measurement, other: Measurement) -> Measurement:
     return replace(one, launches=left)
 
 
-def group_by_code(measurements: Iterable[Measurement]) -> list[Measurement]:
+def group_by_code(measured: Iterable[Measurement]) -> list[Measurement]:
     """Return one measurement for each state of the code, each launch once, in order of first appearance."""
     found: list[Measurement] = []
-    for measurement in measurements:
+    for measurement in measured:
         same = next((n for n, one in enumerate(found) if one.software.state == measurement.software.state), None)
         if same is None:
             found.append(measurement)
@@ -60,12 +64,66 @@ def state_names(states: Sequence[Measurement]) -> tuple[str, ...]:
     """Return a name for each of `states`: its commit, and where others have the same the versions that differ."""
     found = []
     for one in states:
-        alike = [other for other in states if other.state == one.state]
-        apart = [name for name in _VERSIONS if len({getattr(other.software, name) for other in alike}) > 1]
-        told = ", ".join(f"{name.replace('_', ' ')} {getattr(one.software, name)}" for name in apart)
-        code = f"code {one.software.code}" if len(alike) > 1 and not apart else ""
-        found.append(f"{one.state} ({told or code})" if told or code else one.state)
+        same = [other for other in states if other.state == one.state]
+        differing = [name for name in _VERSIONS if len({getattr(other.software, name) for other in same}) > 1]
+        details = ", ".join(f"{name.replace('_', ' ')} {getattr(one.software, name)}" for name in differing)
+        if len(same) > 1 and not differing:
+            details = f"code {one.software.code}"
+        found.append(f"{one.state} ({details})" if details else one.state)
     return tuple(found)
+
+
+def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
+    """Return what the sweep, or the single launch, in `folder` measured: of the newest state of its code.
+
+    `commit` chooses another state by its first digits; `label` is how a reader names the measurement.
+
+    Raises:
+        UserError: there is no valid launch, or none of that commit.
+    """
+    single = (folder / RUN_FILE).exists()
+    loaded = load_sweep(folder.resolve().parent if single else folder, every_code=True)
+    if single:
+        runs = tuple(run for run in loaded.runs if run.point.folder == folder.resolve().name)
+        loaded = replace(loaded, runs=runs, failures=())
+    found = measurements(loaded, label)
+    if not found:
+        why = f"{len(loaded.runs)} invalid, {len(loaded.damaged)} damaged, {len(loaded.failures)} failed"
+        raise UserError(f"'{folder}' holds no valid launch ({why}): run `harness sweep` first")
+    if commit is None:
+        return found[0]
+    for one in found:
+        if commit and any(name.startswith(commit) for name in (one.state, one.software.commit, one.software.code)):
+            return one
+    have = ", ".join(dict.fromkeys(state_names(found)))
+    raise UserError(f"'{label}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
+
+
+def last_sessions(found: Sequence[Measurement], size: int) -> tuple[Measurement, Measurement]:
+    """Return the `size` sessions before the last one, joined, and the last one, of all measurements of one study.
+
+    What differs between the window's sessions, changes of the code included, then counts as noise: the last one must
+    stand out from days that differ as these do.
+
+    Raises:
+        UserError: there are fewer than 3 sessions: two do not show by how much days differ.
+    """
+    whole = reduce(join, group_by_code(found))
+    numbers = sittings([(launch.started, launch.ended) for launch in whole.launches])
+    last = max(numbers)
+    if last < 2:
+        raise UserError(
+            f"--window needs 3 sessions of {whole.workload.name}, an hour apart or more, and there "
+            f"{'is' if last == 0 else 'are'} {last + 1}: sweep again on other days, or give --against"
+        )
+    first = max(0, last - size)
+    sides = []
+    for wanted in (range(first, last), range(last, last + 1)):
+        launches = tuple(one for one, number in zip(whole.launches, numbers, strict=True) if number in wanted)
+        newest = max(launches, key=lambda launch: launch.started)
+        own = next(one for one in found if newest.started in {launch.started for launch in one.launches})
+        sides.append(replace(own, launches=launches, excluded=0))
+    return replace(sides[0], label=f"the {last - first} sessions before"), sides[1]
 
 
 def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measurement:

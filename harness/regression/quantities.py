@@ -1,7 +1,7 @@
 """What a check compares: one number per launch or block for each quantity, all on one scale of cost.
 
 Cost is the natural logarithm of a time (or of its ratio to another) where a relative change is meant, and a
-share of the reference's epoch where a part of it is meant: a step up of 0.1 is a loss of about 10 % either way.
+share of the reference's epoch where a part of it is meant: a step up of 0.1 is a slowdown of about 10 % either way.
 """
 
 import math
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.analysis import numbers
 from harness.analysis.laws import USL, coefficients, solve
 from harness.analysis.stats import sittings
 from harness.regression.hodges_lehmann import Values
@@ -32,17 +33,17 @@ USL_POINTS = 4  # below this two coefficients fit any curve
 class CostSample:
     """One quantity at one layout (None: over all of them). `costs` [launches or blocks], in order of time.
 
-    `blocks` [as costs] is the repeat that each is of, `sittings` [as costs] the number of its sitting.
+    `blocks` [as costs] is the repeat that each is of, `sessions` [as costs] the number of its session.
     `value` is what a reader sees: seconds for `TIME`, `SKEW` and `WIRE`, a fraction for `EFFICIENCY` and
     `CURVE`, the coefficient for the USL. Only quantities that `decide` can fail a check; the others say
-    where a loss comes from.
+    where a slowdown comes from.
     """
 
     quantity: str
     layout: Layout | None
     costs: Values
     blocks: tuple[int, ...]
-    sittings: tuple[int, ...]
+    sessions: tuple[int, ...]
     value: float
     decides: bool = True
 
@@ -52,37 +53,46 @@ class CostSample:
         return self.quantity, self.layout
 
     @property
-    def by_sitting(self) -> tuple[Values, ...]:
-        """The costs of each sitting, in order of time."""
-        numbers = np.array(self.sittings)
-        return tuple(self.costs[numbers == number] for number in dict.fromkeys(self.sittings))
+    def by_session(self) -> tuple[Values, ...]:
+        """The costs of each session, in order of time."""
+        numbers = np.array(self.sessions)
+        return tuple(self.costs[numbers == number] for number in dict.fromkeys(self.sessions))
 
     @property
     def size(self) -> "SampleSize":
         """What the error of the costs' middle depends on."""
-        return SampleSize(launches=len(self.costs), sittings=effective_sittings(self.sittings))
+        return SampleSize(launches=len(self.costs), sessions=effective_sessions(self.sessions))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleSize:
-    """How much was measured: launches (or blocks), and the sittings that they are worth, see `effective_sittings`."""
+    """How much was measured: launches (or blocks), and the sessions that they are worth, see `effective_sessions`."""
 
     launches: int
-    sittings: float
+    sessions: float
 
 
-def effective_sittings(numbers: Sequence[int]) -> float:
-    """Return how many equal sittings would have the same error as launches of the sittings `numbers` (Kish 1965)."""
+def effective_sessions(numbers: Sequence[int]) -> float:
+    """Return how many equal sessions would have the same error as launches of the sessions `numbers` (Kish 1965)."""
     counts = np.unique(np.array(numbers), return_counts=True)[1]
     return float(counts.sum() ** 2 / (counts**2).sum()) if len(counts) else 0.0
 
 
-def as_cost(loss: float, relative: bool) -> float:
-    """Return the step up in cost that takes `loss` (fraction below 1) of the speed or efficiency."""
-    return -math.log(1 - loss) if relative else loss
+def quantity_value(quantity: str, value: float) -> str:
+    """Return a quantity's value with its unit: seconds, per cent, or a bare coefficient."""
+    if quantity in (EFFICIENCY, CURVE):
+        return numbers.percent(value, 1)
+    if quantity in (CONTENTION, COHERENCY):
+        return numbers.significant(value)
+    return numbers.seconds(value)
 
 
-def as_loss(distance: float, relative: bool) -> float:
+def as_cost(slowdown: float, relative: bool) -> float:
+    """Return the step up in cost that takes `slowdown` (fraction below 1) of the speed or efficiency."""
+    return -math.log(1 - slowdown) if relative else slowdown
+
+
+def as_slowdown(distance: float, relative: bool) -> float:
     """Return the part of the speed or efficiency that a step up of `distance` in cost takes."""
     return 1 - math.exp(-distance) if relative else distance
 
@@ -91,65 +101,65 @@ def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[
     """Return the samples of `measurement` at `layouts`, fewest ranks first; the first one is the base.
 
     Shares are of the `reference`'s median epoch at the layout. Efficiency is of launches of the same block
-    (repeat) and sitting, which ran close to each other, so that the machine's drift falls out of it.
+    (repeat) and session, which ran close to each other, so that the machine's drift falls out of it.
     """
     times = [(launch.started, launch.ended) for launch in measurement.launches]
-    sitting = dict(zip(measurement.launches, sittings(times), strict=True))
+    session = dict(zip(measurement.launches, sittings(times), strict=True))
     found: list[CostSample] = []
     for layout in layouts:
-        found += _at(measurement, reference, layout, sitting)
+        found += _at(measurement, reference, layout, session)
     base, others = layouts[0], layouts[1:]
     # The same ranks with other threads: no efficiency over the base.
     others = [layout for layout in others if layout.ranks != base.ranks]
     for layout in others:
-        blocks = _blocks(measurement, (base, layout), sitting)
+        blocks = _blocks(measurement, (base, layout), session)
         if blocks:
             costs = np.log(np.array([_slowdown(measurement, one, other) for one, other in blocks]))
-            found.append(_sample(EFFICIENCY, layout, costs, blocks, sitting, float(np.exp(-np.median(costs)))))
-    found += _curve(measurement, base, others, sitting)
+            found.append(_sample(EFFICIENCY, layout, costs, blocks, session, float(np.exp(-np.median(costs)))))
+    found += _curve(measurement, base, others, session)
     return tuple(found)
 
 
 Blocks = Sequence[tuple[MeasuredLaunch, ...]]
-Sittings = Mapping[MeasuredLaunch, int]
+Sessions = Mapping[MeasuredLaunch, int]
 
 
-def _at(measurement: Measurement, reference: Measurement, layout: Layout, sitting: Sittings) -> Iterator[CostSample]:
+def _at(measurement: Measurement, reference: Measurement, layout: Layout, session: Sessions) -> Iterator[CostSample]:
     launches = measurement.of(layout)
     if not launches:
         return
     blocks = [(launch,) for launch in launches]
     seconds = np.array([launch.seconds for launch in launches])
-    yield _sample(TIME, layout, np.log(seconds), blocks, sitting, float(np.median(seconds)))
+    yield _sample(TIME, layout, np.log(seconds), blocks, session, float(np.median(seconds)))
     if layout.ranks == 1:
         return
     epoch = float(np.median([launch.seconds for launch in reference.of(layout)]))
     for quantity, field in ((SKEW, "skew_seconds"), (WIRE, "wire_seconds")):
         parts = np.array([getattr(launch, field) for launch in launches])
-        yield _sample(quantity, layout, parts / epoch, blocks, sitting, float(np.median(parts)))
+        yield _sample(quantity, layout, parts / epoch, blocks, session, float(np.median(parts)))
 
 
 def _sample(
-    quantity: str, layout: Layout | None, costs: Values, blocks: Blocks, sitting: Sittings, value: float
+    quantity: str, layout: Layout | None, costs: Values, blocks: Blocks, session: Sessions, value: float
 ) -> CostSample:
     return CostSample(
         quantity=quantity,
         layout=layout,
         costs=costs,
         blocks=tuple(block[0].repeat for block in blocks),
-        sittings=tuple(sitting[block[0]] for block in blocks),
+        sessions=tuple(session[block[0]] for block in blocks),
         value=value,
         decides=quantity in RELATIVE,
     )
 
 
-def _blocks(measurement: Measurement, layouts: Sequence[Layout], sitting: Sittings) -> Blocks:
-    """Return the launches of `layouts` block by block, in order of time: whole blocks of one sitting only."""
+def _blocks(measurement: Measurement, layouts: Sequence[Layout], session: Sessions) -> Blocks:
+    """Return the launches of `layouts` block by block, in order of time: whole blocks of one session only."""
     by_place = {(launch.layout, launch.repeat): launch for launch in measurement.launches}
     repeats = sorted({launch.repeat for launch in measurement.launches})
     found = [tuple(by_place.get((layout, repeat)) for layout in layouts) for repeat in repeats]
     whole = [tuple(launch for launch in block if launch) for block in found if all(block)]
-    near = [block for block in whole if len({sitting[launch] for launch in block}) == 1]
+    near = [block for block in whole if len({session[launch] for launch in block}) == 1]
     return sorted(near, key=lambda block: min(launch.started for launch in block))
 
 
@@ -159,16 +169,16 @@ def _slowdown(measurement: Measurement, base: MeasuredLaunch, launch: MeasuredLa
     return launch.seconds * ideal / base.seconds
 
 
-def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], sitting: Sittings) -> Iterator[CostSample]:
+def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], session: Sessions) -> Iterator[CostSample]:
     """Yield what all points together say: the geometric mean of the efficiencies, and the USL's coefficients."""
     if len(others) < 2:
         return
-    blocks = _blocks(measurement, (base, *others), sitting)
+    blocks = _blocks(measurement, (base, *others), session)
     if not blocks:
         return
     slow = np.array([[_slowdown(measurement, block[0], launch) for launch in block[1:]] for block in blocks])
     costs = np.log(slow).mean(axis=1)
-    yield _sample(CURVE, None, costs, blocks, sitting, float(np.exp(-np.median(costs))))
+    yield _sample(CURVE, None, costs, blocks, session, float(np.exp(-np.median(costs))))
     ranks = np.array([layout.ranks for layout in (base, *others)], dtype=float)
     if len(ranks) < USL_POINTS:
         return
@@ -176,4 +186,4 @@ def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], sit
     found = coefficients(USL, np.array([solve(USL, ranks, row) for row in rates]))
     terms = (ranks[-1] - 1, ranks[-1] * (ranks[-1] - 1))  # the cost is the coefficient's part of the time there
     for quantity, values, term in zip((CONTENTION, COHERENCY), found.T, terms, strict=True):
-        yield _sample(quantity, None, values * term, blocks, sitting, float(np.median(values)))
+        yield _sample(quantity, None, values * term, blocks, session, float(np.median(values)))

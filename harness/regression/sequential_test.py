@@ -4,24 +4,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
 from harness.base.errors import RunError, UserError
 from harness.base.provenance import Machine
+from harness.regression.baselines import CHECKS, check_machine
+from harness.regression.checks import Check, check_sessions
 from harness.regression.measurements import join, measurements, without
-from harness.regression.references import check_machine
 from harness.regression.significance import DEFAULT_LIMITS, INCONCLUSIVE, Thresholds
-from harness.regression.store import CHECKS
-from harness.regression.verdict import Check, check
 from harness.schema.measurement import Measurement
 from harness.schema.sweep import Sweep
+from harness.sweep.execute import Approve, run_sweep
 from harness.sweep.plan import current
 from harness.sweep.submission import Submission
-
-if TYPE_CHECKING:
-    from harness.sweep.execute import Approve
 
 LOOKS = 3  # how often launches are added and judged again; each look has its part of the error allowed
 
@@ -38,9 +34,10 @@ def study_of(measurement: Measurement) -> Sweep:
 
 
 _LOCAL = Submission()
+_NO_LAUNCH = "no valid launch was measured: give a larger BUDGET, or look at `harness status`"
 
 
-class Measuring:
+class MoreLaunches:
     """Launches of one study, added block by block until the budget is spent, in a folder of their own.
 
     Those of the study itself count too where they ran the code as it is now. `submission` says where they go, `approve`
@@ -55,7 +52,7 @@ class Measuring:
         data_dir: Path | None,
         budget_s: float,
         submission: Submission = _LOCAL,
-        approve: "Approve | None" = None,
+        approve: Approve | None = None,
     ) -> None:
         self._folders = (results / sweep.name, results / CHECKS / sweep.name)
         self._sweep = sweep
@@ -77,8 +74,6 @@ class Measuring:
         Raises:
             UserError: a launch failed, or nothing can run here.
         """
-        from harness.sweep.execute import run_sweep
-
         at_once = 1 if self.scheduler == "local" else blocks  # each wait in a queue may be long
         for done in range(0, blocks, at_once):
             begin = time.monotonic()
@@ -118,10 +113,10 @@ class Measuring:
         return [replace(one, runs=tuple(run for run in one.runs if run.point.code == code)) for one in found]
 
 
-def decide(
+def measure_until_decided(
     reference: Measurement,
-    alike: Sequence[Measurement],
-    measuring: Measuring,
+    same_code: Sequence[Measurement],
+    launches: MoreLaunches,
     *,
     machine: Machine | None,
     limits: Thresholds = DEFAULT_LIMITS,
@@ -129,64 +124,63 @@ def decide(
 ) -> Check:
     """Return the check of the code as it is now against `reference`, adding launches while it is inconclusive.
 
-    `machine` is the one that launches will run on, None where only they can tell.
+    `machine` is the one that launches will run on, None where only they can show it.
 
     Raises:
         UserError: this is another machine, a launch failed, or the budget was too small for a single launch.
     """
     if machine is not None:
         check_machine(reference, machine)
-    current = _current(measuring, reference)
+    current = _current(launches, reference)
     missing = NEEDED - (current.fewest if current else 0)
     result: Check | None = None
     for look in range(LOOKS):
         if missing > 0:
             say(f"measuring: {missing} launches of each layout")
-            added = measuring.add(missing)
-            current = _current(measuring, reference)
+            added = launches.add(missing)
+            current = _current(launches, reference)
             if not added:
                 say("the budget of time is spent")
                 break
         if current is None:
             continue
         check_machine(reference, current.machine)
-        result = check(reference, current, alike, limits=limits, looks=LOOKS)
+        result = check_sessions(reference, current, same_code, limits=limits, looks=LOOKS)
         missing = result.more or 0
         if result.verdict != INCONCLUSIVE or not missing or look == LOOKS - 1:
             break
         say(f"inconclusive: {missing} more launches can decide it")
     if result is None and current is not None:
-        result = check(reference, current, alike, limits=limits, looks=LOOKS)
+        result = check_sessions(reference, current, same_code, limits=limits, looks=LOOKS)
     if result is None:
-        raise UserError("no valid launch was measured: give a larger BUDGET, or look at `harness status`")
+        raise UserError(_NO_LAUNCH)
     return result
 
 
-def measure_more(launches: int, measuring: Measuring, *, say: Callable[[str], None]) -> Measurement:
-    """Return all launches of the code as it is now, after adding `launches` of each layout.
+def measure_more(wanted: int, launches: MoreLaunches, *, say: Callable[[str], None]) -> Measurement:
+    """Return all launches of the code as it is now, after adding those that are `wanted` of each layout.
 
     Raises:
         UserError: a launch failed, or the budget was too small for a single valid one.
     """
-    before = measuring.measured()
+    before = launches.measured()
     while True:
-        current = measuring.measured()
+        current = launches.measured()
         fresh = without(current, before) if current and before else current
-        missing = launches - (fresh.fewest if fresh else 0)
+        missing = wanted - (fresh.fewest if fresh else 0)
         if missing <= 0 and current is not None:
             return current
         say(f"measuring: {missing} launches of each layout")
-        if not measuring.add(missing):
+        if not launches.add(missing):
             break
-    if fresh is None or not fresh.launches:
-        raise UserError("no valid launch was measured: give a larger BUDGET, or look at `harness status`")
+    if current is None or fresh is None or not fresh.launches:
+        raise UserError(_NO_LAUNCH)
     say(f"the budget of time is spent: {fresh.fewest} launches of each layout")
-    assert current is not None
     return current
 
 
-def _current(measuring: Measuring, reference: Measurement) -> Measurement | None:
+def _current(launches: MoreLaunches, reference: Measurement) -> Measurement | None:
     """Return the launches of the code as it is now, without the reference's own, None if there are none."""
-    found = measuring.measured()
+    found = launches.measured()
     left = without(found, reference) if found else None
     return left if left and left.launches else None

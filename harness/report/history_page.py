@@ -15,6 +15,7 @@ from harness.regression.quantities import TIME
 from harness.report import captions
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.axes import time_unit
+from harness.report.check_page import change_words
 from harness.report.launch_summary import days, machine_words
 from harness.report.provenance import measured_origin
 from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
@@ -22,54 +23,47 @@ from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
 _MOST_LABELS = 12
 
 
-def history_blocks(history: History, subject: str) -> tuple[FigureBlock, ...]:
-    """Return the figures of every series, with the numbers behind them."""
-    return tuple(_block(history, series, subject) for series in history.series)
-
-
-def series_name(series: CostSeries) -> str:
+def _series_name(series: CostSeries) -> str:
     """Return a series as a reader names it: ``epoch time on 2 ranks``."""
     where = f"on {numbers.ranks(series.layout.ranks)}" if series.layout else "of all points"
     return f"{series.quantity} {where}"
 
 
-def series_values(series: CostSeries) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return what a reader sees of the costs: seconds, or an efficiency as a fraction."""
-    return np.exp(series.costs if series.quantity == TIME else -series.costs)
-
-
 def _block(history: History, series: CostSeries, subject: str) -> FigureBlock:
     changes = [change for change in history.changes if change.series is series]
     name = f"{series.quantity}-{series.layout or 'all'}".replace(" ", "-")
-    title = series_name(series)
+    title = _series_name(series)
     picture: Picture = draw(
         name,
         f"{title} of {subject} over commits",
         lambda axes: _paint(axes, history, series, changes),
         numbers=_spoken(history, series),
     )
-    found = "; ".join(f"{numbers.percent(abs(c.loss), 1)} {'lost' if c.loss > 0 else 'gained'}" for c in changes)
-    paired = "Every repeat: its launch over the base's launch beside it, so that drift falls out, and the median"
+    found = "; ".join(change_words(change.row) for change in changes)
+    what = "Every launch"
+    if series.quantity != TIME:
+        what = "Every repeat: its launch over the base's launch beside it, so that drift cancels"
     caption = (
-        ("Every launch, the median" if series.quantity == TIME else paired)
-        + " of each commit, "
-        + (f"and {numbers.plural(len(changes), 'change')}: {found}." if found else "and no change.")
+        f"{what}, and the median of each commit, "
+        + (f"with {numbers.plural(len(changes), 'change')}: {found}." if found else "without a change.")
+        + " The vertical axis does not begin at 0."
     )
-    caption += " The vertical axis does not begin at 0."
-    return FigureBlock(picture=picture, title=title.capitalize(), caption=caption, table=_table(history, series))
+    commits = [history.names[state] for state in series.states]
+    column = "seconds" if series.quantity == TIME else "efficiency"
+    table = pd.DataFrame({"commit": commits, column: series.values})
+    return FigureBlock(picture=picture, title=title.capitalize(), caption=caption, table=table)
 
 
 def _spoken(history: History, series: CostSeries) -> str:
     """Return every state's median to those who cannot see the figure."""
-    states, values = np.array(series.states), series_values(series)
-    told = numbers.seconds if series.quantity == TIME else numbers.percent
+    states, as_text = np.array(series.states), numbers.seconds if series.quantity == TIME else numbers.percent
     return "; ".join(
-        f"{history.names[n]}: {told(float(np.median(values[states == n])))}" for n in dict.fromkeys(states)
+        f"{history.names[n]}: {as_text(float(np.median(series.values[states == n])))}" for n in dict.fromkeys(states)
     )
 
 
 def _paint(axes: Axes, history: History, series: CostSeries, changes: list[ChangePoint]) -> None:
-    values = series_values(series)
+    values = series.values
     time = series.quantity == TIME
     factor, unit = time_unit(float(values.max())) if time else (1.0, "")
     values = values * factor
@@ -107,14 +101,8 @@ def _commit_axis(axes: Axes, history: History, series: CostSeries) -> None:
 
 
 def _short(name: str) -> str:
-    """Return what tells a state apart: its versions, else eight digits of its commit or of the code behind a plus."""
+    """Return what distinguishes a state: its versions, else eight digits of its commit or of the code behind a plus."""
     return name.partition(" (")[2].rstrip(")") or name.rpartition("+")[2][:8]
-
-
-def _table(history: History, series: CostSeries) -> pd.DataFrame:
-    column = "seconds" if series.quantity == TIME else "efficiency"
-    commits = [history.names[state] for state in series.states]
-    return pd.DataFrame({"commit": commits, column: series_values(series)})
 
 
 def history_answer(history: History) -> Answer:
@@ -123,12 +111,17 @@ def history_answer(history: History) -> Answer:
     machine = machine_words(history.states[-1].machine)
     subject = captions.subject(workload)
     starts = [launch.started for state in history.states for launch in state.launches]
-    changes = [f"{sentence(history, change)}." for change in history.changes]
-    command = shlex.join(["harness", "history", history.states[-1].label])
+    changes = [f"{change_sentence(history, change)}." for change in history.changes]
+    last = history.states[-1]
+    conditions = (
+        f"{last.scaling.capitalize()} scaling, preset {workload.preset}, synchronisation {workload.sync}, "
+        f"{last.data_kind} data"
+    )
+    command = shlex.join(["harness", "history", last.label])
     commits = Table(
         title="Commits",
         headings=(
-            "Commit", "First launch (UTC)", "Launches", *(series_name(one).capitalize() for one in history.series)
+            "Commit", "First launch (UTC)", "Launches", *(_series_name(one).capitalize() for one in history.series)
         ),
         rows=[
             (
@@ -147,13 +140,15 @@ def history_answer(history: History) -> Answer:
     )  # fmt: skip
     return Answer(
         question=f"Did {subject} change from commit to commit?",
-        sentence=" ".join([headline(history), *changes[:1]]),
+        sentence=" ".join([history_sentence(history), *changes[:1]]),
         table=commits,
         data={"states": commits.rows, "changes": changes},
-        facts=facts([("Machine", machine), ("Date", days(starts)), ("Study", _conditions(history))]),
+        facts=facts([("Machine", machine), ("Date", days(starts)), ("Study", conditions)]),
         sections=(
             Section(title="", name="", blocks=[Items(texts=changes)] if changes else []),
-            Section(title="Figures", name="figures", blocks=history_blocks(history, subject)),
+            Section(
+                title="Figures", name="figures", blocks=[_block(history, series, subject) for series in history.series]
+            ),
             Section(title="Commits", name="commits", blocks=[commits]),
         ),
         command=command,
@@ -166,53 +161,36 @@ def history_answer(history: History) -> Answer:
     )
 
 
-def headline(history: History) -> str:
+def history_sentence(history: History) -> str:
     """Return the whole history in a sentence, and what its errors rest on."""
     launches = sum(len(state.launches) for state in history.states)
     over = f"{numbers.plural(len(history.states), 'commit')} and {numbers.plural(launches, 'launch')}"
     found = numbers.plural(len(history.changes), "change") if history.changes else "No change"
-    assumed = f" Between sittings a deviation of {numbers.percent(SITTING)} is assumed." if history.assumed else ""
+    assumed = f" Between sessions a deviation of {numbers.percent(SITTING)} is assumed." if history.assumed else ""
     return f"{found} beyond the noise over {over}.{assumed}"
 
 
-def sentence(history: History, change: ChangePoint) -> str:
+def change_sentence(history: History, change: ChangePoint) -> str:
     """Return what changed, by how much, and where."""
-    word = "lost" if change.loss > 0 else "gained"
-    what = "speed" if change.series.quantity == TIME else "efficiency"
-    size = (
-        f"{numbers.percent(abs(change.loss), 1)} of the {what} {word} (noise floor {numbers.percent(change.floor, 1)})"
-    )
+    floor = "not known" if change.row.floor is None else numbers.percent(change.row.floor, 1)
+    size = f"{change_words(change.row)} (noise floor {floor})"
     if change.state is None:
         number = change.series.states[change.index]
         where = f"among launches of {history.names[number]}: not the code, so look at the machine"
     else:
         after = history.names[change.state]
-        where = f"at {after}" + _before(history, change)
-    return f"{series_name(change.series).capitalize()}: {size}, {where}"
-
-
-def _conditions(history: History) -> str:
-    """Return what all launches have in common."""
-    state = history.states[-1]
-    workload = state.workload
-    return (
-        f"{state.scaling.capitalize()} scaling, preset {workload.preset}, synchronisation {workload.sync}, "
-        f"{state.data_kind} data"
-    )
+        earlier = [state for state in dict.fromkeys(change.series.states) if change.state and state < change.state]
+        where = f"at {after}" + (f" after {history.names[earlier[-1]]}" if earlier else "")
+    return f"{_series_name(change.series).capitalize()}: {size}, {where}"
 
 
 def _medians(history: History, state: int) -> Sequence[str]:
     texts = []
     for series in history.series:
-        own = series_values(series)[np.array(series.states) == state]
+        own = series.values[np.array(series.states) == state]
         if not len(own):
             texts.append(numbers.NONE)
             continue
         median = float(np.median(own))
         texts.append(numbers.seconds(median) if series.quantity == TIME else numbers.percent(median, 1))
     return texts
-
-
-def _before(history: History, change: ChangePoint) -> str:
-    earlier = [state for state in dict.fromkeys(change.series.states) if change.state and state < change.state]
-    return f" after {history.names[earlier[-1]]}" if earlier else ""

@@ -1,0 +1,234 @@
+"""What a check found: the verdict first, then what it rests on; the same as JUnit XML for a CI system."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+
+from harness.analysis import numbers
+from harness.analysis.stats import NEEDED, SITTING, Interval
+from harness.regression.baselines import age_days, age_words, machine_line
+from harness.regression.checks import Check
+from harness.regression.noise import KNOWN
+from harness.regression.quantities import TIME
+from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, ComparedRow
+from harness.report import captions
+from harness.report.answer import Answer, Section, Table, Tile
+from harness.report.compare_page import (
+    NOT_MEASURED,
+    facts_of_two,
+    final_accuracy,
+    first_cells,
+    interval_figure,
+    signed,
+    software_changes,
+)
+from harness.report.launch_summary import machine_words
+from harness.report.provenance import measured_origin
+from harness.schema.measurement import Baseline
+
+HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval", "Noise floor", "Launches", "Verdict")
+OLD_DAYS = 30  # of A/A launches: a machine changes
+_CODES = {PASS: 0, IMPROVEMENT: 0, REGRESSION: 1, INCONCLUSIVE: 3}  # exit codes of a command
+_EXPLAINED = (
+    "A slowdown is of speed or efficiency; of skew, wire and the USL's terms it is a part of the reference's epoch. "
+    "Below 0 it is a gain. Rows in brackets show where a slowdown comes from and decide nothing. All intervals of this "
+    "table hold together at 95 %."
+)
+
+
+def check_answer(check: Check, kept: Sequence[Baseline], command: str) -> Answer:
+    """Return what a check found; `kept` are the A/A launches that it used. The exit code tells a CI job the verdict."""
+    reference, workload = check.reference, check.reference.workload
+    current = check.current if check.current.launches else reference
+    subject, machine = captions.subject(workload), machine_words(current.machine)
+    measured = [(f"{row.quantity} {_place(row)}", row.slowdown, row.interval) for row in check.deciding]
+    figures = interval_figure(
+        "slowdowns",
+        "Slowdown against the reference, with 95 % intervals",
+        measured,
+        (0.0, "Slowdown (above 0 is worse)"),
+    )
+    table = Table(
+        title="Verdicts",
+        headings=HEADINGS,
+        rows=[_cells(row) for row in check.rows],
+        note=_EXPLAINED,
+        tones={REGRESSION: "bad", IMPROVEMENT: "good", PASS: "good"},
+        wide=(HEADINGS.index("Noise floor"), HEADINGS.index("Launches")),
+    )
+    rows = [
+        {name: getattr(row, name) for name in ("quantity", "layout", "decides", "values", "launches")}
+        | {"loss": row.slowdown, "interval": row.interval, "floor": row.floor, "verdict": row.verdict, "more": row.more}
+        for row in check.rows
+    ]
+    return Answer(
+        question=f"Did {subject} get worse since '{reference.label}'?",
+        sentence=_sentence(check),
+        table=table,
+        data={"verdict": check.verdict, "against": reference.label, "rows": rows},
+        notes=_notes(check, kept, datetime.now(UTC)),
+        tiles=[
+            Tile(name=name, value=numbers.percent(slowdown, 1), detail=f"slowdown; {_interval(found)}")
+            for name, slowdown, found in measured[:5]
+        ],
+        facts=facts_of_two(reference, current),
+        sections=(
+            Section(title="Verdicts", name="verdicts", blocks=[table]),
+            Section(title="", name="", blocks=figures),
+        ),
+        command=command,
+        code=_CODES[check.verdict],
+        kind="check",
+        place=f"check-{workload.name}",
+        title=f"{subject} against {reference.label}",
+        when=current.newest,
+        machine=machine,
+        origin=measured_origin(command, [reference, check.current]),
+    )
+
+
+def _sentence(check: Check) -> str:
+    """Return the verdict on the whole."""
+    current, reference = check.current, check.reference
+    who = current.label if current.workload != reference.workload else f"{current.workload.name} at {current.state}"
+    name = f"{who} against '{reference.label}'"
+    if check.verdict == REGRESSION:
+        worst = max((row for row in check.deciding if row.verdict == REGRESSION), key=lambda row: row.slowdown)
+        return f"REGRESSION: {name}: {_difference(worst)}."
+    if check.verdict == IMPROVEMENT:
+        best = min((row for row in check.deciding if row.verdict == IMPROVEMENT), key=lambda row: row.slowdown)
+        return f"IMPROVEMENT: {name}: {_difference(best)}, and nothing got worse."
+    if check.verdict == PASS:
+        return f"PASS: {name}: a slowdown of {numbers.percent(check.limits.size)} would have shown, and there is none."
+    launches = min((row.launches[0] for row in check.deciding), default=NEEDED)
+    if launches < NEEDED:
+        have = numbers.plural(launches, "launch")
+        needed = f"the reference has {have} of a layout, and {NEEDED} are needed to judge by it"
+    elif check.more is None:
+        needed = (
+            "sessions differ too much for any number of launches in this one to decide it: `harness check --decide "
+            "--duet` launches both versions in one"
+        )
+    else:
+        needed = f"{check.more} more {'launch' if check.more == 1 else 'launches'} of each layout can decide it"
+    return f"INCONCLUSIVE: {name}: {needed}."
+
+
+def _difference(row: ComparedRow) -> str:
+    assert row.interval is not None
+    low, high = sorted((abs(row.interval.low), abs(row.interval.high)))
+    return f"{change_words(row)} {_place(row)} (95 % interval {100 * low:.1f} to {numbers.percent(high, 1)})"
+
+
+def change_words(row: ComparedRow) -> str:
+    """Return a change in words: ``13.0 % less speed``."""
+    what = "speed" if row.quantity == TIME else "efficiency"
+    return f"{numbers.percent(abs(row.slowdown), 1)} {'less' if row.slowdown > 0 else 'more'} {what}"
+
+
+def _place(row: ComparedRow) -> str:
+    """Return where the row was measured: ``on 2 ranks``, or over the whole curve."""
+    return f"on {numbers.ranks(row.layout.ranks)}" if row.layout else "over the curve"
+
+
+def _cells(row: ComparedRow) -> tuple[str, ...]:
+    """Return the row's cells, one for each of `HEADINGS`."""
+    interval = row.interval
+    return (
+        *first_cells(row),
+        signed(row.slowdown),
+        numbers.NONE if interval is None else f"{signed(interval.low)} to {signed(interval.high)}",
+        numbers.NONE if row.floor is None else numbers.percent(row.floor, 1),
+        f"{row.launches[1]} against {row.launches[0]}",
+        row.verdict if row.decides else f"({row.verdict})",
+    )
+
+
+def _interval(found: Interval | None) -> str:
+    return "no interval" if found is None else f"interval {100 * found.low:+.1f} to {100 * found.high:+.1f} %"
+
+
+def _notes(check: Check, kept: Sequence[Baseline], now: datetime) -> tuple[str, ...]:
+    """Return what a reader must know beside the verdicts."""
+    reference, current = check.reference, check.current
+    found = [
+        f"Reference: commit {reference.state}, {numbers.moment(reference.newest)} UTC, "
+        f"on {machine_line(reference.machine)}."
+    ]
+    if current.launches:
+        found.append(f"Now: commit {current.state}, {numbers.moment(current.newest)} UTC.")
+    found += [f"{name} changed: {a} to {b}." for name, a, b in software_changes(reference, current)]
+    if reference.software.dirty or current.software.dirty:
+        found.append("The digits after a + are of the code itself: uncommitted changes ran, which no commit names.")
+    found += _noise_notes(check, kept, now)
+    if current.excluded:
+        found.append(f"Not valid, and left out: {numbers.plural(current.excluded, 'launch')} of the current commit.")
+    found += [f"{layout} was not measured now." for layout in check.unmeasured]
+    before, later = final_accuracy(reference), final_accuracy(current) if current.launches else NOT_MEASURED
+    if NOT_MEASURED not in (before, later):
+        found.append(f"Test accuracy at the end: {before} then, {later} now.")
+    return tuple(found)
+
+
+def _noise_notes(check: Check, kept: Sequence[Baseline], now: datetime) -> list[str]:
+    """Return what the errors rest on."""
+    if check.duet:
+        return [
+            "Duet: the two versions were launched in turn, and chance decided which came first in each pair: what "
+            "the machine did meanwhile fell on both equally. Both ran with the versions that are installed now."
+        ]
+    found = []
+    own = {(launch.layout, launch.started) for side in (check.reference, check.current) for launch in side.launches}
+    for one in kept:
+        added = [launch for launch in one.measurement.launches if (launch.layout, launch.started) not in own]
+        if added:
+            launches = numbers.plural(len(added), "launch")
+            old = "; a machine changes: run `harness noise` again" if age_days(one, now) > OLD_DAYS else ""
+            found.append(
+                f"The noise is also learned from {launches} of commit {one.measurement.state}, "
+                f"{age_words(one, now)}{old}."
+            )
+    if check.sessions < KNOWN:
+        found.append(
+            f"The two were measured in different sessions, between which a deviation of {numbers.percent(SITTING)} is "
+            f"assumed: A/A launches of {KNOWN + 1} sessions would measure it (`harness noise --launches {NEEDED}` on "
+            "other days), and `harness check --decide --duet` does without."
+        )
+    return found
+
+
+def junit(check: Check, answer: Answer) -> str:
+    """Return one test case for each row that decides: failed is a regression, skipped is inconclusive.
+
+    Rows that only explain, and the notes of the `answer`, are the suite's output.
+    """
+    verdicts = [row.verdict for row in check.deciding]
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"harness check against {check.reference.label}",
+        tests=str(len(verdicts) + len(check.unmeasured)),
+        failures=str(verdicts.count(REGRESSION)),
+        errors="0",
+        skipped=str(verdicts.count(INCONCLUSIVE) + len(check.unmeasured)),
+    )
+    workload, explaining = check.current.workload.name, []
+    for row in check.rows:
+        text = ", ".join(f"{heading}: {cell}" for heading, cell in zip(HEADINGS, _cells(row), strict=True))
+        if not row.decides:
+            explaining.append(text)
+            continue
+        case = ElementTree.SubElement(suite, "testcase", classname=workload, name=f"{row.quantity} {_place(row)}")
+        if row.verdict == REGRESSION:
+            ElementTree.SubElement(case, "failure", message=text)
+        elif row.verdict == INCONCLUSIVE:
+            more = f"{row.more} more launches needed; " if row.more else ""
+            ElementTree.SubElement(case, "skipped", message=f"inconclusive: {more}{text}")
+        else:
+            ElementTree.SubElement(case, "system-out").text = text
+    for layout in check.unmeasured:
+        case = ElementTree.SubElement(suite, "testcase", classname=workload, name=str(layout))
+        ElementTree.SubElement(case, "skipped", message="not measured now")
+    output = ElementTree.SubElement(suite, "system-out")
+    output.text = "\n".join([answer.sentence, *explaining, *answer.notes])
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

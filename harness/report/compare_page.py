@@ -1,0 +1,232 @@
+"""What a comparison of two or more measurements found: ratios with intervals, and whether they matter."""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from harness.analysis import numbers
+from harness.analysis.stats import NEEDED, SITTING, Interval
+from harness.regression.baselines import machine_line, study_differences
+from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE
+from harness.regression.quantities import EFFICIENCY, TIME, quantity_value
+from harness.regression.significance import ComparedRow
+from harness.report import captions
+from harness.report.answer import Answer, Fact, FigureBlock, Section, Table, facts
+from harness.report.launch_summary import days, machine_words
+from harness.report.provenance import measured_origin
+from harness.report.svg import BLUE, MUTED, draw
+from harness.schema.measurement import Measurement
+from harness.schema.presets import names_apart
+
+NOT_MEASURED = "not measured"
+_LONGEST_NAME = 40  # characters, which leave most of the figure to its axes
+_HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % interval", "Launches", "Meaning")
+_HASHED = re.compile(r".*-[0-9a-f]{8}/?$")  # Sweep.name
+
+
+def comparison_answer(
+    sides: Sequence[str],
+    measured: Sequence[Measurement],
+    found: Sequence[Sequence[ComparedRow]],
+    left_out: Sequence[int],
+    command: str,
+) -> Answer:
+    """Return what sets the `measured`, which the user named `sides`, against the first of them.
+
+    `found` has the rows of each but the first, `left_out` how many of its launches are the first's too.
+    """
+    first, *others = measured
+    called = side_names(sides, measured)
+    several = len(others) > 1
+    notes, sentences, data, rows, points = [], [], [], [], []
+    for name, other, compared, shared in zip(called[1:], others, found, left_out, strict=True):
+        lead = f"{name}: " if several else ""
+        if shared:
+            notes.append(f"{name}: {shared} launches that are in {called[0]} too are left out")
+        differences = _differences(first, other)
+        notes += [lead + difference for difference in differences]
+        if any(row.assumed for row in compared):
+            assumed = numbers.percent(SITTING)
+            notes.append(f"{lead}between sessions a deviation of {assumed} is assumed; --duet needs none")
+        sentences.append(comparison_sentence(name, called[0], compared))
+        data.append({
+            "other": name,
+            "first": called[0],
+            "differences": differences,
+            "rows": [_as_data(row) for row in compared],
+        })  # fmt: skip
+        rows += [(*([name] if several else []), *_cells(row)) for row in compared]
+        points += [(f"{lead}{row.quantity}{_on(row)}", row.ratio, row.ratio_interval) for row in compared]
+    table = Table(
+        title=f"{' and '.join(called[1:])} against {called[0]}",
+        headings=(*(["Sweep"] if several else []), *_HEADINGS),
+        rows=rows,
+        tones={BETTER: "good", WORSE: "bad"},
+        left=2 if several else 1,
+    )
+    figures = interval_figure(
+        "ratios", f"Times as good as {called[0]}, with 95 % intervals", points, (1.0, "Ratio (above 1 is better)")
+    )
+    places = tuple(Path(name).name for name in sides)
+    return Answer(
+        question=f"Is {' or '.join(called[1:])} faster than {called[0]}?",
+        sentence=" ".join(sentences),
+        table=table,
+        data={"comparisons": data},
+        notes=notes,
+        facts=facts_of_two(*measured[:2]),
+        sections=(
+            Section(title=table.title, name="ratios-table", blocks=[table] if rows else []),
+            Section(title="", name="", blocks=figures),
+        ),
+        command=command,
+        kind="compare",
+        place=re.sub(r"[^\w.-]+", "_", "-".join(["compare", *places]))[:200],
+        title=f"{captions.subject(first.workload)}: {table.title}",
+        when=max(one.newest for one in measured),
+        machine=machine_words(measured[-1].machine),
+        sides=tuple(sorted(places)),
+        origin=measured_origin(command, measured),
+    )
+
+
+def _cells(row: ComparedRow) -> tuple[str, ...]:
+    interval = row.ratio_interval
+    return (
+        *first_cells(row),
+        signed(row.ratio - 1),
+        numbers.NONE if interval is None else f"{signed(interval.low - 1)} to {signed(interval.high - 1)}",
+        f"{row.launches[1]} against {row.launches[0]}",
+        row.verdict,
+    )
+
+
+def _as_data(row: ComparedRow) -> dict[str, object]:
+    kept = {name: getattr(row, name) for name in ("quantity", "layout", "values", "launches", "ratio", "assumed")}
+    return kept | {"interval": row.ratio_interval, "meaning": row.verdict}
+
+
+def _on(row: ComparedRow) -> str:
+    return f" on {numbers.ranks(row.layout.ranks)}" if row.layout else ""
+
+
+def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> str:
+    """Return in plain words what `rows` (of one measurement, called `name`) say over `first`.
+
+    The point with the most ranks speaks: it is what a scaling study is about.
+    """
+    times = [row for row in rows if row.quantity == TIME]
+    if not times:
+        return f"{name} and {first} share no layout with the same rows: nothing to compare."
+    last = times[-1]
+    assert last.layout is not None
+    where = f"On {last.layout.ranks} rank{'s' if last.layout.ranks > 1 else ''} {name} is"
+    interval = last.ratio_interval
+    span = f" (95 % interval {numbers.ratio_span(interval)})" if interval else ""
+    if last.verdict == OPEN:
+        why = "the interval leaves it open" if interval else f"{NEEDED} launches of each are needed to judge"
+        return f"{where} {last.ratio:.2f} times as fast as {first}{span}: {why}."
+    if last.verdict == ALIKE:
+        return f"{where} as fast as {first}: {last.ratio:.2f} times{span}."
+    efficiency = next((row.values for row in rows if row.quantity == EFFICIENCY and row.layout == last.layout), None)
+    cause = f", efficiency {100 * efficiency[0]:.0f} to {100 * efficiency[1]:.0f} %" if efficiency else ""
+    word = "faster" if last.verdict == BETTER else "slower"
+    return f"{where} {word} than {first}: {last.ratio:.2f} times as fast{span}{cause}."
+
+
+def side_names(names: Sequence[str], measured: Sequence[Measurement]) -> tuple[str, ...]:
+    """Return what a reader calls the `measured` that a user named so: by what differs where a name ends in digits."""
+    distinct = names_apart([one.workload for one in measured])
+    if len(set(distinct)) < len(distinct):
+        return tuple(names)
+    return tuple(words if _HASHED.fullmatch(name) else name for name, words in zip(names, distinct, strict=True))
+
+
+def _differences(first: Measurement, other: Measurement) -> tuple[str, ...]:
+    """Return one line for each thing that differs, and the accuracies, for a faster training may be a worse one."""
+    found = list(study_differences(first, other))
+    if first.state != other.state:
+        found.append(f"commit: {first.state} against {other.state}")
+    found += [f"{name}: {one} against {two}" for name, one, two in software_changes(first, other)]
+    if first.machine.fingerprint != other.machine.fingerprint:
+        found.append(f"machine: {machine_line(first.machine)} against {machine_line(other.machine)}")
+    if not found:
+        found.append("same workload, commit, versions and machine: what differs is noise")
+    found.append(f"test accuracy: {final_accuracy(first)} against {final_accuracy(other)}")
+    return tuple(found)
+
+
+def first_cells(row: ComparedRow) -> tuple[str, ...]:
+    """Return what every table of rows begins with: quantity, ranks, and both values."""
+    ranks = str(row.layout.ranks) if row.layout else "all"
+    return (row.quantity, ranks, *(quantity_value(row.quantity, one) for one in row.values))
+
+
+def signed(fraction: float) -> str:
+    """Return a change with its sign: ``+9.1 %``."""
+    return f"{100 * fraction:+.1f}\u00a0%"
+
+
+def software_changes(one: Measurement, other: Measurement) -> tuple[tuple[str, str, str], ...]:
+    """Return name, old and new value of every version that differs, without the commit."""
+    names = ("harness", "python", "tensorflow", "keras", "numpy", "mpi4py", "mpi_library")
+    pairs = [(name, getattr(one.software, name), getattr(other.software, name)) for name in names]
+    pairs.append(("reduction", ", ".join(one.reductions), ", ".join(other.reductions)))
+    return tuple((name.replace("_", " "), a, b) for name, a, b in pairs if a != b)
+
+
+def final_accuracy(measurement: Measurement) -> str:
+    """Return the median test accuracy at the end over the launches with the most ranks."""
+    known = [one.test_accuracy for one in measurement.of(measurement.layouts[-1]) if one.test_accuracy is not None]
+    return numbers.percent(sorted(known)[len(known) // 2], 2) if known else NOT_MEASURED
+
+
+def facts_of_two(first: Measurement, other: Measurement) -> tuple[Fact, ...]:
+    """Return where, when, on which data and code two measurements were made."""
+    both = (first, other)
+    return facts(
+        [
+            ("Machine", "; ".join(dict.fromkeys(machine_words(one.machine) for one in both))),
+            ("Date", days(launch.started for one in both for launch in one.launches)),
+            ("Data", "; ".join(dict.fromkeys(f"{one.data_kind}, {one.data_id}" for one in both))),
+            ("Commit", " against ".join(dict.fromkeys(one.state for one in both))),
+            ("Accuracy", f"{final_accuracy(first)} against {final_accuracy(other)}"),
+        ]
+    )
+
+
+def interval_figure(
+    name: str, title: str, rows: Sequence[tuple[str, float, Interval | None]], scale: tuple[float, str]
+) -> tuple[FigureBlock, ...]:
+    """Return the figure of named values with their intervals, a line for each; none without any.
+
+    `scale` is the value of no difference (0 for fractions), and the axis's label.
+    """
+    if not rows:
+        return ()
+    zero, label = scale
+    names = [textwrap.fill(text, _LONGEST_NAME) for text, *_ in rows]
+    lines = sum(1 + text.count("\n") for text in names)
+    ends = [(text, value, one.low if one else value, one.high if one else value) for text, value, one in rows]
+
+    def paint(axes: Axes) -> None:
+        axes.axvline(zero, color=MUTED.light, linewidth=1.0)
+        for line, (_, value, low, high) in enumerate(ends):
+            axes.plot([low, high], [line, line], color=BLUE.light, linewidth=1.4)
+            axes.plot([value], [line], color=BLUE.light, marker="o", linestyle="none")
+        axes.set_yticks(range(len(ends)), names)
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(label)
+        if zero == 0.0:
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+
+    spoken = "; ".join(f"{text}: {value:.3f} ({low:.3f} to {high:.3f})" for text, value, low, high in ends)
+    picture = draw(name, title, paint, (7.2, 1.2 + 0.16 * (len(rows) + lines)), numbers=spoken)
+    table = pd.DataFrame(ends, columns=["what", "value", "low", "high"])
+    return (FigureBlock(picture=picture, title=title, caption=f"{label}. Error bars: 95 % intervals.", table=table),)
