@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 from harness.regression.baselines import workload_differences
 from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
-from harness.schema.presets import names_apart, resolve, script_workload, study_name, sweep_command
+from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.sweep import Point, Sweep
 from tests.factories import make_launch, make_point, make_workload, write_run, write_study
 from tests.test_report_head import asked
@@ -27,7 +27,7 @@ def test_the_same_launch_with_another_note_is_the_same(tmp_path: Path) -> None:
     plain, one = make_point(), noted(make_point(), WORDS)
     assert one == plain and one.key == plain.key and hash(one) == hash(plain)
     assert workload_differences(one.workload, plain.workload) == ()
-    assert names_apart([one.workload, plain.workload]) == ("", "")
+    assert distinguishing_names([one.workload, plain.workload]) == ("", "")
     script = tmp_path / "train.py"
     both = [script_workload(script, [], sync="gradients", batch="global", note=note) for note in (None, WORDS)]
     assert both[0] == both[1]

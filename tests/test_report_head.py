@@ -18,7 +18,7 @@ from harness.report.launch_summary import layout_words
 from harness.report.render import anchor, glossary
 from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
-from harness.schema.presets import names_apart, resolve, script_workload, study_name, sweep_command
+from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import Axes, combine
 from harness.sweep.submission import Submission
@@ -78,8 +78,8 @@ def test_studies_are_called_by_what_differs() -> None:
     one = Sweep(workload=resolve(**MNIST), layouts=(Layout(nodes=1),))
     other = Sweep(workload=resolve(**MNIST, sync="weights:epoch"), layouts=(Layout(nodes=1),))
     third = Sweep(workload=resolve(**MNIST, sync="weights:epoch", epochs=2), layouts=(Layout(nodes=1),))
-    assert names_apart([one.workload, other.workload]) == ("gradients", "weights:epoch")
-    assert names_apart([one.workload, third.workload])[1] == "epochs 2, synchronisation weights:epoch"
+    assert distinguishing_names([one.workload, other.workload]) == ("gradients", "weights:epoch")
+    assert distinguishing_names([one.workload, third.workload])[1] == "epochs 2, synchronisation weights:epoch"
     ours = [replace(make_measurement([make_summary(1, 0, 1.0)]), workload=each.workload) for each in (one, other)]
     assert side_names(["mnist-dnn-default-strong-c34ef8b4", "main"], ours) == ("gradients", "main")
     assert side_names([one.name, other.name], ours[:1] * 2) == (one.name, other.name)

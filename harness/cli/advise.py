@@ -118,11 +118,11 @@ def _job(found: "list[Loaded]", epochs: int | None, accuracy: float | None) -> "
 
 def _ways(found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...]) -> "list[Way]":
     from harness.prediction.advice import measured_ways, predicted_ways
-    from harness.schema.presets import names_apart
+    from harness.schema.presets import distinguishing_names
 
     plain = [replace(one.valid[0].point.workload, epochs=1) for one in found]
     ways: list[Way] = []
-    for one, name in zip(found, names_apart(plain), strict=True):
+    for one, name in zip(found, distinguishing_names(plain), strict=True):
         called = name or plain[0].name
         ways += measured_ways(one, called, job)
         if nodes:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.answer import print_table
-from harness.cli.common import baselines_option, budget_option, data_dir_option, results_option, sweep_argument
+from harness.cli.common import (
+    GroupedCommand,
+    baselines_option,
+    budget_option,
+    data_dir_option,
+    results_option,
+    sweep_argument,
+)
 from harness.cli.options import batch_options, more_launches, refuse_batch
 
 if TYPE_CHECKING:
@@ -89,7 +96,7 @@ def show(name: str, baselines: Path) -> None:
         click.echo(f"{title}: {fact}")
 
 
-@click.command(name="noise")
+@click.command(name="noise", cls=GroupedCommand)
 @sweep_argument
 @click.option("--launches", type=click.IntRange(min=2), help="Launch each layout so many times more now: a session.")
 @budget_option

@@ -11,6 +11,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.cli.answer import answering
 from harness.cli.common import (
+    GroupedCommand,
     baselines_option,
     budget_option,
     data_dir_option,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from harness.schema.sweep import Study
 
 
-@click.command(name="check")
+@click.command(name="check", cls=GroupedCommand)
 @sweep_argument
 @click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
 @click.option("--window", type=click.IntRange(2, 100), help="Compare the newest session with as many before it.")

@@ -10,22 +10,50 @@ import click
 from click.core import ParameterSource
 
 from harness.base.errors import UserError
-from harness.schema.option import options
+from harness.schema.option import GROUPS, WHAT, WRITTEN, options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
 
 
-def _folder(name: str, default: str | None, text: str, **settings: Any) -> Option:
-    path = Path(default) if default else None
-    kind = click.Path(path_type=Path)
-    return click.option(name, type=kind, default=path, show_default=bool(default), help=text, **settings)
+class GroupedOption(click.Option):
+    """An option that help shows below the heading `group`, the `common` ones first."""
+
+    def __init__(self, *names: Any, group: str = "", common: bool = False, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.group, self.common = group, common
 
 
-results_option = _folder("--results", "results", "Folder of records.")
-reports_option = _folder("--reports", "reports", "Folder of reports.")
-baselines_option = _folder("--baselines", "results/baselines", "Folder of baselines.")
-data_dir_option = _folder("--data-dir", None, "Folder with the original files.", envvar="HARNESS_DATA_DIR")
+class GroupedCommand(click.Command):
+    """A command of many options: its help has a section for each group of them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those without a group at the end."""
+        for group in (*GROUPS, ""):
+            own = [one for one in self.get_params(ctx) if getattr(one, "group", "") == group]
+            records = [
+                one.get_help_record(ctx) for one in sorted(own, key=lambda one: not getattr(one, "common", False))
+            ]
+            shown = [record for record in records if record is not None]
+            if shown:
+                with formatter.section(group or "Options"):
+                    formatter.write_dl(shown)
+
+
+def setting(*names: str, group: str, **settings: Any) -> Option:
+    """Return the decorator of a click option below the heading `group`."""
+    return click.option(*names, cls=GroupedOption, group=group, **settings)
+
+
+def _folder(name: str, default: str | None, text: str, group: str, **settings: Any) -> Option:
+    path, kind = Path(default) if default else None, click.Path(path_type=Path)
+    return setting(name, group=group, type=kind, default=path, show_default=bool(default), help=text, **settings)
+
+
+results_option = _folder("--results", "results", "Folder of records.", WRITTEN, common=True)
+reports_option = _folder("--reports", "reports", "Folder of reports.", WRITTEN, common=True)
+baselines_option = _folder("--baselines", "results/baselines", "Folder of baselines.", WRITTEN)
+data_dir_option = _folder("--data-dir", None, "Folder with the original files.", WHAT, envvar="HARNESS_DATA_DIR")
 network_option = click.option(
     "--network", help="ALPHA,BETA or a probe.json, for predictions [default: this machine's newest probe]."
 )
@@ -65,20 +93,23 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
     return decorate
 
 
-def field_options(kind: type, values: Mapping[str, str] | None = None) -> list[Option]:
+def field_options(kind: type, group: str, values: Mapping[str, str] | None = None) -> list[Option]:
     """Return a click option for each field of the dataclass `kind` that users set; one that is not given is None.
 
-    `values` has what may be written for fields whose choices the dataclass does not know.
+    They are below the heading `group` where a field has none of its own. `values` has what may be written for fields
+    whose choices the dataclass does not know.
     """
     found = []
     for field, asked in options(kind):
         flag = f"--{asked.name or field.name.replace('_', '-')}"
-        (typed,) = set(get_args(field.type) or (field.type,)) - {type(None)}
-        metavar = (values or {}).get(field.name) or asked.metavar or None
+        facts: dict[str, Any] = {"group": asked.group or group, "common": asked.common, "help": asked.help}
+        typed, *more = [part for part in get_args(field.type) or (field.type,) if part is not type(None)]
         if typed is bool:
-            found.append(click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=asked.help))
+            off = asked.opposite or f"no-{flag[2:]}"
+            found.append(setting(f"{flag}/--{off}", field.name, default=None, **facts))
         else:
-            found.append(click.option(flag, field.name, type=typed, metavar=metavar, help=asked.help))
+            metavar = (values or {}).get(field.name) or asked.metavar or None
+            found.append(setting(flag, field.name, type=typed, metavar=metavar, multiple=bool(more), **facts))
     return found
 
 

@@ -10,7 +10,14 @@ import click
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.cli.answer import answering
-from harness.cli.common import baselines_option, budget_option, reports_option, results_option, sweep_argument
+from harness.cli.common import (
+    GroupedCommand,
+    baselines_option,
+    budget_option,
+    reports_option,
+    results_option,
+    sweep_argument,
+)
 from harness.cli.options import duet_elsewhere, layout_options, workload_options
 from harness.report.answer import Answer, markdown
 
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
     from harness.regression.duet import Version
 
 
-@click.command(name="compare")
+@click.command(name="compare", cls=GroupedCommand)
 @click.argument("sweep", nargs=-1, metavar="A B [C]...")
 @click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Difference, in %.")
 @click.option("--duet", is_flag=True, help="Launch A and B in turn: two scripts (.py) or two package.module:function.")

@@ -11,27 +11,41 @@ import click
 from click.core import ParameterSource
 
 from harness.base.errors import UserError, unknown
-from harness.cli.common import Command, check_secrets, data_dir_option, field_options, split_words, with_options
+from harness.cli.common import (
+    Command,
+    check_secrets,
+    data_dir_option,
+    field_options,
+    setting,
+    split_words,
+    with_options,
+)
+from harness.schema.option import HOW, SPREAD, WHAT, WHERE
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
 from harness.schema.workload import Workload
+from harness.sweep.job_options import JobRequest
 from harness.sweep.schedulers import known_schedulers
 
 if TYPE_CHECKING:
     from harness.regression.sequential_test import MoreLaunches
     from harness.schema.layout import Layout
     from harness.schema.measurement import Measurement
-    from harness.sweep.job_options import JobRequest
     from harness.sweep.jobs import NodeHours
     from harness.sweep.submission import Submission
 
 
 _SCRIPT = (
-    click.option(
-        "--script", type=click.Path(path_type=Path), help="A TensorFlow script of your own; see `harness run`."
+    setting(
+        "--script",
+        group=WHAT,
+        type=click.Path(path_type=Path),
+        help="A TensorFlow script of your own; see `harness run`.",
     ),
-    click.option("--script-arguments", default="", help="Its arguments, quoted as in a shell."),
-    click.option("--script-batch", default="per-rank", metavar="per-rank|global", help="What its batch size is of."),
+    setting("--script-arguments", group=WHAT, default="", help="Its arguments, quoted as in a shell."),
+    setting(
+        "--script-batch", group=WHAT, default="per-rank", metavar="per-rank|global", help="What its batch size is of."
+    ),
 )
 
 
@@ -40,7 +54,7 @@ def workload_options(command: Command) -> Command:
     from harness import datasets
 
     registered = {"dataset": "|".join(datasets.names()), "preset": "|".join(PRESETS)}
-    return with_options([*field_options(Workload, registered), *_SCRIPT, data_dir_option])(command)
+    return with_options([*field_options(Workload, HOW, registered), *_SCRIPT, data_dir_option])(command)
 
 
 def build_workload(options: dict[str, Any]) -> Workload:
@@ -85,21 +99,27 @@ def _build_script(options: dict[str, Any], given: dict[str, Any]) -> Workload:
 
 _COUNTS = "1..8, 1..64*2 (doublings) or 1,2,4"
 _LAYOUT_OPTIONS = (
-    click.option("--nodes", help=f"Node counts: {_COUNTS} [default: doublings up to the cores]."),
-    click.option("--cores", help="Cores over all nodes, instead of nodes."),
-    click.option("--gpus", help="GPUs over all nodes, one for each rank."),
-    click.option("--ranks-per-node", help="MPI ranks on a node, one count or several [default: 1, or a full node]."),
-    click.option("--threads", default="1", show_default=True, help="Cores, and TensorFlow threads, of a rank."),
-    click.option("--zip", "zipped", is_flag=True, help="Take the lists one by one instead of every combination."),
-    click.option("--shares", help="Unequal parts of the rows, one per rank: 2:1:1."),
+    setting("--nodes", group=SPREAD, common=True, help=f"Node counts: {_COUNTS} [default: doublings up to the cores]."),
+    setting("--cores", group=SPREAD, help="Cores over all nodes, instead of nodes."),
+    setting("--gpus", group=SPREAD, help="GPUs over all nodes, one for each rank."),
+    setting(
+        "--ranks-per-node",
+        group=SPREAD,
+        common=True,
+        help="MPI ranks on a node, one count or several [default: 1, or a full node].",
+    ),
+    setting(
+        "--threads",
+        group=SPREAD,
+        common=True,
+        default="1",
+        show_default=True,
+        help="Cores, and TensorFlow threads, of a rank.",
+    ),
+    setting("--zip", "zipped", group=SPREAD, is_flag=True, help="Take the lists one by one, not every combination."),
+    setting("--shares", group=SPREAD, help="Unequal parts of the rows, one per rank: 2:1:1."),
 )
-
-
-def layout_options(command: Command) -> Command:
-    """Add the options of layouts to a click command."""
-    for option in reversed(_LAYOUT_OPTIONS):
-        command = option(command)
-    return command
+layout_options = with_options(_LAYOUT_OPTIONS)
 
 
 def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[tuple[Layout, ...], tuple[str, ...]]":
@@ -138,56 +158,38 @@ def _default_nodes(cores_per_node: int, scheduler: str, limit: Any) -> str:
     return f"1..{max(1, nodes // max(1, cores_per_node)) if scheduler == 'local' else nodes}*2"
 
 
-Option = Callable[[Any], Any]
-
-_BATCH_OPTIONS: tuple[Option, ...] = (
-    click.option(
-        "--scheduler", default="auto", show_default=True, help=f"auto (what is there), {', '.join(known_schedulers())}."
+_BATCH_OPTIONS = (
+    setting(
+        "--scheduler",
+        group=WHERE,
+        common=True,
+        default="auto",
+        show_default=True,
+        help=f"auto (what is there), {', '.join(known_schedulers())}.",
     ),
-    click.option("--site", help="Facts of the computing centre: a name of jobs/sites or a .toml file."),
-    click.option("--nested", is_flag=True, help="One allocation of the largest size; the smaller points run inside."),
-    click.option("--array", is_flag=True, help="One job array for each layout instead of a job for each launch."),
-    click.option("--partition", help="Partition or queue."),
-    click.option("--account", help="Account that pays."),
-    click.option("--project", help="Project (PBS)."),
-    click.option("--qos", help="Quality of service (Slurm)."),
-    click.option("--constraint", help="Feature that nodes must have."),
-    click.option("--reservation", help="Reservation to run in."),
-    click.option(
-        "--walltime", help="Time limit of a launch, H:MM:SS, or by nodes: 1:00:00,8=0:20:00 [default: 1:00:00]."
+    setting(
+        "--site",
+        group=WHERE,
+        common=True,
+        help="Facts of the computing centre: a name of jobs/sites or a .toml file.",
     ),
-    click.option("--memory", help="Memory per node, such as 16G."),
-    click.option("--exclusive/--share-nodes", default=None, help="Nodes for ourselves [default: exclusive]."),
-    click.option("--mail", help="Address to write to when a job ends."),
-    click.option("--requeue/--no-requeue", default=None, help="Let the scheduler start interrupted jobs again."),
-    click.option("--signal", "signal_s", type=int, help="End the ranks so many seconds before the limit (Slurm)."),
-    click.option("--retries", type=int, help="Try a launch that fails again, so many times [default: 0]."),
-    click.option("--after", help="Job that must have succeeded first."),
-    click.option("--extra", multiple=True, help="Any other options of a directive, as the scheduler reads them."),
-    click.option("--container", help="Apptainer or Singularity image in which the ranks run."),
-    click.option("--launcher", help="auto, 'srun --mpi=pmix', 'srun --mpi=pmi2' or mpirun."),
-    click.option("--max-jobs", type=int, help="Jobs submitted at a time [default: 500]."),
-    click.option("--template", help="Your own job script template, instead of jobs/templates."),
+    setting(
+        "--nested", group=WHERE, is_flag=True, help="One allocation of the largest size; the smaller points run inside."
+    ),
+    setting("--array", group=WHERE, is_flag=True, help="One job array for each layout, not a job for each launch."),
+    *field_options(JobRequest, WHERE),
+    setting("--template", group=WHERE, help="Your own job script template, instead of jobs/templates."),
+    setting(
+        "--max-node-hours",
+        group=WHERE,
+        type=float,
+        default=100.0,
+        show_default=True,
+        help="Ask before costing more.",
+    ),
+    setting("--yes", group=WHERE, is_flag=True, help="Do not ask."),
 )
-_COST_OPTIONS: tuple[Option, ...] = (
-    click.option("--max-node-hours", type=float, default=100.0, show_default=True, help="Ask before costing more."),
-    click.option("--yes", is_flag=True, help="Do not ask."),
-)
-
-
-def batch_options(command: Command) -> Command:
-    """Add the options of the batch system to a click command."""
-    command = cost_options(command)
-    for option in reversed(_BATCH_OPTIONS):
-        command = option(command)
-    return command
-
-
-def cost_options(command: Command) -> Command:
-    """Add the options that limit what a command may cost to a click command."""
-    for option in reversed(_COST_OPTIONS):
-        command = option(command)
-    return command
+batch_options = with_options(_BATCH_OPTIONS)
 
 
 def refuse_batch(fix: str) -> None:
@@ -225,7 +227,9 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
         if not Path(template).is_file():
             raise UserError(f"TEMPLATE={template} is no file: name a Jinja template of yours")
         template = str(Path(template).resolve())
-    return Submission(scheduler=scheduler, site=site, request=request, template=template), why
+    asked = options["site"]
+    site_file = str(Path(asked).resolve()) if asked and asked.endswith(".toml") else asked
+    return Submission(scheduler=scheduler, site=site, request=request, template=template, site_file=site_file), why
 
 
 def duet_elsewhere(scheduler: str) -> str:
@@ -272,9 +276,8 @@ def more_launches(
     )
 
 
-def _request(usual: "JobRequest", options: dict[str, Any]) -> "JobRequest":
+def _request(usual: JobRequest, options: dict[str, Any]) -> JobRequest:
     """Return the site's `usual` request with what was asked for."""
-    from harness.sweep.job_options import JobRequest
 
     if options["nested"] and options["array"]:
         raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")

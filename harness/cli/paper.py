@@ -11,7 +11,14 @@ import click
 
 from harness.base.errors import RunError
 from harness.cli.answer import answering
-from harness.cli.common import data_dir_option, given_command, network_option, reports_option, results_option
+from harness.cli.common import (
+    GroupedCommand,
+    data_dir_option,
+    given_command,
+    network_option,
+    reports_option,
+    results_option,
+)
 from harness.cli.options import approval, batch_options, build_layouts, build_submission, layout_options
 from harness.report.answer import Answer, Table
 from harness.schema.presets import PRESETS
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 Launch = Callable[["Sweep"], Path]
 
 
-@click.command(name="paper")
+@click.command(name="paper", cls=GroupedCommand)
 @click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
 @click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
 @click.option("--repeats", type=click.IntRange(min=1), help="Launches; 6 give intervals [default: 1, with --full 6].")

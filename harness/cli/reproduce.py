@@ -7,13 +7,13 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.answer import answering
-from harness.cli.common import data_dir_option, results_option
+from harness.cli.common import GroupedCommand, data_dir_option, results_option
 from harness.cli.options import batch_options, build_submission
 from harness.cli.select import find_recorded
 from harness.report.answer import Answer, Table
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("name", metavar="LAUNCH|SWEEP|FILE")
 @click.option(
     "--same-layout/--here", default=True, show_default=True, help="On the recorded ranks, or on what fits here."

@@ -9,7 +9,7 @@ import click
 
 from harness.base.errors import RunError, UserError
 from harness.cli.answer import answering
-from harness.cli.common import reports_option, results_option
+from harness.cli.common import GroupedCommand, reports_option, results_option, setting
 from harness.cli.options import (
     approval,
     batch_options,
@@ -20,6 +20,7 @@ from harness.cli.options import (
     workload_options,
 )
 from harness.report.answer import Answer, Table
+from harness.schema.option import SPREAD, WRITTEN
 from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
@@ -32,24 +33,51 @@ if TYPE_CHECKING:
 NOTHING_VALID = 3  # exit code of a sweep whose launches ran and have no valid times
 
 
-@click.command(name="sweep")
+@click.command(name="sweep", cls=GroupedCommand)
 @workload_options
 @layout_options
-@click.option(
+@setting(
     "--repeats",
+    group=SPREAD,
+    common=True,
     type=int,
     default=6,
     show_default=True,
     help="Launches of each layout; fewer than 6 give no interval. mnist's 12 on 2 cores take about 3 minutes.",
 )
-@click.option("--scaling", default="strong", show_default=True, help="strong (the same rows) or weak (rows per rank).")
-@click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
-@click.option("--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it.")
-@click.option(
-    "--network", help="For the prediction: ALPHA,BETA or a probe.json [default: this machine's newest probe]."
+@setting(
+    "--scaling",
+    group=SPREAD,
+    default="strong",
+    show_default=True,
+    help="strong (the same rows) or weak (rows per rank).",
 )
-@click.option("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
-@click.option("--dry-run", is_flag=True, help="Write the scripts, print the table, launch nothing.")
+@setting(
+    "--oversubscribe",
+    group=SPREAD,
+    is_flag=True,
+    help="Run layouts with more ranks than cores: never valid for timing.",
+)
+@setting(
+    "--tuned",
+    group=SPREAD,
+    is_flag=True,
+    help="Sum gradients in the way that `harness probe` found fastest here.",
+)
+@setting(
+    "--dry-run", group=WRITTEN, common=True, is_flag=True, help="Write the scripts, print the table, launch nothing."
+)
+@setting(
+    "--predict-first",
+    group=WRITTEN,
+    is_flag=True,
+    help="Store a prediction before the first launch; the report scores it.",
+)
+@setting(
+    "--network",
+    group=WRITTEN,
+    help="For the prediction: ALPHA,BETA or a probe.json [default: this machine's newest probe].",
+)
 @batch_options
 @results_option
 @reports_option

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from harness.base.errors import SharedError, UserError
+from harness.cli.common import GroupedCommand
 from harness.cli.options import build_workload, workload_options
 from harness.schema.identity import check_source, code_identity
 from harness.schema.layout import Layout
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from harness.train.launch_record import TrainingOutcome
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @workload_options
 @click.option("--threads", type=int, default=1, show_default=True, help="TensorFlow threads per rank.")
 @click.option("--gpus-per-rank", type=click.IntRange(0, 1), default=0, show_default=True, help="1: train on GPUs.")

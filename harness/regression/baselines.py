@@ -13,7 +13,7 @@ from harness.base.files import write_atomic
 from harness.base.provenance import Machine
 from harness.regression.measurements import join, measurements, without
 from harness.schema.measurement import BASELINE_SCHEMA, Baseline, Measurement
-from harness.schema.presets import told
+from harness.schema.presets import setting_words
 from harness.schema.record import decode, encode
 from harness.schema.sweep import digest, sweep_folders
 from harness.schema.workload import Workload
@@ -248,4 +248,6 @@ def workload_differences(one: Workload, other: Workload) -> tuple[str, ...]:
     """Return the fields in which two workloads differ."""
     names = [field.name for field in fields(Workload) if field.compare]
     pairs = [(name, getattr(one, name), getattr(other, name)) for name in names]
-    return tuple(f"{name.replace('_', ' ')}: {told(a)} against {told(b)}" for name, a, b in pairs if a != b)
+    return tuple(
+        f"{name.replace('_', ' ')}: {setting_words(a)} against {setting_words(b)}" for name, a, b in pairs if a != b
+    )

@@ -21,7 +21,7 @@ from harness.report.launch_summary import days, machine_words
 from harness.report.provenance import measured_origin
 from harness.report.svg import BLUE, MUTED, draw
 from harness.schema.measurement import Measurement
-from harness.schema.presets import names_apart
+from harness.schema.presets import distinguishing_names
 
 NOT_MEASURED = "not measured"
 _LONGEST_NAME = 40  # characters, which leave most of the figure to its axes
@@ -141,7 +141,7 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
 
 def side_names(names: Sequence[str], measured: Sequence[Measurement]) -> tuple[str, ...]:
     """Return what a reader calls the `measured` that a user named so: by what differs where a name ends in digits."""
-    distinct = names_apart([one.workload for one in measured])
+    distinct = distinguishing_names([one.workload for one in measured])
     if len(set(distinct)) < len(distinct):
         return tuple(names)
     return tuple(words if _HASHED.fullmatch(name) else name for name, words in zip(names, distinct, strict=True))

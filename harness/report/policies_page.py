@@ -23,7 +23,7 @@ from harness.report.provenance import sweeps_origin
 from harness.report.publish import Page, PageSummary, publish
 from harness.report.render import PAGE, Head, check_replaceable, relative_link
 from harness.report.svg import draw, mark
-from harness.schema.presets import names_apart
+from harness.schema.presets import distinguishing_names
 
 FOLDER = "side-by-side"
 
@@ -105,7 +105,7 @@ def _titled(entries: Sequence[PolicySweep]) -> list[PolicySweep]:
     studies = [entry.loaded.study for entry in entries]
     if not all(studies):
         return list(entries)
-    apart = names_apart([study.sweep.workload for study in studies if study])
+    apart = distinguishing_names([study.sweep.workload for study in studies if study])
     return [replace(entry, title=title or entry.name) for entry, title in zip(entries, apart, strict=True)]
 
 

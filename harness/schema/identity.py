@@ -82,7 +82,7 @@ def _user_files(workload: Workload) -> Iterator[tuple[Path, list[Path]]]:
         return
     for name in workload.own_modules:
         root = _root(name)
-        if root is not None:  # else it is not to be found, which is told where it is imported
+        if root is not None:  # else it is not to be found, which its import will say
             own = "" if root == Path.cwd() else name.partition(".")[0]
             yield root, _follow(list(_resolve(name, root)), root, own)
 

@@ -11,6 +11,11 @@ from typing import Any
 
 from harness.base.errors import UserError, unknown
 
+# The headings under which help shows the options of a command, in this order.
+WHAT, HOW, SPREAD = "What is trained", "How it is trained", "How it is spread over ranks"
+WHERE, WRITTEN = "Where it runs", "What is written"
+GROUPS = (WHAT, HOW, SPREAD, WHERE, WRITTEN)
+
 _FORM = re.compile(r"(?!weights:)[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)  # weights:K is a sync policy of ours
 
 
@@ -43,12 +48,12 @@ class Option:
 
     `help` is one sentence. `name` is the option's where it is not the field's. `choices` are all values that there
     are, besides ``package.module:name`` where it may be the user's `own`; `least` is the smallest and `above` what a
-    number must be more than, `most` is the largest. `values` tells in help what to write where `choices` do not.
-    `title` stands before the value in a report; an empty one is the field's name. `told` is False where a report tells
-    the field in another way; `when` names a field and the value of it with which alone this one counts. `younger`:
-    there are records from before the field, whose launches it must not rename; None is no part of a launch's identity.
-    `words`: free text on one line. `group` is the heading in help, `common` options come first below it. `opposite` is
-    what switches a flag off where it is not ``no-`` and its name.
+    number must be more than, `most` is the largest. `values` says in help what to write where `choices` do not.
+    `title` stands before the value in a report; an empty one is the field's name. `listed` is False where a report
+    shows the field in another way; `when` names a field and the value of it with which alone this one counts.
+    `younger`: there are records from before the field, whose launches it must not rename; None is no part of a launch's
+    identity. `words`: free text on one line. `group` is its heading in help where it is not that of the other fields,
+    `common` options come first below it. `opposite` switches a flag off where it is not ``no-`` and its name.
     """
 
     help: str
@@ -60,7 +65,7 @@ class Option:
     above: float = -math.inf
     most: float = math.inf
     title: str = ""
-    told: bool = True
+    listed: bool = True
     when: tuple[str, str] | None = None
     younger: bool = False
     words: bool = False
@@ -125,11 +130,11 @@ def check_options(value: Any) -> None:
 
 
 def conditions(value: Any) -> list[tuple[str, str]]:
-    """Return title and text of every such field that is told and says something: not None, False, "none" or 0.0."""
+    """Return title and text of every such field that is listed and says something: not None, False, "none" or 0.0."""
     found = []
     for one, asked in options(value):
         now = getattr(value, one.name)
-        counts = asked.told and (asked.when is None or getattr(value, asked.when[0]) == asked.when[1])
+        counts = asked.listed and (asked.when is None or getattr(value, asked.when[0]) == asked.when[1])
         if counts and now is not None and now is not False and now != "none" and (now or not isinstance(now, float)):
             text = "yes" if now is True else f"{now:,}" if isinstance(now, int) else str(now)
             found.append((asked.title or one.name.replace("_", " ").capitalize(), text))

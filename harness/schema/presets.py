@@ -140,7 +140,7 @@ def script_workload(
     )
 
 
-_NAMED = frozenset({"dataset", "model", "preset", "data_file"})  # told before all other settings
+_NAMED = frozenset({"dataset", "model", "preset", "data_file"})  # shown before all other settings
 Words = list[tuple[str, object]]
 """Settings of a command by their names in make, BATCH_PER_RANK; a value of True or False is a switch."""
 
@@ -173,12 +173,12 @@ def study_name(sweep: Sweep) -> str:
     else:
         words += [f"preset {workload.preset}" if workload.preset != "default" else ""]
         for field, asked in filter(_counts, _changed(workload)):
-            words.append(f"{_title(field.name, asked)} {told(getattr(workload, field.name))}")
+            words.append(f"{_title(field.name, asked)} {setting_words(getattr(workload, field.name))}")
     words += ["weak scaling" if sweep.scaling == "weak" else "", "oversubscribed" if sweep.oversubscribe else ""]
     return ", ".join(filter(None, [*words, "tuned sums" if sweep.settings else ""]))
 
 
-def names_apart(workloads: Sequence[Workload]) -> tuple[str, ...]:
+def distinguishing_names(workloads: Sequence[Workload]) -> tuple[str, ...]:
     """Return a name for each of `workloads` that says only what differs among them: ``weights:epoch``, ``epochs 5``.
 
     A value stands alone where a single setting differs and its values are words. Empty texts where none does.
@@ -191,7 +191,7 @@ def names_apart(workloads: Sequence[Workload]) -> tuple[str, ...]:
     alone = len(apart) == 1 and all(isinstance(getattr(w, apart[0][0].name), str) for w in workloads)
     found = []
     for workload in workloads:
-        words = [(_title(field.name, asked), told(getattr(workload, field.name))) for field, asked in apart]
+        words = [(_title(field.name, asked), setting_words(getattr(workload, field.name))) for field, asked in apart]
         found.append(", ".join(value if alone else f"{title} {value}" for title, value in words))
     return tuple(found)
 
@@ -205,8 +205,8 @@ def _title(name: str, asked: Option) -> str:
     return f"{title[0].lower()}{title[1:]}"
 
 
-def told(value: object) -> str:
-    """Return a setting's value as a reader is told it."""
+def setting_words(value: object) -> str:
+    """Return a setting's value in words."""
     return "not set" if value is None else f"{value:,}" if type(value) is int else str(value)
 
 

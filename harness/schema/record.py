@@ -65,7 +65,7 @@ class DataRecord:
     """The data that was trained on. `kind` is ``real`` or ``synthetic``; `sha256` is of the source.
 
     `held_out` says that the test rows were taken from the training part because no test part was there.
-    `note` is one sentence for the report, such as why a synthetic twin stood in.
+    `note` is one sentence for the report, such as why a synthetic stand-in stood in.
     """
 
     name: str

@@ -208,7 +208,7 @@ class JobUsage:
     """What an ended job used, as measured by its scheduler; None is what that does not measure.
 
     `cpu_s` is processor time of all processes. `memory_bytes` is the most memory `memory_of` (Slurm: one process that
-    it samples; PBS: the job) had. A job that was requeued is told of since its last start.
+    it samples; PBS: the job) had. Of a requeued job it is what it used since its last start.
     """
 
     elapsed_s: float

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.schema.option import check_options, is_own, option
+from harness.schema.option import WHAT, WRITTEN, check_options, is_own, option
 from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
 
 IMAGENET = "imagenet"
@@ -144,14 +144,18 @@ class Workload:
         UserError: a field is out of its range, naming it.
     """
 
-    dataset: str = option("A data set; see `harness data list`.", told=False)
+    dataset: str = option("A data set; see `harness data list`.", listed=False, group=WHAT, common=True)
     model: str = option(
-        "The network [default: the data set's own].", values="dnn|cnn|resnet50|...|package.module:function", told=False
+        "The network [default: the data set's own].",
+        values="dnn|cnn|resnet50|...|package.module:function",
+        listed=False,
+        group=WHAT,
+        common=True,
     )
-    preset: str = option("Training settings by name.", "default", told=False)
+    preset: str = option("Training settings by name.", "default", listed=False, group=WHAT)
     loss: str = option("What is minimised.", "cross-entropy", choices=LOSSES)
-    optimizer: str = option("What makes a step of a gradient.", "sgd", choices=tuple(OPTIMIZERS), own=True)
-    learning_rate: float = option("Learning rate.", 0.1, above=0)
+    optimizer: str = option("What makes a step of a gradient.", "sgd", choices=tuple(OPTIMIZERS), own=True, common=True)
+    learning_rate: float = option("Learning rate.", 0.1, above=0, common=True)
     schedule: str = option("Learning rate over the run.", "constant", choices=SCHEDULES)
     decay: float = option(
         "What SCHEDULE=exponential multiplies the rate by, every step.",
@@ -172,10 +176,12 @@ class Workload:
     augment: str = option(
         "flip: mirror images at random; crop: also take random parts of image files.", "none", choices=AUGMENTATIONS
     )
-    batch_per_rank: int | None = option("Rows per rank and step.", None, least=1)
-    global_batch: int | None = option("Rows per step over all ranks, instead of a batch per rank.", None, least=1)
+    batch_per_rank: int | None = option("Rows per rank and step.", None, least=1, common=True)
+    global_batch: int | None = option(
+        "Rows per step over all ranks, instead of a batch per rank.", None, least=1, common=True
+    )
     drop_remainder: bool = option("Leave out each epoch's partial last batch.", False, title="Partial batch dropped")
-    epochs: int = option("Passes over the training rows.", 1, least=1)
+    epochs: int = option("Passes over the training rows.", 1, least=1, common=True)
     seconds: float | None = option(
         "Train for this many seconds: the epoch in which they end is the last, EPOCHS are the most.",
         None,
@@ -183,21 +189,33 @@ class Workload:
         title="Time budget (s)",
         younger=True,
     )
-    samples: int | None = option("Training rows; under weak scaling, rows per rank.", None, least=1)
+    samples: int | None = option(
+        "Training rows; under weak scaling, rows per rank.", None, least=1, group=WHAT, common=True
+    )
     seed: int | None = option(
         "Seed of the initial weights and of the order of rows [default: each repeat's own].",
         None,
         least=0,
         most=2**31 - 1,
     )
-    sync: str = option("What is averaged over the ranks, and when.", "gradients", values=FORMS, title="Synchronisation")
+    sync: str = option(
+        "What is averaged over the ranks, and when.", "gradients", values=FORMS, title="Synchronisation", common=True
+    )
     wire: str = option("Type in which the ranks exchange gradients.", "float32", choices=WIRES, title="Wire type")
     distribution: str = option(
         "parallel: each rank reads its rows; scatter: rank 0 sends them.", "parallel", choices=DISTRIBUTIONS
     )
-    data: str = option("Real rows, or a synthetic twin.", "auto", name="data-kind", choices=DATA_KINDS, told=False)
+    data: str = option(
+        "Real rows, or a synthetic stand-in.", "auto", name="data-kind", choices=DATA_KINDS, listed=False, group=WHAT
+    )
     data_file: str | None = option(
-        "Train on a file of your own: .csv, .npz or .h5.", None, name="data", values="FILE", told=False
+        "Train on a file of your own: .csv, .npz or .h5.",
+        None,
+        name="data",
+        values="FILE",
+        listed=False,
+        group=WHAT,
+        common=True,
     )
     label: str | None = option(
         "Column of the label in a .csv file of your own [default: the one named label, target or class, or the first].",
@@ -205,6 +223,7 @@ class Workload:
         values="COLUMN",
         title="Label column",
         younger=True,
+        group=WHAT,
     )
     drop: str | None = option(
         "Columns of a .csv file of your own to leave out.",
@@ -212,11 +231,18 @@ class Workload:
         values="COLUMN,...",
         title="Columns left out",
         younger=True,
+        group=WHAT,
     )
-    image_size: int | None = option("ImageNet: side of the images in pixels [default: the network's].", None)
-    classes: int | None = option("ImageNet: classes of synthetic images [default: 1000].", None)
+    image_size: int | None = option(
+        "ImageNet: side of the images in pixels [default: the network's].", None, group=WHAT
+    )
+    classes: int | None = option("ImageNet: classes of synthetic images [default: 1000].", None, group=WHAT)
     input: str = option(
-        "ImageNet: images held in memory, or decoded from files in every epoch.", "auto", choices=INPUTS, told=False
+        "ImageNet: images held in memory, or decoded from files in every epoch.",
+        "auto",
+        choices=INPUTS,
+        listed=False,
+        group=WHAT,
     )
     precision: str = option("Type of the computation.", "float32", choices=PRECISIONS)
     sync_bn: bool = option("Batch normalisation over all ranks.", False, title="Batch normalisation over all ranks")
@@ -226,16 +252,20 @@ class Workload:
         None,
         values="STEPS|MINUTESm|none",
         younger=True,
+        group=WRITTEN,
     )
     on_failure: str | None = option(
-        "A lost rank ends the launch, the others go on without it, or a spare takes its place [default: abort].",
+        "A rank that fails ends the launch, the others go on without it, or a spare takes its place [default: abort].",
         None,
         choices=("abort", "shrink", "replace"),
-        title="When a rank is lost",
+        title="When a rank fails",
         younger=True,
     )
     spares: int | None = option(
-        "Processes that wait to take a lost rank's place, for ON_FAILURE=replace.", None, least=1, younger=True
+        "Processes that wait to take a failed rank's place, for ON_FAILURE=replace.",
+        None,
+        least=1,
+        younger=True,
     )
     note: str | None = option(
         "Why it is run, in words for the record and the report; launches stay the same with another or none.",
@@ -243,7 +273,8 @@ class Workload:
         values="TEXT",
         counts=False,
         words=True,
-        told=False,
+        listed=False,
+        group=WRITTEN,
     )
 
     def __post_init__(self) -> None:
@@ -299,7 +330,7 @@ class Workload:
 
 
 def survives(workload: Workload) -> bool:
-    """Tell whether a launch of `workload` goes on when a rank is lost."""
+    """Tell whether a launch of `workload` goes on when a rank fails."""
     return workload.on_failure in ("shrink", "replace")
 
 
