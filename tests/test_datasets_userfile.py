@@ -91,8 +91,8 @@ def test_own_csv_refuses(cache, tmp_path, content, part):
 @pytest.mark.parametrize(
     ("arrays", "part"),
     [
-        ({"a": np.zeros(3)}, "has arrays a: name them"),
-        ({"x": np.zeros((3, 2)), "y": np.zeros(4)}, "give 4 rows"),
+        ({"a": np.zeros(3)}, "has arrays a: name features and labels"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(4)}, "give as many rows of numbers as labels"),
         ({"x": np.zeros((3, 2)), "y": np.zeros((3, 2))}, "y has shape (3, 2)"),
         ({"x": np.array([[0], [np.nan], [0]]), "y": np.arange(3)}, "x row 1 has NaN"),
         ({"x": np.zeros((3, 2)), "y": np.array([0, 1.5, 1])}, "y row 1 has label 1.5"),
@@ -142,12 +142,15 @@ def test_an_npy_file_under_another_name(cache, tmp_path):
 @pytest.mark.parametrize(
     ("make", "part"),
     [
-        (lambda file: file.create_group("x"), "has arrays y: name them"),
+        (lambda file: file.create_group("x"), "has arrays y: name features and labels"),
         (lambda file: file.__setitem__("x", h5py.SoftLink("/nowhere")), "x is a link to another file or to nothing"),
         (lambda file: file.__setitem__("x", h5py.ExternalLink("b.h5", "/x")), "x is a link to another file"),
-        (lambda file: file.__setitem__("x", h5py.Empty("f")), "has arrays y: name them"),
+        (lambda file: file.__setitem__("x", h5py.Empty("f")), "has arrays y: name features and labels"),
         (lambda file: file.__setitem__("x", np.zeros((3, 0))), "x has shape (3, 0)"),
-        (lambda file: file.create_dataset("x", (2**50, 2), "f", chunks=(1, 2)), "give 3 rows"),
+        (
+            lambda file: file.create_dataset("x", (2**50, 2), "f", chunks=(1, 2)),
+            "give as many rows of numbers as labels",
+        ),
     ],
 )
 def test_own_hdf5_refuses(cache, tmp_path, make, part):

@@ -177,9 +177,40 @@ class Slices(Protocol):
 Arrays = Mapping[str, Slices]
 
 
+_NAMES = {
+    "training": (("x_train", "y_train"), ("training_data", "training_labels"), ("x", "y"), ("data", "labels"),
+                 ("data", "label"), ("images", "labels")),
+    "validation": (("x_valid", "y_valid"), ("x_val", "y_val"), ("validation_data", "validation_labels")),
+    "testing": (("x_test", "y_test"), ("testing_data", "testing_labels")),
+}  # fmt: skip
+
+
 def is_rows(array: Slices) -> bool:
-    """Tell whether `array` is [rows, *features] of numbers, with features."""
+    """Return whether `array` is [rows, *features] of numbers, with features."""
     return len(array.shape) > 1 and 0 not in array.shape[1:] and array.dtype.kind in "buif"
+
+
+def named_pair(path: Path, arrays: Arrays, part: str) -> tuple[str, str] | None:
+    """Return the names of the features and labels of part ``training``, ``validation`` or ``testing``, None without.
+
+    Raises:
+        UserError: the features are not rows of numbers, or not as many as the labels.
+    """
+    names = next((pair for pair in _NAMES[part] if set(pair) <= set(arrays)), None)
+    if names is not None:
+        x, y = arrays[names[0]], arrays[names[1]]
+        if not is_rows(x) or len(x) != len(y):
+            raise UserError(
+                f"'{path}' {names[0]} has shape {tuple(x.shape)}, {x.dtype}, and {names[1]} has shape "
+                f"{tuple(y.shape)}: give as many rows of numbers as labels"
+            )
+    return names
+
+
+def no_training_arrays(path: Path, arrays: Arrays) -> UserError:
+    """Return the error for a file whose arrays have other names."""
+    shown = ", ".join(arrays) or "none"
+    return UserError(f"'{path}' has arrays {shown}: name features and labels x_train, y_train or x, y")
 
 
 @contextlib.contextmanager

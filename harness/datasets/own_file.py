@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.base.errors import UserError, unknown
 from harness.datasets.arrays import NpyWriter, Vector, read_blocks
-from harness.datasets.binary_formats import Arrays, is_rows, open_hdf5, open_npz
+from harness.datasets.binary_formats import Arrays, named_pair, no_training_arrays, open_hdf5, open_npz
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
 from harness.datasets.text_formats import (
     LABEL_NAMES,
@@ -41,39 +41,34 @@ _MOST_CATEGORIES = 1_000
 def read_arrays(paths: tuple[Path, ...], part: str) -> Iterator[Block]:
     """Yield blocks of features (uint8 where all are, else float32) and int64 labels of .npz and .h5 files.
 
-    They have arrays x_train, y_train and perhaps x_test, y_test, or x and y.
+    They have arrays x_train, y_train and perhaps x_test, y_test, or x and y, or what else `named_pair` knows.
 
     Raises:
         UserError: the file is damaged, an array is missing or does not fit, a value is not a finite number.
     """
     for path in paths:
         with (open_npz if path.suffix.lower() == ".npz" else open_hdf5)(path) as arrays:
-            yield from _part(path, arrays, part)
+            training, testing = named_pair(path, arrays, "training"), named_pair(path, arrays, "testing")
+            if training is None:
+                raise no_training_arrays(path, arrays)
+            names = testing if part == TEST else training
+            if names is not None:
+                # Pixels stay bytes, but only where both parts are: 0.7 is not a byte.
+                pixels = all(arrays[pair[0]].dtype == np.uint8 for pair in (training, testing) if pair)
+                yield from _pair(path, arrays, names, pixels)
 
 
-def _part(path: Path, arrays: Arrays, part: str) -> Iterator[Block]:
-    """Yield the blocks of one part from named arrays; a part that is not there yields nothing."""
-    training = ("x_train", "y_train") if {"x_train", "y_train"} <= set(arrays) else ("x", "y")
-    names = ("x_test", "y_test") if part == TEST else training
-    if not set(names) <= set(arrays):
-        if part == TRAIN:
-            raise UserError(f"'{path}' has arrays {', '.join(arrays) or 'none'}: name them x_train, y_train or x, y")
-        return
+def _pair(path: Path, arrays: Arrays, names: tuple[str, str], pixels: bool) -> Iterator[Block]:
+    """Yield the blocks of features and labels called `names`."""
     x, labels = arrays[names[0]], arrays[names[1]][:]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or labels.dtype.kind not in "buif":
         raise UserError(f"'{path}' {names[1]} has shape {labels.shape}, {labels.dtype}: give one integer a row")
-    if not is_rows(x) or len(x) != len(labels):
-        raise UserError(
-            f"'{path}' {names[0]} has shape {x.shape}, {x.dtype}: give {len(labels):,} rows of numbers as {names[1]}"
-        )
-    # Pixels stay bytes, but only where both parts are: 0.7 is not a byte.
-    exact = all(arrays[name].dtype == np.uint8 for name in {training[0], "x_test"} & set(arrays))
     step = max(1, _BLOCK_VALUES // math.prod(x.shape[1:]))
     for start in range(0, len(labels), step):
         values = x[start : start + step]
-        values = values if exact else _finite(path, values, names[0], start)
+        values = values if pixels else _finite(path, values, names[0], start)
         yield values, whole_numbers(path, labels[start : start + step], f"{names[1]} row", start)
 
 

@@ -99,7 +99,7 @@ def _lines(path: Path, begin: int, end: int) -> int:
 
 
 def _offset(content: mmap.mmap, pieces: Sequence[tuple[int, int]], row: int) -> int:
-    """Return where a file's row `row` begins, or the last one ends; `pieces` are offsets and the lines that end after."""
+    """Return where row `row` of a file begins, the end behind the last; `pieces` are offsets and their lines."""
     for begin, lines in pieces:
         if row <= lines:  # the newline before the row is in this piece
             place = begin

@@ -14,7 +14,15 @@ import numpy.typing as npt
 
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.errors import UserError
-from harness.datasets.binary_formats import Arrays, is_rows, open_hdf5, open_netcdf, open_npz
+from harness.datasets.binary_formats import (
+    Arrays,
+    is_rows,
+    named_pair,
+    no_training_arrays,
+    open_hdf5,
+    open_netcdf,
+    open_npz,
+)
 from harness.datasets.dataset import Array
 
 _COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -46,12 +54,6 @@ def find_peers(environment: Mapping[str, str] = os.environ) -> Peers:
 
 
 TRAIN, VALIDATION, TEST = "training", "validation", "testing"
-_NAMES = {
-    TRAIN: (("x_train", "y_train"), ("training_data", "training_labels"), ("x", "y"), ("data", "labels"),
-            ("data", "label"), ("images", "labels")),
-    VALIDATION: (("x_valid", "y_valid"), ("x_val", "y_val"), ("validation_data", "validation_labels")),
-    TEST: (("x_test", "y_test"), ("testing_data", "testing_labels")),
-}  # fmt: skip
 _SEED = 0
 
 
@@ -131,23 +133,16 @@ def open_parts(path: Path, kind: str) -> Iterator[dict[str, RowSource]]:
 
 def _parts(path: Path, arrays: Arrays, *, per_class: bool) -> dict[str, RowSource]:
     parts: dict[str, RowSource] = {}
-    for part, pairs in _NAMES.items():
-        x, y = next(((arrays[x], arrays[y]) for x, y in pairs if x in arrays and y in arrays), (None, None))
-        if x is None or y is None:
-            continue
-        if not is_rows(x) or len(x) != len(y):
-            raise UserError(
-                f"'{path}' has {part} arrays of shapes {tuple(x.shape)} and {tuple(y.shape)}: "
-                "give as many rows of numbers as labels"
-            )
-        parts[part] = ArrayPair(x, y)
+    for part in (TRAIN, VALIDATION, TEST):
+        names = named_pair(path, arrays, part)
+        if names is not None:
+            parts[part] = ArrayPair(arrays[names[0]], arrays[names[1]])
     classes = list(arrays.values())
     one_shape = len(classes) > 1 and len({tuple(array.shape[1:]) for array in classes}) == 1
     if TRAIN not in parts and per_class and one_shape and all(map(is_rows, classes)):
         parts[TRAIN] = PerClass(classes)
     if TRAIN not in parts:
-        shown = ", ".join(arrays) or "none"
-        raise UserError(f"'{path}' has arrays {shown}: name features and labels x_train, y_train or x, y")
+        raise no_training_arrays(path, arrays)
     return parts
 
 
