@@ -94,7 +94,7 @@ def test_mnist_refuses_counts_and_labels(tmp_path):
     labels.write_bytes(gzip.compress(idx(np.array([0] * 12 + [10] * 8))))
     refuses(lambda: list(mnist.read((images, labels), "train")), "row 13", "label 10", "0 to 9")
     images.write_bytes(idx(np.zeros((20, 28, 27))))
-    refuses(lambda: list(mnist.read((images, labels), "train")), "28 x 27")
+    refuses(lambda: list(mnist.read((images, labels), "train")), "(28, 27)")
 
 
 def cifar_rows(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

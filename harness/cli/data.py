@@ -52,7 +52,7 @@ def list_sets(data_dir: Path | None) -> None:
         files = {*found.train, *found.test}
         here = "no: stand-in" if found.missing else f"{len(files)} files" if len(files) > 1 else files.pop().name
         rows = (f"{facts.train_rows:,}", f"{facts.test_rows:,}")
-        table.add_row(name, *rows, _shape(facts.features), str(facts.classes), facts.default_model, here)
+        table.add_row(name, *rows, "x".join(map(str, facts.features)), str(facts.classes), facts.default_model, here)
     Console().print(table)
     click.echo(
         "Where a set is not here, a synthetic stand-in is used; `harness data fetch NAME` downloads the originals."
@@ -155,7 +155,7 @@ def info(dataset: str, data_dir: Path | None) -> None:
     lines: dict[str, Any] = {"name": facts.name, "title": facts.title, "source": facts.source}
     if facts.train_rows:
         lines |= {"train rows": f"{facts.train_rows:,}", "test rows": f"{facts.test_rows:,}"}
-        lines |= {"features": _shape(facts.features), "stored as": facts.dtype, "classes": facts.classes}
+        lines |= {"features": "x".join(map(str, facts.features)), "stored as": facts.dtype, "classes": facts.classes}
         lines |= {"test part": "own files" if facts.separate_test else "the last rows of the one file"}
     if facts.stand_in:
         lines |= {"stand-in": f"{facts.stand_in.rows:,} rows unless --samples says otherwise"}
@@ -184,19 +184,8 @@ def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
 
     own = name not in datasets.names() and Path(name).suffix.lower() in SUFFIXES
     dataset = datasets.choose(None if own else name, name if own else None)
-    model = datasets.info(dataset).default_model
-    return Workload(
-        dataset=dataset,
-        model=model,
-        batch_per_rank=1,
-        data=kind,
-        samples=samples,
-        data_file=str(Path(name).resolve()) if own else None,
-    )
-
-
-def _shape(features: tuple[int, ...]) -> str:
-    return "x".join(map(str, features))
+    model, file = datasets.info(dataset).default_model, str(Path(name).resolve()) if own else None
+    return Workload(dataset=dataset, model=model, batch_per_rank=1, data=kind, samples=samples, data_file=file)
 
 
 def _address(file: Download) -> str:

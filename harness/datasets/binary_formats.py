@@ -73,8 +73,7 @@ def read_idx_pair(paths: tuple[Path, ...], part: str, *, shape: tuple[int, int],
     image_path, label_path = paths
     images, labels = read_idx(image_path, dims=3), read_idx(label_path, dims=1)
     if images.shape[1:] != shape:
-        found, wanted = (" x ".join(map(str, size)) for size in (images.shape[1:], shape))
-        raise UserError(f"'{image_path}' has images of {found} pixels, not of {wanted}: fetch it again")
+        raise UserError(f"'{image_path}' has images of shape {images.shape[1:]}, not {shape}: fetch it again")
     if len(images) != len(labels):
         raise UserError(
             f"'{image_path}' has {len(images):,} images but '{label_path}' {len(labels):,} labels: fetch both again"
@@ -190,11 +189,11 @@ def is_rows(array: Slices) -> bool:
     return len(array.shape) > 1 and 0 not in array.shape[1:] and array.dtype.kind in "buif"
 
 
-def named_pair(path: Path, arrays: Arrays, part: str) -> tuple[str, str] | None:
-    """Return the names of the features and labels of part ``training``, ``validation`` or ``testing``, None without.
+def named_pair(path: Path, arrays: Arrays, part: str, *, required: bool = False) -> tuple[str, str] | None:
+    """Return the names of the features and labels of part ``training``, ``validation`` or ``testing``.
 
     Raises:
-        UserError: the features are not rows of numbers, or not as many as the labels.
+        UserError: the features are not rows of numbers, not as many as the labels, or not there but required.
     """
     names = next((pair for pair in _NAMES[part] if set(pair) <= set(arrays)), None)
     if names is not None:
@@ -204,13 +203,10 @@ def named_pair(path: Path, arrays: Arrays, part: str) -> tuple[str, str] | None:
                 f"'{path}' {names[0]} has shape {tuple(x.shape)}, {x.dtype}, and {names[1]} has shape "
                 f"{tuple(y.shape)}: give as many rows of numbers as labels"
             )
+    elif required:
+        shown = ", ".join(arrays) or "none"
+        raise UserError(f"'{path}' has arrays {shown}: name features and labels x_train, y_train or x, y")
     return names
-
-
-def no_training_arrays(path: Path, arrays: Arrays) -> UserError:
-    """Return the error for a file whose arrays have other names."""
-    shown = ", ".join(arrays) or "none"
-    return UserError(f"'{path}' has arrays {shown}: name features and labels x_train, y_train or x, y")
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.base.errors import UserError, unknown
 from harness.datasets.arrays import NpyWriter, Vector, read_blocks
-from harness.datasets.binary_formats import Arrays, named_pair, no_training_arrays, open_hdf5, open_npz
+from harness.datasets.binary_formats import Arrays, named_pair, open_hdf5, open_npz
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
 from harness.datasets.text_formats import (
     LABEL_NAMES,
@@ -48,9 +48,8 @@ def read_arrays(paths: tuple[Path, ...], part: str) -> Iterator[Block]:
     """
     for path in paths:
         with (open_npz if path.suffix.lower() == ".npz" else open_hdf5)(path) as arrays:
-            training, testing = named_pair(path, arrays, "training"), named_pair(path, arrays, "testing")
-            if training is None:
-                raise no_training_arrays(path, arrays)
+            training = named_pair(path, arrays, "training", required=True)
+            testing = named_pair(path, arrays, "testing")
             names = testing if part == TEST else training
             if names is not None:
                 # Pixels stay bytes, but only where both parts are: 0.7 is not a byte.

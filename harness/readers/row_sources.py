@@ -15,10 +15,8 @@ import numpy.typing as npt
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.errors import UserError
 from harness.datasets.binary_formats import (
-    Arrays,
     is_rows,
     named_pair,
-    no_training_arrays,
     open_hdf5,
     open_netcdf,
     open_npz,
@@ -128,22 +126,17 @@ def open_parts(path: Path, kind: str) -> Iterator[dict[str, RowSource]]:
     """
     openers = {"npz": open_npz, "hdf5": open_hdf5}
     with openers.get(kind, open_netcdf)(path) as arrays:
-        yield _parts(path, arrays, per_class=kind == "hdf5")
-
-
-def _parts(path: Path, arrays: Arrays, *, per_class: bool) -> dict[str, RowSource]:
-    parts: dict[str, RowSource] = {}
-    for part in (TRAIN, VALIDATION, TEST):
-        names = named_pair(path, arrays, part)
-        if names is not None:
-            parts[part] = ArrayPair(arrays[names[0]], arrays[names[1]])
-    classes = list(arrays.values())
-    one_shape = len(classes) > 1 and len({tuple(array.shape[1:]) for array in classes}) == 1
-    if TRAIN not in parts and per_class and one_shape and all(map(is_rows, classes)):
-        parts[TRAIN] = PerClass(classes)
-    if TRAIN not in parts:
-        raise no_training_arrays(path, arrays)
-    return parts
+        rows = list(arrays.values())
+        one_shape = len(rows) > 1 and len({tuple(array.shape[1:]) for array in rows}) == 1
+        per_class = kind == "hdf5" and one_shape and all(map(is_rows, rows))
+        parts: dict[str, RowSource] = {}
+        for part in (TRAIN, VALIDATION, TEST):
+            names = named_pair(path, arrays, part, required=part == TRAIN and not per_class)
+            if names is not None:
+                parts[part] = ArrayPair(arrays[names[0]], arrays[names[1]])
+        if TRAIN not in parts:
+            parts[TRAIN] = PerClass(rows)
+        yield parts
 
 
 _EDGE = 1 / 16  # left out on every side: the middle 224 of 256 pixels
