@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 
 from harness.base.errors import RunError, UserError
 from harness.base.provenance import Machine
-from harness.bench import execute, table
-from harness.bench.contenders import CONTENDERS, Contender, choose
-from harness.bench.launches import Timing, slowest
-from harness.bench.page import PAGE, RECORD, TABLE
-from harness.bench.plan import (
+from harness.bench import ratios, rounds
+from harness.bench.bench_record import (
     BATCH_PER_RANK,
     MIN_TIMED_EPOCHS,
+    RECORD,
     SCHEMA,
     BenchRecord,
-    BenchSettings,
+    Contender,
+    ContenderOutput,
     ContenderSample,
     Task,
-    correct_epochs,
-    fit_epochs,
-    guess_epochs,
-    shuffled,
+    Timing,
 )
-from harness.report.bench_page import write_bench_page
+from harness.bench.contenders import CONTENDERS, choose_contenders
+from harness.bench.launches import combine_answers
+from harness.bench.rounds import BenchSettings, correct_epochs, fit_epochs, guess_epochs, shuffled
+from harness.report.bench_page import TABLE, TEXT, bench_answer
+from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.presets import resolve
 from harness.schema.record import decode
@@ -124,11 +124,12 @@ def test_bad_settings_are_named(settings: dict[str, object], words: str) -> None
 
 
 def test_an_epoch_lasts_as_long_as_its_slowest_process() -> None:
-    assert slowest([(1.0, 5.0, 2.0), (3.0, 4.0, 2.0)]) == (3.0, 5.0, 2.0)
+    answers = [ContenderOutput(seconds=(9.0, *seconds)) for seconds in ((1.0, 5.0, 2.0), (3.0, 4.0, 2.0))]
+    assert combine_answers(answers).seconds == (3.0, 5.0, 2.0)
 
 
 def test_rates_are_medians_with_their_range() -> None:
-    line = table.tabulate(record(*(sample("ours-1", number, rate) for number, rate in enumerate((90, 240, 100)))))[0]
+    line = ratios.tabulate(record(*(sample("ours-1", number, rate) for number, rate in enumerate((90, 240, 100)))))[0]
     cell = line.rates["ours-1"]
     assert (cell.count, round(cell.middle), round(cell.low), round(cell.high)) == (3, 100, 90, 240)
     assert "mwms" not in line.rates
@@ -138,7 +139,7 @@ def test_ratios_are_formed_within_a_round() -> None:
     """The machine is twice as slow in round 1: the ratio stays 4, the ratio of the medians would not."""
     rates = {"ours-1": (400, 200, 440), "keras-fit": (100, 50, 44)}
     samples = [sample(name, number, rate) for name, row in rates.items() for number, rate in enumerate(row)]
-    line = table.tabulate(record(*samples))[0]
+    line = ratios.tabulate(record(*samples))[0]
     assert [round(value, 6) for value in (line.ratios[0].middle, line.ratios[0].low, line.ratios[0].high)] == [4, 4, 10]
     assert line.met[0] is True
     assert set(line.met[1:]) == {None}
@@ -146,27 +147,27 @@ def test_ratios_are_formed_within_a_round() -> None:
 
 def test_two_contenders_are_paired_by_round_and_not_from_a_quick_bench() -> None:
     samples = [sample("gradients", 0, 200), sample("none", 0, 250), sample("gradients", 1, 210)]
-    assert table.paired_rates(record(*samples), slow="gradients", fast="none") == [
+    assert ratios.paired_rates(record(*samples), slow="gradients", fast="none") == [
         {"workload": "mnist-dnn", "slow": pytest.approx(200), "fast": pytest.approx(250)}
     ]
-    assert table.paired_rates(record(*samples, quick=True), slow="gradients", fast="none") == []
+    assert ratios.paired_rates(record(*samples, quick=True), slow="gradients", fast="none") == []
 
 
 def test_a_round_without_one_of_the_two_gives_no_ratio() -> None:
-    line = table.tabulate(record(sample("ours-1", 0, 400), sample("keras-fit", 1, 100)))[0]
+    line = ratios.tabulate(record(sample("ours-1", 0, 400), sample("keras-fit", 1, 100)))[0]
     assert line.ratios[0].count == 0
 
 
 def test_the_bound_is_a_bare_step_and_then_the_sums() -> None:
     """12,800 rows in 100 steps: 1 ms a step, 0.25 ms a sum; a step of 1.3 ms reaches 1.25 / 1.3 of the bound."""
     parts = [sample("bare", 0, 128.0), sample("raw-sums", 0, 512.0), sample("gradients", 0, 12.8 / 0.13)]
-    line = table.tabulate(record(*parts))[0]
-    assert line.rates[table.BOUND].middle == pytest.approx(12.8 / 0.125)
-    titles = [ratio.title for ratio in table.RATIOS]
+    line = ratios.tabulate(record(*parts))[0]
+    assert line.rates[ratios.BOUND].middle == pytest.approx(12.8 / 0.125)
+    titles = [ratio.title for ratio in ratios.RATIOS]
     ratio = titles.index("gradients / bound, 2 ranks")
     assert line.ratios[ratio].middle == pytest.approx(1.25 / 1.3)
     assert line.met[ratio] is False
-    assert table.BOUND not in table.tabulate(record(*parts[:1]))[0].rates
+    assert ratios.BOUND not in ratios.tabulate(record(*parts[:1]))[0].rates
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -190,8 +191,8 @@ def test_what_is_shipped_differs_from_plain_descent_in_what_the_bare_loop_is_tol
 
 def test_recording_is_a_part_of_the_step() -> None:
     """12,800 rows in 100 steps of 1 ms, 20 us of which are recorded with: 2 %, more than is allowed."""
-    line = table.tabulate(record(sample("gradients", 0, 128.0), sample("recording", 0, 6400.0)))[0]
-    ratio = [ratio.title for ratio in table.RATIOS].index("gradients / without recording")
+    line = ratios.tabulate(record(sample("gradients", 0, 128.0), sample("recording", 0, 6400.0)))[0]
+    ratio = [ratio.title for ratio in ratios.RATIOS].index("gradients / without recording")
     assert line.ratios[ratio].middle == pytest.approx(0.98)
     assert line.met[ratio] is False
 
@@ -199,18 +200,20 @@ def test_recording_is_a_part_of_the_step() -> None:
 def test_the_loss_of_what_is_trained_stands_beside_its_speed() -> None:
     """The times of one launch are in doubt, its loss is not."""
     samples = [sample("gradients", number, 100, loss=loss) for number, loss in enumerate((0.5, 0.3))]
-    line = table.tabulate(record(*samples, sample("gradients", 2, 100, loss=0.4, invalid=("busy",))))[0]
+    line = ratios.tabulate(record(*samples, sample("gradients", 2, 100, loss=0.4, invalid=("busy",))))[0]
     assert line.losses["gradients"].middle == pytest.approx(0.4)
     assert "raw-sums" not in line.losses
 
 
 def test_an_absent_package_costs_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.bench.contenders.find_spec", lambda name: None)
-    chosen = {contender.name: contender for contender in choose(CONTENDERS, (), {"horovod": "/peers/bin/python"})}
+    chosen = {
+        contender.name: contender for contender in choose_contenders(CONTENDERS, (), {"horovod": "/peers/bin/python"})
+    }
     assert set(CONTENDERS) - set(chosen) == {"ddp"}
     assert chosen["horovod"].python == "/peers/bin/python"
-    assert table.tabulate(record(sample("ours-1", 0, 100)))[0].rates.keys() == {"ours-1"}
-    assert table.tabulate(record(sample("ddp", 0, 100)))[0].rates["ddp"].count == 1
+    assert ratios.tabulate(record(sample("ours-1", 0, 100)))[0].rates.keys() == {"ours-1"}
+    assert ratios.tabulate(record(sample("ddp", 0, 100)))[0].rates["ddp"].count == 1
 
 
 def test_a_python_by_its_bare_name_is_the_one_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,21 +221,20 @@ def test_a_python_by_its_bare_name_is_the_one_on_the_path(tmp_path: Path, monkey
     program = tmp_path / "horovods-python"
     program.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    (chosen,) = choose(CONTENDERS, ("horovod",), {"horovod": "horovods-python"})
+    (chosen,) = choose_contenders(CONTENDERS, ("horovod",), {"horovod": "horovods-python"})
     assert chosen.python == str(program)
 
 
 def test_a_python_that_is_none_is_refused() -> None:
-    with pytest.raises(UserError, match="the Python of horovod, '/nowhere/python', is no program: give one that has"):
+    with pytest.raises(UserError, match="Python of horovod, '/nowhere/python', is not a program: give one that has"):
         BenchSettings(workloads=("adult-dnn",), pythons={"horovod": "/nowhere/python"})
 
 
 def test_the_papers_networks_can_be_told_to_who_has_no_keras() -> None:
-    from harness.bench.input_files import describe
-    from harness.bench.script import build_network
+    from harness.bench.contenders.script import build_network, describe_layer
 
     tasks = [Task(dataset="mnist", model=model, rows=512, epochs=3) for model in ("dnn", "cnn")]
-    dnn, cnn = ([describe(layer) for layer in build_network(task).layers] for task in tasks)
+    dnn, cnn = ([describe_layer(layer) for layer in build_network(task).layers] for task in tasks)
     dense = [{"kind": "dense", "units": units, "activation": "sigmoid"} for units in (200, 100)]
     assert dnn == [{"kind": "flatten"}, *dense, {"kind": "dense", "units": 10, "activation": "linear"}]
     assert cnn[:2] == [
@@ -247,17 +249,17 @@ def test_failed_invalid_and_calibration_launches_are_left_out() -> None:
         sample("ours-1", 1, 1, failed="it broke", seconds=()),
         sample("ours-1", 2, 1, calibration=True),
     )
-    cell = table.tabulate(record(*bad, sample("ours-1", 2, 100)))[0].rates["ours-1"]
+    cell = ratios.tabulate(record(*bad, sample("ours-1", 2, 100)))[0].rates["ours-1"]
     assert (cell.count, round(cell.middle), cell.note) == (1, 100, "busy")
-    forced = table.tabulate(record(*bad, sample("ours-1", 2, 100), forced=True))[0]
+    forced = ratios.tabulate(record(*bad, sample("ours-1", 2, 100), forced=True))[0]
     assert (forced.rates["ours-1"].count, forced.rates["ours-1"].note) == (2, "it broke")
 
 
 @pytest.mark.parametrize("changes", [{"forced": True}, {"quick": True}])
 def test_quick_and_forced_benches_judge_nothing(changes: dict[str, object]) -> None:
     slow = (sample("ours-1", 0, 100), sample("keras-fit", 0, 100))
-    assert table.tabulate(record(*slow))[0].met[0] is False
-    assert table.tabulate(record(*slow, **changes))[0].met[0] is None
+    assert ratios.tabulate(record(*slow))[0].met[0] is False
+    assert ratios.tabulate(record(*slow, **changes))[0].met[0] is None
 
 
 def test_page_table_and_record_are_written(tmp_path: Path) -> None:
@@ -267,8 +269,8 @@ def test_page_table_and_record_are_written(tmp_path: Path) -> None:
         sample("mwms", 0, 1, failed="RuntimeError: a | b", seconds=()),
         sample("none", 0, 300, invalid=("other processes kept 1.0 cores busy",)),
     )
-    folder = write_bench_page(record(*samples), tmp_path).parent
-    page = (folder / PAGE).read_text()
+    folder = write_page(bench_answer(record(*samples)), tmp_path).page.parent
+    page = (folder / TEXT).read_text()
     shown = (folder / "index.html").read_text()
     assert "How fast is the harness beside Keras" in shown and "CONTENDERS=keras-fit,ours-1,mwms,none" in shown
     assert decode((folder / RECORD).read_bytes(), BenchRecord, tmp_path).samples == samples
@@ -276,7 +278,7 @@ def test_page_table_and_record_are_written(tmp_path: Path) -> None:
     assert "2026-01-05 12:30 UTC, commit 0123456789ab\n" in page
     assert "1 of 3 rounds" in page
     assert "reduction: bridge" in page
-    assert "2.50 (2.50-2.50) **NO**" in page
+    assert "**2.50 (2.50-2.50) NO**" in page
     assert "0.2500" in page
     assert "failed: RuntimeError: a \\| b" in page
     assert "ours none, 2 ranks, round 1 left out: other processes kept 1.0 cores busy" in page
@@ -318,11 +320,11 @@ def bench(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Bench:
     """Return a function that runs a bench of the given contenders on a machine that is quiet."""
 
     def run(*contenders: Contender, load: float = 0.0, **settings: object) -> list[BenchRecord]:
-        monkeypatch.setattr(execute, "CONTENDERS", {contender.name: contender for contender in contenders})
-        monkeypatch.setattr(execute, "wait_until_quiet", lambda say, *, force: 0.0)
-        monkeypatch.setattr(execute, "other_load", lambda begin, end: load)
+        monkeypatch.setattr(rounds, "CONTENDERS", {contender.name: contender for contender in contenders})
+        monkeypatch.setattr(rounds, "wait_until_quiet", lambda say, *, force: 0.0)
+        monkeypatch.setattr(rounds, "other_load", lambda begin, end: load)
         asked = BenchSettings(workloads=("adult-dnn",), rows=256, **settings)  # type: ignore[arg-type]
-        return list(execute.run_bench(asked, lambda line: None))
+        return list(rounds.run_bench(asked, lambda line: None))
 
     return run
 

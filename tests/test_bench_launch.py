@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from harness.base import cpu_contention
 from harness.base.cpu_contention import CpuUsage, other_load, wait_until_quiet
 from harness.base.errors import RunError, UserError
+from harness.bench.bench_record import Task
 from harness.bench.contenders import CONTENDERS, is_installed
-from harness.bench.plan import Task
-from harness.bench.processes import cores, free_ports, run_together
+from harness.bench.launches import free_ports, physical_cores, run_together
 from harness.cli import main
 
 # Starts a child in the same group, writes both numbers to the file that is its last argument, then waits.
@@ -90,8 +90,8 @@ def test_hyper_threads_stand_together(tmp_path: Path, monkeypatch: pytest.Monkey
         folder = tmp_path / f"cpu{cpu}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{cpu % 3},{cpu % 3 + 3}\n")
-    assert cores(tmp_path) == [(0, 3), (1,), (2, 5)]
-    assert cores(tmp_path / "unknown") == [(0,), (1,), (2,), (3,), (5,)]
+    assert physical_cores(tmp_path) == [(0, 3), (1,), (2, 5)]
+    assert physical_cores(tmp_path / "unknown") == [(0,), (1,), (2,), (3,), (5,)]
 
 
 def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
@@ -160,7 +160,7 @@ def test_a_contender_trains(name: str, cache: Path) -> None:
     contender = CONTENDERS[name]
     if not is_installed(contender):
         pytest.skip(f"{contender.package} is not installed")
-    if len(cores()) < contender.ranks:
+    if len(physical_cores()) < contender.ranks:
         pytest.skip(f"needs {contender.ranks} cores")
     task = Task(dataset="adult", model="dnn", rows=512, epochs=3)
     measured = contender.launch(task, limit_s=120)
@@ -173,7 +173,7 @@ def test_a_contender_trains(name: str, cache: Path) -> None:
 @pytest.mark.mpi
 def test_the_bare_loop_trains_with_the_default_settings_as_the_harness_does(cache: Path) -> None:
     """Adam, cosine, weight decay and flips; rows in another order and other flips, so that losses are near."""
-    if len(cores()) < 2:
+    if len(physical_cores()) < 2:
         pytest.skip("needs 2 cores")
     task = Task(dataset="cifar10", model="dnn", rows=5120, epochs=3)
     ours, bare, sgd = (CONTENDERS[name].launch(task, limit_s=120).loss for name in ("default", "bare-default", "bare"))
@@ -184,7 +184,7 @@ def test_the_bare_loop_trains_with_the_default_settings_as_the_harness_does(cach
 @pytest.mark.e2e
 @pytest.mark.mpi
 def test_a_bench_on_the_command_line_launches_ours(cache: Path, tmp_path: Path) -> None:
-    if len(cores()) < 2:
+    if len(physical_cores()) < 2:
         pytest.skip("needs 2 cores")
     words = ("--quick", "--force", "--workloads", "adult-dnn", "--contenders", "gradients,bare", "--limit", "100")
     said = CliRunner().invoke(main, ["bench", *words, "--reports", str(tmp_path)])
@@ -197,7 +197,7 @@ def test_a_bench_on_the_command_line_launches_ours(cache: Path, tmp_path: Path) 
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", ["mwms", "parameter-server", "gradients"])
 def test_a_contender_past_its_limit_leaves_nothing(name: str, cache: Path) -> None:
-    if len(cores()) < 2:
+    if len(physical_cores()) < 2:
         pytest.skip("needs 2 cores")
     task = Task(dataset="adult", model="dnn", rows=512, epochs=3)
     before = psutil.Process().children(recursive=True)

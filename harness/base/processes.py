@@ -16,6 +16,15 @@ from typing import Any
 
 import psutil
 
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "CUDA_VISIBLE_DEVICES": "-1",
+}
+"""The environment of a process that computes on one thread, quietly and without GPUs."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:

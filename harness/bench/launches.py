@@ -1,12 +1,17 @@
-"""The ways to launch a contender: scripts of its own, the harness's own launches, and scripts under mpirun."""
+"""The ways to launch a contender: processes of its own, the harness's own launches, and scripts under mpirun."""
 
+import contextlib
 import math
+import os
 import shutil
+import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -14,117 +19,99 @@ import msgspec
 
 from harness import datasets
 from harness.base.errors import RunError
-from harness.base.processes import ask
-from harness.bench.plan import LOSS_EPOCH, WARM_UP_EPOCHS, ContenderOutput, ProcessPlace, Task
-from harness.bench.processes import ONE_THREAD, cores, free_ports, run_together
+from harness.base.processes import ONE_THREAD, ask
+from harness.bench.bench_record import (
+    LOSS_EPOCH,
+    WARM_UP_EPOCHS,
+    Contender,
+    ContenderOutput,
+    ProcessPlace,
+    Task,
+    Timing,
+)
 from harness.comm.launcher import AS_ROOT, mpi_version
 from harness.schema.identity import code_identity
 from harness.schema.layout import Layout
-from harness.schema.record import Provenance, read_run
+from harness.schema.record import read_run
 from harness.schema.sweep import Point
 from harness.sweep.jobs import write_job
 from harness.sweep.outcome import first_error, read_output
 from harness.sweep.scheduler import Job, Scheduler
 from harness.sweep.schedulers import open_scheduler
 
+_SCRIPTS = "harness.bench.contenders"
+_FOLDER = Path(__file__).with_name("contenders")
+_TOPOLOGY = Path("/sys/devices/system/cpu")
 _POLL_S = 0.1
 _ALARM_S = 10  # how long after its limit a script that the bench could not end ends itself
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
-    """What a launch gave: seconds of every timed epoch (slowest rank), the mean training loss of epoch `LOSS_EPOCH`.
-
-    `invalid` are doubts about the times, `details` facts for the header.
-    """
-
-    seconds: tuple[float, ...]
-    loss: float | None = None
-    invalid: tuple[str, ...] = ()
-    details: dict[str, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True)
-class ScriptContender:
-    """A contender whose processes are ``python -m harness.bench.<module>``, one on each core.
+class ScriptContender(Contender):
+    """A contender whose processes are ``python -m harness.bench.contenders.<module>``, one on each core.
 
-    `helpers` names further processes, which train nothing. The last of them speaks for all; the others are servers,
+    `helpers` names further processes, which train nothing. The last of them answers for all; the others are servers,
     which end with it. They have cores of their own only where there are enough.
     """
 
-    name: str
-    title: str
     module: str
-    ranks: int
     helpers: tuple[str, ...] = ()
-    fast: bool = False
-    package: str = ""
 
     def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Run the script on the first cores; all processes that answer must end with the same weights."""
-        places = self._places(limit_s)[::-1]
+        usable, count = physical_cores(), self.ranks + len(self.helpers)
+        if len(usable) < self.ranks:
+            raise RunError(f"needs {self.ranks} cores, this machine has {len(usable)}")
+        addresses = tuple(f"localhost:{port}" for port in free_ports(count)) if count > 1 else ()
+        own = usable if len(usable) >= count else [*usable[: self.ranks], *[()] * len(self.helpers)]
+        places = [
+            ProcessPlace(index=index, cpus=own[index], limit_s=limit_s + _ALARM_S, addresses=addresses)
+            for index in reversed(range(count))
+        ]
+        words = [("-m", f"{_SCRIPTS}.{self.module}", _json(task), _json(place)) for place in places]
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
-            words = [("-m", f"harness.bench.{self.module}", _json(task), _json(place)) for place in places]
-            servers = len(words) - 1 if self.helpers else 0
+            servers = count - 1 if self.helpers else 0
             outputs = run_together(words, limit_s=limit_s, folder=Path(folder), servers=servers)
         answers = [_answer(output) for output in outputs]
         if len({answer.weights for answer in answers}) > 1:
             raise RunError("its processes ended with different weights: they were not synchronised")
         where = "had cores of their own" if places[0].cpus else "took turns with the workers on their cores"
-        return _timing(answers, {self.title: f"its {' and '.join(self.helpers)} {where}"} if self.helpers else {})
-
-    def _places(self, limit_s: int) -> list[ProcessPlace]:
-        usable, count = cores(), self.ranks + len(self.helpers)
-        if len(usable) < self.ranks:
-            raise RunError(f"needs {self.ranks} cores, this machine has {len(usable)}")
-        addresses = tuple(f"localhost:{port}" for port in free_ports(count)) if count > 1 else ()
-        own = usable if len(usable) >= count else [*usable[: self.ranks], *[()] * len(self.helpers)]
-        return [
-            ProcessPlace(index=index, cpus=own[index], limit_s=limit_s + _ALARM_S, addresses=addresses)
-            for index in range(count)
-        ]
+        return combine_answers(
+            answers, {self.title: f"its {' and '.join(self.helpers)} {where}"} if self.helpers else {}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transparent:
+class Transparent(Contender):
     """The script of the contender `keras-fit`, unmodified, on ranks: ``harness run -n RANKS``."""
 
-    name: str
-    title: str
-    ranks: int
-    fast: bool = False
-    package: str = ""
-
     def launch(self, task: Task, *, limit_s: int) -> Timing:
-        """Run the script; that its ranks end with the same weights is what `harness run` shows by itself."""
-        if len(cores()) < self.ranks:
-            raise RunError(f"needs {self.ranks} cores, this machine has {len(cores())}")
-        script = Path(__file__).with_name("keras_fit.py")
-        place = ProcessPlace(index=0, cpus=() if self.ranks > 1 else cores()[0], limit_s=limit_s + _ALARM_S)
+        """Run the script; that its ranks end with the same weights is checked by `harness run`."""
+        usable = physical_cores()
+        if len(usable) < self.ranks:
+            raise RunError(f"needs {self.ranks} cores, this machine has {len(usable)}")
+        place = ProcessPlace(index=0, cpus=() if self.ranks > 1 else usable[0], limit_s=limit_s + _ALARM_S)
+        script = (str(_FOLDER / "keras_fit.py"), _json(task), _json(place))
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
-            words = (
-                *("-m", "harness", "run", "-n", str(self.ranks), "--logs", folder),
-                *(str(script), _json(task), _json(place)),
-            )
+            words = ("-m", "harness", "run", "-n", str(self.ranks), "--logs", folder, *script)
             (output,) = run_together([words], limit_s=limit_s, folder=Path(folder))
-        return _timing([_answer(output)])
+        return combine_answers([_answer(output)])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ours:
-    """The harness itself, launched as a sweep launches it: point file, rendered script, run record."""
+class Ours(Contender):
+    """The harness itself, launched as a sweep launches it: point file, rendered script, record.
 
-    name: str
-    title: str
-    ranks: int
+    `shipped` trains with the settings of the preset ``default``; `settings` are environment variables.
+    """
+
     sync: str = "gradients"
     shipped: bool = False
     fast: bool = True
-    package: str = ""
     settings: tuple[tuple[str, str], ...] = ()
 
     def launch(self, task: Task, *, limit_s: int) -> Timing:
-        """Launch one point and read its record; its doubts about the times are the record's."""
+        """Launch one point and read its record; what makes its times invalid is the record's."""
         scheduler, layout = _local(self.ranks)
         workload = replace(task, shipped=self.shipped).workload(sync=self.sync)
         point = Point(
@@ -136,53 +123,39 @@ class Ours:
         )
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as name:
             folder = Path(name)
-            job = write_job(point, scheduler, folder=folder, data_dir=None)
-            _finish(scheduler, job, limit_s)
+            _run_job(scheduler, write_job(point, scheduler, folder=folder, data_dir=None), limit_s)
             record = read_run(folder / point.folder)
+        library, reduction = record.provenance.mpi_library.split(",")[0], record.provenance.reduction
         return Timing(
             seconds=tuple(max(epoch.seconds) for epoch in record.epochs[WARM_UP_EPOCHS:]),
             loss=record.epochs[LOSS_EPOCH - 1].train_loss,
             invalid=record.invalid,
-            details=self._details(record.provenance),
+            details={"MPI library": library, "reduction": reduction} if self.ranks > 1 else {},
         )
-
-    def _details(self, provenance: Provenance) -> dict[str, str]:
-        if self.ranks == 1:
-            return {}
-        return {"MPI library": provenance.mpi_library.split(",")[0], "reduction": provenance.reduction}
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartLaunch:
+class PartLaunch(Contender):
     """No training: what a part of the steps of an epoch takes by itself, as the module of that name measures it."""
 
-    name: str
-    title: str
     module: str
-    ranks: int
-    fast: bool = False
-    package: str = ""
 
     def launch(self, task: Task, *, limit_s: int) -> Timing:
         """Run the module on the ranks."""
-        command = (sys.executable, "-m", f"harness.bench.{self.module}", _json(task))
-        return _timing([_under_mpirun(self.ranks, command, limit_s)])
+        command = (sys.executable, "-m", f"{_SCRIPTS}.{self.module}", _json(task))
+        return combine_answers([_under_mpirun(self.ranks, command, limit_s)])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standalone:
-    """A `script` beside this module that imports nothing of the harness, on ranks: FOLDER EPOCHS BATCH SEED RATE.
+class Standalone(Contender):
+    """A `script` that imports nothing of the harness, on ranks: FOLDER EPOCHS BATCH SEED RATE.
 
     `python` runs it, under the harness's mpirun, or with `own_mpi` under the one that lies beside that Python.
+    `shipped` as in `Ours`.
     """
 
-    name: str
-    title: str
     script: str
-    ranks: int
     shipped: bool = False
-    fast: bool = False
-    package: str = ""
     python: str = sys.executable
     own_mpi: bool = False
 
@@ -191,18 +164,18 @@ class Standalone:
         task = replace(task, shipped=self.shipped)
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
             begin = time.monotonic()
-            words = ("-m", "harness.bench.input_files", _json(task), folder)
+            words = ("-m", f"{_SCRIPTS}.script", _json(task), folder)  # writes the files
             run_together([words], limit_s=limit_s, folder=Path(folder))
-            script = shutil.copy(Path(__file__).with_name(self.script), folder)  # nothing else to be imported beside it
+            script = shutil.copy(_FOLDER / self.script, folder)  # nothing else can be imported from beside it
             numbers = (WARM_UP_EPOCHS + task.epochs, task.batch_per_rank, task.seed, task.workload().learning_rate)
             command = (self.python, script, folder, *map(str, numbers))
             left_s = max(1, limit_s - int(time.monotonic() - begin))
             answer = _under_mpirun(self.ranks, command, left_s, beside=Path(self.python) if self.own_mpi else None)
-        return _timing([answer], {self.title: answer.versions} if answer.versions else {})
+        return combine_answers([answer], {self.title: answer.versions} if answer.versions else {})
 
 
 def _under_mpirun(ranks: int, command: Sequence[str], limit_s: int, *, beside: Path | None = None) -> ContenderOutput:
-    """Run `command` on this machine's ranks, by the mpirun `beside` a Python if given; return what the first answers.
+    """Run `command` on this machine's ranks, by the mpirun `beside` a Python if given; return what rank 0 answers.
 
     Raises:
         RunError: it failed.
@@ -218,23 +191,6 @@ def _under_mpirun(ranks: int, command: Sequence[str], limit_s: int, *, beside: P
     return _answer(reply.out)
 
 
-def _timing(answers: Sequence[ContenderOutput], details: dict[str, str] | None = None) -> Timing:
-    """Return what all processes of a launch have answered together."""
-    losses = [answer.losses[LOSS_EPOCH - 1] for answer in answers if answer.losses]
-    if not all(math.isfinite(loss) for loss in losses):
-        raise RunError("its loss is not a finite number")
-    return Timing(
-        seconds=slowest(answer.seconds for answer in answers)[WARM_UP_EPOCHS:],
-        loss=mean(losses) if losses else None,
-        details=details or {},
-    )
-
-
-def slowest(seconds: Iterable[Iterable[float]]) -> tuple[float, ...]:
-    """Return the longest time of every epoch; `seconds` holds one row per process."""
-    return tuple(max(epoch) for epoch in zip(*seconds, strict=True))
-
-
 def _local(ranks: int) -> tuple[Scheduler, Layout]:
     """Return this machine's scheduler and the layout of `ranks` ranks of one core each, which it can run."""
     scheduler, layout = open_scheduler("local"), Layout(nodes=ranks)
@@ -244,7 +200,7 @@ def _local(ranks: int) -> tuple[Scheduler, Layout]:
     return scheduler, layout
 
 
-def _finish(scheduler: Scheduler, job: Job, limit_s: int) -> None:
+def _run_job(scheduler: Scheduler, job: Job, limit_s: int) -> None:
     """Run `job` to its end; end it when it takes too long or the bench is interrupted."""
     deadline = time.monotonic() + limit_s
     (name,) = scheduler.submit(job)
@@ -266,5 +222,87 @@ def _answer(output: str) -> ContenderOutput:
     return msgspec.json.decode(lines[-1], type=ContenderOutput)
 
 
+def combine_answers(answers: Sequence[ContenderOutput], details: Mapping[str, str] | None = None) -> Timing:
+    """Return what the processes of a launch have answered: of every epoch the time of the slowest."""
+    losses = [answer.losses[LOSS_EPOCH - 1] for answer in answers if answer.losses]
+    if not all(math.isfinite(loss) for loss in losses):
+        raise RunError("its loss is not a finite number")
+    seconds = [max(epoch) for epoch in zip(*(answer.seconds for answer in answers), strict=True)]
+    loss = mean(losses) if losses else None
+    return Timing(seconds=tuple(seconds[WARM_UP_EPOCHS:]), loss=loss, details=dict(details or {}))
+
+
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def run_together(arguments: Sequence[Sequence[str]], *, limit_s: float, folder: Path, servers: int = 0) -> list[str]:
+    """Run one Python process for each of `arguments` and return what each wrote to standard output.
+
+    The last `servers` of them are ended as soon as the others have, and return nothing. Logs go into `folder`. Each
+    process leads a group of its own; no group outlives this call.
+
+    Raises:
+        RunError: a process ended with an error (its first error line), or not within `limit_s` seconds.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+    outputs = [folder / f"{number}.out" for number in range(len(arguments))]
+    errors = [path.with_suffix(".err") for path in outputs]
+    try:
+        for words, output, error in zip(arguments, outputs, errors, strict=True):
+            with output.open("wb") as out, error.open("wb") as err:
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, *words],
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=err,
+                        env=os.environ | ONE_THREAD,
+                        start_new_session=True,
+                    )
+                )
+        _wait(processes, errors, limit_s, awaited=len(processes) - servers)
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the group may outlive the process that leads it
+            process.wait()
+    return [path.read_text() for path in outputs[: len(processes) - servers]]
+
+
+def _wait(
+    processes: "Sequence[subprocess.Popen[bytes]]", errors: Sequence[Path], limit_s: float, *, awaited: int
+) -> None:
+    deadline = time.monotonic() + limit_s
+    while True:
+        codes = [process.poll() for process in processes]
+        for code, path in zip(codes, errors, strict=True):
+            if code:
+                raise RunError(first_error(read_output(path)) or f"ended with exit code {code}")
+        if None not in codes[:awaited]:
+            return
+        if time.monotonic() > deadline:
+            raise RunError(f"was not done within its limit of {limit_s:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return `count` TCP ports of this host that no process listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for entry in sockets:
+            entry.bind(("localhost", 0))
+        return [entry.getsockname()[1] for entry in sockets]
+
+
+def physical_cores(topology: Path = _TOPOLOGY) -> list[tuple[int, ...]]:
+    """Return the CPUs of every core that this process may use: hyper-threads of one core are grouped."""
+    groups: dict[str, list[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        siblings = topology / f"cpu{cpu}/topology/thread_siblings_list"
+        try:
+            core = siblings.read_text().strip()
+        except OSError:
+            core = str(cpu)
+        groups.setdefault(core, []).append(cpu)
+    return [tuple(group) for group in groups.values()]

@@ -83,9 +83,8 @@ def _bench_rates(reports: Path) -> "pd.DataFrame":
     """Return what the bench in `reports` says about parameter servers; nothing without a valid round of them."""
     import pandas as pd
 
-    from harness.bench.page import RECORD
-    from harness.bench.plan import BenchRecord
-    from harness.bench.table import paired_rates
+    from harness.bench.bench_record import RECORD, BenchRecord
+    from harness.bench.ratios import paired_rates
     from harness.schema.record import decode
 
     path = reports / "bench" / RECORD

@@ -93,6 +93,7 @@ def check_site(**options: str | None) -> None:
     "--seed", type=int, default=0, show_default=True, help="Seed of the order of launches and of the weights."
 )
 @reports_option
+@answering
 def bench(
     workloads: str,
     contenders: str,
@@ -103,7 +104,7 @@ def bench(
     decoding: bool,
     reports: Path,
     **options: Any,
-) -> None:
+) -> Answer:
     """Measure the harness against Keras fit and MultiWorkerMirroredStrategy, side by side.
 
     Every contender trains the same networks on the same synthetic rows, one core per rank. All of it takes about
@@ -111,16 +112,15 @@ def bench(
     """
     if decoding:
         from harness.base.cores import usable_cores
-        from harness.bench.decoding import measure_decoding
+        from harness.bench.contenders.decoding import measure_decoding
 
-        click.echo(str(measure_decoding(threads=usable_cores(), rounds=rounds)))
-        return
+        return Answer(sentence=str(measure_decoding(threads=usable_cores(), rounds=rounds)))
     from harness.base.hostlock import HostLock
     from harness.base.processes import interruptible
-    from harness.bench.execute import run_bench
-    from harness.bench.page import PAGE, bench_files
-    from harness.bench.plan import BenchSettings
-    from harness.report.bench_page import write_bench_page
+    from harness.bench.rounds import BenchSettings, run_bench
+    from harness.report.answer import document
+    from harness.report.bench_page import bench_answer
+    from harness.report.publish import write_page
     from harness.schema.claim import EXPERIMENTS
 
     pythons = {"horovod": horovod_python, "ddp": torch_python}
@@ -134,9 +134,9 @@ def bench(
     )
     with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", click.echo):
         for record in run_bench(settings, click.echo):
-            page = write_bench_page(record, reports)
-    click.echo(f"\n{bench_files(record)[PAGE]}")
-    click.echo(page)
+            answer = write_page(bench_answer(record), reports)
+    click.echo(f"\n{document(answer)}")
+    return answer
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from harness.base.cpu_contention import wait_until_quiet
 from harness.base.errors import RunError, UserError
 from harness.base.hostlock import HostLock
-from harness.base.processes import ask
+from harness.base.processes import ONE_THREAD, ask
 from harness.base.provenance import describe_machine, git_commit
 from harness.probe.fit_costs import fit_launches
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
@@ -198,13 +198,11 @@ def _measure_all(
 
 def _launcher(settings: ProbeSettings) -> tuple[tuple[str, ...], Mapping[str, str | None]]:
     """Return the words that start the ranks and what they need in the environment."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
     if settings.launcher is not None:
         words = tuple(shlex.split(settings.launcher))
         if not words:
             raise UserError("--launcher is empty: write the command that starts the ranks, such as 'mpirun -n 4'")
-        return words, threads | quiet
+        return words, ONE_THREAD
     if settings.ranks < 2:
         raise UserError(f"RANKS={settings.ranks} is too small: a probe needs at least 2 ranks")
     scheduler = open_scheduler("local", oversubscribe=settings.force)
@@ -212,7 +210,7 @@ def _launcher(settings: ProbeSettings) -> tuple[tuple[str, ...], Mapping[str, st
     refusal = scheduler.refusal(layout)
     if refusal:
         raise UserError(f"RANKS={settings.ranks} {refusal}: ask for fewer, or add --force to measure all the same")
-    return scheduler.launcher(layout).words, {**scheduler.environment(layout), **threads, **quiet}
+    return scheduler.launcher(layout).words, {**scheduler.environment(layout), **ONE_THREAD}
 
 
 def _measure(

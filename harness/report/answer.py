@@ -215,3 +215,37 @@ def markdown(answer: Answer, title: str = "") -> str:
         parts.append("\n".join(f"- {plain(note)}" for note in answer.notes))
     parts += [f"`{answer.command}`"] if answer.command else []
     return "\n\n".join(parts) + "\n"
+
+
+def document(answer: Answer) -> str:
+    """Return the whole page as Markdown, its figures by their captions; columns also line up as plain text."""
+    parts = [f"# {answer.question}", answer.sentence, *(f"> {banner.text}" for banner in answer.banners)]
+    parts += ["\n".join(f"- {fact.name}: {fact.value}" for fact in answer.facts)] if answer.facts else []
+    for section in answer.sections:
+        parts += [f"## {section.title}"] if section.title and section.blocks else []
+        for block in section.blocks:
+            if isinstance(block, Table):
+                parts += [_lined_up(block), *([block.note] if block.note else [])]
+            elif isinstance(block, Items):
+                parts.append("\n".join(f"- {text if isinstance(text, str) else text[0]}" for text in block.texts))
+            elif isinstance(block, FigureBlock):
+                parts.append(f"{block.title} ({block.name}.svg): {block.caption}")
+            elif isinstance(block, Prose):
+                parts.append(f"**{block.lead}** {block.text}" if block.lead else block.text)
+            else:
+                own = [f"- {fact.name}: {fact.value}" for fact in block.facts]
+                parts.append("\n".join([f"**{block.title}** {block.text}".rstrip(), *own, block.copy]).rstrip())
+    parts += [f"`{answer.command}`"] if answer.command else []
+    return plain("\n\n".join(parts)) + "\n"
+
+
+def _lined_up(table: Table) -> str:
+    def text(cell: str | Cell) -> str:
+        bold = "**" if isinstance(cell, Cell) and cell.tone == "bad" else ""
+        return bold + " ".join(str(cell).split()).replace("|", "\\|") + bold
+
+    rows = [[text(cell) for cell in row] for row in (table.headings, *table.rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    drawn = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([f"| {drawn[0]} |", rule, *(f"| {row} |" for row in drawn[1:])])

@@ -17,7 +17,7 @@ from harness.schema.sweep import Account, JobUsage
 from harness.schema.workload import is_script
 
 if TYPE_CHECKING:
-    from harness.bench.plan import BenchRecord
+    from harness.bench.bench_record import BenchRecord
 
 
 def run_facts(runs: Sequence[RunRecord], every: Sequence[RunRecord]) -> tuple[Fact, ...]:

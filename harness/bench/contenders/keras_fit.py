@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-from harness.bench.plan import WARM_UP_EPOCHS
-from harness.bench.script import answer, begin, build_network, one_thread, own_rows
+from harness.bench.bench_record import WARM_UP_EPOCHS
+from harness.bench.contenders.script import begin, build_network, one_thread, own_rows, print_answer
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     history = model.fit(
         x, y, batch_size=task.batch_per_rank, epochs=WARM_UP_EPOCHS + task.epochs, verbose=0, callbacks=[clock]
     )
-    answer(seconds=clock.seconds, losses=list(map(float, history.history["loss"])), model=model)
+    print_answer(seconds=clock.seconds, losses=list(map(float, history.history["loss"])), model=model)
 
 
 if __name__ == "__main__":

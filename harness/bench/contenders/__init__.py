@@ -1,50 +1,16 @@
-"""The registry of contenders: who trains the same network on the same data, and how each is launched.
+"""Who trains the same network on the same data: `CONTENDERS`, and a script for each that has one of its own.
 
-A new one is one entry of `CONTENDERS`: a script of its own (`ScriptContender`), a sync policy of the harness
-(`Ours`), or a class with the same attributes and `launch`.
+To add a contender, write its script in this folder and one entry of `CONTENDERS`, which says how it is launched.
 """
 
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Protocol
 
 from harness.base.errors import unknown
-from harness.bench.launches import Ours, PartLaunch, ScriptContender, Standalone, Timing, Transparent
-from harness.bench.plan import Task
-
-
-class Contender(Protocol):
-    """One way to train."""
-
-    @property
-    def name(self) -> str:
-        """The name in records."""
-
-    @property
-    def title(self) -> str:
-        """The head of its column."""
-
-    @property
-    def ranks(self) -> int:
-        """How many processes train, one on each core."""
-
-    @property
-    def fast(self) -> bool:
-        """Whether it runs at about the speed that `Experiment.bench_rate` says."""
-
-    @property
-    def package(self) -> str:
-        """The package it needs beyond the harness's own; empty for none."""
-
-    def launch(self, task: Task, *, limit_s: int) -> Timing:
-        """Train `task` once.
-
-        Raises:
-            RunError: it could not be started, failed, or was not done within `limit_s` seconds.
-        """
-
+from harness.bench.bench_record import Contender
+from harness.bench.launches import Ours, PartLaunch, ScriptContender, Standalone, Transparent
 
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
@@ -52,7 +18,12 @@ CONTENDERS: dict[str, Contender] = {
         ScriptContender(name="keras-fit", title="Keras fit, 1 rank", module="keras_fit", ranks=1),
         Transparent(name="transparent-1", title="harness run, 1 rank", ranks=1),
         Ours(name="ours-1", title="ours, 1 rank", ranks=1),
-        Ours(name="summing-1", title="ours summing alone, 1 rank", ranks=1, settings=(("HARNESS_SYNC_ALONE", "1"),)),
+        Ours(
+            name="summing-1",
+            title="ours with allreduce, 1 rank",
+            ranks=1,
+            settings=(("HARNESS_SYNC_ALONE", "1"),),
+        ),
         ScriptContender(name="mwms", title="MWMS, 2 workers", module="mwms", ranks=2),
         ScriptContender(
             name="parameter-server",
@@ -80,12 +51,14 @@ CONTENDERS: dict[str, Contender] = {
             fast=True,
         ),
         PartLaunch(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", module="raw_sums", ranks=2),
-        PartLaunch(name="recording", title="recording alone, 2 ranks", module="recording", ranks=2),
+        PartLaunch(name="recording", title="recording alone, 2 ranks", module="recording_cost", ranks=2),
     )
 }
 
 
-def choose(contenders: Mapping[str, Contender], names: Collection[str], pythons: Mapping[str, str]) -> list[Contender]:
+def choose_contenders(
+    contenders: Mapping[str, Contender], names: Collection[str], pythons: Mapping[str, str]
+) -> list[Contender]:
     """Return those of `contenders` that are among `names`; without `names`, all whose own package is installed.
 
     `pythons` has a Python of its own for some, by name: a path, or a program on PATH.
@@ -107,5 +80,5 @@ def choose(contenders: Mapping[str, Contender], names: Collection[str], pythons:
 
 
 def is_installed(contender: Contender) -> bool:
-    """Tell whether the package that `contender` needs, if any, is installed for this Python."""
+    """Return whether the package that `contender` needs, if any, is installed for this Python."""
     return not contender.package or find_spec(contender.package) is not None

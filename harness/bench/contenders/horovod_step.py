@@ -3,9 +3,9 @@
     mpirun -n 2 --bind-to core python horovod_step.py FOLDER EPOCHS BATCH SEED RATE
 
 FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels], standardised, labels.npy, int32
-[rows], and layers.json, the network's layers in words. Every rank trains on an equal part of the rows, BATCH at a time
-and in the order in which they are, in one compiled loop on one thread; Horovod averages all gradients of a step in one
-call, as its guide has it, and plain gradient descent follows.
+[rows], and layers.json, a description of the network's layers. Every rank trains on an equal part of the rows, BATCH at
+a time and in the order in which they are, in one compiled loop on one thread; Horovod averages all gradients of a step
+in one call, as its guide has it, and plain gradient descent follows.
 
 Rank 0 prints one line of JSON: `seconds` of every epoch, those of the slowest rank, the mean `losses` over the epoch's
 rows, the SHA-256 of the `weights`, which must be that of all ranks, and the `versions`. The first epoch includes

@@ -3,12 +3,13 @@
     mpirun -n 2 --bind-to core python ddp.py FOLDER EPOCHS BATCH SEED RATE
 
 FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels], standardised, labels.npy, int32
-[rows], and layers.json, the network's layers in words; the ranks meet in a file there. Every rank trains on an equal
-part of the rows, BATCH at a time, by PyTorch's usual eager loop over shuffled batches with plain SGD on one thread.
+[rows], and layers.json, a description of the network's layers; the ranks meet in a file there. Every rank trains on an
+equal part of the rows, BATCH at a time, by PyTorch's usual eager loop over shuffled batches with plain SGD on one
+thread.
 
 Rank 0 prints one line of JSON: `seconds` of every epoch, those of the slowest rank, the mean `losses` over the epoch's
 rows, the SHA-256 of the `weights`, which must be that of all ranks, and the `versions`. The first epoch includes what
-is done once.
+is done only once.
 """
 
 import hashlib

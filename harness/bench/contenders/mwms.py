@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from harness.bench.plan import WARM_UP_EPOCHS, ProcessPlace, Task
-from harness.bench.script import answer, begin, build_network, one_thread, own_rows
+from harness.bench.bench_record import WARM_UP_EPOCHS, ProcessPlace, Task
+from harness.bench.contenders.script import begin, build_network, one_thread, own_rows, print_answer
 
 if TYPE_CHECKING:
     import keras
@@ -42,7 +42,7 @@ def main() -> None:
         summed[-1].numpy()  # waits for the last step
         seconds.append(time.perf_counter() - start)
         losses.append(workers * sum(map(float, summed)) / steps)
-    answer(seconds=seconds, losses=losses, model=model)
+    print_answer(seconds=seconds, losses=losses, model=model)
     os._exit(0)  # the strategy's server threads can hang in an orderly exit
 
 

@@ -1,4 +1,4 @@
-"""A bare training step: what any layer above TensorFlow is held against. This script imports nothing of the harness.
+"""A bare training step: what any layer above TensorFlow is compared with. This script imports nothing of the harness.
 
     mpirun -n 2 --bind-to core python bare.py FOLDER EPOCHS BATCH SEED RATE
 
@@ -7,7 +7,7 @@ FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels]
 momentum at a "constant" rate, or "adam" (Kingma and Ba 2015, section 2) at a rate that falls to 0 over all steps,
 "cosine"; `weight_decay`, the factor of L2 on kernels; `augment`, "none" or "flip". Every rank trains on an equal part
 of the rows, BATCH at a time and in the order in which they are, in one compiled loop on one thread. The ranks begin
-every epoch together and else know nothing of each other.
+every epoch together and do not communicate otherwise.
 
 Rank 0 prints one line of JSON: `seconds` of every epoch, those of the slowest rank, and the mean `losses` over the
 epoch's rows. The first epoch includes compilation.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.bench.plan import WARM_UP_EPOCHS, Task
-from harness.bench.script import answer, begin, build_network, standardised
+from harness.bench.bench_record import WARM_UP_EPOCHS, Task
+from harness.bench.contenders.script import begin, build_network, print_answer, standardised
 
 if TYPE_CHECKING:
     import keras
@@ -67,7 +67,7 @@ def _coordinate(resolver: "tf.distribute.cluster_resolver.ClusterResolver", task
         coordinator.join()
         seconds.append(time.perf_counter() - start)
         losses.append(sum(float(value.fetch()) for value in summed) / steps)
-    answer(seconds=seconds, losses=losses, model=model)
+    print_answer(seconds=seconds, losses=losses, model=model)
 
 
 def _rows_of(task: Task, folder: Path) -> "Callable[[], tf.data.Dataset]":
