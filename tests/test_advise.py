@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from harness.analysis.read_results import load_sweep
 from harness.analysis.stats import Interval
 from harness.base.errors import UserError
-from harness.cli.advise import advise as command
 from harness.cli.answer import plain
+from harness.cli.predict import predict as command
 from harness.prediction.advice import JobLimits, TrainingJob, Way, choose_way, measured_ways, predicted_ways, scores
 from harness.schema.layout import Layout
 from harness.schema.measurement import ADVICE
@@ -91,7 +91,7 @@ def test_more_nodes_are_predicted_where_the_sweep_carries_it(tmp_path: Path) -> 
 
 def run(tmp_path: Path, *words: str) -> Result:
     where = ["--results", str(tmp_path), "--reports", str(tmp_path / "reports")]
-    return CliRunner().invoke(command, [*words, *where], catch_exceptions=False, standalone_mode=False)
+    return CliRunner().invoke(command, ["--workload", *words, *where], catch_exceptions=False, standalone_mode=False)
 
 
 def test_the_command_advises_and_scores_itself_when_the_run_is_made(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_the_command_advises_and_scores_itself_when_the_run_is_made(tmp_path: Pa
     (score,) = scores(load_sweep(chosen))
     assert score.launches == 1 and score.error == pytest.approx(told["chosen"]["seconds"] / score.seconds - 1)
     again = run(tmp_path, "mnist-dnn", "--deadline", "1", "--quiet")
-    assert again.return_value == 1 and "No way is sure to make 3 epochs within 1 min 00 s" in plain(again.stdout)
+    assert again.return_value == 1 and "No way is certain to make 3 epochs within 1 min 00 s" in plain(again.stdout)
     assert np.abs(score.error) < 0.05
 
 
 def test_questions_without_an_answer_are_refused_in_a_sentence(tmp_path: Path) -> None:
     write_sweep(tmp_path, [1])
     with pytest.raises(UserError, match="--deadline MINUTES or --node-hours HOURS"):
-        run(tmp_path, "mnist-dnn")
+        run(tmp_path, "mnist-dnn", "--epochs", "3")
     with pytest.raises(UserError, match="unknown SWEEP 'higgs'"):
         run(tmp_path, "higgs", "--deadline", "5")
     with pytest.raises(UserError, match="reach the end of the job"):

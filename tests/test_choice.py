@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.select_sweep import as_preset, choose
-from harness.prediction.measured_base import find_launches, measured_base
+from harness.prediction.step_model import find_launches, measured_base
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study
 from tests.factories import START, make_point, make_run, write_run, write_study

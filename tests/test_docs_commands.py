@@ -36,7 +36,7 @@ LONG = {
     "harness report --from": "needs a bundle; tests/test_bundle.py draws one again",
     "harness report --whence": "needs a report; tests/test_origin.py asks of every file of one",
     "harness compare --duet": "launches two scripts in turn",
-    "make predict NETWORK=results/probes": "needs SimGrid",
+    "make predict NETWORK=results/probes": "needs a probe",
     "make sweep DATASET=rings": "needs the files of its page; tests/test_additions.py makes them",
     "make sweep DATASET=mnist TUNED=1": "needs a probe of this machine",
     "make sweep DATASET=mnist NODES=1..8 PREDICT_FIRST=1": "needs launches of this state of the code",

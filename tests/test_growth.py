@@ -16,14 +16,14 @@ from click.testing import CliRunner
 
 from harness.analysis.normal_form import GROWING, LINEAR, Form, forms, forms_of_sums, grow
 from harness.cli.answer import plain
-from harness.prediction.allreduce import ALGORITHMS, BEST, Levels, Link, allreduce_seconds
 from harness.prediction.forecast import predict_first, read_prediction
 from harness.prediction.growth import grow_points, grown_frame, hold_out
-from harness.prediction.model import Base, Uncertain, measured_factor
-from harness.prediction.simulate import simulate_step
+from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds
+from harness.prediction.step_model import Base, measured_factor
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from tests.factories import make_launch, make_workload, write_run, write_study
+from tests.simgrid import simulate_step
 from tests.test_predict import SEVEN
 
 DOUBLINGS = [1, 2, 4, 8, 16, 32]
@@ -230,7 +230,7 @@ def test_the_command_sets_both_predictions_beside_each_other(tmp_path: Path) -> 
     told = CliRunner().invoke(command, asked, catch_exceptions=False)
     many = plain(told.output)
     assert "growth models from 1, 2, 4, 8, 16, 20, 25 ranks" in many and "by growth models" in many
-    assert "From the other counts alone they say" in many and "for 25 ranks, inside their band" in many
+    assert "Fitted to the other counts alone they are" in many and "at 25 ranks, inside their band" in many
     page = plain((tmp_path / "reports/predict/index.html").read_text())
     assert "MNIST-DNN, growth models" in page and "MNIST-DNN: predicted epoch time" in page
     assert {"epoch_s", "grown_epoch_s", "grown_epoch_low_s"} <= set(pd.read_csv(table).columns)

@@ -11,8 +11,8 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.provenance import Machine
-from harness.prediction.allreduce import BEST, Levels, Link, allreduce_seconds
-from harness.prediction.links import network_reference
+from harness.prediction.forecast import network_reference
+from harness.prediction.network_cost import BEST, Levels, Link, allreduce_seconds
 from harness.probe.fit_costs import fit_cost
 from harness.report.sweep_page import write_report
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting

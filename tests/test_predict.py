@@ -16,15 +16,21 @@ from click.testing import CliRunner
 from harness.analysis.frames import launch_frame
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
-from harness.prediction.allreduce import ALGORITHMS, BEST, Levels, Link, allreduce_seconds
 from harness.prediction.forecast import predict_first, read_prediction, score
-from harness.prediction.links import read_links
-from harness.prediction.measured_base import find_launches, measured_base
-from harness.prediction.model import Base, Uncertain, assumptions, measured_factor, predict, predict_ratio
-from harness.prediction.simulate import cheapest, simulated
+from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds, read_links
+from harness.prediction.step_model import (
+    Base,
+    assumptions,
+    find_launches,
+    measured_base,
+    measured_factor,
+    predict,
+    predict_ratio,
+)
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from tests.factories import make_launch, make_workload, write_run, write_study
+from tests.simgrid import simulated
 
 LINK = Link(alpha_s=2e-6, beta_s_per_byte=1e-10)
 FLAT = Levels(network=LINK)
@@ -178,14 +184,6 @@ def test_simulated_ranks_wait_for_the_slowest() -> None:
     asked = base(jitter=jitter)
     frame = predict(asked, [32], Uncertain.exact(FLAT), BEST)
     assert simulated(asked, frame, LINK, BEST).iloc[0] == pytest.approx(frame["step_s"].iloc[0], rel=0.05)
-
-
-def test_simulation_without_simgrid_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    frame = predict(base(), [2], Uncertain.exact(FLAT), BEST)
-    with pytest.raises(UserError, match="libsimgrid-dev"):
-        simulated(base(), frame, LINK, BEST)
-    assert cheapest(2, 1000, LINK) == "recursive-doubling" and cheapest(1024, 10**9, LINK) == "rabenseifner"
 
 
 @pytest.mark.parametrize("text", ["fast", "1e-6", "-1e-6,1e-9", "1e-6,1e,9", "nan,1e-9", "1,2,3"])

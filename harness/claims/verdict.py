@@ -10,8 +10,8 @@ from harness.analysis.stats import Interval
 from harness.claims import curves, text_rules
 from harness.claims.evidence import ClaimEvidence, compare, is_about
 from harness.claims.finding import ERRATUM, NOT_COMPARABLE, NOT_MEASURED, ClaimFinding
-from harness.prediction.allreduce import BEST
-from harness.prediction.model import Base, Uncertain, predict_ratio
+from harness.prediction.network_cost import BEST, Uncertain
+from harness.prediction.step_model import Base, predict_ratio
 from harness.schema.claim import Claim
 
 Rule = Callable[[Claim, Sequence[ClaimEvidence]], ClaimFinding]

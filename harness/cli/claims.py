@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.claims.wording import ClaimRow
-    from harness.prediction.model import Uncertain
     from harness.report.claims_page import PredictionBasis
 
 
@@ -96,23 +95,8 @@ def _bench_rates(reports: Path) -> "pd.DataFrame":
 
 def find_model(network: str | None, results: Path) -> "PredictionBasis | None":
     """Return what the claims page predicts with, None without a network (`find_network`)."""
+    from harness.cli.predict import find_network
     from harness.report.claims_page import PredictionBasis
 
     found = find_network(network, results)
     return PredictionBasis(network=found[0], said=found[1]) if found else None
-
-
-def find_network(network: str | None, results: Path) -> "tuple[Uncertain, str] | None":
-    """Return the links that predictions use, and a sentence: those given, else this machine's newest probe, or None.
-
-    Raises:
-        UserError: what was given is no network.
-    """
-    from harness.base.provenance import describe_machine
-    from harness.prediction.links import probe_links, read_links
-    from harness.probe.probe_store import newest_probe
-
-    if network is not None:
-        return read_links(network, None, 1)
-    found = newest_probe(results, describe_machine(gpus=()).fingerprint)
-    return probe_links(found, 1) if found else None

@@ -77,8 +77,9 @@ def given_command() -> str:
     for option in context.command.params:
         name = option.name or ""
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and name in context.params:
-            words.append(option.opts[0])
-            words.extend([] if context.params[name] is True else [str(context.params[name])])
+            value = context.params[name]
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [option.opts[0], *([] if one is True else [str(one)])]
     return shlex.join(words)
 
 

@@ -1,227 +1,199 @@
-"""``harness predict``: the curve beyond the machine, before it is measured."""
+"""``harness predict``: the curve beyond the machine, and how to run a job within a deadline or a budget."""
 
-import shlex
-from collections.abc import Sequence
+import math
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.base.errors import UserError
 from harness.cli.answer import answering, print_table
-from harness.cli.common import reports_option, results_option
-from harness.report.answer import Answer, Table
+from harness.cli.common import given_command, network_option, reports_option, results_option
+from harness.cli.select import find_sweeps
+from harness.report.answer import Answer, Items, Prose, Table
 from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from harness.analysis.read_results import Loaded
-    from harness.prediction.growth import Grown
-    from harness.prediction.model import Base, Uncertain
+    from harness.prediction.advice import TrainingJob, Way
+    from harness.prediction.forecast import PredictedCurve
+    from harness.prediction.network_cost import Uncertain
 
-
-_HEADINGS = ("Ranks", "Step", "Slowest rank", "Allreduce", "Epoch", "Low to high", "Speedup", "Efficiency")
+_FAR = "1..1024*2"
+_MOST_ROWS = 12  # of ways in a terminal; the page has all
+_POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(name="predict")
-@click.option("--workload", "names", multiple=True, help="Workload, such as mnist-dnn; repeatable [default: measured].")
-@click.option("--nodes", default="1..1024*2", show_default=True, help="Node counts: 1..8, 1..1024*2 or 1,2,4.")
+@click.option(
+    "--workload", "names", multiple=True, help="Workload or, for a job, sweep; repeatable [default: all measured]."
+)
+@click.option("--nodes", help=f"Node counts: 1..8, 1..1024*2 or 1,2,4 [default: {_FAR}; of a job those measured].")
 @click.option("--ranks-per-node", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on a node.")
-@click.option("--network", required=True, help="ALPHA,BETA in seconds and seconds per byte, or a probe.json.")
+@network_option
 @click.option("--node", help="ALPHA,BETA inside a node, with several ranks on it [default: as between nodes].")
 @click.option("--algorithm", default="best", show_default=True, help="ring, rabenseifner, recursive-doubling or best.")
-@click.option("--simulate", is_flag=True, help="Replay each step in SimGrid too, up to 1,024 ranks.")
+@click.option("--deadline", type=_POSITIVE, help="Minutes that a job may take: recommend how to run it.")
+@click.option("--node-hours", type=_POSITIVE, help="Node-hours that a job may cost: recommend how to run it.")
+@click.option("--epochs", type=click.IntRange(min=1), help="Length of the job [default: as most launches had].")
+@click.option("--accuracy", type=click.FloatRange(0, 1), help="The job lasts until this test accuracy, not --epochs.")
 @results_option
 @reports_option
 @click.option("--csv", "table", type=click.Path(path_type=Path), help="Write all columns to this file.")
 @answering
-def predict(
-    names: tuple[str, ...],
-    nodes: str,
-    ranks_per_node: int,
-    network: str,
-    node: str | None,
-    algorithm: str,
-    simulate: bool,
-    results: Path,
-    reports: Path,
-    table: Path | None,
-) -> Answer:
+def predict(names: tuple[str, ...], results: Path, reports: Path, table: Path | None, **options: Any) -> Answer:
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
 
     The computation of a step is taken from the sweep of each workload that has most valid launches with its preset's
     settings, on its fewest ranks; the allreduce is computed from the network. Nothing is measured but those two. Beside
     it stand growth models of each part of a step, where the sweep has 5 counts above 1 rank, with bands of 95 %.
+
+    With --deadline or --node-hours, recommend the rank count, batch, sync policy and wire format for a job: of all
+    sweeps whose names begin with --workload (strong scaling of the same rows) the cheapest way that meets the deadline,
+    or the fastest within the budget. What counts is the upper end of the interval for one more launch; --nodes adds
+    node counts by growth models. The advice is stored beside the sweep's launches, and launches made afterwards score
+    it. Exit code 1: no way meets the limits.
     """
+    from harness.report.publish import write_page
+
+    limits = any(options[name] is not None for name in ("deadline", "node_hours"))
+    job = any(options[name] is not None for name in ("epochs", "accuracy"))
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"--{name.replace('_', '-')} {value} is not a number: write one such as 0.9")
+    if job and not limits:
+        raise UserError("--epochs and --accuracy are of a job: give --deadline MINUTES or --node-hours HOURS too")
+    if limits and (table or not names):
+        raise UserError("--deadline and --node-hours need --workload, a workload or a sweep, and write no --csv")
+    answer = _job(names, results, options) if limits else _curves(names, results, options, table)
+    for block in (block for section in answer.sections for block in section.blocks):
+        if isinstance(block, Prose):
+            click.echo(block.text)
+        elif isinstance(block, Items):
+            click.echo("\n".join(map(str, block.texts)))
+        elif isinstance(block, Table) and block is not answer.table:
+            print_table(block.headings, block.rows)
+    if limits and answer.table:
+        answer = replace(answer, table=replace(answer.table, rows=answer.table.rows[:_MOST_ROWS]))
+    return write_page(answer, reports, results)
+
+
+def find_network(
+    network: str | None, results: Path, node: str | None = None, ranks_per_node: int = 1
+) -> "tuple[Uncertain, str] | None":
+    """Return the links that predictions use, and a sentence: those given, else this machine's newest probe, or None.
+
+    Raises:
+        UserError: what was given is not a network.
+    """
+    from harness.base.provenance import describe_machine
+    from harness.prediction.network_cost import probe_links, read_links
+    from harness.probe.probe_store import newest_probe
+
+    if network is not None:
+        return read_links(network, node, ranks_per_node)
+    found = newest_probe(results, describe_machine(gpus=()).fingerprint)
+    return probe_links(found, ranks_per_node) if found else None
+
+
+def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any], table: Path | None) -> Answer:
     import pandas as pd
 
+    from harness.analysis.select_sweep import choose
     from harness.base.files import write_atomic
-    from harness.prediction.growth import grown
-    from harness.prediction.links import read_links
-    from harness.report.predict_page import write_predictions
+    from harness.prediction.forecast import predict_curve
+    from harness.report.predict_page import prediction_answer
     from harness.schema.layout import parse_counts
 
-    counts = tuple(count * ranks_per_node for count in parse_counts("NODES", nodes))
-    if simulate and ranks_per_node > 1:
-        raise UserError("--simulate knows one rank per node only: leave --ranks-per-node at 1")
-    links, said = read_links(network, node, ranks_per_node)
-    found = [
-        (base, _predict(base, counts, links, algorithm, simulate=simulate), grown(loaded, base, counts))
-        for loaded, base in _bases(names, results)
-    ]
-    if table:
-        write_atomic(table, pd.concat(_columns(found)).to_csv(index=False, lineterminator="\n"))
-        click.echo(table)
-    click.echo(f"Network: {said}; allreduce: {algorithm}.")
-    _tell(found)
-    words = [word for name in names for word in ("--workload", name)] + ["--nodes", nodes, "--network", network]
-    words += ["--ranks-per-node", str(ranks_per_node), "--algorithm", algorithm, *(["--node", node] if node else [])]
-    command = shlex.join(["harness", "predict", *words])
-    page = write_predictions(found, f"{said}; allreduce: {algorithm}", command, reports, results)
-    sentences = [_sentence(base, by_growth, counts[-1], links, algorithm) for base, _, by_growth in found]
-    return _answer(found, said, sentences, page)
-
-
-def _bases(names: tuple[str, ...], results: Path) -> "list[tuple[Loaded, Base]]":
-    """Return sweep and base of each named workload, or of all that were measured; say which sweep each is from."""
-    from harness.analysis.select_sweep import choose
-    from harness.prediction.measured_base import measured_base
-
-    found = []
+    per_node, algorithm = options["ranks_per_node"], options["algorithm"]
+    counts = [count * per_node for count in parse_counts("NODES", options["nodes"] or _FAR)]
+    network = find_network(options["network"], results, options["node"], per_node)
+    if network is None:
+        raise UserError("a prediction needs a network: run `harness probe` first, or give --network ALPHA,BETA")
+    links, said = network
+    found: list[PredictedCurve] = []
     for name in names or EXPERIMENTS:
         choice = choose(results, lambda study, name=name: study.sweep.workload.name == name)  # type: ignore[misc]
         if choice is not None:
             click.echo(choice.sentence(name))
-            found.append((choice.loaded, measured_base(choice.loaded)))
+            found.append(predict_curve(choice.loaded, counts, links, algorithm))
         elif names:
             raise UserError(f"no valid launch of {name} in '{results}' to predict from: run `harness sweep` first")
     if not found:
         raise UserError(f"'{results}' has no valid launch to predict from: run `harness sweep` with --nodes 1 first")
+    if table:
+        write_atomic(table, pd.concat(map(_columns, found)).to_csv(index=False, lineterminator="\n"))
+        click.echo(table)
+    click.echo(f"Network: {said}; allreduce: {algorithm}.")
+    return prediction_answer(found, said, algorithm, given_command())
+
+
+def _columns(one: "PredictedCurve") -> "pd.DataFrame":
+    """Return all columns for a file, with what growth models predict in columns of their own."""
+    frame = one.frame
+    if one.grown.frame is not None:
+        frame = frame.join(one.grown.frame.drop(columns=["ranks", "steps"]).add_prefix("grown_"))
+    return frame.assign(workload=one.base.workload.name)
+
+
+def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
+    from harness.prediction.advice import JobLimits, TrainingJob, choose_way, scores, write_advice
+    from harness.report.job_page import asked_words, job_answer
+    from harness.schema.layout import parse_counts
+
+    found = _same_work(names, results)
+    usual = max(found, key=lambda one: len(one.valid)).valid[0].point.workload.epochs
+    job = TrainingJob(epochs=options["epochs"] or usual, target=options["accuracy"])
+    ways = _ways(found, job, parse_counts("NODES", options["nodes"]) if options["nodes"] else ())
+    minutes = options["deadline"]
+    limits = JobLimits(deadline_s=None if minutes is None else 60 * minutes, node_hours=options["node_hours"])
+    chosen, asked = choose_way(ways, limits), asked_words(job, limits)
+    earlier = [(one.folder.name, score) for one in found for score in scores(one)]
+    if chosen:
+        write_advice(chosen, job, asked)
+    sweeps = {one.folder: one.study.sweep for one in found if one.study}
+    return job_answer(ways, chosen, asked, limits, sweeps, earlier, given_command())
+
+
+def _same_work(names: tuple[str, ...], results: Path) -> "list[Loaded]":
+    """Return the sweeps of `names` that train the same rows, strong scaling; say which are left out."""
+    from harness.analysis.read_results import load_sweep
+    from harness.analysis.select_sweep import standing
+
+    def rows(loaded: "Loaded") -> tuple[str, int]:
+        run = loaded.valid[0]
+        return run.data.sha256, sum(rank.rows for rank in run.ranks)
+
+    folders = dict.fromkeys(folder for name in names for folder in find_sweeps(name, results))
+    loaded = [one for folder in folders if (one := load_sweep(folder)).valid and one.study]
+    strong = [one for one in loaded if one.valid[0].point.scaling == "strong"]
+    if not strong:
+        raise UserError(f"no valid launch of {', '.join(names)} under strong scaling in '{results}': sweep first")
+    first = max(strong, key=standing)
+    found = [one for one in strong if rows(one) == rows(first)]
+    for one in loaded:
+        if one not in found:
+            click.echo(f"{one.folder.name} is left out: it trains other rows than {first.folder.name}")
     return found
 
 
-def _predict(
-    base: "Base", counts: tuple[int, ...], links: "Uncertain", algorithm: str, *, simulate: bool
-) -> "pd.DataFrame":
-    from harness.prediction.model import predict
+def _ways(found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...]) -> "list[Way]":
+    from harness.prediction.advice import measured_ways, predicted_ways
+    from harness.schema.presets import distinguishing_names
 
-    frame = predict(base, counts, links, algorithm)
-    if simulate:
-        from harness.prediction.simulate import simulated
-
-        frame["simulated_s"] = simulated(base, frame, links.value.network, algorithm)
-    return frame
-
-
-def _answer(
-    found: "Sequence[tuple[Base, pd.DataFrame, Grown]]", network: str, sentences: Sequence[str], page: Path
-) -> Answer:
-    """Return the table of the one workload, of several their last rows."""
-    first = found[0][1]
-    ends = [(base.workload.name, *_rows(frame)[-1]) for base, frame, _ in found]
-    return Answer(
-        page=page,
-        sentence=f"Predicted, not measured: {'; '.join(sentences)}.",
-        table=Table(
-            title="",
-            headings=_headings(first) if len(found) == 1 else ("Workload", *_headings(first)),
-            rows=_rows(first) if len(found) == 1 else ends,
-        ),
-        data={"network": network, "predicted": [_told(*one) for one in found]},
-    )
-
-
-def _tell(found: "Sequence[tuple[Base, pd.DataFrame, Grown]]") -> None:
-    """Print what each prediction rests on, and where there are several, its table."""
-    from harness.prediction.model import assumptions
-
-    for base, frame, by_growth in found:
-        for line in (f"{base.workload.name}: base is {base.source}.", *assumptions(base, frame["ranks"])):
-            click.echo(line)
-        if len(found) > 1:
-            print_table(_headings(frame), _rows(frame))
-        _tell_growth(base, by_growth)
-
-
-def _tell_growth(base: "Base", by_growth: "Grown") -> None:
-    """Print a sweep's growth models, how they did at the largest count, and what they say; or why there are none."""
-    from harness.report.predict_page import GROWTH_HEADINGS, PART_HEADINGS, growth_rows, held_sentence, part_rows
-
-    if by_growth.frame is None:
-        click.echo(f"{base.workload.name}: no growth models: {by_growth.growth.refused}.")
-        return
-    click.echo(f"{base.workload.name}: growth models from {', '.join(map(str, by_growth.growth.counts))} ranks:")
-    print_table(PART_HEADINGS, part_rows(by_growth.growth))
-    if by_growth.held:
-        click.echo(held_sentence(by_growth.held))
-    print_table(GROWTH_HEADINGS, growth_rows(by_growth.frame))
-
-
-def _columns(found: "Sequence[tuple[Base, pd.DataFrame, Grown]]") -> "list[pd.DataFrame]":
-    """Return the frames for a file, with what growth models say in columns of their own."""
-    frames = []
-    for base, frame, by_growth in found:
-        if by_growth.frame is not None:
-            own = by_growth.frame.drop(columns=["ranks", "steps"]).add_prefix("grown_")
-            frame = frame.join(own)
-        frames.append(frame.assign(workload=base.workload.name))
-    return frames
-
-
-def _told(base: "Base", frame: "pd.DataFrame", by_growth: "Grown") -> dict[str, object]:
-    """Return a prediction as JSON has it."""
-    growth = by_growth.growth
-    parts = [{"part": one.part, "model": one.words, "error": one.error} for one in growth.parts]
-    points = [] if by_growth.frame is None else by_growth.frame.to_dict("records")
-    said = {"refused": growth.refused, "counts": growth.counts, "parts": parts, "points": points}
-    return {
-        "workload": base.workload.name,
-        "base": base.source,
-        "points": frame.to_dict("records"),
-        "growth": {**said, "held_out": by_growth.held},
-    }
-
-
-def _sentence(base: "Base", by_growth: "Grown", ranks: int, links: "Uncertain", algorithm: str) -> str:
-    from harness.analysis import numbers
-    from harness.prediction.model import predict_ratio
-
-    ratio, interval = predict_ratio(base, base.ranks, ranks, links, algorithm)
-    scaled = ratio if base.scaling == "strong" else ratio * ranks / base.ranks
-    span = numbers.ratio_span(interval.scaled(scaled / ratio))
-    return (
-        f"{base.workload.name} on {numbers.ranks(ranks)} is {numbers.significant(scaled)} times as fast as on "
-        f"{numbers.ranks(base.ranks)} ({span} by the measured costs' intervals){_said_by_growth(by_growth)}"
-    )
-
-
-def _said_by_growth(by_growth: "Grown") -> str:
-    from harness.analysis.numbers import significant
-
-    if by_growth.frame is None:
-        return ""
-    last = by_growth.frame.iloc[-1]
-    low, high = (last["speedup"] * last["epoch_s"] / last[end] for end in ("epoch_high_s", "epoch_low_s"))
-    return f", by growth models {significant(last['speedup'])} ({significant(low)} to {significant(high)})"
-
-
-def _headings(frame: "pd.DataFrame") -> tuple[str, ...]:
-    return (*_HEADINGS, "Simulated step") if "simulated_s" in frame else _HEADINGS
-
-
-def _rows(frame: "pd.DataFrame") -> list[tuple[str, ...]]:
-    from harness.analysis.numbers import count, percent, seconds, seconds_span, significant
-    from harness.analysis.stats import Interval
-
-    return [
-        (
-            count(row["ranks"]),
-            *(seconds(row[name]) for name in ("step_s", "straggler_s", "allreduce_s", "epoch_s")),
-            seconds_span(Interval(low=row["epoch_low_s"], high=row["epoch_high_s"])),
-            significant(row["speedup"]),
-            percent(row["efficiency"]),
-            *([seconds(row["simulated_s"])] if "simulated_s" in row else []),
-        )
-        for row in frame.to_dict("records")
-    ]
+    plain = [replace(one.valid[0].point.workload, epochs=1) for one in found]
+    ways: list[Way] = []
+    for one, name in zip(found, distinguishing_names(plain), strict=True):
+        called = name or plain[0].name
+        ways += measured_ways(one, called, job)
+        if nodes:
+            predicted, why = predicted_ways(one, called, job, nodes)
+            ways += predicted
+            if why:
+                click.echo(why)
+    if not ways:
+        raise UserError("no layout has 2 valid launches that reach the end of the job: sweep with REPEATS=6")
+    return sorted(ways, key=lambda way: way.seconds)

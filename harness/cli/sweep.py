@@ -122,7 +122,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
 
 def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
     """Store the prediction of `sweep` beside its launches, and say where."""
-    from harness.cli.claims import find_network
+    from harness.cli.predict import find_network
     from harness.prediction.forecast import predict_first
 
     found = find_network(network, results)

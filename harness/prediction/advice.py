@@ -21,7 +21,7 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.stats import LEVEL, SITTING, Interval
 from harness.base.files import write_atomic
 from harness.prediction.growth import grow_points, grown_frame, growth_points
-from harness.prediction.measured_base import measured_base
+from harness.prediction.step_model import measured_base
 from harness.schema.layout import Layout
 from harness.schema.measurement import ADVICE, Advice
 from harness.schema.record import SCHEMA, decode, encode

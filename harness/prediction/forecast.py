@@ -1,5 +1,6 @@
-"""A sweep's prediction, written down before its launches, and scored by them afterwards."""
+"""Predicted curves, the prediction stored before a sweep's launches and scored by them, and a reference step."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,17 +9,53 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.scaling import PointScaling
+from harness.analysis.read_results import Loaded
+from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.prediction.allreduce import BEST
-from harness.prediction.growth import grown
-from harness.prediction.measured_base import find_launches, measured_base
-from harness.prediction.model import Base, Uncertain, assumptions, predict
+from harness.prediction.growth import Grown, grown
+from harness.prediction.network_cost import BEST, Uncertain, probe_links
+from harness.prediction.step_model import Base, assumptions, find_launches, measured_base, predict, predict_ratio
+from harness.probe.probe_store import newest_probe
 from harness.schema.measurement import PREDICTION_FILE, PredictedPoint, Prediction
+from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT
 from harness.schema.record import SCHEMA, decode, encode
 from harness.schema.sweep import Sweep
+from harness.schema.workload import is_script
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedCurve:
+    """What is predicted from `base`: `frame` by the network's costs (`step_model.predict`), `grown` by growth models.
+
+    `speedup` is that of the most ranks over the base by the network's costs, with the least and the most that the
+    intervals of all measured costs allow.
+    """
+
+    base: Base
+    frame: pd.DataFrame
+    grown: Grown
+    speedup: float
+    interval: Interval
+
+
+def predict_curve(loaded: Loaded, counts: Sequence[int], network: Uncertain, algorithm: str) -> PredictedCurve:
+    """Return the prediction for `counts` ranks from the valid launches of `loaded`.
+
+    Raises:
+        UserError: the algorithm is unknown.
+    """
+    base = measured_base(loaded)
+    ratio, interval = predict_ratio(base, base.ranks, counts[-1], network, algorithm)
+    work = 1.0 if base.scaling == "strong" else counts[-1] / base.ranks
+    return PredictedCurve(
+        base=base,
+        frame=predict(base, counts, network, algorithm),
+        grown=grown(loaded, base, counts),
+        speedup=ratio * work,
+        interval=interval.scaled(work),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,31 +87,29 @@ def score(
     made is no test of it.
     """
     later = {point.ranks: point for point in points if first[point.layout] >= prediction.made}
-    entries = prediction.growth if growth else prediction.points
-    return tuple(_score(entry, later.get(entry.ranks)) for entry in entries)
-
-
-def _score(entry: PredictedPoint, point: PointScaling | None) -> Score:
-    if point is None:
-        return Score(ranks=entry.ranks, predicted=entry, measured=None, error=None, covered=None)
-    return Score(
-        ranks=entry.ranks,
-        predicted=entry,
-        measured=point,
-        error=entry.epoch_s / point.seconds - 1,
-        covered=entry.epoch_low_s <= point.seconds <= entry.epoch_high_s,
-    )
+    scores = []
+    for entry in prediction.growth if growth else prediction.points:
+        point = later.get(entry.ranks)
+        scores.append(
+            Score(
+                ranks=entry.ranks,
+                predicted=entry,
+                measured=point,
+                error=entry.epoch_s / point.seconds - 1 if point else None,
+                covered=entry.epoch_low_s <= point.seconds <= entry.epoch_high_s if point else None,
+            )
+        )
+    return tuple(scores)
 
 
 def predict_first(sweep: Sweep, results: Path, network: Uncertain, said: str) -> Path:
     """Write the prediction of every layout of `sweep` into its folder and return the file's path.
 
-    The base is the sweep in `results` of the same workload and scaling that `analysis.choice` takes, this one
+    The base is the sweep in `results` of the same workload and scaling that `select_sweep.choose` takes, this one
     included. A prediction that is there already and has every rank count is kept: it is the earlier one.
 
     Raises:
-        UserError: there is no base, the layouts have shares, or the folder cannot
-            be written to.
+        UserError: there is no base, the layouts have shares, or the folder cannot be written to.
     """
     if any(layout.shares for layout in sweep.layouts):
         raise UserError("--predict-first knows equal shares only: leave out --shares")
@@ -91,9 +126,27 @@ def predict_first(sweep: Sweep, results: Path, network: Uncertain, said: str) ->
         f"{workload.name} with these settings",
     )
     base = measured_base(loaded)
-    frame = predict(base, ranks, network, BEST)
-    write_atomic(path, encode(_prediction(sweep, base, frame, grown(loaded, base, ranks).frame, said)))
+    frame, by_growth = predict(base, ranks, network, BEST), grown(loaded, base, ranks).frame
+    prediction = Prediction(
+        schema=SCHEMA,
+        made=datetime.now(UTC),
+        workload=workload,
+        scaling=scaling,
+        algorithm=BEST,
+        base_ranks=base.ranks,
+        base=base.source,
+        network=said,
+        assumptions=assumptions(base, frame["ranks"]),
+        points=_points(frame),
+        growth=() if by_growth is None else _points(by_growth),
+    )
+    write_atomic(path, encode(prediction))
     return path
+
+
+def _points(frame: pd.DataFrame) -> tuple[PredictedPoint, ...]:
+    rows: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]
+    return tuple(PredictedPoint(**{str(name): value for name, value in row.items()}) for row in rows)
 
 
 def read_prediction(folder: Path) -> Prediction | None:
@@ -106,22 +159,60 @@ def read_prediction(folder: Path) -> Prediction | None:
     return decode(path.read_bytes(), Prediction, path) if path.exists() else None
 
 
-def _prediction(sweep: Sweep, base: Base, frame: pd.DataFrame, by_growth: pd.DataFrame | None, said: str) -> Prediction:
-    return Prediction(
-        schema=SCHEMA,
-        made=datetime.now(UTC),
-        workload=sweep.workload,
-        scaling=sweep.scaling,
-        algorithm=BEST,
-        base_ranks=base.ranks,
-        base=base.source,
-        network=said,
-        assumptions=assumptions(base, frame["ranks"]),
-        points=_points(frame),
-        growth=() if by_growth is None else _points(by_growth),
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReferenceStep:
+    """A measured point beside its reference. Seconds of a step; `speedup` is the base's epoch over the reference's."""
+
+    point: PointScaling
+    compute_s: float
+    straggler_s: float
+    allreduce_s: float
+    step_s: float
+    speedup: float
 
 
-def _points(frame: pd.DataFrame) -> tuple[PredictedPoint, ...]:
-    rows: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]
-    return tuple(PredictedPoint(**{str(name): value for name, value in row.items()}) for row in rows)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkReference:
+    """The reference of every point that compares with the base. `network` says which link costs it rests on."""
+
+    network: str
+    base: str
+    points: tuple[ReferenceStep, ...]
+
+
+def network_reference(loaded: Loaded, scaling: Scaling) -> NetworkReference | None:
+    """Return the reference of the points of `loaded`, None where no probe of their machine lies beside the sweep.
+
+    Computation per row as on the fewest ranks, the wait for the slowest rank from the measured distribution of
+    compute times, and the cheapest allreduce in closed form (`step_model.predict`): inside hosts over the links inside
+    a host, by where the ranks of each point were. Points of another number of threads per rank are left out.
+
+    Raises:
+        UserError: a probe is damaged.
+    """
+    if is_script(loaded.runs[0].point.workload):
+        return None  # what a step of a script computes is in the script
+    machines = {run.provenance.machine.fingerprint for run in loaded.valid}
+    probe = newest_probe(loaded.folder.resolve().parent, min(machines)) if len(machines) == 1 else None
+    if probe is None or not any(probe.by_setting[0].find(POINT_TO_POINT, level) for level in (NETWORK, NODE)):
+        return None
+    base = measured_base(loaded)
+    fewest = min(scaling.points, key=lambda point: point.ranks)
+    found, said = [], ""
+    for point in scaling.points:
+        if point.speedup is None or point.threads != fewest.threads:
+            continue
+        runs = [run for run in loaded.valid if str(run.point.layout) == point.layout]
+        # Several nodes may be cores of one host.
+        per_host = max(max(Counter(rank.host for rank in run.ranks).values()) for run in runs)
+        network, said = probe_links(probe, per_host)
+        (row,) = predict(base, [point.ranks], network, BEST).to_dict("records")
+        gain = scaling.base.seconds / row["epoch_s"]
+        found.append(
+            ReferenceStep(
+                point=point,
+                **{part: float(row[part]) for part in ("compute_s", "straggler_s", "allreduce_s", "step_s")},
+                speedup=gain if scaling.scaling == "strong" else gain * point.ideal,
+            )
+        )
+    return NetworkReference(network=said, base=base.source, points=tuple(found))

@@ -1,7 +1,7 @@
 """The curve beyond the machine from what was measured at several rank counts: a growth model for each part of a step.
 
-The counterpart of `prediction.model`, which knows one base and the links: nothing here is assumed about networks, and
-nothing is said where too few counts were measured.
+The counterpart of `prediction.step_model`, which knows one base and the links: here nothing is assumed about networks,
+and nothing is predicted where too few counts were measured.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from harness.analysis.numbers import plural
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
 from harness.analysis.stats import LEVEL
-from harness.prediction.model import Base, epoch_batches, epoch_steps, steps_between, with_speedup
+from harness.prediction.step_model import Base, epoch_batches, epoch_steps, steps_between, with_speedup
 
 Array = NDArray[np.float64]
 _DRAWS = 4000
@@ -72,7 +72,7 @@ class HeldOut:
 class Grown:
     """The models of a sweep, the measured points they are of, and what they say, None where they are refused.
 
-    `frame` has the columns of `model.predict`, `points` those of `growth_points`. `held` is None where the points
+    `frame` has the columns of `step_model.predict`, `points` those of `growth_points`. `held` is None where the points
     cannot spare one.
     """
 
@@ -160,7 +160,7 @@ def _allowed(part: str, counts: Array) -> tuple[Form, ...]:
 
 
 def grown_frame(growth: StepGrowth, ranks: ArrayLike) -> pd.DataFrame:
-    """Return what the models of `growth` (not refused) say of each count of `ranks`: the columns of `model.predict`.
+    """Return what the models of `growth` (not refused) predict for each count of `ranks`, as `step_model.predict` does.
 
     The low and the high end are of the 95 % band of what a sweep would measure: coefficients, the choice of models
     and the scatter of the measured points. Seeded, so that a page is the same when drawn again.

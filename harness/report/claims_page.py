@@ -11,8 +11,8 @@ from harness.analysis.select_sweep import RULE
 from harness.claims.evidence import ClaimEvidence, compare, is_about
 from harness.claims.verdict import Judgement, PredictedRatio, predict_claim
 from harness.claims.wording import ClaimRow, claim_row, headline
-from harness.prediction.measured_base import measured_base
-from harness.prediction.model import Uncertain
+from harness.prediction.network_cost import Uncertain
+from harness.prediction.step_model import measured_base
 from harness.report import captions
 from harness.report.answer import Banner, FigureBlock
 from harness.report.claims_figures import imagenet_charts, published_picture, published_table

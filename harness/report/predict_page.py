@@ -1,8 +1,6 @@
-"""`harness predict` as a page: the curve beyond the machine, and all that it rests on."""
+"""`harness predict`: the curve beyond the machine, and all that it rests on."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,140 +8,151 @@ from matplotlib.ticker import NullFormatter
 
 from harness.analysis import numbers
 from harness.analysis.stats import Interval
-from harness.prediction.growth import Grown, HeldOut, StepGrowth
-from harness.prediction.model import Base, assumptions
-from harness.report.answer import Banner, Fact, FigureBlock, Table, Tile
+from harness.prediction.forecast import PredictedCurve
+from harness.prediction.step_model import assumptions
+from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Prose, Section, Table, Tile
 from harness.report.axes import rank_axis, time_unit
 from harness.report.figures.breakdown import EPOCH
-from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import Head
 from harness.report.svg import MUTED, draw, mark
 
 _HEADINGS = (
-    "Ranks", "Step", "Computation", "Slowest rank", "Allreduce", "Epoch", "Epoch, low to high", "Speedup", "Efficiency",
+    "Ranks", "Step", "Computation", "Slowest rank", "Allreduce", "Epoch", "Low to high", "Speedup", "Efficiency",
 )  # fmt: skip
 _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
-PART_HEADINGS = ("Part of a step", "Error", "Model, p ranks")
 _LABELS = {part.column: part.label for part in EPOCH}
-GROWTH_HEADINGS = ("Ranks", "Epoch by growth", "95 % band", "Speedup")
-Predicted = tuple[Base, pd.DataFrame, Grown]
 
 
-def write_predictions(
-    found: Sequence[Predicted], network: str, command: str, reports: Path, results: Path | None = None
-) -> Path:
-    """Write ``REPORTS/predict/index.html`` about each base, its frame of `prediction.model` and its growth models.
+def prediction_answer(found: Sequence[PredictedCurve], network: str, algorithm: str, command: str) -> Answer:
+    """Return what the `command` predicts of each workload, with the costs that `network` says.
 
-    `network` says which costs were used, `command` gave the prediction. The page's path is returned.
-
-    Raises:
-        UserError: the folder holds something else than a report, or cannot be written to.
+    In a terminal: the table of the one workload, of several their last rows.
     """
-    names = [base.workload.name.upper() for base, _, _ in found]
-    head = _head(names, found, network, command)
-    tables = [table for name, one in zip(names, found, strict=True) for table in _tables(name, one)]
-    grown = [_growth_figure(name, one) for name, one in zip(names, found, strict=True) if one[2].frame is not None]
-    figures = (_figure(names, found), *grown)
-    summary = PageSummary(kind="predict", title=", ".join(names), answer=head.answer, when=datetime.now(UTC))
-    values = {
-        "banners": (Banner(kind="warning", text="Nothing here was measured but what the predictions rest on."),),
-        "tables": tables, "figures": figures, "lines": (), "lines_title": "", "tones_of": {},
-    }  # fmt: skip
-    page = Page(place="predict", template="tables.html.j2", summary=summary, head=head, values=values, figures=figures)
-    return publish(page, reports, results)
-
-
-def _head(names: Sequence[str], found: Sequence[Predicted], network: str, command: str) -> Head:
-    most = int(max(frame["ranks"].max() for _, frame, _ in found))
-    best = []
-    for name, (_, frame, _) in zip(names, found, strict=True):
-        top = frame.sort_values("speedup").iloc[-1]
-        best.append(f"{name}: {top['speedup']:.1f} at {int(top['ranks']):,} ranks")
-    return Head(
-        question=f"How would {', '.join(names)} scale to {most:,} ranks?",
-        answer=f"Predicted, not measured: largest speedups: {'; '.join(best)}.",
-        tiles=tuple(_tile(name, frame) for name, (_, frame, _) in zip(names, found, strict=True)),
-        facts=(
-            Fact(name="Network", value=network),
-            Fact(name="Base", value="; ".join(base.source for base, _, _ in found)),
-        ),
+    names = [one.base.workload.name.upper() for one in found]
+    tables = [_curve_table(name, one.frame) for name, one in zip(names, found, strict=True)]
+    parts = [_section(name, one, table) for name, one, table in zip(names, found, tables, strict=True)]
+    last = [[one.base.workload.name, *table.rows[-1]] for one, table in zip(found, tables, strict=True)]
+    costs = f"{network}; allreduce: {algorithm}"
+    return Answer(
+        question=f"How would {', '.join(names)} scale to {int(found[0].frame['ranks'].max()):,} ranks?",
+        sentence=f"Predicted, not measured: {'; '.join(map(_sentence, found))}.",
+        table=tables[0] if len(found) == 1 else Table(title="", headings=("Workload", *_HEADINGS), rows=last),
+        data={"network": network, "predicted": [_data(one) for one in found]},
+        banners=[Banner(kind="warning", text="Nothing here was measured but what the predictions rest on.")],
+        tiles=[_tile(name, one.frame.iloc[-1]) for name, one in zip(names, found, strict=True)],
+        facts=(Fact(name="Network", value=costs), Fact(name="Base", value="; ".join(one.base.source for one in found))),
+        sections=(*parts, Section(title="Figures", name="figures", blocks=_figures(names, found))),
         command=command,
+        kind="predict",
+        place="predict",
+        title=", ".join(names),
     )
 
 
-def _tables(name: str, one: Predicted) -> list[Table]:
-    base, frame, by_growth = one
-    note = " ".join(assumptions(base, frame["ranks"]))
-    if by_growth.frame is None:
-        note += f" No growth models: {by_growth.growth.refused}."
-    rows = tuple(_row(row) for _, row in frame.iterrows())
-    tables = [Table(title=f"{name}, predicted", headings=(*_HEADINGS, ""), rows=rows, note=note)]
-    if by_growth.frame is not None:
-        held = held_sentence(by_growth.held) if by_growth.held else "No count can be spared to test them."
-        parts = part_rows(by_growth.growth)
-        note = (
-            "Each part of a step has the model in the ranks with the least leave-one-out error, here as a part of a "
-            "step: c0 + c1 p^i log2(p)^j, as in Extra-P. Waits and sums are of one synchronisation. " + held
+def _sentence(one: PredictedCurve) -> str:
+    base, by_growth = one.base, ""
+    if one.grown.frame is not None:
+        last = one.grown.frame.iloc[-1]
+        value, low, high = (last["speedup"] * last["epoch_s"] / last[f"epoch{end}_s"] for end in ("", "_high", "_low"))
+        by_growth = (
+            f", by growth models {numbers.significant(value)} "
+            f"({numbers.significant(low)} to {numbers.significant(high)})"
         )
-        tables.append(Table(title=f"{name}, growth models", headings=PART_HEADINGS, rows=parts, note=note))
-        headings, rows = (*GROWTH_HEADINGS, ""), tuple((*row, "") for row in growth_rows(by_growth.frame))
-        tables.append(Table(title=f"{name}, predicted by growth models", headings=headings, rows=rows))
-    return tables
+    return (
+        f"{base.workload.name} on {numbers.ranks(int(one.frame['ranks'].iloc[-1]))} is "
+        f"{numbers.significant(one.speedup)} times as fast as on {numbers.ranks(base.ranks)} "
+        f"({numbers.ratio_span(one.interval)} by the measured costs' intervals){by_growth}"
+    )
 
 
-def part_rows(growth: StepGrowth) -> tuple[tuple[str, str, str], ...]:
-    """Return each part's name, its leave-one-out error as a part of a step, and its model."""
-    return tuple((_LABELS[one.part], numbers.percent(one.error, 1), one.words) for one in growth.parts)
-
-
-def growth_rows(frame: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
-    """Return the rows of GROWTH_HEADINGS: what growth models say of each count."""
-    return tuple(
-        (
+def _section(name: str, one: PredictedCurve, table: Table) -> Section:
+    """Return what one prediction rests on, its table, and its growth models or why there are none."""
+    base, growth, grown = one.base, one.grown.growth, one.grown.frame
+    rests = f"{base.workload.name}: base is {base.source}."
+    blocks: list[Prose | Table] = [Prose(text=" ".join([rests, *assumptions(base, one.frame["ranks"])])), table]
+    if grown is None:
+        blocks.append(Prose(text=f"{base.workload.name}: no growth models: {growth.refused}."))
+        return Section(title=name, name=name.lower(), blocks=blocks)
+    held, test = one.grown.held, "No count can be spared to test them."
+    if held:
+        off = f"{numbers.percent(abs(held.error), 1)} too {'high' if held.error > 0 else 'low'}"
+        inside = "inside" if held.covered else "outside"
+        test = f"Fitted to the other counts alone they are {off} at {numbers.ranks(held.ranks)}, {inside} their band."
+    counts = ", ".join(map(str, growth.counts))
+    models = Table(
+        title=f"{name}, growth models",
+        headings=("Part of a step", "Error", "Model, p ranks"),
+        rows=[(_LABELS[part.part], numbers.percent(part.error, 1), part.words) for part in growth.parts],
+        note="Each part of a step has the model in the ranks with the least leave-one-out error, here as a part of a "
+        "step: c0 + c1 p^i log2(p)^j, as in Extra-P. Waits and allreduces are of one synchronisation.",
+    )
+    rows = [
+        _computed(
             f"{int(row['ranks']):,}",
             numbers.seconds(float(row["epoch_s"])),
             numbers.seconds_span(Interval(low=float(row["epoch_low_s"]), high=float(row["epoch_high_s"]))),
             numbers.significant(float(row["speedup"])),
         )
-        for _, row in frame.iterrows()
+        for _, row in grown.iterrows()
+    ]
+    by_growth = Table(
+        title=f"{name}, predicted by growth models",
+        headings=("Ranks", "Epoch by growth", "95 % band", "Speedup"),
+        rows=rows,
+        texts=(),
     )
+    blocks += [Prose(text=f"{base.workload.name}: growth models from {counts} ranks. {test}"), models, by_growth]
+    return Section(title=name, name=name.lower(), blocks=blocks)
 
 
-def held_sentence(held: HeldOut) -> str:
-    """Return how the models did at the largest measured count, which they had not seen."""
-    off = f"{numbers.percent(abs(held.error), 1)} too {'much' if held.error > 0 else 'little'}"
-    inside = "inside" if held.covered else "outside"
-    return f"From the other counts alone they say {off} for {numbers.ranks(held.ranks)}, {inside} their band."
+def _computed(first: str, *values: str) -> tuple[str | Cell, ...]:
+    """Return a row of predictions."""
+    return first, *(Cell(text=value, computed=True) for value in values)
 
 
-def _tile(name: str, frame: pd.DataFrame) -> Tile:
-    last = frame.iloc[-1]
-    detail = (
-        f"predicted speedup at {int(last['ranks']):,} ranks; efficiency {numbers.percent(float(last['efficiency']))}"
-    )
-    return Tile(name=name, value=numbers.significant(float(last["speedup"])), detail=detail)
+def _curve_table(name: str, frame: pd.DataFrame) -> Table:
+    rows = [
+        _computed(
+            numbers.count(row["ranks"]),
+            *(numbers.seconds(row[part]) for part in _TIMES),
+            numbers.seconds_span(Interval(low=row["epoch_low_s"], high=row["epoch_high_s"])),
+            numbers.significant(row["speedup"]),
+            numbers.percent(row["efficiency"]),
+        )
+        for row in frame.to_dict("records")
+    ]
+    return Table(title=f"{name}, predicted", headings=_HEADINGS, rows=rows, texts=())
 
 
-def _row(row: "pd.Series[float]") -> tuple[str, ...]:
-    low, high = float(row["epoch_low_s"]), float(row["epoch_high_s"])
-    return (
-        f"{int(row['ranks']):,}",
-        *(numbers.seconds(float(row[name])) for name in _TIMES),
-        f"{numbers.seconds(low)} to {numbers.seconds(high)}",
-        numbers.significant(float(row["speedup"])),
-        numbers.percent(float(row["efficiency"])),
-        "",
-    )
+def _data(one: PredictedCurve) -> Mapping[str, object]:
+    growth, frame = one.grown.growth, one.grown.frame
+    return {
+        "workload": one.base.workload.name,
+        "base": one.base.source,
+        "points": one.frame.to_dict("records"),
+        "growth": {
+            "refused": growth.refused,
+            "counts": growth.counts,
+            "parts": [{"part": part.part, "model": part.words, "error": part.error} for part in growth.parts],
+            "points": [] if frame is None else frame.to_dict("records"),
+            "held_out": one.grown.held,
+        },
+    }
 
 
-def _figure(names: Sequence[str], found: Sequence[Predicted]) -> FigureBlock:
-    counts = sorted({int(ranks) for _, frame, _ in found for ranks in frame["ranks"]})
+def _tile(name: str, last: "pd.Series[float]") -> Tile:
+    detail = f"predicted speedup at {int(last['ranks']):,} ranks; efficiency {numbers.percent(last['efficiency'])}"
+    return Tile(name=name, value=numbers.significant(last["speedup"]), detail=detail)
+
+
+def _figures(names: Sequence[str], found: Sequence[PredictedCurve]) -> list[FigureBlock]:
+    counts = sorted({int(ranks) for one in found for ranks in one.frame["ranks"]})
+    curves = [(name, one.frame) for name, one in zip(names, found, strict=True)]
 
     def paint(axes: Axes) -> None:
         logarithmic = rank_axis(axes, counts)
         ends = [counts[0], counts[-1]]
         axes.plot(ends, [end / ends[0] for end in ends], color=MUTED.light, linestyle=(0, (5, 3)), label="ideal")
-        for number, (name, (_, frame, _)) in enumerate(zip(names, found, strict=True), start=1):
+        for number, (name, frame) in enumerate(curves, start=1):
             look = mark(number)
             axes.plot(frame["ranks"], frame["speedup"], color=look.colour, linestyle=look.dashes, label=name)
         if logarithmic:
@@ -151,22 +160,19 @@ def _figure(names: Sequence[str], found: Sequence[Predicted]) -> FigureBlock:
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_ylabel("Predicted speedup")
 
-    table = pd.concat([frame.assign(workload=name) for name, (_, frame, _) in zip(names, found, strict=True)])
-    spoken = "; ".join(
-        f"{name} {frame['speedup'].iloc[-1]:.2f} at {int(frame['ranks'].iloc[-1]):,} ranks"
-        for name, (_, frame, _) in zip(names, found, strict=True)
+    spoken = "; ".join(f"{n} {f['speedup'].iloc[-1]:.2f} at {int(f['ranks'].iloc[-1]):,} ranks" for n, f in curves)
+    speedups = FigureBlock(
+        picture=draw("predicted-speedup", "Predicted speedup against ranks", paint, numbers=spoken),
+        title="Predicted speedup",
+        caption="Lines: predicted, no launch was made. Dashed: ideal.",
+        table=pd.concat([frame.assign(workload=name) for name, frame in curves]),
     )
-    picture = draw("predicted-speedup", "Predicted speedup against ranks", paint, numbers=spoken)
-    return FigureBlock(
-        picture=picture, title="Predicted speedup", caption="Lines: predicted, no launch was made. Dashed: ideal.",
-        table=table,
-    )  # fmt: skip
+    return [speedups, *(_growth_figure(n, o) for n, o in zip(names, found, strict=True) if o.grown.frame is not None)]
 
 
-def _growth_figure(name: str, one: Predicted) -> FigureBlock:
+def _growth_figure(name: str, one: PredictedCurve) -> FigureBlock:
     """Draw the epoch time of both predictions beside what was measured."""
-    _, frame, by_growth = one
-    grown, points = by_growth.frame, by_growth.points
+    frame, grown, points = one.frame, one.grown.frame, one.grown.points
     assert grown is not None  # the caller's choice
     unit, label = time_unit(float(max(frame["epoch_s"].max(), points["seconds"].max())))
 
@@ -182,11 +188,15 @@ def _growth_figure(name: str, one: Predicted) -> FigureBlock:
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_ylabel(f"Epoch time ({label})")
 
-    spoken = "; ".join(f"{ranks} ranks {epoch}" for ranks, epoch, _, _ in growth_rows(grown))
     title = f"{name}: predicted epoch time"
-    picture = draw(f"growth-{name.lower()}", f"{title} against ranks", paint, numbers=spoken)
-    caption = (
-        "Lines and band: predicted, by growth models of the measured parts (95 %) and by the network's costs. Points: "
-        "medians of launches."
+    spoken = "; ".join(
+        f"{int(ranks):,} ranks {numbers.seconds(float(epoch))}"
+        for ranks, epoch in zip(grown["ranks"], grown["epoch_s"], strict=True)
     )
-    return FigureBlock(picture=picture, title=title, caption=caption, table=grown)
+    return FigureBlock(
+        picture=draw(f"growth-{name.lower()}", f"{title} against ranks", paint, numbers=spoken),
+        title=title,
+        caption="Lines and band: predicted, by growth models of the measured parts (95 %) and by the network's costs. "
+        "Points: medians of launches.",
+        table=grown,
+    )

@@ -19,7 +19,7 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, ratios_frame, scale
 from harness.base.errors import UserError
 from harness.diagnosis.study import diagnose_sweep
-from harness.prediction.links import network_reference
+from harness.prediction.forecast import network_reference
 from harness.report import captions
 from harness.report.captions import part_name
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS

@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.analysis.laws import Fit
 from harness.analysis.scaling import Scaling
-from harness.prediction.links import NetworkReference
+from harness.prediction.forecast import NetworkReference
 from harness.report.answer import FigureBlock
 from harness.schema.record import RunRecord
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from harness.analysis import numbers
 from harness.analysis.laws import Fit
 from harness.analysis.scaling import Scaling
-from harness.prediction.links import NetworkReference
+from harness.prediction.forecast import NetworkReference
 from harness.report import captions
 from harness.report.answer import FigureBlock
 from harness.report.axes import medians, rank_axis

@@ -1,43 +1,34 @@
-"""The curve beyond the machine, in closed form: a step is computation, the slowest rank, and the allreduce."""
+"""The curve beyond the machine, in closed form: a step is computation, the slowest rank, and the allreduce.
+
+The computation is measured: one workload's launches on the fewest ranks are the base of its prediction.
+"""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.stats import Interval
-from harness.prediction.allreduce import Levels, Link, allreduce_seconds
+from harness.analysis.calls import read_calls
+from harness.analysis.frames import launch_frame
+from harness.analysis.read_results import Loaded
+from harness.analysis.select_sweep import choose
+from harness.analysis.stats import Interval, median_interval
+from harness.base.errors import UserError
+from harness.prediction.network_cost import Levels, Link, Uncertain, allreduce_seconds
+from harness.schema.record import read_run
+from harness.schema.sweep import Study
 from harness.schema.sync import find_policy
 from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]
 _KNOTS = 160
-
-
-def measured_factor(times: ArrayLike, ranks: ArrayLike) -> Array:
-    """Return E[max over p ranks] over the mean of measured compute `times`, for each count p of `ranks`.
-
-    The p ranks draw from the measured distribution independently of each other: order statistic i of n has the
-    weight (i/n)^p - ((i-1)/n)^p. For p beyond n that is the largest measured time, so a lower bound.
-    """
-    values = np.sort(np.asarray(times, dtype=float))
-    relative = values / values.mean()
-    levels = np.arange(len(relative) + 1) / len(relative)
-    return _interpolated(lambda p: float(np.diff(levels**p) @ relative), ranks)
-
-
-def _interpolated(factor: Callable[[float], float], ranks: ArrayLike) -> Array:
-    """Evaluate `factor` at every count, or at knots even in the logarithm where there are many."""
-    counts = np.asarray(ranks, dtype=float)
-    knots = np.unique(counts)
-    if len(knots) > _KNOTS:
-        knots = np.unique(np.concatenate([knots[:16], np.geomspace(knots[0], knots[-1], _KNOTS)]))
-    values = np.array([factor(p) for p in knots])
-    result: Array = np.interp(np.log(counts), np.log(knots), values)
-    return result
+_MOST_JITTER = 20_000
+_MOST_RUNS = 24  # whose steps are read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,18 +55,97 @@ class Base:
     source: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Uncertain:
-    """Link costs with the low and the high end of their intervals."""
+def find_launches(results: Path, wanted: Callable[[Study], bool], what: str) -> Loaded:
+    """Return the sweep of `results` that answers among those `wanted` (`select_sweep.choose`).
 
-    value: Levels
-    low: Levels
-    high: Levels
+    `what` names the workload in the error.
 
-    @classmethod
-    def exact(cls, levels: Levels) -> "Uncertain":
-        """Return `levels` without any doubt."""
-        return cls(value=levels, low=levels, high=levels)
+    Raises:
+        UserError: no such sweep has a valid launch.
+    """
+    found = choose(results, wanted)
+    if found is not None:
+        return found.loaded
+    raise UserError(
+        f"no valid launch of {what} in '{results}' to predict from: run `harness sweep` with --nodes 1 first, "
+        "or name another folder with --results"
+    )
+
+
+def measured_base(loaded: Loaded) -> Base:
+    """Return the base that the valid launches of a sweep give: those on the fewest ranks."""
+    fewest = min(run.point.layout.ranks for run in loaded.valid)
+    runs = [run for run in loaded.valid if run.point.layout.ranks == fewest]
+    frame = launch_frame(runs, loaded.epochs)
+    compute = (frame["seconds"] - frame["sync_seconds"]) / frame["steps"]  # input too: a rank has to do it
+    exact = median_interval(compute)
+    run, scaling = runs[0], runs[0].point.scaling
+    rows = int(frame["all_rows"].iloc[0])
+    jitter, imbalance = _unevenness(loaded)
+    return Base(
+        workload=run.point.workload,
+        scaling=scaling,
+        ranks=fewest,
+        rows=rows if scaling == "strong" else rows // fewest,
+        bytes=run.weights.bytes,
+        compute_s=float(compute.median()),
+        low_s=exact.low if exact else float(compute.min()),
+        high_s=exact.high if exact else float(compute.max()),
+        jitter=jitter,
+        imbalance=imbalance,
+        source=f"{len(runs)} launches on {fewest} rank{'s' if fewest > 1 else ''} of {loaded.folder.name}"
+        + ("" if exact else ", range of the launches for want of an interval"),
+    )
+
+
+def _unevenness(loaded: Loaded) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the compute times of single steps over their rank's mean, and the ranks' means over that of all ranks.
+
+    Of the launches on most ranks: the times between two synchronisation calls, of which one rank alone makes none.
+    What one rank always takes longer is in the second, what differs from step to step in the first.
+    """
+    most = max(run.point.layout.ranks for run in loaded.valid)
+    runs = [run for run in loaded.valid if run.point.layout.ranks == most and most > 1][:_MOST_RUNS]
+    steps: list[Array] = []
+    lasting: list[float] = []
+    for run in runs:
+        own = _compute_times(loaded.folder / run.point.folder)
+        if len(own):
+            means = own.mean(axis=0)
+            steps.append((own / means).ravel())
+            lasting += (means / means.mean()).tolist()
+    if not steps:
+        return (), ()
+    values = np.sort(np.concatenate(steps))
+    return tuple(map(float, values[:: max(1, len(values) // _MOST_JITTER)])), tuple(sorted(lasting))
+
+
+def _compute_times(folder: Path) -> Array:
+    """Return the seconds between the synchronisation calls of successive steps, [pairs of calls, ranks]."""
+    run = read_run(folder)
+    times = [np.zeros((0, len(run.ranks)))]
+    with suppress(UserError):  # its record has what all else rests on
+        times += [(one.entry[1:] - one.exit[:-1])[np.diff(one.step) == 1] for one in read_calls(folder, run)]
+    return np.concatenate(times)
+
+
+def measured_factor(times: ArrayLike, ranks: ArrayLike) -> Array:
+    """Return E[max over p ranks] over the mean of measured compute `times`, for each count p of `ranks`.
+
+    The p ranks draw from the measured distribution independently of each other: order statistic i of n has the
+    weight (i/n)^p - ((i-1)/n)^p. For p beyond n that is the largest measured time, so a lower bound. Many counts are
+    interpolated between knots that are even in the logarithm.
+    """
+    values = np.sort(np.asarray(times, dtype=float))
+    relative = values / values.mean()
+    levels = np.arange(len(relative) + 1) / len(relative)
+    counts = np.asarray(ranks, dtype=float)
+    knots = np.unique(counts)
+    if len(knots) > _KNOTS:
+        knots = np.unique(np.concatenate([knots[:16], np.geomspace(knots[0], knots[-1], _KNOTS)]))
+    factors = np.array([float(np.diff(levels**p) @ relative) for p in knots])
+    result: Array = np.interp(np.log(counts), np.log(knots), factors)
+    return result
 
 
 def predict_ratio(base: Base, over: int, count: int, network: Uncertain, algorithm: str) -> tuple[float, Interval]:
@@ -198,15 +268,15 @@ def assumptions(base: Base, ranks: ArrayLike) -> tuple[str, ...]:
     counts = np.asarray(ranks)
     found = []
     if base.workload.global_batch is not None:
-        found.append("A step's computation is taken to shrink with its rows: what it costs besides is left out.")
+        found.append("A step's computation is taken to shrink with its rows: its fixed cost is left out.")
     if not base.jitter:
-        found.append("No compute times of several ranks are there: no rank is taken to be slower than another.")
+        found.append("Compute times of several ranks were not measured: no rank is taken to be slower than another.")
     elif counts.max() > len(base.jitter):
         found.append(f"Beyond {len(base.jitter):,} ranks the wait for the slowest is a lower bound.")
     if base.imbalance:
         found.append(
-            f"Ranks are taken to differ lastingly as the {len(base.imbalance)} measured ones did: the slowest computed "
-            f"{max(base.imbalance):.3f} times the mean."
+            f"Ranks are taken to differ permanently as the {len(base.imbalance)} measured ones did: the slowest "
+            f"computed {max(base.imbalance):.3f} times the mean."
         )
     found.append("Ranks are taken to have a core, and memory bandwidth, each as the base had.")
     return tuple(found)

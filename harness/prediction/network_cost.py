@@ -1,0 +1,215 @@
+"""What a network costs: latency and bandwidth of its links, given or probed, and an allreduce over them in closed form.
+
+A message of n bytes between two ranks takes alpha + n beta, adding n bytes to others n gamma. The allreduces are those
+of Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 3; rank counts that are not a power of two are handled as
+MPICH and Open MPI do (section 4.5).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from harness.base.errors import UserError, unknown
+from harness.probe.probe_store import read_probe
+from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, Estimate, MessageCost, Probe
+
+Array = NDArray[np.float64]
+BEST = "best"
+_LEFT_OUT = "; the additions of an allreduce are left out"
+_PAIR = re.compile(r"([0-9.eE+-]+)\s*,\s*([0-9.eE+-]+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """A message's cost: `alpha_s` seconds, and `beta_s_per_byte` seconds for each byte."""
+
+    alpha_s: float
+    beta_s_per_byte: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Levels:
+    """The links between ranks, inside a node of `ranks_per_node` ranks and between nodes, and the cost of additions.
+
+    `add_s_per_byte`: seconds to add a byte of a message to what a rank has; 0 leaves the additions out.
+    """
+
+    network: Link
+    node: Link | None = None
+    ranks_per_node: int = 1
+    add_s_per_byte: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Uncertain:
+    """Link costs with the low and the high end of their intervals."""
+
+    value: Levels
+    low: Levels
+    high: Levels
+
+    @classmethod
+    def exact(cls, levels: Levels) -> "Uncertain":
+        """Return `levels` without an interval."""
+        return cls(value=levels, low=levels, high=levels)
+
+
+def ring(ranks: Array, size: float, link: Link, add: float) -> Array:
+    """Return 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma, for any p."""
+    share = (ranks - 1) / ranks * size
+    cost: Array = 2 * (ranks - 1) * link.alpha_s + 2 * share * link.beta_s_per_byte + share * add
+    return cost
+
+
+def rabenseifner(ranks: Array, size: float, link: Link, add: float) -> Array:
+    """Return 2 log2(q) alpha + 2(q-1)/q n beta + (q-1)/q n gamma, q the power of two up to p, and `_surplus`."""
+    power = _power(ranks)
+    share = (power - 1) / power * size
+    cost: Array = 2 * np.log2(power) * link.alpha_s + 2 * share * link.beta_s_per_byte + share * add
+    return cost + _surplus(ranks, size, link, add)
+
+
+def recursive_doubling(ranks: Array, size: float, link: Link, add: float) -> Array:
+    """Return log2(q) (alpha + n beta + n gamma), q the power of two up to p, and `_surplus`."""
+    cost: Array = np.log2(_power(ranks)) * (link.alpha_s + size * (link.beta_s_per_byte + add))
+    return cost + _surplus(ranks, size, link, add)
+
+
+def _power(ranks: Array) -> Array:
+    power: Array = 2 ** np.floor(np.log2(np.maximum(ranks, 1)))
+    return power
+
+
+def _surplus(ranks: Array, size: float, link: Link, add: float) -> Array:
+    """Return what the ranks beyond a power of two cost: they send all they have before, and get the result after."""
+    extra = 2 * (link.alpha_s + size * link.beta_s_per_byte) + size * add
+    cost: Array = np.where(_power(ranks) < ranks, extra, 0.0)
+    return cost
+
+
+ALGORITHMS: Mapping[str, Callable[[Array, float, Link, float], Array]] = {
+    "ring": ring,
+    "rabenseifner": rabenseifner,
+    "recursive-doubling": recursive_doubling,
+}
+
+
+def allreduce_seconds(algorithm: str, ranks: ArrayLike, size: float, levels: Levels) -> Array:
+    """Return the seconds of an allreduce of `size` bytes over each count of `ranks`, float64 like `ranks`.
+
+    ``best`` takes the cheapest algorithm for each count. With several ranks on a node: all of a node reduce and
+    broadcast among themselves, which costs them an allreduce, and one rank of each node takes part between nodes.
+
+    Raises:
+        UserError: the algorithm is unknown.
+    """
+    if algorithm not in (*ALGORITHMS, BEST):
+        raise unknown("ALGORITHM", algorithm, (*ALGORITHMS, BEST))
+    counts = np.asarray(ranks, dtype=float)
+    nodes = np.ceil(counts / levels.ranks_per_node)
+    cost = _flat(algorithm, nodes, size, levels.network, levels.add_s_per_byte)
+    if levels.ranks_per_node > 1:
+        inside = np.minimum(counts, levels.ranks_per_node)
+        cost = cost + _flat(algorithm, inside, size, levels.node or levels.network, levels.add_s_per_byte)
+    return cost
+
+
+def _flat(algorithm: str, counts: Array, size: float, link: Link, add: float) -> Array:
+    if algorithm != BEST:
+        return ALGORITHMS[algorithm](counts, size, link, add)
+    costs = [formula(counts, size, link, add) for formula in ALGORITHMS.values()]
+    least: Array = np.minimum.reduce(costs)
+    return least
+
+
+def read_links(text: str, node: str | None, ranks_per_node: int) -> tuple[Uncertain, str]:
+    """Return the levels that the user's texts describe, and one sentence about them.
+
+    `text` is ``ALPHA,BETA`` (seconds, seconds per byte) or a probe.json; `node` the same pair for inside a node.
+
+    Raises:
+        UserError: the text is neither, a cost is negative, or the probe cannot be read or lacks the costs.
+    """
+    if _PAIR.fullmatch(text.strip()):
+        between = _given_link("NETWORK", text)
+        inside = _given_link("NODE", node) if node else None
+        levels = Levels(network=between, node=inside, ranks_per_node=ranks_per_node)
+        said = f"alpha {between.alpha_s * 1e6:g} µs and {_rate(between.beta_s_per_byte)}, as given" + _LEFT_OUT
+        return Uncertain.exact(levels), said
+    path = Path(text)
+    if not path.is_file():
+        raise UserError(f"NETWORK={text} is neither ALPHA,BETA in seconds and seconds per byte nor a probe.json")
+    return probe_links(read_probe(path), ranks_per_node)
+
+
+def probe_links(probe: Probe, ranks_per_node: int) -> tuple[Uncertain, str]:
+    """Return the levels that `probe` measured from point to point, and one sentence.
+
+    Where the probe saw one host only, a link between two of its ranks stands for every link, and the sentence says so.
+
+    Raises:
+        UserError: the probe is invalid or has no point-to-point cost.
+    """
+    name = f"probe of {probe.measured:%Y-%m-%d %H:%M} UTC on {probe.machine.hostname}"
+    if probe.invalid:
+        raise UserError(f"the {name} is invalid ({probe.invalid[0]}): run `harness probe` again")
+    costs = probe.by_setting[0]
+    node, between = costs.find(POINT_TO_POINT, NODE), costs.find(POINT_TO_POINT, NETWORK)
+    outer = between or node
+    if outer is None:
+        raise UserError(f"the {name} has no point-to-point cost: run `harness probe` again on 2 ranks or more")
+    where = "between hosts" if between else "inside one host, which stands for the network too"
+    if not node:
+        where += ", which stands for inside a host too"
+    pairs = [(costs.find(POINT_TO_POINT, level), costs.find(ALLREDUCE, level)) for level in (NODE, NETWORK)]
+    reduced = next(((one, all_) for one, all_ in pairs if one and all_ and all_.ranks > 1), None)
+    additions = {end: _addition(*reduced, end) if reduced else 0.0 for end in ("value", "low", "high")}
+    value, low, high = (
+        Levels(
+            network=_link_at(outer, end),
+            node=_link_at(node, end) if node else None,
+            ranks_per_node=ranks_per_node,
+            add_s_per_byte=max(0.0, addition),
+        )
+        for end, addition in additions.items()
+    )
+    adds = f"; additions {_rate(value.add_s_per_byte)}, from the probed allreduce"
+    said = f"alpha {outer.alpha_s.value * 1e6:.3g} µs and {_rate(outer.beta_s_per_byte.value)}, probed {where}"
+    return Uncertain(value=value, low=low, high=high), said + (adds if additions["value"] > 0 else _LEFT_OUT)
+
+
+def _addition(one: MessageCost, allreduce: MessageCost, end: str) -> float:
+    """Return the seconds of adding a byte: what the probed allreduce takes beyond sending 2(p-1)/p of its bytes."""
+    share = (allreduce.ranks - 1) / allreduce.ranks
+    opposite = {"value": "value", "low": "high", "high": "low"}[end]
+    return _at(allreduce.beta_s_per_byte, end) / share - 2 * _at(one.beta_s_per_byte, opposite)
+
+
+def _link_at(cost: MessageCost, end: str) -> Link:
+    return Link(alpha_s=_at(cost.alpha_s, end), beta_s_per_byte=_at(cost.beta_s_per_byte, end))
+
+
+def _at(estimate: Estimate, end: str) -> float:
+    """Return the `end` (``value``, ``low``, ``high``) of an estimate; its value where it has no interval."""
+    ends = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    found = ends[end]
+    return max(0.0, estimate.value if found is None else found)
+
+
+def _given_link(field: str, text: str) -> Link:
+    match = _PAIR.fullmatch(text.strip())
+    try:
+        alpha, beta = (float(match[1]), float(match[2])) if match else (-1.0, -1.0)
+    except ValueError:
+        alpha = beta = -1.0
+    if not (alpha >= 0 and beta >= 0):
+        raise UserError(f"{field}={text} is not ALPHA,BETA: write seconds and seconds per byte, such as 2e-6,1e-10")
+    return Link(alpha_s=alpha, beta_s_per_byte=beta)
+
+
+def _rate(beta: float) -> str:
+    return f"{1 / beta / 1e9:.3g} GB/s" if beta > 0 else "no cost per byte"
