@@ -129,13 +129,13 @@ def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypa
 
 BUSY = """
 import json, os, sys, time
-from harness.base.cpu_contention import Delays, Usage
+from harness.base.cpu_contention import Delays, CpuUsage
 
 os.sched_setaffinity(0, {int(sys.argv[1])})
-begin = Usage.now()
+begin = CpuUsage.now()
 while time.perf_counter() < begin.clock + 1.5:
     pass
-print(json.dumps(Delays.between(begin, Usage.now(), threads=1).queued))
+print(json.dumps(Delays.between(begin, CpuUsage.now(), threads=1).queued))
 """
 
 

@@ -35,6 +35,7 @@ from harness.schema.layout import Layout
 from harness.schema.record import read_run
 from harness.schema.sweep import Point
 from harness.sweep.jobs import write_job
+from harness.sweep.launch_command import mpirun_words
 from harness.sweep.outcome import first_error, read_output
 from harness.sweep.scheduler import Job, Scheduler
 from harness.sweep.schedulers import open_scheduler
@@ -183,7 +184,7 @@ def _under_mpirun(ranks: int, command: Sequence[str], limit_s: int, *, beside: P
     scheduler, layout = _local(ranks)
     launcher, changes = scheduler.launcher(layout).words, dict(scheduler.environment(layout))
     if beside:
-        launcher = (str(beside.parent / "mpirun"), "-n", str(ranks), "--bind-to", "core", "--map-by", "core")
+        launcher = mpirun_words(beside.parent / "mpirun", "openmpi", ranks)
         changes |= AS_ROOT | ONE_THREAD
     reply = ask((*launcher, *command), limit_s=limit_s, changes=changes)
     if reply.code != 0:

@@ -43,29 +43,47 @@ def srun(layout: Layout, kind: str, site: Site) -> LaunchCommand:
     return LaunchCommand(words=(*words, *site.launcher_options), node_option="--nodelist")
 
 
+def mpirun_words(
+    program: Path,
+    family: str,
+    ranks: int,
+    *,
+    per_node: int | None = None,
+    threads: int | None = 1,
+    oversubscribe: bool = False,
+) -> tuple[str, ...]:
+    """Return the words by which mpirun `program` of a `family` starts `ranks` ranks, so many `per_node` of several.
+
+    Each is bound to `threads` cores, or with None to none, as are more ranks than there are cores (`oversubscribe`).
+    """
+    words = [str(program), "-n", str(ranks)]
+    if oversubscribe:
+        threads = None
+    if family == "mpich":
+        words += ["-ppn", str(per_node)] if per_node else []
+        return (*words, "-bind-to", f"core:{threads}" if threads else "none")
+    place = ":OVERSUBSCRIBE" if oversubscribe else f"ppr:{per_node}:node" if per_node else "slot" if threads else ""
+    words += ["--map-by", place + (f":PE={threads}" if threads else "")] if place else []
+    return (*words, "--bind-to", "core" if threads else "none")
+
+
 def mpirun(layout: Layout, site: Site, agent: str | None = None) -> LaunchCommand:
     """Return mpirun of Open MPI or MPICH for `layout`; `agent` starts Open MPI's daemons on other nodes."""
     path = find_launcher()
-    bound = site.binding == "cores"
-    if mpi_family(path) == "mpich":
-        words = [str(path), "-n", str(layout.ranks), "-ppn", str(layout.ranks_per_node)]
-        words += ["-bind-to", f"core:{layout.threads}" if bound else "none"]
+    family = mpi_family(path)
+    threads = layout.threads if site.binding == "cores" else None
+    words = mpirun_words(path, family, layout.ranks, per_node=layout.ranks_per_node, threads=threads)
+    if family == "mpich":
         return LaunchCommand(words=(*words, *site.launcher_options), node_option="-hosts")
-    words = [str(path), "-n", str(layout.ranks)]
-    words += ["--map-by", f"ppr:{layout.ranks_per_node}:node" + (f":PE={layout.threads}" if bound else "")]
-    words += ["--bind-to", "core" if bound else "none"]
     if agent:
         # Open MPI's daemons must keep the session: pbs_tmrsh ends what has detached itself.
-        words += ["--prtemca", "plm_ssh_agent", agent, "--leave-session-attached"]
+        words += ("--prtemca", "plm_ssh_agent", agent, "--leave-session-attached")
     slots = f":{layout.ranks_per_node * layout.threads}"
     return LaunchCommand(words=(*words, *site.launcher_options), node_option="--host", node_suffix=slots)
 
 
-_ANYWHERE = ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none")
-
-
 def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
-    """Return `command` such that the loss of a rank does not end all where the workload asks for that, with its spares.
+    """Return `command` such that a rank that fails does not end all where the workload asks for that, with its spares.
 
     Spares need no cores while they wait: where there are some, ranks are bound to none.
 
@@ -82,7 +100,8 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
             "use LAUNCHER=mpirun with it, or ON_FAILURE=abort"
         )
     if workload.spares:
-        words = ["-n", str(point.layout.ranks + workload.spares), *_ANYWHERE]
+        started = point.layout.ranks + workload.spares
+        _, *words = mpirun_words(Path(program), "openmpi", started, oversubscribe=True)
     return replace(command, words=(program, "--with-ft", "ulfm", *words))
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.comm.launcher import AS_ROOT, find_launcher
+from harness.sweep.launch_command import mpirun_words
 
 _START_S = 20.0
 _SET_UP = """
@@ -79,9 +80,9 @@ class Lab:
     def launcher(self, ranks_per_host: int) -> tuple[str, ...]:
         """Return the words that start that many ranks on every host, when run on n1 (see `run`)."""
         hosts = ",".join(f"{name}:{ranks_per_host}" for name in self.pids)
-        ranks = str(ranks_per_host * len(self.pids))
+        words = mpirun_words(find_launcher(), "openmpi", ranks_per_host * len(self.pids), threads=None)
         agent = ("--prtemca", "plm_ssh_agent", str(self.folder / "agent"))
-        return (str(find_launcher()), "-n", ranks, "--host", hosts, *agent, "--map-by", "slot", "--bind-to", "none")
+        return (*words, "--host", hosts, *agent, "--map-by", "slot")
 
     def run(self, command: Sequence[object], *, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `command` on n1."""

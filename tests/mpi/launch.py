@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.comm.launcher import AS_ROOT, find_launcher
+from harness.sweep.launch_command import mpirun_words
 
 PROGRAMS = Path(__file__).parent
 
@@ -33,7 +34,7 @@ def run_ranks(
 
 def rank_command(ranks: int) -> list[str]:
     """Return the command that starts Python on `ranks` ranks."""
-    return [str(find_launcher()), "-n", str(ranks), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable]
+    return [*mpirun_words(find_launcher(), "openmpi", ranks, oversubscribe=True), sys.executable]
 
 
 def rank_environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The scheduler of one machine: cores stand for nodes, and one job runs at a time, whoever's it is."""
+"""The scheduler of one machine: cores stand for nodes, and one job runs at a time, whoever owns it."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from harness.schema.layout import Layout
 from harness.sweep import scheduler
 from harness.sweep.commands import environment_of_no_job
 from harness.sweep.job_options import JobRequest
-from harness.sweep.launch_command import LaunchCommand
+from harness.sweep.launch_command import LaunchCommand, mpirun_words
 from harness.sweep.scheduler import Job, State
 from harness.sweep.site import Partition, Site
 
@@ -67,7 +67,7 @@ class Scheduler(scheduler.Scheduler):
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` cannot run on this machine's cores."""
         if layout.last_node:
-            return "needs nodes: the ranks of one machine are all alike"
+            return "needs nodes: one machine has the same number of ranks everywhere"
         if layout.cores <= self._cores or self.oversubscribe:
             return None
         return f"needs {layout.cores} cores, this machine has {self._cores}"
@@ -78,18 +78,11 @@ class Scheduler(scheduler.Scheduler):
 
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return mpirun with one rank per `threads` cores, bound; unbound where that cannot be."""
-        command = (str(self._mpirun), "-n", str(layout.ranks))
-        binding: tuple[str, ...]
-        if self._family == "mpich":
-            binding = ("-bind-to", "none" if self._shared(layout) else f"core:{layout.threads}")
-        elif layout.cores > self._cores:
-            binding = ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none")
-        elif self._unbound:
-            # mpirun would bind to CPUs outside the mask that this process was given; the ranks inherit the mask.
-            binding = ("--bind-to", "none")
-        else:
-            binding = ("--map-by", f"slot:PE={layout.threads}", "--bind-to", "core")
-        return LaunchCommand(words=(*command, *binding))
+        # mpirun would bind to CPUs outside a mask that this process was given; unbound ranks inherit the mask.
+        threads = None if self._unbound else layout.threads
+        shared = layout.cores > self._cores
+        words = mpirun_words(self._mpirun, self._family, layout.ranks, threads=threads, oversubscribe=shared)
+        return LaunchCommand(words=words)
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what lets mpirun start as root (in containers) and mpi4py load the library that goes with it."""
@@ -159,9 +152,6 @@ class Scheduler(scheduler.Scheduler):
             self._scratch.close()
             self._scratch = None
         self._lock.release()
-
-    def _shared(self, layout: Layout) -> bool:
-        return self._unbound or layout.cores > self._cores
 
 
 def _end(job: str) -> None:
