@@ -10,13 +10,12 @@ import pytest
 
 from harness.analysis.calls import Calls
 from harness.analysis.read_results import load_sweep
-from harness.diagnosis.case import Case
-from harness.diagnosis.catalogue import CATALOGUE, diagnose
-from harness.diagnosis.regular import regular_delays
-from harness.diagnosis.study import diagnose_sweep
 from harness.report.sweep_page import write_report
 from harness.schema.record import EpochRecord
 from harness.schema.sweep import Failure
+from harness.why.known_causes import CATALOGUE, diagnose_sweep, find_causes
+from harness.why.rare_delays import regular_delays
+from harness.why.symptoms import Case
 from tests.factories import START, make_point, make_provenance, make_ranks, make_run, write_failure, write_run
 
 ROOT = Path(__file__).parents[1]
@@ -180,8 +179,8 @@ PLANTED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("autotune slow at epoch start", "tf.data's tuner", {"input_s": first_steps}),
     ("gpu idle, decoding jpegs", "input", {"input_s": lambda steps: np.full(steps, 1e-3)}),
     ("input pipeline is the bottleneck", "input", {"ranks": 1, "input_s": lambda steps: np.full(steps, 4e-3)}),
-    ("batch 8 does not scale", "little work per sum", {"batch": (8,) * 4, "step_s": 1e-4, "wire": 1.2}),
-    ("slower with 16 workers than 1", "little work per sum", {"ranks": 16, "wire": 3.0}),
+    ("batch 8 does not scale", "little work per allreduce", {"batch": (8,) * 4, "step_s": 1e-4, "wire": 1.2}),
+    ("slower with 16 workers than 1", "little work per allreduce", {"ranks": 16, "wire": 3.0}),
     ("accuracy drops with more workers", "learning rate", {"losses": (0.6, 0.8), "base": (0.3, 0.9)}),
     ("linear scaling diverges", "learning rate", {"losses": (2.3, 0.1), "base": (0.3, 0.9), "ranks": 16}),
     ("3 steps per epoch", "a partial last batch", {"steps": 3, "rows": 256 * 2 + 20, "noise": 0.005, "tails": 0.0}),
@@ -210,7 +209,7 @@ def test_planted_causes_are_the_dearest_that_is_found() -> None:
     wrong = []
     for name, cause, changes in PLANTED:
         for seed in range(5):
-            found = [finding.cause for finding in diagnose(*plant(name, changes, seed))]
+            found = [finding.cause for finding in find_causes(*plant(name, changes, seed))]
             if found[:1] != [cause]:
                 wrong.append((name, cause, found))
     assert len(wrong) <= 0.05 * 5 * len(PLANTED), "\n".join(map(str, wrong))
@@ -221,7 +220,7 @@ def test_what_took_little_time_does_not_hide_a_rank_that_is_slow_for_another_rea
     little = {"rank": {"stolen_share": 0.03, "queued_share": 0.06}, "provenance": {"other_load": 0.06}}
     for seed in range(5):
         case = Machine(ranks=2, own=slower(1, 3.0), **little).case(np.random.default_rng(seed))
-        assert {"a slow rank", "stolen time"} <= {finding.cause for finding in diagnose([case])}
+        assert {"a slow rank", "stolen time"} <= {finding.cause for finding in find_causes([case])}
 
 
 def healthy(seed: int) -> Case:
@@ -253,7 +252,7 @@ def healthy(seed: int) -> Case:
 
 
 def alarms(launches: int) -> dict[int, list[str]]:
-    found = {seed: [one.cause for one in diagnose([healthy(seed)])] for seed in range(launches)}
+    found = {seed: [one.cause for one in find_causes([healthy(seed)])] for seed in range(launches)}
     return {seed: causes for seed, causes in found.items() if causes}
 
 
@@ -269,7 +268,7 @@ def test_none_of_a_thousand_healthy_launches_has_a_finding() -> None:
 def test_a_delay_of_a_millisecond_every_50_steps_is_found_on_its_rank_in_a_hundred_of_a_hundred() -> None:
     for seed in range(100):
         machine = Machine(ranks=2, step_s=1e-3, steps=500, epochs=2, own=stalls(1, 50, 1e-3))
-        (found,) = diagnose([machine.case(np.random.default_rng(seed))])
+        (found,) = find_causes([machine.case(np.random.default_rng(seed))])
         assert found.cause == "rare delays" and found.evidence.startswith("Rank 1 of 2 on node0 comes "), seed
         assert "every 50 calls" in found.evidence, seed
         assert found.cost == pytest.approx(0.5e-3 / 50 / 1.1e-3, rel=0.35)

@@ -1,4 +1,4 @@
-"""POP's tree and the bill: planted costs come back, factors multiply up, an independent count agrees."""
+"""POP's tree and the overheads: planted costs come back, factors multiply up, an independent count agrees."""
 
 import json
 import shutil
@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.__main__ import run as command
-from harness.analysis.breakdown import EPOCH_PARTS, caps
 from harness.analysis.calls import Calls, read_calls
-from harness.analysis.causes import last_ranks, skew_shares
-from harness.analysis.efficiency import TREE
-from harness.analysis.time_breakdown import LAUNCH_CAUSES, bills
-from harness.explain.evidence import Explanation, explain
+from harness.analysis.time_parts import EPOCH_PARTS
 from harness.schema.record import STEPS_FILE, read_run
+from harness.why.efficiency import TREE
+from harness.why.explanation import Explanation, explain_sweep
+from harness.why.launch_detail import last_ranks, skew_shares
+from harness.why.overheads import LAUNCH_CAUSES, PARTS, overheads
 from tests.factories import make_launch, make_point, write_run, write_study
 from tests.planted import BATCHES, write_planted
 
@@ -52,7 +52,7 @@ def plant(folder: Path, slower=0.0, lag=0.0, rare=0.0, jitter=0.0, more_rows=0.0
         write_planted(folder, 1, repeat, alone, input_s=INPUT)
         batch = (60, 60, 76, 60) if more_rows else None
         write_planted(folder, RANKS, repeat, together, wire=WIRE, input_s=INPUT, batch=batch, **changes)
-    return explain(folder)
+    return explain_sweep(folder)
 
 
 PLANTED = {
@@ -68,15 +68,15 @@ PLANTED = {
 def test_a_planted_cost_comes_back_under_its_name(tmp_path: Path, column: str) -> None:
     """The maximum of four exponentials is 1 + 1/2 + 1/3 + 1/4 of their mean; of one late rank three wait."""
     planted, seconds = PLANTED[column]
-    (bill,) = plant(tmp_path / "study", **planted).bills
-    items = {item.cause.column: item for item in bill.items}
-    sums = items["sum_seconds"].fraction * bill.measured
+    (point,) = plant(tmp_path / "study", **planted).overheads
+    items = {item.cause.column: item for item in point.items}
+    sums = items["sum_seconds"].fraction * point.measured
     assert sums == pytest.approx(STEPS * WIRE, rel=1e-6)
     found = items[column]
     assert found.seconds == pytest.approx(seconds, rel=0.06)
     assert found.fraction_interval is not None
     reach = 0.06 * found.fraction
-    assert found.fraction_interval.low - reach <= seconds / bill.measured <= found.fraction_interval.high + reach
+    assert found.fraction_interval.low - reach <= seconds / point.measured <= found.fraction_interval.high + reach
     allowed = {column, "sum_seconds", "input_seconds"}
     if column != "computing_seconds":
         allowed.add("computing_seconds")  # who comes late has computed for longer, a quarter of it in the mean
@@ -94,26 +94,26 @@ def test_shares_have_an_interval_only_where_something_is_lost_for_certain(tmp_pa
         pace = STEP * (1 + 0.2 * (repeat % 2))
         write_planted(folder, 1, repeat, lambda _, steps, pace=pace: np.full((steps, 1), pace), input_s=INPUT)
         write_planted(folder, RANKS, repeat, lambda _, steps: np.full((steps, RANKS), 1.15 * STEP), input_s=INPUT)
-    (bill,) = explain(folder).bills
-    assert bill.fraction_interval is not None
-    assert bill.fraction_interval.low < 0 < bill.loss / bill.measured < bill.fraction_interval.high
-    assert all(item.share is not None and item.share_interval is None for item in bill.items)
-    (bill,) = plant(tmp_path / "certain", slower=5e-5).bills
-    assert bill.fraction_interval is not None and bill.fraction_interval.low > 0
-    assert all(item.share_interval is not None for item in bill.items)
+    (point,) = explain_sweep(folder).overheads
+    assert point.fraction_interval is not None
+    assert point.fraction_interval.low < 0 < point.seconds / point.measured < point.fraction_interval.high
+    assert all(item.share is not None and item.share_interval is None for item in point.items)
+    (point,) = plant(tmp_path / "certain", slower=5e-5).overheads
+    assert point.fraction_interval is not None and point.fraction_interval.low > 0
+    assert all(item.share_interval is not None for item in point.items)
 
 
 def test_the_items_sum_to_the_loss_and_to_the_parts_of_the_breakdown(tmp_path: Path) -> None:
     found = plant(tmp_path / "study", slower=5e-5, lag=8e-5, rare=1e-3, jitter=2e-5)
-    launches = found.explained.launches
-    (bill,), (cap,) = found.bills, caps(found.scaling, launches)
-    assert sum(item.share or 0 for item in bill.items) == pytest.approx(1.0, abs=1e-9)
-    assert bill.explained == pytest.approx(1.0, abs=0.02)
-    losses = {loss.part: loss.seconds for loss in cap.losses}
+    launches = found.detail.launches
+    (point,), (parts,) = found.overheads, overheads(found.scaling, launches, PARTS)
+    assert sum(item.share or 0 for item in point.items) == pytest.approx(1.0, abs=1e-9)
+    assert point.explained == pytest.approx(1.0, abs=0.02)
+    seconds = {item.cause.part: item.seconds for item in parts.items}
     for part in EPOCH_PARTS:
-        assert sum(item.seconds for item in bill.items if item.cause.part == part) == pytest.approx(losses[part])
-    (whole,) = bills(found.scaling, launches, LAUNCH_CAUSES)
-    assert sum(item.seconds for item in whole.items) == pytest.approx(whole.loss)
+        assert sum(item.seconds for item in point.items if item.cause.part == part) == pytest.approx(seconds[part])
+    (whole,) = overheads(found.scaling, launches, LAUNCH_CAUSES)
+    assert sum(item.seconds for item in whole.items) == pytest.approx(whole.seconds)
 
 
 def calls_of(between: np.ndarray, wire: float = 1e-4) -> Calls:
@@ -172,7 +172,7 @@ def test_factors_multiply_up_and_the_root_is_the_efficiency(tmp_path: Path, seed
 def test_the_tree_of_real_launches_is_an_independent_count(tmp_path: Path) -> None:
     """Rank by rank from raw entries and exits, with no code of the analysis."""
     shutil.copytree(RECORDS, tmp_path / RECORDS.name)
-    found = explain(tmp_path / RECORDS.name)
+    found = explain_sweep(tmp_path / RECORDS.name)
     check_tree(found)
     counted = defaultdict(list)
     for file in sorted((tmp_path / RECORDS.name).glob(f"n2*/{STEPS_FILE}")):
@@ -194,7 +194,7 @@ def test_the_tree_of_real_launches_is_an_independent_count(tmp_path: Path) -> No
             counted[name].append(sorted(values)[1])
     middle = sorted(range(6), key=lambda launch: counted["seconds"][launch])[2:4]
     mean = {name: (values[middle[0]] + values[middle[1]]) / 2 for name, values in counted.items()}
-    metrics = found.trees[-1].metrics
+    metrics = found.efficiencies[-1].metrics
     assert metrics["parallel efficiency"].value == pytest.approx(mean["useful"] / mean["seconds"], rel=1e-9)
     assert metrics["load balance"].value == pytest.approx(mean["useful"] / mean["longest"], rel=1e-9)
     assert metrics["serialisation efficiency"].value == pytest.approx(mean["longest"] / mean["ideal"], rel=1e-9)
@@ -202,14 +202,14 @@ def test_the_tree_of_real_launches_is_an_independent_count(tmp_path: Path) -> No
 
 
 def check_tree(found: Explanation) -> None:
-    for tree, point in zip(found.trees, found.scaling.points, strict=True):
+    for tree, point in zip(found.efficiencies, found.scaling.points, strict=True):
         value = {name: one.value for name, one in tree.metrics.items()}
         for metric in TREE:
             if metric.factors:
                 assert value[metric.name] == pytest.approx(np.prod([value[name] for name in metric.factors]))
         for name in ("load balance", "serialisation efficiency", "transfer efficiency"):
             assert 0 < value[name] <= 1 + 1e-9
-        assert value["global efficiency"] / found.trees[0].metrics["global efficiency"].value == pytest.approx(
+        assert value["global efficiency"] / found.efficiencies[0].metrics["global efficiency"].value == pytest.approx(
             point.efficiency
         )
         for one in tree.metrics.values():
@@ -225,11 +225,11 @@ def test_under_weak_scaling_the_ideal_is_the_time_of_the_base(tmp_path: Path) ->
                 tmp_path / "study", ranks, repeat, partial(noisy, ranks=ranks, mean=STEP), wire=wire, point=point
             )
     (tmp_path / "study/sweep.json").unlink()
-    found = explain(tmp_path / "study")
+    found = explain_sweep(tmp_path / "study")
     check_tree(found)
-    (bill,) = found.bills
-    assert bill.ideal == pytest.approx(BATCHES * STEP, rel=0.01)
-    assert {item.cause.column: item.seconds for item in bill.items}["sum_seconds"] == pytest.approx(BATCHES * WIRE)
+    (point,) = found.overheads
+    assert point.ideal == pytest.approx(BATCHES * STEP, rel=0.01)
+    assert {item.cause.column: item.seconds for item in point.items}["sum_seconds"] == pytest.approx(BATCHES * WIRE)
 
 
 def test_sums_of_statistics_are_no_useful_time(tmp_path: Path) -> None:
@@ -276,18 +276,18 @@ def test_the_command_is_one_document_and_a_page(tmp_path: Path, capsys) -> None:
     places = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     assert command(["explain", "mnist", *places, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["answer"].startswith("2 ranks lose 13.6 % of the epoch beyond the ideal, 100 % of it explained")
-    (bill,) = document["bills"]
-    assert sum(item["share"] for item in bill["items"]) == pytest.approx(1)
+    assert document["answer"].startswith("2 ranks spend 13.6 % of the epoch beyond the ideal, 100 % of it explained")
+    (point,) = document["bills"]
+    assert sum(item["share"] for item in point["items"]) == pytest.approx(1)
     assert [finding["cause"] for finding in document["findings"]] == ["learning rate"]
     assert document["trees"][1]["metrics"]["global efficiency"]["interval"]["low"] < 0.87
     page = Path(document["page"])
     assert page == tmp_path / "reports/explain" / RECORDS.name / "index.html"
-    assert {file.name for file in page.parent.glob("*.pdf")} == {"efficiencies.pdf", "bill.pdf"}
+    assert {file.name for file in page.parent.glob("*.pdf")} == {"efficiencies.pdf", "overheads.pdf"}
     assert "For whom 2\u00a0ranks wait" in page.read_text() and "Proof" not in page.read_text()
 
 
-def test_one_point_alone_has_a_tree_and_no_bill(tmp_path: Path, capsys) -> None:
+def test_one_point_alone_has_a_tree_and_no_overheads(tmp_path: Path, capsys) -> None:
     study = tmp_path / "results/study"
     write_study(study, ranks=(2,))
     write_planted(study, 2, 0, lambda rng, steps: np.full((steps, 2), STEP), wire=WIRE)

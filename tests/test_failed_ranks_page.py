@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from harness.analysis.calls import read_calls
-from harness.analysis.lost_ranks import around, rate, redone
+from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.report.failed_ranks_page import failed_ranks_answer
@@ -52,19 +52,19 @@ def page_of(sweep, reports):
 
 def test_rates_are_of_the_stretch_before_and_of_the_one_after():
     run = outlived()
-    assert [rate(run, each) for each in run.stretches] == pytest.approx([14 * 128, 31 * 64, 30 * 25.6])
-    assert [around(run, each) for each in run.losses] == [
+    assert [stretch_rate(run, each) for each in run.stretches] == pytest.approx([14 * 128, 31 * 64, 30 * 25.6])
+    assert [stretches_around(run, each) for each in run.losses] == [
         run.stretches[:2],
         run.stretches[1:],
         run.stretches[1:],
     ]
-    assert redone(run.losses) == 2
+    assert steps_repeated(run.losses) == 2
 
 
 def test_a_partial_last_batch_counts_its_rows():
     run = replace(outlived(), ranks=tuple(replace(rank, rows=3150) for rank in outlived().ranks))
     whole = stretch(4, 0, 25, 0, 10, 10.0)
-    assert rate(run, whole) == pytest.approx(630)
+    assert stretch_rate(run, whole) == pytest.approx(630)
 
 
 def test_what_needs_every_ranks_steps_says_where_else_to_look(tmp_path):
@@ -79,7 +79,7 @@ def test_a_loss_behind_the_last_step_of_an_epoch_is_after_that_epoch():
 
 def test_no_stretch_is_around_a_loss_before_the_first_step():
     run = replace(outlived(), losses=(loss(3, 0.5, 0, 4, 0.4),))
-    assert around(run, run.losses[0]) == (None, run.stretches[0])
+    assert stretches_around(run, run.losses[0]) == (None, run.stretches[0])
 
 
 def test_a_launch_that_started_again_is_marked(tmp_path):
@@ -87,7 +87,7 @@ def test_a_launch_that_started_again_is_marked(tmp_path):
     losses = tuple(replace(each, epoch=0, step=0, anew=True) for each in run.losses[1:])
     stretches = (*run.stretches[:2], stretch(2, 0, 75, 8.6, 20.0, 10.0))
     run = replace(run, losses=losses, stretches=stretches)
-    assert around(run, losses[0]) == run.stretches[1:]
+    assert stretches_around(run, losses[0]) == run.stretches[1:]
     write_run(tmp_path / "mnist-dnn", run)
     page = page_of(tmp_path / "mnist-dnn", tmp_path / "reports")
     assert "In 1 launch no rank that knew the weights was left: training started again." in page

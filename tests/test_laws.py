@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis.breakdown import EPOCH_PARTS, breakdown_frame, caps
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
 from harness.analysis.scaling import Scaling, reference_points, scale
+from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.files import resource
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.record import RunRecord
+from harness.why.overheads import PARTS, overheads
 from tests.factories import make_launch, make_point, make_run
 
 COUNTS = (1, 2, 4, 8, 16, 32)
@@ -110,14 +111,14 @@ def test_a_law_that_the_points_refute_has_no_band_and_ends_with_them() -> None:
     assert usl_fit.low[-1] < bending(1) / bending(64) < usl_fit.high[-1]
 
 
-def test_a_point_of_another_sitting_is_no_part_of_a_law() -> None:
+def test_a_point_of_another_session_is_no_part_of_a_law() -> None:
     week = timedelta(days=7)
     late = [make_launch(32, k, 7.0 + k / 10) for k in range(8)]
     runs = sweep(amdahl, (1, 2, 4, 8)) + [
         replace(run, started=run.started + week, ended=run.ended + week) for run in late
     ]
     scaling, fits = fitted(runs)
-    assert scaling.points[-1].apart and not fits[0].doubt
+    assert scaling.points[-1].other_session and not fits[0].doubt
     assert fits[0].estimates[0].value == pytest.approx(0.05, abs=0.005)
 
 
@@ -189,17 +190,17 @@ def test_the_curve_is_one_at_the_chosen_base() -> None:
     assert at_base[32.0] == pytest.approx(amdahl(4) / amdahl(32), rel=0.01)
 
 
-def test_the_greatest_loss_caps_the_speedup_and_its_removal_is_told() -> None:
+def test_the_largest_overhead_limits_the_speedup_and_there_is_one_without_it() -> None:
     runs = [make_launch(1, 0, 8.0, sync=0.0), make_launch(4, 0, 4.0, sync=0.4)]  # compute 2.4, skew 0.4, wire 1.2
     launches = launch_frame(runs)
     scaling = scale(launches)
     assert scaling is not None
-    (cap,) = caps(scaling, launches)
-    assert cap.cap is not None and cap.cap.part == "wire_seconds"
-    assert cap.cap.seconds == pytest.approx(1.2) and cap.cap.fraction == pytest.approx(0.3)
-    assert cap.cap.speedup_without == pytest.approx(8.0 / 2.8)
-    assert [loss.seconds for loss in cap.losses] == pytest.approx([1.2, 0.4, 0.4])
-    assert sum(loss.seconds for loss in cap.losses) == pytest.approx(4.0 - 8.0 / 4)  # all of what is lost
+    (point,) = overheads(scaling, launches, PARTS)
+    assert point.largest is not None and point.largest.cause.part == "wire_seconds"
+    assert point.largest.seconds == pytest.approx(1.2) and point.largest.fraction == pytest.approx(0.3)
+    assert point.largest.speedup_without == pytest.approx(8.0 / 2.8)
+    assert [item.seconds for item in point.costs] == pytest.approx([1.2, 0.4, 0.4])
+    assert sum(item.seconds for item in point.costs) == pytest.approx(4.0 - 8.0 / 4)  # all of the overhead
 
 
 def noisy(rng: np.random.Generator, launches: int) -> pd.DataFrame:
@@ -228,21 +229,23 @@ def test_the_speedup_without_a_part_has_an_interval_that_covers() -> None:
         frame = noisy(rng, 8)
         scaling = scale(frame)
         assert scaling is not None
-        wire = next(loss for loss in caps(scaling, frame)[0].losses if loss.part == "wire_seconds")
-        assert wire.interval is not None
-        covered += wire.interval.low <= 8 / 2.8 <= wire.interval.high
+        wire = next(item for item in overheads(scaling, frame, PARTS)[0].costs if item.cause.part == "wire_seconds")
+        assert wire.speedup_interval is not None
+        covered += wire.speedup_interval.low <= 8 / 2.8 <= wire.speedup_interval.high
     assert covered >= 53  # of 60 at 95 %: fewer in 1 of 100 tests
     few = noisy(rng, 5)
     scaling = scale(few)
-    assert scaling is not None and all(loss.interval is None for loss in caps(scaling, few)[0].losses)
+    assert scaling is not None and all(
+        item.speedup_interval is None for item in overheads(scaling, few, PARTS)[0].items
+    )
 
 
-def test_an_ideal_point_is_capped_by_nothing() -> None:
+def test_an_ideal_point_is_limited_by_nothing() -> None:
     launches = launch_frame([make_launch(1, 0, 8.0, sync=0.0), make_launch(4, 0, 2.0, sync=0.0)])
     scaling = scale(launches)
     assert scaling is not None
-    (cap,) = caps(scaling, launches)
-    assert cap.cap is None
+    (point,) = overheads(scaling, launches, PARTS)
+    assert point.largest is None
 
 
 def test_the_papers_base_stands_beside_the_common_one() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.lost_ranks import around, rate
+from harness.analysis.frames import stretch_rate, stretches_around
 from harness.base.errors import UserError
 from harness.cli.train import LOST
 from harness.comm.elastic_world import Member, assign_slots, failure_text
@@ -82,9 +82,9 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_
         assert record.weights.identical
         assert [stretch.ranks for stretch in record.stretches] == [2, ranks]
         assert not unaccounted(record)
-        before, after = around(record, loss)
+        before, after = stretches_around(record, loss)
         assert before.first + before.steps == after.first == loss.step
-        assert rate(record, before) > 0 and rate(record, after) > 0
+        assert stretch_rate(record, before) > 0 and stretch_rate(record, after) > 0
     assert replaced.weights.sha256 == whole.weights.sha256
     assert shrunk.epochs[-1].test_loss == pytest.approx(whole.epochs[-1].test_loss, rel=1e-4)
     assert [(loss.rank, loss.anew) for loss in anew.losses] == [(1, True), (0, True), (1, True)]

@@ -11,9 +11,6 @@ import pytest
 from harness.__main__ import run as command
 from harness.analysis.frames import launch_frame
 from harness.base.errors import UserError
-from harness.explain.counterfactual import Counterfactual, Expected, as_it_is, counterfactuals
-from harness.explain.evidence import Explanation, explain
-from harness.explain.prove import CONFIRMED, FOLDER, OPEN, PLAN_FILE, PROOF_FILE, REFUTED, judge, newest_proofs, prove
 from harness.schema.layout import Layout
 from harness.schema.message_cost import (
     NODE,
@@ -29,6 +26,22 @@ from harness.schema.message_cost import (
 )
 from harness.schema.record import encode
 from harness.schema.sweep import STUDY_FILE, Study, Sweep
+from harness.why.explanation import Explanation, explain_sweep
+from harness.why.proof import (
+    CONFIRMED,
+    FOLDER,
+    OPEN,
+    PLAN_FILE,
+    PROOF_FILE,
+    REFUTED,
+    Counterfactual,
+    Expected,
+    as_it_is,
+    counterfactuals,
+    judge,
+    newest_proofs,
+    prove_overheads,
+)
 from tests.factories import START, make_launch, make_point, make_provenance
 from tests.planted import BATCHES, write_planted
 
@@ -55,7 +68,7 @@ def plant(results: Path, *, wire: float, slower: float = 0.0, lag: float = 0.0, 
         points = make_point(1, repeat, **WORKLOAD), replace(make_point(2, repeat, **WORKLOAD), layout=layout)
         write_planted(folder, 1, repeat, one, point=points[0], provenance=machine)
         write_planted(folder, 2, repeat, two, wire=wire, batch=batch, point=points[1], provenance=machine)
-    return explain(folder)
+    return explain_sweep(folder)
 
 
 def chosen(found: Explanation) -> dict[str, Counterfactual]:
@@ -66,7 +79,7 @@ def chosen(found: Explanation) -> dict[str, Counterfactual]:
 def test_what_gives_less_than_one_percent_is_not_tried(tmp_path: Path) -> None:
     assert chosen(plant(tmp_path / "a", wire=1e-6)) == {}
     (only,) = chosen(plant(tmp_path / "b", wire=12e-6)).values()
-    assert (only.name, only.sweep.workload.sync) == ("no sums", "none")
+    assert (only.name, only.sweep.workload.sync) == ("no allreduce", "none")
     assert only.expected.value == pytest.approx(12e-6 / (1e-3 + 12e-6), rel=0.01)
     assert only.expected.low < only.expected.value < only.expected.high
 
@@ -74,21 +87,21 @@ def test_what_gives_less_than_one_percent_is_not_tried(tmp_path: Path) -> None:
 def test_each_lacks_exactly_one_cause(tmp_path: Path) -> None:
     found = plant(tmp_path, wire=1e-4, slower=1e-4)
     tried = chosen(found)
-    assert set(tried) == {"no sums", "half the bytes", "a rank alone"}
+    assert set(tried) == {"no allreduce", "half the bytes", "a rank alone"}
     itself = as_it_is(found.loaded.valid[-1]).workload
     assert replace(tried["half the bytes"].sweep.workload, wire="float32") == itself
-    assert replace(tried["no sums"].sweep.workload, sync="gradients") == itself
+    assert replace(tried["no allreduce"].sweep.workload, sync="gradients") == itself
     half = tried["half the bytes"].expected  # of latency and bandwidth, which nothing tells apart
     assert half.low == 0 and half.high == pytest.approx(1e-4 / 2 / 1.2e-3, rel=0.01)
     alone = tried["a rank alone"]
-    assert alone.against == "no sums" and alone.sweep.layouts[0].ranks == 1
+    assert alone.against == "no allreduce" and alone.sweep.layouts[0].ranks == 1
     assert (alone.sweep.workload.samples, alone.sweep.workload.batch_per_rank) == (64 * STEPS, 64)
     assert alone.expected.value == pytest.approx(1e-4 / 1.2e-3, rel=0.01)
 
 
 def test_what_another_is_compared_with_is_launched_too(tmp_path: Path) -> None:
     tried = chosen(plant(tmp_path, wire=1e-6, slower=1e-4))
-    assert set(tried) == {"no sums", "a rank alone"} and tried["no sums"].expected.high < 0.01
+    assert set(tried) == {"no allreduce", "a rank alone"} and tried["no allreduce"].expected.high < 0.01
 
 
 def test_unequal_rows_are_made_equal(tmp_path: Path) -> None:
@@ -167,7 +180,7 @@ def test_other_data_is_refused_before_anything_is_launched(tmp_path: Path) -> No
     runs = tuple(replace(run, point=replace(run.point, data_id=data_id)) for run in found.loaded.runs)
     there = replace(found, loaded=replace(found.loaded, runs=runs))
     with pytest.raises(UserError, match=f"to train on {data_id}, the data here is synthetic-adult.*DATA_DIR="):
-        prove(there, blocks=1, data_dir=None, results=tmp_path / "results", say=print)
+        prove_overheads(there, blocks=1, data_dir=None, results=tmp_path / "results", say=print)
     assert not (tmp_path / "results" / FOLDER).exists()
 
 
@@ -188,13 +201,13 @@ def scattered(rng: np.random.Generator, steps: int, ranks: int) -> np.ndarray:
 def test_what_launches_gave_stands_beside_what_was_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.explain.prove.run_sweep", launched)
+    monkeypatch.setattr("harness.why.proof.run_sweep", launched)
     found = plant(tmp_path / "results", wire=1e-4)
     places = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     assert command(["explain", "--prove", *places, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     sums, half = document["proofs"]["proofs"]
-    assert (sums["name"], sums["launches"], sums["verdict"]) == ("no sums", 6, CONFIRMED)
+    assert (sums["name"], sums["launches"], sums["verdict"]) == ("no allreduce", 6, CONFIRMED)
     assert sums["measured"] == pytest.approx(1e-4 / 1.1e-3, abs=0.002) == sums["expected"]["value"]
     assert (half["name"], half["verdict"]) == ("half the bytes", CONFIRMED)  # nothing was in what was expected
     kept = newest_proofs(tmp_path / "results", found.loaded.folder.name)
@@ -211,7 +224,9 @@ def test_counterfactuals_are_launched_in_turn(tmp_path: Path, cache: Path, capsy
     places = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     assert command(["explain", "--prove", "--repeats", "1", *places]) == 0
     said = capsys.readouterr().out
-    assert said.index("expected: no sums (SYNC=none) gives 1.2 %") < said.index("block 1 of 1: as it is, no sums")
+    assert said.index("expected: no allreduce (SYNC=none) gives 1.2 %") < said.index(
+        "block 1 of 1: as it is, no allreduce"
+    )
     assert "Counterfactual launches confirm 0 of 1 expectations." in " ".join(said.split())  # one launch tells nothing
     (place,) = (tmp_path / "results" / FOLDER / name).iterdir()
     assert {file.name for file in place.iterdir()} == {PLAN_FILE, PROOF_FILE, "as-it-is", "no-sums"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.stats import SITTING
+from harness.analysis.stats import SESSION_SPREAD
 from harness.regression.checks import ALIKE, OPEN, WORSE, check_sessions, compare_measurements
 from harness.regression.hodges_lehmann import needed_values, shift, shift_interval, tail_count
 from harness.regression.measurements import group_by_code
@@ -120,7 +120,7 @@ def test_noise_is_learned_within_commits_and_not_between_them() -> None:
     near, apart = learn_noise([[GROUP], [GROUP]]), learn_noise([[GROUP], [GROUP + 5]])
     assert near is not None and apart is not None
     assert apart.deviation == pytest.approx(near.deviation)
-    assert apart.between == near.between == SITTING
+    assert apart.between == near.between == SESSION_SPREAD
     assert near.freedom == apart.freedom == 10
     assert learn_noise([[np.array([1.0])]]) is None
 
@@ -132,7 +132,7 @@ def test_what_lies_between_sessions_is_measured_from_five_on_and_assumed_before(
     assert few is not None and five is not None and calm is not None
     assert few.assumed and few.between == pytest.approx(0.05 / 2**0.5)  # larger than what would be assumed
     assert not five.assumed and five.between == pytest.approx(np.std(offsets, ddof=1))
-    assert calm.between < SITTING / 10
+    assert calm.between < SESSION_SPREAD / 10
     one, two = (SampleSize(launches=12, sessions=count) for count in (1, 2))
     assert five.floor(two, two, 3) < five.floor(one, one, 3)
     assert calm.floor(one, one, 3) < learn_noise([[GROUP]]).floor(one, one, 3)  # type: ignore[union-attr]

@@ -158,7 +158,7 @@ def test_every_dot_of_a_figure_leads_to_its_launch(report: Path, page: Text) -> 
 
 def test_verdict_comes_first_and_says_what_caps_it(page: Text) -> None:
     text = str(page)
-    assert text.index("Largest loss computation that grew") < text.index("Scaling Where the time goes")
+    assert text.index("Largest overhead computation") < text.index("Scaling Where the time goes")
     assert "1 launch invalid and excluded" in text
     assert "paper A's base" not in text  # MNIST-DNN's base is 1 core: the common one
 

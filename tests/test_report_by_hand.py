@@ -159,7 +159,7 @@ def test_interval_of_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: 
 
 def test_every_table_of_the_page_is_recomputed_here(tables: dict[str, list[list[str]]]) -> None:
     assert set(tables) == {
-        "Scaling table", "What the speedup loses", "Parts of an epoch", "Parts of a launch", "Fitted laws",
+        "Scaling table", "Overheads of an epoch", "Parts of an epoch", "Parts of a launch", "Fitted laws",
         "Loss and accuracy", "Time to accuracy", "Launches", "Diagnoses",
     }  # fmt: skip
 
@@ -237,11 +237,10 @@ def test_what_caps_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: di
     seconds = median(launches(runs, 2))
     speedup = median(launches(runs, 1)) / seconds
     lost = {name: two[name] - base[name] / 2 for name in PARTS}
-    words = {"computation": "computation that grew", "input": "input"}
-    words |= {"skew": "waiting for the slowest rank", "wire": "the allreduce itself"}
+    words = {"computation": "computation", "input": "input", "skew": "waiting (skew)", "wire": "allreduce (wire)"}
     expected = sorted((name for name in PARTS if lost[name] > 0), key=lambda name: -lost[name])
-    assert len(tables["What the speedup loses"]) == len(expected) >= 2
-    for name, row in zip(expected, tables["What the speedup loses"], strict=True):
+    assert len(tables["Overheads of an epoch"]) == len(expected) >= 2
+    for name, row in zip(expected, tables["Overheads of an epoch"], strict=True):
         assert row[2].startswith(words[name]) and row[2].endswith("(largest)") == (name == expected[0])
         assert number(row[3]) == pytest.approx(lost[name], rel=0.006)
         assert number(row[4]) == pytest.approx(lost[name] / seconds, abs=0.0006)

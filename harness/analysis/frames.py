@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.stats import sittings
-from harness.schema.record import RankRecord, RunRecord
+from harness.analysis.stats import sessions
+from harness.schema.record import LossRecord, RankRecord, RunRecord, Stretch
 from harness.schema.workload import is_script
 
 _FENCE = 1.5  # Tukey, "Exploratory Data Analysis" (1977): this many interquartile ranges beyond the quartiles
@@ -48,8 +48,8 @@ Columns = dict[str, NDArray[Any]]
 def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     """Return one row per launch and epoch, in the order of `runs`, each of which has its epochs.
 
-    Columns: run (folder), layout, ranks, repeat, valid, sitting_begin and sitting_end (of the launch's sitting, see
-    `stats.sittings`), epoch; seconds = maximum over ranks of the epoch's
+    Columns: run (folder), layout, ranks, repeat, valid, session_begin and session_end (of the launch's session, see
+    `stats.sessions`), epoch; seconds = maximum over ranks of the epoch's
     training time; sync_seconds, its parts skew_seconds and wire_seconds, and input_seconds = means over ranks;
     parted = whether the record has the parts (else all counts as wire, see `warnings.doubts`); trained_s and
     rows_seen = sums up to and with this epoch;
@@ -61,7 +61,7 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
 def join_epochs(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataFrame:
     """Return the `epoch_frame` of `runs` (at least one), which may lack their epochs, from their `epoch_columns`."""
     counts = [len(part["epoch"]) for part in parts]
-    whose = [_identity(run, sitting) for run, sitting in zip(runs, _sittings(runs), strict=True)]
+    whose = [_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
     return pd.DataFrame(
         {name: np.repeat(_column([one[name] for one in whose]), counts) for name in whose[0]}
         | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -143,7 +143,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     timed["trained_input_s"] = groups["input_seconds"].sum()
     timed["epochs"] = groups.size()
     timed["parted"] = groups["parted"].all()
-    facts = pd.DataFrame([_facts(run, sitting) for run, sitting in zip(runs, _sittings(runs), strict=True)]).set_index(
+    facts = pd.DataFrame([_facts(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]).set_index(
         "run", drop=False
     )
     ends = groups[list(METRICS)].last()
@@ -179,13 +179,13 @@ def epoch_rows(run: RunRecord) -> int:
     return min(rows, run.steps_per_epoch * run.global_batch) if run.point.workload.drop_remainder else rows
 
 
-Sitting = tuple[datetime, datetime]
+Session = tuple[datetime, datetime]
 
 
-def _sittings(runs: Sequence[RunRecord]) -> list[Sitting]:
-    """Return from when to when the sitting lasted in which each of `runs` was launched."""
+def _sessions(runs: Sequence[RunRecord]) -> list[Session]:
+    """Return from when to when the session lasted in which each of `runs` was launched."""
     times = [(run.started, run.ended) for run in runs]
-    numbers = sittings(times)
+    numbers = sessions(times)
     first, last = dict[int, datetime](), dict[int, datetime]()
     for number, (begin, end) in zip(numbers, times, strict=True):
         first[number] = min(begin, first.get(number, begin))
@@ -193,7 +193,7 @@ def _sittings(runs: Sequence[RunRecord]) -> list[Sitting]:
     return [(first[number], last[number]) for number in numbers]
 
 
-def _identity(run: RunRecord, sitting: Sitting) -> dict[str, Any]:
+def _identity(run: RunRecord, session: Session) -> dict[str, Any]:
     point = run.point
     return {
         "run": point.folder,
@@ -201,15 +201,15 @@ def _identity(run: RunRecord, sitting: Sitting) -> dict[str, Any]:
         "ranks": point.layout.ranks,
         "repeat": point.repeat,
         "valid": not run.invalid,
-        "sitting_begin": sitting[0],
-        "sitting_end": sitting[1],
+        "session_begin": session[0],
+        "session_end": session[1],
     }
 
 
-def _facts(run: RunRecord, sitting: Sitting) -> dict[str, Any]:
+def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
     layout = run.point.layout
     return (
-        _identity(run, sitting)
+        _identity(run, session)
         | {
             "nodes": layout.nodes,
             "threads": layout.threads,
@@ -238,3 +238,29 @@ def _inside(run: RunRecord) -> float:
 
 def _worst(ranks: Iterable[RankRecord], name: str) -> float:
     return max(float(getattr(rank, name)) for rank in ranks)
+
+
+def stretch_rate(run: RunRecord, stretch: Stretch) -> float:
+    """Return the rows a second that `stretch` of `run` trained, evaluation not counted; NaN where that is not known."""
+    rows = _first_rows(run, stretch.first + stretch.steps) - _first_rows(run, stretch.first)
+    return rows / stretch.training_s if stretch.training_s > 0 else float("nan")
+
+
+def stretches_around(run: RunRecord, loss: LossRecord) -> tuple[Stretch | None, Stretch | None]:
+    """Return the stretches of `run` before and after a rank failed, None where no step was made."""
+    before = [each for each in run.stretches if each.started <= loss.noticed]
+    after = [each for each in run.stretches if each.started > loss.noticed]
+    return before[-1] if before else None, after[0] if after else None
+
+
+def _first_rows(run: RunRecord, steps: int) -> int:
+    """Return how many rows the first `steps` steps of a launch have trained."""
+    epochs, rest = divmod(steps, run.steps_per_epoch)
+    whole = min(sum(rank.rows for rank in run.ranks), run.steps_per_epoch * run.global_batch)
+    return epochs * whole + rest * run.global_batch
+
+
+def steps_repeated(losses: Sequence[LossRecord]) -> int:
+    """Return the steps repeated, without those of launches that began from the start; ranks that failed at once share
+    them."""
+    return sum({(loss.noticed, loss.epoch, loss.step): loss.redone for loss in losses if not loss.anew}.values())

@@ -22,7 +22,7 @@ from scipy.optimize import nnls
 from scipy.stats import f as f_distribution
 
 from harness.analysis.scaling import Scaling
-from harness.analysis.stats import LEVEL, NEEDED, sittings
+from harness.analysis.stats import LEVEL, NEEDED, sessions
 
 Array = NDArray[np.float64]
 _REACH = {1: 2, 2: 4}  # a law that n counts beyond its numbers test is drawn to this many times the largest count
@@ -122,10 +122,10 @@ def fit_laws(scaling: Scaling, launches: pd.DataFrame) -> tuple[Fit, ...]:
     """Return Amdahl (strong scaling) or Gustafson (weak scaling), and USL, fitted to the points.
 
     `launches` are the rows that `scaling` was made of. Relative errors are minimised: of geometric means over the
-    whole blocks of the launch order, of medians where there are fewer than 6. Points of another sitting than the base's
+    whole blocks of the launch order, of medians where there are fewer than 6. Points of another session than the base's
     are left out. Empty with fewer than two rank counts that compare.
     """
-    points = [point for point in scaling.points if point.speedup is not None and not point.apart]
+    points = [point for point in scaling.points if point.speedup is not None and not point.other_session]
     counts = np.array([point.ranks for point in points], dtype=float)
     if len(set(counts)) < 2 or len(set(counts)) < len(counts):
         return ()  # one count, or two layouts of one count, say nothing about a law in the ranks
@@ -137,11 +137,11 @@ def fit_laws(scaling: Scaling, launches: pd.DataFrame) -> tuple[Fit, ...]:
 
 
 def _blocks(layouts: list[str], launches: pd.DataFrame) -> Array:
-    """Return the rows per second of the whole blocks, float64 [blocks, layouts]: one repeat of each, in one sitting."""
+    """Return the rows per second of the whole blocks, float64 [blocks, layouts]: one repeat of each, in one session."""
     valid = launches[launches["valid"]]
-    sitting = sittings(list(zip(valid["sitting_begin"], valid["sitting_end"], strict=True)))
-    table = valid.assign(sitting=sitting).pivot_table(
-        index=["repeat", "sitting"], columns="layout", values="rows_per_second"
+    session = sessions(list(zip(valid["session_begin"], valid["session_end"], strict=True)))
+    table = valid.assign(session=session).pivot_table(
+        index=["repeat", "session"], columns="layout", values="rows_per_second"
     )
     return table[layouts].dropna().to_numpy(dtype=float)
 

@@ -70,13 +70,13 @@ def default_accuracy(launches: pd.DataFrame, base_layout: str) -> float | None:
 
 
 def times_to_accuracy(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
-    """Return one row per valid launch of `epochs` (`frames.epoch_frame`): its place, its sitting, seconds.
+    """Return one row per valid launch of `epochs` (`frames.epoch_frame`): its place, its session, seconds.
 
     `seconds` of training until the first epoch whose test accuracy is at least `target`, infinite if none is.
     """
     valid = epochs[epochs["valid"]]
     there = valid["trained_s"].where(valid["test_accuracy"] >= target, math.inf)
-    keys = ["layout", "ranks", "repeat", "run", "sitting_begin", "sitting_end"]
+    keys = ["layout", "ranks", "repeat", "run", "session_begin", "session_end"]
     return valid.assign(seconds=there).groupby(keys, sort=False)["seconds"].min().reset_index()
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.analysis.breakdown import SlowRank, slow_rank
 from harness.analysis.frames import Columns, epoch_columns, epoch_times, join_epochs
+from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.base.errors import UserError
 from harness.schema.record import RUN_FILE, RunRecord, decode, read_accounts, read_run
 from harness.schema.sweep import FAILURES, STUDY_FILE, Account, Failure, Study

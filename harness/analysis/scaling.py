@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.frames import between
-from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval, sittings
+from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval, sessions
 from harness.base.errors import UserError
 from harness.schema.claim import Claim
 
-_APART = "another sitting than the base's: no interval"  # what lies between sittings is in no launch's scatter
+_OTHER_SESSION = "another session than the base's: no interval"  # what lies between sessions is in no launch's scatter
 SAME_WORK = 0.01  # relative difference of rows (strong) or rows per rank (weak) that is still the same work
 
 
@@ -26,8 +26,8 @@ class PointScaling:
     same where all ranks have as many threads. `step_seconds` is a launch's
     epoch time over its steps. `between` is the relative standard deviation of the launches (None for one),
     `within` the median over launches of that of their epochs (None for one epoch); `outliers` counts launches
-    that stand out. `apart`: launched in other sittings than the base, so that its speedup has no interval. `flags`
-    are short sentences: superlinear, indivisible, not comparable, launched apart.
+    that stand out. `other_session`: launched in other sessions than the base, so that its speedup has no interval.
+    `flags` are short sentences: superlinear, indivisible, not comparable, in another session.
     """
 
     layout: str
@@ -52,7 +52,7 @@ class PointScaling:
     speedup_interval: Interval | None
     efficiency: float | None
     efficiency_interval: Interval | None
-    apart: bool
+    other_session: bool
     flags: tuple[str, ...]
 
     @property
@@ -122,10 +122,10 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
     to_efficiency = to_speedup / cores
     efficiency = None if ratio is None else ratio * to_efficiency
     bounds = interval.scaled(to_efficiency) if interval else None
-    apart = not different and not same and min(len(base), len(group)) >= NEEDED and alike(base, group) is None
+    elsewhere = not different and not same and min(len(base), len(group)) >= NEEDED and comparable(base, group) is None
     flags = [
         different,
-        _APART if apart else "",
+        _OTHER_SESSION if elsewhere else "",
         _superlinear(efficiency, bounds),
         *_indivisible(first),
     ]
@@ -153,49 +153,51 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
         speedup_interval=interval.scaled(to_speedup) if interval else None,
         efficiency=efficiency,
         efficiency_interval=bounds,
-        apart=apart,
+        other_session=elsewhere,
         flags=tuple(flag for flag in flags if flag),
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alike:
-    """The launches of two layouts that tell their ratio. `paired`: row k of both is of one block."""
+class ComparableLaunches:
+    """The launches of two layouts that their ratio is formed of. `paired`: row k of both is of one block."""
 
     base: pd.DataFrame
     group: pd.DataFrame
     paired: bool
 
 
-def alike(base: pd.DataFrame, group: pd.DataFrame) -> Alike | None:
+def comparable(base: pd.DataFrame, group: pd.DataFrame) -> ComparableLaunches | None:
     """Return which valid rows of `base` and `group`, of one layout each, compare; None where none do.
 
-    A block of the launch order has one repeat of every layout. Whole blocks, each launched in one sitting
-    (`stats.sittings`), are pairs. Where one of the two lacks a repeat, or has it twice, the launches of a single
-    sitting count as unrelated, which can only widen an interval; of several sittings only the pairs are left, since
-    no launch's scatter tells how far sittings differ. None for fewer than 6 of those.
+    A block of the launch order has one repeat of every layout. Whole blocks, each launched in one session
+    (`stats.sessions`), are pairs. Where one of the two lacks a repeat, or has it twice, the launches of a single
+    session count as unrelated, which can only widen an interval; of several sessions only the pairs are left, since
+    no launch's scatter tells how far sessions differ. None for fewer than 6 of those.
     """
-    begins, ends = (pd.concat([base[name], group[name]]) for name in ("sitting_begin", "sitting_end"))
-    numbers = np.array(sittings(list(zip(begins, ends, strict=True))))
+    begins, ends = (pd.concat([base[name], group[name]]) for name in ("session_begin", "session_end"))
+    numbers = np.array(sessions(list(zip(begins, ends, strict=True))))
     one, other = (
-        frame.assign(sitting=own).sort_values("repeat", kind="stable")
+        frame.assign(session=own).sort_values("repeat", kind="stable")
         for frame, own in ((base, numbers[: len(base)]), (group, numbers[len(base) :]))
     )
-    once = [frame.drop_duplicates("repeat", keep=False).set_index("repeat")["sitting"] for frame in (one, other)]
+    once = [frame.drop_duplicates("repeat", keep=False).set_index("repeat")["session"] for frame in (one, other)]
     both = once[0].to_frame("base").join(once[1].rename("group"), how="inner")
     blocks = both.index[both["base"] == both["group"]]
     if len(blocks) == len(one) == len(other):
-        return Alike(base=one, group=other, paired=True)
+        return ComparableLaunches(base=one, group=other, paired=True)
     if len(set(numbers)) == 1:
-        return Alike(base=one, group=other, paired=False)
+        return ComparableLaunches(base=one, group=other, paired=False)
     if len(blocks) < NEEDED:
         return None
-    return Alike(base=one[one["repeat"].isin(blocks)], group=other[other["repeat"].isin(blocks)], paired=True)
+    return ComparableLaunches(
+        base=one[one["repeat"].isin(blocks)], group=other[other["repeat"].isin(blocks)], paired=True
+    )
 
 
 def paired_ratio(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
-    """Return the 95 % interval of the median time of `base` over that of `group`, by the launches that are `alike`."""
-    found = alike(base, group)
+    """Return the 95 % interval of the median time of `base` over that of `group`, of their `comparable` launches."""
+    found = comparable(base, group)
     return ratio_interval(found.base["seconds"], found.group["seconds"], paired=found.paired) if found else None
 
 

@@ -16,8 +16,8 @@ from scipy.stats import binom, norm
 
 LEVEL = 0.95
 NEEDED = 6  # launches: below this no pair of order statistics reaches 95 %
-SITTING_GAP = timedelta(hours=1)
-SITTING = 0.02  # deviation between sittings that stands in where too few were measured
+SESSION_GAP = timedelta(hours=1)
+SESSION_SPREAD = 0.02  # deviation between sessions that stands in where too few were measured
 _RESAMPLES = 9999
 
 
@@ -33,18 +33,18 @@ class Interval:
         return Interval(low=self.low * factor, high=self.high * factor)
 
 
-def sittings(times: Sequence[tuple[datetime, datetime]]) -> tuple[int, ...]:
-    """Return the number of the sitting, from 0 in order of time, of launches that started and ended at `times`.
+def sessions(times: Sequence[tuple[datetime, datetime]]) -> tuple[int, ...]:
+    """Return the number of the session, from 0 in order of time, of launches that started and ended at `times`.
 
-    A sitting ends where nothing runs for `SITTING_GAP`: what comes later may find the machine in another state
+    A session ends where nothing runs for `SESSION_GAP`: what comes later may find the machine in another state
     (other neighbours on the host, another clock rate), which all its launches share. The levels are those of
-    Kalibera & Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013): launches within sittings.
+    Kalibera & Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013): launches within sessions.
     """
     found = [0] * len(times)
     number, until = -1, None
     for place in sorted(range(len(times)), key=lambda place: times[place]):
         begin, end = times[place]
-        if until is None or begin - until > SITTING_GAP:
+        if until is None or begin - until > SESSION_GAP:
             number += 1
         until = end if until is None else max(until, end)
         found[place] = number

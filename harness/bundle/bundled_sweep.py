@@ -9,11 +9,11 @@ from pathlib import Path
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
-from harness.diagnosis.study import diagnose_sweep
 from harness.report.sweep_facts import banners
 from harness.report.sweep_page import headline
 from harness.schema.record import RunRecord
 from harness.sweep.progress import layout_words
+from harness.why.known_causes import diagnose_sweep
 
 SMOKE_MINUTES = 30.0
 _PAUSE = timedelta(seconds=30)  # between launches: what starts and ends them belongs to them

@@ -11,7 +11,7 @@ import psutil
 from scipy import stats
 
 from harness.analysis.numbers import percent
-from harness.analysis.stats import SITTING
+from harness.analysis.stats import SESSION_SPREAD
 from harness.base.errors import UserError
 from harness.base.provenance import git, has_commit
 from harness.datasets import locate
@@ -168,7 +168,7 @@ def results_of(old: RunRecord, new: RunRecord, others: Sequence[RunRecord] = ())
     """Return a line each for the weights, the curve of the training loss, the test accuracy and the epoch's time.
 
     `others` are valid recorded launches of the same layout, `old` among them: their spread and the deviation between
-    sessions (`analysis.stats.SITTING`) give the interval that the time must lie in.
+    sessions (`analysis.stats.SESSION_SPREAD`) give the interval that the time must lie in.
     """
     changed = [name for name, was, now, matters in _facts(old, new) if was != now and "weights" in matters]
     return (_weights(old, new, changed), _losses(old, new), _accuracy(old, new), _time(old, new, others))
@@ -226,7 +226,7 @@ def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> Reprod
         )
     logs = [math.log(value) for value in before]
     launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
-    half = math.hypot(launches, 1.96 * math.sqrt(2) * SITTING)
+    half = math.hypot(launches, 1.96 * math.sqrt(2) * SESSION_SPREAD)
     low, high = (median(before) * math.exp(sign * half) for sign in (-1, 1))
     verdict = CLOSE if low <= now <= high else DIFFERENT
     return ReproducedQuantity(**shown, verdict=verdict, remark=f"95 % of repetitions: {low:.4g} to {high:.4g} s")

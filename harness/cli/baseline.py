@@ -151,7 +151,7 @@ def noise(
 
 def _show_noise(measurement: "Measurement", kept: "Sequence[Measurement]") -> None:
     from harness.analysis.numbers import percent
-    from harness.analysis.stats import SITTING
+    from harness.analysis.stats import SESSION_SPREAD
     from harness.regression.measurements import group_by_code
     from harness.regression.noise import KNOWN, detectable_slowdowns
 
@@ -180,7 +180,9 @@ def _show_noise(measurement: "Measurement", kept: "Sequence[Measurement]") -> No
         "100 checks. To see 5 %: the launches of a new session that show such a slowdown, none where no number does."
     )
     if any(row.noise.assumed for row in found):
-        click.echo(f"Between sessions {percent(SITTING)} is assumed until {KNOWN + 1} sessions of a commit are known.")
+        click.echo(
+            f"Between sessions {percent(SESSION_SPREAD)} is assumed until {KNOWN + 1} sessions of a commit are known."
+        )
 
 
 def _list_noises(baselines: Path) -> None:

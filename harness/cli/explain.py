@@ -1,22 +1,16 @@
-"""``harness explain``: why a sweep does not scale, every lost percent with its cause."""
+"""``harness explain``: why a sweep does not scale, by cause; ``harness trace``: a launch for a trace viewer."""
 
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from harness.base.errors import RunError
+from harness.base.errors import RunError, UserError
 from harness.cli.answer import answering, print_table
 from harness.cli.common import data_dir_option, reports_option, results_option, style_option, sweep_argument
-from harness.cli.select import find_sweep
-from harness.report.answer import Answer, Table
-
-if TYPE_CHECKING:
-    from harness.diagnosis.case import Finding
-    from harness.explain.evidence import Explanation
-    from harness.explain.prove import Proofs
+from harness.cli.select import find_recorded, find_sweep
+from harness.report.answer import Answer
 
 _MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 
@@ -47,59 +41,81 @@ def explain(
     reports: Path,
     data_dir: Path | None,
 ) -> Answer:
-    """Tell why SWEEP (the newest if none is named) does not scale.
+    """Say why SWEEP (the newest if none is named) does not scale.
 
-    Prints POP's tree of efficiencies for every point and the bill of the largest one: what it takes beyond the ideal
-    time, by cause. With --prove the dearest causes are taken away one at a time in launches of their own; what each
-    must give is printed before it is launched, beside what it gave. The last line is the page's path.
+    Prints POP's tree of efficiencies for every point and the overheads of the largest one: what it takes beyond the
+    ideal time, by cause. With --prove the costliest causes are taken away one at a time in launches of their own; what
+    each must give is printed before it is launched, beside what it gave. The last line is the page's path.
     """
-    from harness.diagnosis.study import diagnose_sweep
-    from harness.explain.evidence import explain
-    from harness.explain.prove import newest_proofs
-    from harness.explain.prove import prove as launch
-    from harness.explain.wording import tree_table
-    from harness.report.explain_page import write_explanation
+    from harness.report.explain_page import explain_answer, proof_table, tree_table
+    from harness.report.publish import write_page
+    from harness.why.explanation import explain_sweep
+    from harness.why.known_causes import diagnose_sweep
+    from harness.why.proof import newest_proofs, prove_overheads
 
     folder = find_sweep(sweep, results)
-    found = explain(folder, base)
+    found = explain_sweep(folder, base)
     for sentence in found.loaded.damaged:
         click.echo(f"left out: {sentence}", err=True)
-    print_table(*tree_table(found.trees, most=_MOST_POINTS))
+    print_table(*tree_table(found.efficiencies, most=_MOST_POINTS))
     click.echo(found.network)
     findings = diagnose_sweep(found.loaded)
     for finding in findings[:_MOST_FINDINGS]:
         click.echo(f"{finding.cause} ({finding.launches} of {finding.of} launches): {finding.evidence} {finding.fix}")
     if len(findings) > _MOST_FINDINGS:
-        click.echo(f"The sweep's report has {len(findings) - _MOST_FINDINGS} more diagnoses (`make report`).")
+        click.echo(f"The page has {len(findings) - _MOST_FINDINGS} more known causes.")
     problem, proofs = "", newest_proofs(results, folder.resolve().name)
     if prove:
         try:
-            proofs = launch(found, blocks=repeats, data_dir=data_dir, results=results, say=click.echo)
+            proofs = prove_overheads(found, blocks=repeats, data_dir=data_dir, results=results, say=click.echo)
         except RunError as error:
             problem = str(error)
-    words = ["harness", "explain", folder.name, *(["--base", str(base)] if base else [])]
-    page = write_explanation(found, proofs, shlex.join(words), reports, results, style=style)
-    return replace(_answer(found, proofs, findings), page=page, problem=problem)
-
-
-def _answer(found: "Explanation", proofs: "Proofs | None", findings: "tuple[Finding, ...]") -> Answer:
-    """Return the bill of the largest point, behind it what was proven."""
-    from harness.explain.wording import BILL_HEADINGS, PROOF_HEADINGS, answer, bill_rows, proof_rows, proof_sentence
-
-    said = answer(found)
     if proofs:
-        print_table(PROOF_HEADINGS, proof_rows(proofs.proofs))
-        said += f" {proof_sentence(proofs.proofs)}"
+        table = proof_table(proofs)
+        print_table(table.headings, table.rows)
+    command = shlex.join(["harness", "explain", folder.name, *(["--base", str(base)] if base else [])])
+    answer = explain_answer(found, proofs, findings, command)
+    return replace(write_page(answer, reports, results, style=style), problem=problem)
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[LAUNCH|SWEEP]")
+@click.option("--epochs", metavar="COUNTS", help="Epochs to draw, such as 1..3 [default: all].")
+@click.option("--output", type=click.Path(path_type=Path), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
+@results_option
+@reports_option
+@answering
+def trace(name: str | None, epochs: str | None, output: Path | None, results: Path, reports: Path) -> Answer:
+    """Write what every rank of LAUNCH did when, on one clock, as a Chrome trace.
+
+    Steps, allreduces with their wait and wire, input, evaluation, set-up and epochs; arrows lead from the last rank
+    that came to an allreduce to those that waited for it. Of a SWEEP (the newest if none is named) the valid launch of
+    median time on the most ranks is taken. Open the file in ui.perfetto.dev.
+    """
+    from harness.analysis.calls import read_calls
+    from harness.analysis.frames import launch_frame, middle_launch
+    from harness.analysis.numbers import plural as counted
+    from harness.analysis.read_results import load_sweep
+    from harness.analysis.trace import trace_events, trace_file
+    from harness.base.files import write_atomic
+    from harness.schema.layout import parse_counts
+    from harness.schema.record import RUN_FILE, read_run
+
+    folder = find_recorded(name, results)
+    if not (folder / RUN_FILE).exists():
+        loaded = load_sweep(folder)
+        if not loaded.valid:
+            raise UserError(f"sweep '{folder}' has no valid launch: name a launch's folder, or sweep again")
+        folder = folder / middle_launch(launch_frame(loaded.runs, loaded.epochs))
+        click.echo(f"harness: of {loaded.folder.name} the middle launch on most ranks: {folder.name}", err=True)
+    run = read_run(folder)
+    numbers = [count - 1 for count in parse_counts("--epochs", epochs)] if epochs else None
+    content = trace_file(run, trace_events(run, read_calls(folder, run), numbers))
+    path = output or reports / "traces" / f"{run.point.folder}.json.gz"
+    write_atomic(path, content)
+    counts = (counted(len(run.ranks), "rank"), counted(len(numbers or run.epochs), "epoch"))
+    calls = "" if len(run.ranks) > 1 else " One rank alone makes no allreduce, which is what separates steps."
     return Answer(
-        sentence=said,
-        table=Table(title="", headings=BILL_HEADINGS, rows=bill_rows(found.main) if found.main else ()),
-        data={
-            "trees": found.trees,
-            "bills": found.bills,
-            "launch_bills": found.launch_bills,
-            "last_ranks": found.explained.last,
-            "network": found.network,
-            "proofs": proofs,
-            "findings": findings,
-        },
+        sentence=f"{', '.join(counts)}, {len(content) / 1e3:,.0f} kB: drop it on ui.perfetto.dev.{calls}",
+        page=path,
     )

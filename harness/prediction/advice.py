@@ -18,7 +18,7 @@ from scipy.stats import t as student
 from harness.analysis.frames import launch_frame
 from harness.analysis.normal_form import LINEAR, forms, grow
 from harness.analysis.read_results import Loaded
-from harness.analysis.stats import LEVEL, SITTING, Interval
+from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval
 from harness.base.files import write_atomic
 from harness.prediction.growth import grow_points, grown_frame, growth_points
 from harness.prediction.step_model import measured_base
@@ -192,7 +192,7 @@ def _one_more(seconds: Array) -> Interval:
     """
     n = len(seconds)
     own = float(student.ppf(0.5 + LEVEL / 2, n - 1)) * float(np.std(np.log(seconds), ddof=1)) * math.sqrt(1 + 1 / n)
-    reach = math.hypot(own, float(norm.ppf(0.5 + LEVEL / 2)) * SITTING)
+    reach = math.hypot(own, float(norm.ppf(0.5 + LEVEL / 2)) * SESSION_SPREAD)
     middle = float(np.median(seconds))
     return Interval(low=middle * math.exp(-reach), high=middle * math.exp(reach))
 

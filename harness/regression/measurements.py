@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.stats import sittings
+from harness.analysis.stats import sessions
 from harness.base.errors import UserError
 from harness.schema.measurement import MeasuredLaunch, Measurement, Software
 from harness.schema.record import RUN_FILE, RunRecord, Versions
@@ -109,7 +109,7 @@ def last_sessions(found: Sequence[Measurement], size: int) -> tuple[Measurement,
         UserError: there are fewer than 3 sessions: two do not show by how much days differ.
     """
     whole = reduce(join, group_by_code(found))
-    numbers = sittings([(launch.started, launch.ended) for launch in whole.launches])
+    numbers = sessions([(launch.started, launch.ended) for launch in whole.launches])
     last = max(numbers)
     if last < 2:
         raise UserError(

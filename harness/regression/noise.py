@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from harness.analysis.stats import NEEDED, SITTING, Interval
+from harness.analysis.stats import NEEDED, SESSION_SPREAD, Interval
 from harness.regression.hodges_lehmann import ASYMPTOTIC, Values
 from harness.regression.quantities import RELATIVE, CostSample, SampleSize, as_cost, as_slowdown, samples
 from harness.schema.layout import Layout
@@ -33,7 +33,7 @@ class Noise:
     `inflation` is by how much the variance of a mean exceeds that of independent launches, at least 1:
     (1 + r) / (1 - r) for the lag-1 correlation r of launches in order of time, when a slow drift makes
     neighbours similar. `between` is the standard deviation between sessions, `sessions` its degrees of freedom:
-    A/A sessions less one for each commit; below `KNOWN` at least `SITTING` is assumed.
+    A/A sessions less one for each commit; below `KNOWN` at least `SESSION_SPREAD` is assumed.
     """
 
     deviation: float
@@ -106,7 +106,7 @@ def learn_noise(states: Sequence[Sequence[Values]]) -> Noise | None:
         deviation=(squares / freedom) ** 0.5,
         freedom=freedom,
         inflation=_inflation(residuals, squares),
-        between=between if sessions >= KNOWN else max(between, SITTING),
+        between=between if sessions >= KNOWN else max(between, SESSION_SPREAD),
         sessions=sessions,
     )
 

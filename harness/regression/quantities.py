@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.analysis import numbers
 from harness.analysis.laws import USL, coefficients, solve
-from harness.analysis.stats import sittings
+from harness.analysis.stats import sessions
 from harness.regression.hodges_lehmann import Values
 from harness.schema.layout import Layout
 from harness.schema.measurement import MeasuredLaunch, Measurement
@@ -104,7 +104,7 @@ def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[
     (repeat) and session, which ran close to each other, so that the machine's drift falls out of it.
     """
     times = [(launch.started, launch.ended) for launch in measurement.launches]
-    session = dict(zip(measurement.launches, sittings(times), strict=True))
+    session = dict(zip(measurement.launches, sessions(times), strict=True))
     found: list[CostSample] = []
     for layout in layouts:
         found += _at(measurement, reference, layout, session)

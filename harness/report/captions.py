@@ -9,13 +9,6 @@ from harness.analysis.stats import NEEDED
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload
 
-PART_NAMES = {
-    "compute_seconds": "computation that grew",
-    "input_seconds": "input",
-    "skew_seconds": "waiting for the slowest rank",
-    "wire_seconds": "the allreduce itself",
-}
-
 
 def subject(workload: Workload) -> str:
     """Return the workload's name as papers print it, ``MNIST-DNN``, and that of a file of the user's own as it is."""
@@ -116,7 +109,7 @@ def repeats(scaling: Scaling) -> str:
         return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
     if needed_launches(scaling):
         return f"{times}; 95 % interval of the median only where there are {NEEDED} or more."
-    apart = any(point.apart for point in scaling.points)
+    apart = any(point.other_session for point in scaling.points)
     return f"{times}; bars: 95 % interval" + (", no ratio's at points of another sitting." if apart else ".")
 
 
@@ -148,7 +141,7 @@ def _certainty(last: PointScaling, base: PointScaling) -> str:
     launches = numbers.plural(number, "launch")
     text = f"{launches} {each}" if each == "each" else f"{launches} against {base.launches}"
     if last.speedup_interval is None:
-        return f"{text}: " + ("in other sittings, so no interval" if last.apart else "too few for an interval")
+        return f"{text}: " + ("in other sittings, so no interval" if last.other_session else "too few for an interval")
     return f"95 % interval {numbers.ratio_span(last.speedup_interval)}, {text}"
 
 
@@ -171,8 +164,3 @@ def _rows(scaling: Scaling) -> str:
 
 def _verb(count: int, stem: str) -> str:
     return f"{stem}s" if count == 1 else stem
-
-
-def part_name(part: str) -> str:
-    """Return what a column of the time split is called in a sentence."""
-    return PART_NAMES.get(part, part.removesuffix("_seconds").removesuffix("_s"))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from harness.analysis import numbers
-from harness.analysis.stats import NEEDED, SITTING, Interval
+from harness.analysis.stats import NEEDED, SESSION_SPREAD, Interval
 from harness.regression.baselines import age_days, age_words, machine_line
 from harness.regression.checks import Check
 from harness.regression.noise import KNOWN
@@ -190,9 +190,9 @@ def _noise_notes(check: Check, kept: Sequence[Baseline], now: datetime) -> list[
             )
     if check.sessions < KNOWN:
         found.append(
-            f"The two were measured in different sessions, between which a deviation of {numbers.percent(SITTING)} is "
-            f"assumed: A/A launches of {KNOWN + 1} sessions would measure it (`harness noise --launches {NEEDED}` on "
-            "other days), and `harness check --decide --duet` does without."
+            "The two were measured in different sessions, between which a deviation of "
+            f"{numbers.percent(SESSION_SPREAD)} is assumed: A/A launches of {KNOWN + 1} sessions would measure it "
+            f"(`harness noise --launches {NEEDED}` on other days), and `harness check --decide --duet` does without."
         )
     return found
 

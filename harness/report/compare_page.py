@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
-from harness.analysis.stats import NEEDED, SITTING, Interval
+from harness.analysis.stats import NEEDED, SESSION_SPREAD, Interval
 from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE
 from harness.regression.quantities import EFFICIENCY, TIME, quantity_value
@@ -51,7 +51,7 @@ def comparison_answer(
         differences = _differences(first, other)
         notes += [lead + difference for difference in differences]
         if any(row.assumed for row in compared):
-            assumed = numbers.percent(SITTING)
+            assumed = numbers.percent(SESSION_SPREAD)
             notes.append(f"{lead}between sessions a deviation of {assumed} is assumed; --duet needs none")
         sentences.append(comparison_sentence(name, called[0], compared))
         data.append({

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
 from harness.analysis import numbers
-from harness.analysis.lost_ranks import around, rate, redone
+from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
 from harness.analysis.read_results import Loaded
 from harness.report import captions
 from harness.report.answer import Answer, FigureBlock, Section, Table, Tile
@@ -64,7 +64,7 @@ def failed_ranks_answer(loaded: Loaded, command: str, remark: str, drawn_by: str
 def _sentence(runs: Sequence[RunRecord]) -> str:
     failures = [loss for run in runs for loss in run.losses]
     recoveries = [loss.recovery_s for loss in failures]
-    several, repeated, restarted = len(failures) > 1, redone(failures), _restarted(runs)
+    several, repeated, restarted = len(failures) > 1, steps_repeated(failures), _restarted(runs)
     said = (
         f"{numbers.plural(len(runs), 'launch')} went on to the end after {numbers.ranks(len(failures))} had failed: "
         f"{'median ' if several else ''}recovery time {numbers.seconds(median(recoveries))}"
@@ -86,16 +86,19 @@ def _tiles(runs: Sequence[RunRecord]) -> Iterator[Tile]:
     beside = f"and all in {numbers.plural(restarted, 'launch')}" if restarted else "of all launches"
     yield Tile(name="Ranks failed", value=str(len(failures)), detail=f"in {numbers.plural(len(runs), 'launch')}")
     yield Tile(name="Recovery time", value=numbers.seconds(recovery), detail="median, detection to next step")
-    yield Tile(name="Steps repeated", value=str(redone(failures)), detail=beside)
-    sides = [(run, *around(run, loss)) for run in runs for loss in run.losses]
-    ratios = [rate(run, after) / rate(run, before) for run, before, after in sides if before and after]
+    yield Tile(name="Steps repeated", value=str(steps_repeated(failures)), detail=beside)
+    sides = [(run, *stretches_around(run, loss)) for run in runs for loss in run.losses]
+    ratios = [stretch_rate(run, after) / stretch_rate(run, before) for run, before, after in sides if before and after]
     if ratios:
         yield Tile(name="Speed after", value=numbers.percent(median(ratios)), detail="of the speed before, median")
 
 
 def _table(run: RunRecord) -> Table:
     def row(loss: LossRecord) -> tuple[str, ...]:
-        speeds = [numbers.NONE if each is None else numbers.count(rate(run, each)) for each in around(run, loss)]
+        speeds = [
+            numbers.NONE if each is None else numbers.count(stretch_rate(run, each))
+            for each in stretches_around(run, loss)
+        ]
         return (
             "a spare" if loss.rank is None else f"rank {loss.rank}",
             numbers.NONE if loss.anew else numbers.count(loss.epoch * run.steps_per_epoch + loss.step),
@@ -126,12 +129,14 @@ def _timeline(run: RunRecord, number: int, subject: str) -> FigureBlock:
                 "end_s": _since(run, each.ended),
                 "first_step": each.first,
                 "steps": each.steps,
-                "rows_per_s": rate(run, each),
+                "rows_per_s": stretch_rate(run, each),
             }
             for each in run.stretches
         ]
     )
-    spoken = "; ".join(f"{numbers.ranks(each.ranks)} {numbers.count(rate(run, each))} rows/s" for each in run.stretches)
+    spoken = "; ".join(
+        f"{numbers.ranks(each.ranks)} {numbers.count(stretch_rate(run, each))} rows/s" for each in run.stretches
+    )
     return FigureBlock(
         picture=draw(
             f"timeline-{number}",
@@ -160,7 +165,7 @@ def _paint(axes: Axes, run: RunRecord) -> None:
         axes.plot(span, epochs, color=BLUE.light, label="" if index else "trained without a failure")
         if each.training_s > 0:
             place = (sum(span) / 2, sum(epochs) / 2)
-            said = f"{numbers.count(rate(run, each))}/s"
+            said = f"{numbers.count(stretch_rate(run, each))}/s"
             axes.annotate(said, place, (4, -4), textcoords="offset points", va="top", fontsize=7)
     at = [_since(run, loss.noticed) for loss in run.losses]
     made = [loss.epoch + loss.step / run.steps_per_epoch for loss in run.losses]

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
 from harness.analysis import numbers
-from harness.analysis.stats import SITTING
+from harness.analysis.stats import SESSION_SPREAD
 from harness.regression.history import ChangePoint, CostSeries, History
 from harness.regression.quantities import TIME
 from harness.report import captions
@@ -166,7 +166,9 @@ def history_sentence(history: History) -> str:
     launches = sum(len(state.launches) for state in history.states)
     over = f"{numbers.plural(len(history.states), 'commit')} and {numbers.plural(launches, 'launch')}"
     found = numbers.plural(len(history.changes), "change") if history.changes else "No change"
-    assumed = f" Between sessions a deviation of {numbers.percent(SITTING)} is assumed." if history.assumed else ""
+    assumed = (
+        f" Between sessions a deviation of {numbers.percent(SESSION_SPREAD)} is assumed." if history.assumed else ""
+    )
     return f"{found} beyond the noise over {over}.{assumed}"
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.breakdown import Cap, caps
 from harness.analysis.learning import (
     TimeToAccuracy,
     default_accuracy,
@@ -22,7 +21,7 @@ from harness.base.files import resource
 from harness.prediction.forecast import read_prediction, score
 from harness.report import captions
 from harness.report.answer import Tile
-from harness.report.captions import last_point, part_name, target_of
+from harness.report.captions import last_point, target_of
 from harness.report.figures import SweepView
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.launch_summary import run_facts
@@ -31,13 +30,14 @@ from harness.report.render import Head
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload
+from harness.why.overheads import PARTS, PointOverheads, overheads
 
 
 def numbers_of(loaded: Loaded, view: SweepView) -> dict[str, Any]:
     """Return what the tables of a sweep with valid launches show."""
     scaling, workload = view.scaling, loaded.runs[0].point.workload
     breakdown = rows_of(view.parts)
-    capped = caps(scaling, view.launches)
+    beyond = overheads(scaling, view.launches, PARTS)
     final = final_frame(view.launches)
     prediction, starts = read_prediction(loaded.folder), _first_starts(view.launches)
     goal = default_accuracy(view.launches, scaling.base.layout)
@@ -47,14 +47,14 @@ def numbers_of(loaded: Loaded, view: SweepView) -> dict[str, Any]:
         "head": Head(
             question=captions.question(scaling, workload),
             answer=" ".join(filter(None, sentences)),
-            tiles=tiles(scaling, capped, final, loaded.runs, targets, goal),
+            tiles=tiles(scaling, beyond, final, loaded.runs, targets, goal),
             facts=run_facts(loaded.valid, loaded.runs),
         ),
         "methods": methods(loaded, scaling),
         "references": bibtex(loaded.valid),
         "scaling": scaling,
         "others": reference_points(view.launches, scaling, _claims(workload)),
-        "caps": capped,
+        "caps": beyond,
         "fits": view.fits,
         "reference": view.reference,
         "target": goal,
@@ -96,20 +96,27 @@ def rows_of(frame: pd.DataFrame) -> tuple[dict[str, Any], ...]:
 
 def tiles(
     scaling: Scaling,
-    caps: Sequence[Cap],
+    points: Sequence[PointOverheads],
     final: pd.DataFrame,
     runs: Sequence[RunRecord],
     targets: Sequence[TimeToAccuracy] = (),
     goal: float | None = None,
 ) -> tuple[Tile, ...]:
-    """Return speedup, speedup to equal accuracy, efficiency, the largest loss, accuracy and the launches behind them.
+    """Return speedup, speedup to equal accuracy, efficiency, the largest overhead, accuracy and the launches.
 
     `final` is `learning.final_frame` of the same launches; `runs` are all of them, invalid ones too. `targets` and
     `goal` as in `to_accuracy`.
     """
     speedup, *efficiency = _ratios(scaling)
     to_equal = _to_accuracy_tile(scaling, targets, goal)
-    return (speedup, *to_equal, *efficiency, *_cap(caps), *_accuracy(final), _launches_tile(scaling, runs))
+    return (
+        speedup,
+        *to_equal,
+        *efficiency,
+        *_largest_overhead(points),
+        *_accuracy(final),
+        _launches_tile(scaling, runs),
+    )
 
 
 def _to_accuracy_tile(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float | None) -> list[Tile]:
@@ -135,7 +142,7 @@ def _ratios(scaling: Scaling) -> list[Tile]:
         return [Tile(name="Epoch time", value=numbers.seconds(base.seconds), detail=detail)]
     assert last.speedup is not None and last.efficiency is not None
     missing = f"no interval: {needed_launches(scaling)} launches short of {NEEDED}"
-    if last.apart:
+    if last.other_session:
         missing = "no interval: launched in another sitting than the base"
     doubt = "95 % interval "
     return [
@@ -153,18 +160,18 @@ def _ratios(scaling: Scaling) -> list[Tile]:
     ]
 
 
-def _cap(caps: Sequence[Cap]) -> list[Tile]:
-    if not caps:
+def _largest_overhead(points: Sequence[PointOverheads]) -> list[Tile]:
+    if not points:
         return []
-    last = caps[-1]
-    if last.cap is None:
-        return [Tile(name="Largest loss", value="none", detail="no part takes 1 % more than its ideal share")]
+    last, largest = points[-1], points[-1].largest
+    if largest is None:
+        return [Tile(name="Largest overhead", value="none", detail="no part takes 1 % more than its ideal share")]
     detail = (
-        f"{numbers.percent(last.cap.fraction)} of the epoch at {numbers.ranks(last.ranks)}; "
-        f"without it the speedup would be at most about {last.cap.speedup_without:.2f}"
-        + (f", 95 % interval {numbers.ratio_span(last.cap.interval)}" if last.cap.interval else "")
+        f"{numbers.percent(largest.fraction)} of the epoch at {numbers.ranks(last.ranks)}; "
+        f"without it the speedup would be at most about {largest.speedup_without:.2f}"
+        + (f", 95 % interval {numbers.ratio_span(largest.speedup_interval)}" if largest.speedup_interval else "")
     )
-    return [Tile(name="Largest loss", value=part_name(last.cap.part), detail=detail)]
+    return [Tile(name="Largest overhead", value=largest.cause.name, detail=detail)]
 
 
 def _accuracy(final: pd.DataFrame) -> list[Tile]:

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from harness.analysis.breakdown import breakdown_frame
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import fit_laws
 from harness.analysis.learning import (
@@ -17,11 +16,10 @@ from harness.analysis.learning import (
 )
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, ratios_frame, scale
+from harness.analysis.time_parts import breakdown_frame
 from harness.base.errors import UserError
-from harness.diagnosis.study import diagnose_sweep
 from harness.prediction.forecast import network_reference
 from harness.report import captions
-from harness.report.captions import part_name
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
 from harness.report.figures import SECTIONS, SweepView, draw_figures
@@ -39,6 +37,7 @@ from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relativ
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
 from harness.report.sweep_numbers import numbers_of, rows_of
 from harness.schema.presets import study_name, sweep_command
+from harness.why.known_causes import diagnose_sweep
 
 LAUNCHES = "launches.csv"
 
@@ -138,7 +137,6 @@ def _always(loaded: Loaded) -> dict[str, Any]:
         "failures": loaded.failures,
         "damaged": loaded.damaged,
         "findings": diagnose_sweep(loaded),
-        "part_name": part_name,
         "names": _names(loaded),
         "layout_words": lambda layout: layout_words(layout, on_one_machine(loaded.runs)),
     }

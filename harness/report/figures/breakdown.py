@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from harness.analysis import numbers
+from harness.analysis.time_parts import PART_NAMES
 from harness.report import captions
 from harness.report.answer import FigureBlock
 from harness.report.axes import some_of, time_unit
@@ -19,30 +20,34 @@ _LEAST = 0.0001  # a part that takes less than this of every bar is not seen
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BarPart:
-    """One part of a bar: its column of `analysis.breakdown.breakdown_frame`, its label, and how it looks."""
+    """One part of a bar: its column of `analysis.time_parts.breakdown_frame`, and how it looks."""
 
     column: str
-    label: str
     tone: Tone
     hatch: str = ""
 
+    @property
+    def label(self) -> str:
+        """Its name in a legend."""
+        return PART_NAMES[self.column]
+
 
 EPOCH: tuple[BarPart, ...] = (
-    BarPart(column="compute_seconds", label="computation", tone=BLUE),
-    BarPart(column="input_seconds", label="input", tone=SKY, hatch=".."),
-    BarPart(column="skew_seconds", label="waiting (skew)", tone=ORANGE, hatch="\\\\"),
-    BarPart(column="wire_seconds", label="sum (wire)", tone=VERMILLION, hatch="//"),
+    BarPart(column="compute_seconds", tone=BLUE),
+    BarPart(column="input_seconds", tone=SKY, hatch=".."),
+    BarPart(column="skew_seconds", tone=ORANGE, hatch="\\\\"),
+    BarPart(column="wire_seconds", tone=VERMILLION, hatch="//"),
 )
 LAUNCH: tuple[BarPart, ...] = (
-    BarPart(column="import_s", label="import", tone=MUTED, hatch=".."),
-    BarPart(column="load_s", label="load", tone=SKY),
-    BarPart(column="distribute_s", label="distribute", tone=INK, hatch="xx"),
-    BarPart(column="compile_s", label="compile", tone=PURPLE, hatch="xx"),
-    BarPart(column="trained_compute_s", label="computation", tone=BLUE),
-    BarPart(column="trained_input_s", label="input", tone=SKY, hatch=".."),
-    BarPart(column="trained_sync_s", label="synchronisation", tone=VERMILLION, hatch="xx"),
-    BarPart(column="evaluate_s", label="evaluation", tone=GREEN, hatch="--"),
-    BarPart(column="overhead_s", label="overhead", tone=INK),
+    BarPart(column="import_s", tone=MUTED, hatch=".."),
+    BarPart(column="load_s", tone=SKY),
+    BarPart(column="distribute_s", tone=INK, hatch="xx"),
+    BarPart(column="compile_s", tone=PURPLE, hatch="xx"),
+    BarPart(column="trained_compute_s", tone=BLUE),
+    BarPart(column="trained_input_s", tone=SKY, hatch=".."),
+    BarPart(column="trained_sync_s", tone=VERMILLION, hatch="xx"),
+    BarPart(column="evaluate_s", tone=GREEN, hatch="--"),
+    BarPart(column="overhead_s", tone=INK),
 )
 
 
@@ -51,7 +56,7 @@ def epoch_breakdown(view: SweepView) -> FigureBlock:
     """Draw the parts of one epoch."""
     text = (
         f"The median launch of {view.subject}, means over ranks. Of a synchronisation call, skew is the wait for "
-        "the last rank to enter it, wire the sum itself; input is drawing the order of rows or waiting for them; "
+        "the last rank to enter it, wire the allreduce itself; input is drawing the order of rows or waiting for them; "
         "computation is the rest of the slowest rank's epoch."
     )
     return _block(view, "an epoch", EPOCH, f"Parts of one epoch of {view.subject}", text)
@@ -62,7 +67,7 @@ def launch_breakdown(view: SweepView) -> FigureBlock:
     """Draw the parts of a whole launch."""
     text = (
         f"The median launch of {view.subject}: all epochs, all evaluations and what is done once, slowest rank; "
-        "overhead is what remains: checks before training, comparing the weights, gathering the record. "
+        "rest is what remains: checks before training, comparing the weights, gathering the record. "
         "Only computation and synchronisation count in a speedup."
     )
     return _block(view, "a launch", LAUNCH, f"Parts of a launch of {view.subject}", text)

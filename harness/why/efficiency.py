@@ -1,4 +1,4 @@
-"""POP's tree of efficiencies: how much of the cores' time is useful work, and which factor of it is lost where.
+"""POP's tree of efficiencies: how much of the cores' time is useful work, and which factor lowers it.
 
 Names and definitions are those of the POP Centre of Excellence ("Standard Metrics for Performance Analysis",
 https://co-design.pop-coe.eu/metrics). Useful computation is all that a rank does outside of synchronisation calls.
@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.breakdown import median_launches
-from harness.analysis.causes import USEFUL_COLUMNS
-from harness.analysis.scaling import PointScaling, Scaling, alike
+from harness.analysis.scaling import PointScaling, Scaling, comparable
 from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
+from harness.analysis.time_parts import median_launches
+from harness.why.launch_detail import USEFUL_COLUMNS
 
 Array = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ TREE = (
         name="computation scaling",
         depth=1,
         meaning="useful core-seconds of a row on the base over those here: instruction x IPC x frequency scaling, "
-        "which records without hardware counters do not tell apart",
+        "which records without hardware counters cannot divide",
     ),
 )
 NAMES = tuple(metric.name for metric in TREE)
@@ -71,15 +71,15 @@ NAMES = tuple(metric.name for metric in TREE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Efficiency:
-    """One metric of one point. `interval` is a bootstrap over launches, None below 6 or where sittings differ."""
+    """One metric of one point. `interval` is a bootstrap over launches, None below 6 or where sessions differ."""
 
     value: float
     interval: Interval | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PointTree:
-    """The tree of one point: by name, all of `NAMES`; without computation scaling and the root where work differs."""
+class PointEfficiencies:
+    """The efficiencies of one point by name: all of `NAMES`, where work differs no computation scaling and no root."""
 
     layout: str
     ranks: int
@@ -87,23 +87,25 @@ class PointTree:
     metrics: Mapping[str, Efficiency]
 
 
-def trees(scaling: Scaling, launches: pd.DataFrame) -> tuple[PointTree, ...]:
-    """Return the tree of every point of `scaling`; `launches` are `causes.Explained`'s.
+def efficiencies(scaling: Scaling, launches: pd.DataFrame) -> tuple[PointEfficiencies, ...]:
+    """Return the efficiencies of every point of `scaling`; `launches` are `launch_detail.Detailed`'s.
 
     Values are of the median launch, so that factors multiply up exactly and the ratio of two points' global efficiency
     is the efficiency of the scaling table.
     """
     groups = {str(layout): group for layout, group in launches.groupby("layout", sort=False)}
     base = groups[scaling.base.layout]
-    return tuple(_tree(point, groups[point.layout], base, scaling) for point in scaling.points)
+    return tuple(_point_efficiencies(point, groups[point.layout], base, scaling) for point in scaling.points)
 
 
-def _tree(point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling) -> PointTree:
+def _point_efficiencies(
+    point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling
+) -> PointEfficiencies:
     compared = point is scaling.base or point.speedup is not None
     one = np.arange(len(group))[None], np.arange(len(base))[None]
     values = _metrics(_times(group, one[0]), _times(base, one[1]) if compared else None)
     intervals = _intervals(group, base, compared=compared, same=point is scaling.base)
-    return PointTree(
+    return PointEfficiencies(
         layout=point.layout,
         ranks=int(point.ranks),
         launches=len(group),
@@ -122,7 +124,7 @@ def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same:
     drawn, _ = resamples(len(group), 1, paired=True)
     times = _times(group, drawn)
     found = {name: percentiles(values, len(group)) for name, values in _metrics(times, times if same else None).items()}
-    pair = alike(base, group) if compared and not same and len(base) >= NEEDED else None
+    pair = comparable(base, group) if compared and not same and len(base) >= NEEDED else None
     if pair is not None:
         first, second = resamples(len(pair.base), len(pair.group), paired=pair.paired)
         against = _metrics(_times(pair.group, second), _times(pair.base, first))

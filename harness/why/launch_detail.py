@@ -1,4 +1,4 @@
-"""What single calls tell of a launch, beside what its record has: useful time, ideal network, causes of waiting."""
+"""What single calls add to what the record of a launch says: useful time, the ideal network, causes of waiting."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.breakdown import with_launch_parts
 from harness.analysis.calls import Calls, read_calls
+from harness.analysis.time_parts import with_launch_parts
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
 from harness.schema.record import RunRecord, read_run
 
 Array = NDArray[np.float64]
-SKEW_CAUSES = ("rows", "rank", "rare", "jitter", "leaving")
+SKEW_CAUSES = ("leaving", "rows", "rank", "rare", "jitter")
 FAR_OUT = 3.0  # Tukey 1977: this many interquartile ranges beyond the quartiles
 
 
@@ -41,13 +41,14 @@ def skew_shares(epochs: Sequence[Calls], batch: ArrayLike) -> dict[str, float]:
     `batch` [ranks] are the rows of a step by rank. Causes are taken away one after the other, and what no longer
     waits then is the cause's, so that they sum to the whole:
 
-    leaving  ranks left the sum before at different times
+    leaving  ranks left the last allreduce at different times
     rows     ranks have unequal rows of a step: the part of `rank` that grows with them, at most in proportion
     rank     a rank usually takes longer than the others: medians over the calls
     rare     single calls that come far later than the same rank's others (Tukey's outer fences)
     jitter   what differs from call to call
     """
-    late, left = (np.concatenate([_apart(times) for times in group]) for group in _times(epochs))
+    late = np.concatenate([_lateness(calls.entry) for calls in epochs])
+    left = np.concatenate([_lateness(np.vstack([calls.begin, calls.exit])[: len(calls.entry)]) for calls in epochs])
     waited = _waited(late)
     if not len(late) or waited <= 0:
         return dict.fromkeys(SKEW_CAUSES, 0.0)
@@ -61,8 +62,7 @@ def skew_shares(epochs: Sequence[Calls], batch: ArrayLike) -> dict[str, float]:
     stages = [late, computed, computed - by_rows, single, np.clip(single, low - reach, high + reach)]
     left_over = [*(_waited(stage) for stage in stages), 0.0]
     gains = np.maximum(-np.diff(left_over), 0.0)
-    parts = dict(zip(("leaving", "rows", "rank", "rare", "jitter"), gains / gains.sum(), strict=True))
-    return {cause: float(parts[cause]) for cause in SKEW_CAUSES}
+    return {cause: float(share) for cause, share in zip(SKEW_CAUSES, gains / gains.sum(), strict=True)}
 
 
 def last_ranks(epochs: Sequence[Calls]) -> tuple[LastRank, ...]:
@@ -73,7 +73,7 @@ def last_ranks(epochs: Sequence[Calls]) -> tuple[LastRank, ...]:
     last, waited = entry.argmax(axis=1), entry.max(axis=1) - entry.mean(axis=1)
     ranks = entry.shape[1]
     seconds, calls = (np.bincount(last, weights, ranks) for weights in (waited, None))
-    usual = np.median(_apart(entry), axis=0)
+    usual = np.median(_lateness(entry), axis=0)
     return tuple(
         LastRank(
             rank=rank,
@@ -86,21 +86,14 @@ def last_ranks(epochs: Sequence[Calls]) -> tuple[LastRank, ...]:
     )
 
 
-def _times(epochs: Sequence[Calls]) -> tuple[list[Array], list[Array]]:
-    """Return when ranks came to every call, and when they had left the one before (or begun the epoch)."""
-    came = [calls.entry for calls in epochs]
-    before = [np.vstack([calls.begin, calls.exit])[: len(calls.entry)] for calls in epochs]
-    return came, before
-
-
-def _apart(times: Array) -> Array:
-    """Return how much later than the mean of the ranks each was, [calls, ranks]."""
+def _lateness(times: Array) -> Array:
+    """Return how much later than the mean of the ranks each rank was, [calls, ranks]."""
     later: Array = times - times.mean(axis=1, keepdims=True)
     return later
 
 
 def _waited(late: Array) -> float:
-    """Return the seconds that ranks waited for the last of every call, mean over the ranks; `late` by `_apart`."""
+    """Return the seconds that ranks waited for the last of every call, mean over the ranks; `late` by `_lateness`."""
     return float((late.max(axis=1) - late.mean(axis=1)).sum()) if len(late) else 0.0
 
 
@@ -118,36 +111,32 @@ def _by_rows(usual: Array, epochs: Sequence[Calls], batch: Array) -> Array:
     return explained
 
 
-SKEW_COLUMNS = tuple(f"skew_{cause}_seconds" for cause in SKEW_CAUSES)
-WIRE_COLUMNS = ("latency_seconds", "bandwidth_seconds", "sum_seconds")
-COMPUTE_COLUMNS = ("computing_seconds", "queue_seconds", "unexplained_seconds")
 USEFUL_COLUMNS = ("seconds", "useful_seconds", "longest_seconds", "ideal_seconds")
-
 CostOf = Callable[[RunRecord], MessageCost | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Explained:
-    """The valid launches of a sweep with what their calls tell.
+class Detailed:
+    """The valid launches of a sweep with what their calls add.
 
     `launches` is the `frames.launch_frame` of them with more columns, all in seconds of an epoch, medians over the
     launch's epochs. Means over ranks: useful_seconds (outside of all synchronisation calls, input included);
-    longest_seconds is that of the rank with most, ideal_seconds the epoch on a network that takes no time. The parts
-    of each part of the epoch sum to it: SKEW_COLUMNS to skew_seconds (`skew.skew_shares`); WIRE_COLUMNS to
-    wire_seconds (latency and bandwidth where a probe tells them, sum_seconds what it does not); COMPUTE_COLUMNS to
-    compute_seconds: queue_seconds is waiting for a core that other processes had, unexplained_seconds what the times
-    of epochs have beyond synchronisation and the useful time that the calls show (ranks end at different times).
-    `last` has by layout whom the ranks waited for, of every launch.
+    longest_seconds is that of the rank with most, ideal_seconds the epoch on a network that takes no time. The columns
+    of `overheads.CAUSES` sum to their part of the epoch: what `skew_shares` divides to skew_seconds; latency and
+    bandwidth, where a probe gives them, and sum_seconds, what it does not explain, to wire_seconds; to compute_seconds
+    the computation, queue_seconds, which is waiting for a core that other processes had, and unexplained_seconds, what
+    the times of epochs have beyond synchronisation and the useful time that the calls show (ranks end at different
+    times). `last` has by layout whom the ranks waited for, of every launch.
     """
 
     launches: pd.DataFrame
     last: Mapping[str, tuple[tuple[LastRank, ...], ...]]
 
 
-def explain_launches(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: None) -> Explained:
-    """Return the valid rows of `launches` of the sweep in `folder` with what their calls tell.
+def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: None) -> Detailed:
+    """Return the valid rows of `launches` of the sweep in `folder` with what their calls add.
 
-    `cost_of` gives what the sum of a launch costs by its bytes, as a probe measured it, None where none did.
+    `cost_of` gives what the allreduce of a launch costs by its bytes, as a probe measured it, None where none did.
 
     Raises:
         UserError: a launch has no times of single calls, or its record lacks skew and wire.
@@ -161,7 +150,7 @@ def explain_launches(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lam
         row |= _useful(epochs, run) | _skew(epochs, run, row) | _wire(run, row, epochs, cost_of(run))
         rows.append(row | _compute(run, epochs, row))
         last.setdefault(str(row["layout"]), []).append(last_ranks(epochs))
-    return Explained(launches=pd.DataFrame(rows), last={layout: tuple(found) for layout, found in last.items()})
+    return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(found) for layout, found in last.items()})
 
 
 def _check(run: RunRecord, epochs: Iterable[Calls]) -> None:
@@ -190,13 +179,14 @@ def _useful(epochs: Iterable[Calls], run: RunRecord) -> dict[str, float]:
 
 def _skew(epochs: tuple[Calls, ...], run: RunRecord, row: Mapping[str, float]) -> dict[str, float]:
     shares = skew_shares(epochs, [rank.batch for rank in run.ranks])
-    return {name: row["skew_seconds"] * shares[cause] for name, cause in zip(SKEW_COLUMNS, SKEW_CAUSES, strict=True)}
+    return {f"skew_{cause}_seconds": row["skew_seconds"] * share for cause, share in shares.items()}
 
 
 def _wire(
     run: RunRecord, row: Mapping[str, float], epochs: tuple[Calls, ...], cost: MessageCost | None
 ) -> dict[str, float]:
-    """Return the WIRE_COLUMNS: the probe's line for the weights' bytes in every call, at most what was measured."""
+    """Return latency and bandwidth by the probe's line for the weights' bytes in every call, at most what was measured,
+    and what that leaves."""
     left, found = row["wire_seconds"], [0.0, 0.0]
     if cost is not None:
         calls = float(np.median([len(one.entry) for one in epochs]))
@@ -204,17 +194,21 @@ def _wire(
         for place, seconds in enumerate((cost.alpha_s.value, cost.beta_s_per_byte.value * size)):
             found[place] = min(calls * seconds, left)
             left -= found[place]
-    return dict(zip(WIRE_COLUMNS, (*found, left), strict=True))
+    return {"latency_seconds": found[0], "bandwidth_seconds": found[1], "sum_seconds": left}
 
 
 def _compute(run: RunRecord, epochs: tuple[Calls, ...], row: Mapping[str, float]) -> dict[str, float]:
-    """Return the COMPUTE_COLUMNS. A rank's threads also wait for each other: no more than others' load counts."""
+    """Return the parts of computation. A rank's threads also wait for each other: no more than others' load counts."""
     most = run.provenance.other_load
-    lost = float(np.mean([min(rank.queued_share, most) + rank.stolen_share for rank in run.ranks]))
-    queue = min(lost * row["seconds"], max(row["compute_seconds"], 0.0))
+    waited = float(np.mean([min(rank.queued_share, most) + rank.stolen_share for rank in run.ranks]))
+    queue = min(waited * row["seconds"], max(row["compute_seconds"], 0.0))
     unseen = [
         max(record.seconds) - float(np.mean(record.sync_seconds)) - calls.between.sum(axis=0).mean()
         for record, calls in zip(run.epochs, epochs, strict=True)
     ]
     rest = float(np.median(unseen))
-    return dict(zip(COMPUTE_COLUMNS, (row["compute_seconds"] - queue - rest, queue, rest), strict=True))
+    return {
+        "computing_seconds": row["compute_seconds"] - queue - rest,
+        "queue_seconds": queue,
+        "unexplained_seconds": rest,
+    }

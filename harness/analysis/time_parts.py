@@ -1,0 +1,125 @@
+"""Where the time goes: the parts of an epoch and of a launch, and the rank that the others wait for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.analysis.frames import EpochTimes
+from harness.schema.record import RunRecord
+
+Array = NDArray[np.float64]
+EPOCH_PARTS = ("compute_seconds", "input_seconds", "skew_seconds", "wire_seconds")
+LAUNCH_PARTS = (
+    "import_s",
+    "load_s",
+    "distribute_s",
+    "compile_s",
+    "trained_compute_s",
+    "trained_input_s",
+    "trained_sync_s",
+    "evaluate_s",
+    "overhead_s",
+)
+PART_NAMES = {
+    "compute_seconds": "computation",
+    "input_seconds": "input",
+    "skew_seconds": "waiting (skew)",
+    "wire_seconds": "allreduce (wire)",
+    "import_s": "import",
+    "load_s": "load",
+    "distribute_s": "distribute",
+    "compile_s": "compile",
+    "trained_compute_s": "computation",
+    "trained_input_s": "input",
+    "trained_sync_s": "synchronisation",
+    "evaluate_s": "evaluation",
+    "overhead_s": "rest",
+}
+SLOW = 1.10  # computation of a rank over the median of the others' from which it is named
+_WAITED = 0.02  # part of an epoch that the others wait at least for a rank that is named
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowRank:
+    """A rank that the others of its launch waited for.
+
+    `ratio` is its computation over the median of the others', `waited` the mean part of an epoch that they waited
+    for the last rank.
+    """
+
+    run: str
+    rank: int
+    host: str
+    ranks: int
+    ratio: float
+    waited: float
+
+
+def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per layout with valid launches: the parts of its median launch, in seconds.
+
+    Parts that are medians each would not sum to the median. The median launch is the middle one, or the mean of the
+    two middle ones: by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS, so
+    that both sum to a median over launches. Of the parts of an epoch input, skew (waiting for the last rank) and
+    wire (the allreduce itself) are means over ranks, computation is the rest of the slowest rank's epoch. The training
+    parts of a launch are sums over its epochs, `overhead_s` is what is in no other part.
+    """
+    valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
+    parted = with_launch_parts(valid)
+    parted["whole"] = parted[list(LAUNCH_PARTS)].sum(axis=1)
+    rows = []
+    for layout, group in parted.groupby("layout", sort=False):
+        row: dict[str, object] = {"layout": layout, "ranks": int(group["ranks"].iloc[0])}
+        for whole, parts in (("seconds", EPOCH_PARTS), ("whole", LAUNCH_PARTS)):
+            _, middle = median_launches(group, np.arange(len(group))[None], parts, whole)
+            row |= dict(zip(parts, map(float, middle[0]), strict=True))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def with_launch_parts(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `frames.launch_frame` with the one of the LAUNCH_PARTS that is a rest."""
+    rest = launches["trained_s"] - launches["trained_sync_s"] - launches["trained_input_s"]
+    return launches.assign(trained_compute_s=rest)
+
+
+def median_launches(
+    group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
+) -> tuple[Array, Array]:
+    """Return `whole` [draws] and the `columns` [draws, columns] of the median launch of every draw [draws, launches].
+
+    The median launch by `whole` is the middle one, or the mean of the two middle ones, as in `breakdown_frame`.
+    """
+    seconds, parts = group[whole].to_numpy(), group[list(columns)].to_numpy()
+    order = np.take_along_axis(drawn, np.argsort(seconds[drawn], axis=1, kind="stable"), axis=1)
+    low, high = order[:, (drawn.shape[1] - 1) // 2], order[:, drawn.shape[1] // 2]
+    return (seconds[low] + seconds[high]) / 2, (parts[low] + parts[high]) / 2
+
+
+def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:
+    """Return the slowest rank of a launch where its computation is well above that of the others, else None.
+
+    Computation is the epoch without input and synchronisation calls; sums over the epochs count. A rank is named when
+    it computed more than SLOW times the median of the others and they waited for more than 2 % of the time.
+    """
+    if len(run.ranks) < 2 or not times.parted.all():
+        return None
+    seconds, skew = times.seconds.sum(axis=0), times.skew.sum(axis=0)
+    compute = seconds - times.input.sum(axis=0) - times.sync.sum(axis=0)
+    worst = int(compute.argmax())
+    others = np.delete(np.arange(len(compute)), worst)
+    ratio = float(compute[worst] / np.median(compute[others]))
+    waited = float(skew[others].mean() / seconds.max())
+    if ratio < SLOW or waited < _WAITED:
+        return None
+    return SlowRank(
+        run=run.point.folder,
+        rank=worst,
+        host=run.ranks[worst].host,
+        ranks=len(run.ranks),
+        ratio=ratio,
+        waited=waited,
+    )

@@ -1,1 +1,0 @@
-"""Known causes of lost time: evidence from records, cost and fix."""

@@ -1,0 +1,209 @@
+"""Overheads: what a point takes beyond its ideal time, by cause, in one vocabulary for reports, checks and proofs.
+
+A part of the time (`analysis.time_parts`) is divided into causes, and each cause lowers one efficiency
+(`why.efficiency`); `why.known_causes` says which overhead what it finds is part of.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.analysis.scaling import PointScaling, Scaling, comparable
+from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
+from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, median_launches
+
+Array = NDArray[np.float64]
+LEAST = 0.01  # of the measured time: an overhead below this limits nothing
+_LISTED = 0.001  # of the measured time: a cause below this is not worth a line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OverheadCause:
+    """A cause of overhead: its column (seconds), its name, the column of the part of the time that it belongs to.
+
+    `lowers` is the POP efficiency that it lowers, empty where there is no single one.
+    """
+
+    column: str
+    name: str
+    part: str
+    lowers: str = ""
+
+
+def _causes(part: str, *causes: tuple[str, str, str]) -> tuple[OverheadCause, ...]:
+    return tuple(
+        OverheadCause(column=f"{name}_seconds", name=words, part=part, lowers=lowers) for name, words, lowers in causes
+    )
+
+
+PARTS = tuple(OverheadCause(column=part, name=PART_NAMES[part], part=part) for part in EPOCH_PARTS)
+CAUSES = (
+    *_causes(
+        "compute_seconds",
+        ("computing", "slower computation", "computation scaling"),
+        ("queue", "cores taken by others", "computation scaling"),
+    ),
+    *_causes("input_seconds", ("input", "input", "computation scaling")),
+    *_causes(
+        "skew_seconds",
+        ("skew_rows", "unequal rows", "load balance"),
+        ("skew_rank", "a slow rank", "load balance"),
+        ("skew_rare", "rare delays", "serialisation efficiency"),
+        ("skew_jitter", "jitter of every step", "serialisation efficiency"),
+        ("skew_leaving", "leaving the last allreduce at different times", "serialisation efficiency"),
+    ),
+    *_causes(
+        "wire_seconds",
+        ("latency", "allreduce: latency", "transfer efficiency"),
+        ("bandwidth", "allreduce: bandwidth", "transfer efficiency"),
+        ("sum", "allreduce (wire)", "transfer efficiency"),
+    ),
+    *_causes("compute_seconds", ("unexplained", "not explained", "")),
+)
+"""The causes of the overhead of an epoch: those of a part sum to the part, all to the epoch's time."""
+LAUNCH_CAUSES = tuple(OverheadCause(column=part, name=PART_NAMES[part], part=part) for part in LAUNCH_PARTS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overhead:
+    """What one cause takes beyond its ideal share: seconds, part of the measured time, part of all overhead.
+
+    Below zero it is a gain. `share` is None where there is too little overhead to divide it. `speedup_without` is about
+    the most speedup that there is without it, since that nothing else would change is an assumption; None for a gain.
+    Intervals are bootstraps over the launches of both points, None below 6 or where sessions differ; that of `share`
+    also where there may be no overhead.
+    """
+
+    cause: OverheadCause
+    seconds: float
+    fraction: float
+    fraction_interval: Interval | None
+    share: float | None
+    share_interval: Interval | None
+    speedup_without: float | None
+    speedup_interval: Interval | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PointOverheads:
+    """The overhead of one point: `ideal` and `measured` seconds, and an item for each cause, in the order of these.
+
+    `fraction_interval` is that of all overhead as part of the measured time, None where the items have none.
+    """
+
+    layout: str
+    ranks: int
+    ideal: float
+    measured: float
+    fraction_interval: Interval | None
+    items: tuple[Overhead, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the point takes beyond the ideal."""
+        return self.measured - self.ideal
+
+    @property
+    def listed(self) -> tuple[Overhead, ...]:
+        """The items that are worth a line, costliest first: those of at least 0.1 % of the measured time."""
+        worth = [item for item in self.items if abs(item.fraction) >= _LISTED]
+        return tuple(sorted(worth, key=lambda item: -item.seconds))
+
+    @property
+    def costs(self) -> tuple[Overhead, ...]:
+        """The items that are no gains, costliest first."""
+        costs = [item for item in self.items if item.speedup_without is not None]
+        return tuple(sorted(costs, key=lambda item: -item.seconds))
+
+    @property
+    def largest(self) -> Overhead | None:
+        """The item that limits the speedup most, None where all are below 1 %."""
+        return self.costs[0] if self.costs and self.costs[0].fraction >= LEAST else None
+
+    @property
+    def explained(self) -> float | None:
+        """The part of the overhead that has a cause; 1 is all, None where there is too little to divide."""
+        shares = [item.share for item in self.items if item.cause.column != "unexplained_seconds"]
+        return None if None in shares else sum(share for share in shares if share is not None)
+
+
+def overheads(
+    scaling: Scaling, launches: pd.DataFrame, causes: Sequence[OverheadCause] = CAUSES
+) -> tuple[PointOverheads, ...]:
+    """Return the overheads of every point with a speedup, other than the base; `launches` are those of `scaling`.
+
+    The ideal share of a part of the time is the base's divided by the ratio of the ranks (strong scaling) or the same
+    (weak). The CAUSES need the columns of `launch_detail.Detailed`; those of PARTS and LAUNCH_CAUSES are in every
+    `frames.launch_frame` and `time_parts.with_launch_parts`.
+    """
+    valid = launches[launches["valid"]]
+    valid = valid.assign(whole=valid[[cause.column for cause in causes]].sum(axis=1))
+    groups = {str(layout): group for layout, group in valid.groupby("layout", sort=False)}
+    compared = [point for point in scaling.others if point.speedup is not None]
+    base, strong = groups[scaling.base.layout], scaling.scaling == "strong"
+    return tuple(_point_overheads(point, groups[point.layout], base, causes, strong=strong) for point in compared)
+
+
+def _point_overheads(
+    point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, causes: Sequence[OverheadCause], *, strong: bool
+) -> PointOverheads:
+    share, factor = (point.ideal, 1.0) if strong else (1.0, point.ideal)
+    first, second = np.arange(len(base))[None], np.arange(len(group))[None]
+    found = _beyond(base, group, (first, second), causes, share)
+    ideal, measured, beyond, without = (one[0] for one in found)
+    overhead = measured - ideal
+    divided = bool(overhead >= LEAST * measured)
+    nothing: list[Interval | None] = [None] * len(causes)
+    fractions, shares, speedups, whole = nothing, nothing, nothing, None
+    pair = comparable(base, group) if min(len(base), len(group)) >= NEEDED else None
+    if pair is not None:
+        fewest = min(len(pair.base), len(pair.group))
+        drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
+        drawn_ideal, drawn_measured, drawn_beyond, drawn_without = _beyond(pair.base, pair.group, drawn, causes, share)
+        every = drawn_measured - drawn_ideal
+        whole = percentiles(every / drawn_measured, fewest)
+        fractions = [percentiles(one, fewest) for one in (drawn_beyond / drawn_measured[:, None]).T]
+        speedups = [percentiles(factor * one, fewest) for one in drawn_without.T]
+        if divided and whole.low >= LEAST:  # else some draws have next to no overhead, which nothing can be a part of
+            shares = [percentiles(one, fewest) for one in (drawn_beyond / every[:, None]).T]
+    costs = (beyond > 0) & (beyond < measured)  # what is left of the time without it is never nothing
+    return PointOverheads(
+        layout=point.layout,
+        ranks=int(point.ranks),
+        ideal=float(ideal),
+        measured=float(measured),
+        fraction_interval=whole,
+        items=tuple(
+            Overhead(
+                cause=cause,
+                seconds=float(beyond[number]),
+                fraction=float(beyond[number] / measured),
+                fraction_interval=fractions[number],
+                share=float(beyond[number] / overhead) if divided else None,
+                share_interval=shares[number],
+                speedup_without=float(factor * without[number]) if costs[number] else None,
+                speedup_interval=speedups[number] if costs[number] else None,
+            )
+            for number, cause in enumerate(causes)
+        ),
+    )
+
+
+def _beyond(
+    base: pd.DataFrame,
+    group: pd.DataFrame,
+    drawn: tuple[NDArray[np.int64], NDArray[np.int64]],
+    causes: Sequence[OverheadCause],
+    share: float,
+) -> tuple[Array, Array, Array, Array]:
+    """Return of the `drawn` launches ideal and measured seconds [draws], and by cause [draws, causes] what it takes
+    beyond its ideal share, and the ratio of the base's time to the point's without that."""
+    columns = [cause.column for cause in causes]
+    base_seconds, base_parts = median_launches(base, drawn[0], columns, "whole")
+    seconds, parts = median_launches(group, drawn[1], columns, "whole")
+    beyond = parts - base_parts / share
+    left = np.maximum(seconds[:, None] - beyond, np.finfo(float).tiny)
+    return base_seconds / share, seconds, beyond, base_seconds[:, None] / left
