@@ -19,8 +19,9 @@ endef
 GIVEN = '$(subst $(newline),\n,$(subst ','\'',$(MAKEOVERRIDES)))'
 
 PYTEST = $(BIN)/python -m pytest --durations=10 --durations-min=1
-ALONE := mpi or e2e or cluster
-LONG := slow or $(ALONE)
+# Tests without ranks run in parallel, also those that wait for a scheduler; ranks have the machine for themselves.
+ALONE := mpi or e2e
+LONG := slow or cluster or $(ALONE)
 
 # Each is the command of that name; what it is for stands in harness/cli/__init__.py.
 COMMANDS := $(shell sed -n 's/^    "\([a-z]*\)": .*/\1/p' harness/cli/__init__.py)
@@ -40,13 +41,13 @@ help: ## Show this list.
 $(COMMANDS): $(STAMP)
 	@$(BIN)/harness make $@ $(GIVEN)
 
-test: $(STAMP) ## Run what a change passes first, six minutes on 2 cores, or TESTS=tests/test_sweep_plan.py.
+test: $(STAMP) ## Run what a change passes first, four minutes on 2 cores, or TESTS=tests/test_sweep_plan.py.
 	@$(BIN)/harness make $@ $(GIVEN)
 	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 2 -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/test_whole_jobs.py)
 
-test-all: test ## Run every test: also all that start ranks or schedulers or take long.
-	@$(PYTEST) -n 2 -m 'slow and not ($(ALONE))'
-	@$(PYTEST) -m 'not smoke and ($(ALONE))'
+test-all: test ## Run every test but campaigns: also all that start ranks or schedulers or take long.
+	@$(PYTEST) -n 2 --dist loadgroup -m '(slow or cluster) and not (campaign or $(ALONE))'
+	@$(PYTEST) -m '($(ALONE)) and not (campaign or smoke)'
 
 soak: $(STAMP) ## Kill, stop, cut off, fill up and take up launches at random: MINUTES=10 SEED=1.
 	@$(BIN)/harness make $@ $(GIVEN)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.caches import own_cache
+from tests.mpi.launch import warm_python
 
 # The machine that runs the tests may be busy: a slow example is no failure.
 settings.register_profile("harness", deadline=None)
@@ -75,6 +78,26 @@ def session_environment() -> Iterator[pytest.MonkeyPatch]:
     """Change the environment for the rest of the session's tests that ask for it."""
     with pytest.MonkeyPatch.context() as patch:
         yield patch
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what a test launches from this process start with TensorFlow imported (`tests.warm`)."""
+    monkeypatch.setattr(sys, "executable", warm_python())
+
+
+@pytest.fixture(scope="session")
+def finished_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the results of a small sweep on 1 and 2 ranks, a launch of each, from the command line: to be copied."""
+    folder = tmp_path_factory.mktemp("finished")
+    size = ("--dataset=adult", "--data-kind=synthetic", "--samples=2000", "--epochs=2", "--nodes=1,2", "--repeats=1")
+    command = [warm_python(), "-m", "harness", "sweep", *size, "--scheduler=local", "--note=it's $HOME"]
+    caches = {"HARNESS_CACHE_DIR": own_cache(folder / "cache"), "HARNESS_LOCK_DIR": str(folder)}
+    made = subprocess.run(
+        command, cwd=folder, env=os.environ | caches, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert made.returncode in (0, 3), made.stdout + made.stderr  # 3: the machine was busy
+    return folder / "results"
 
 
 @pytest.fixture

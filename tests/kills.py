@@ -25,7 +25,7 @@ import psutil
 from harness.schema.record import RunRecord, Segment, read_run
 from harness.schema.sweep import AGAIN, checkpoint_folder
 from harness.train.checkpoint import read_attempts
-from tests.mpi.launch import rank_command, rank_environment
+from tests.mpi.launch import rank_command, rank_environment, warm_python
 
 _LIMIT_S = 300
 COMMON = ("--dataset", "adult", "--data-kind", "synthetic", "--samples", "2005", "--global-batch", "64")
@@ -51,10 +51,10 @@ class Victim:
     found: list[str] = field(default_factory=list)
     said: str = ""
 
-    def start(self) -> "subprocess.Popen[str]":
-        """Start an attempt."""
+    def start(self, python: str = sys.executable) -> "subprocess.Popen[str]":
+        """Start an attempt: ranks that are killed have a Python of their own."""
         words = [
-            *rank_command(self.ranks),
+            *rank_command(self.ranks, python),
             "-m",
             "harness",
             "train",
@@ -106,7 +106,7 @@ class Victim:
     def finish(self) -> RunRecord | None:
         """Let the launch come to its end, where it has not yet, and return its record."""
         if not self.record.exists():
-            process = self.start()
+            process = self.start(warm_python())
             said, _ = process.communicate(timeout=_LIMIT_S)
             self.said += said
             if process.returncode:

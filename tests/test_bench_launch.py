@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,8 @@ from harness.bench.bench_record import Task
 from harness.bench.contenders import CONTENDERS, is_installed
 from harness.bench.launches import free_ports, physical_cores, run_together
 from harness.cli import main
+
+PYTHON = sys.executable
 
 # Starts a child in the same group, writes both numbers to the file that is its last argument, then waits.
 FAMILY = (
@@ -156,8 +159,11 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
         "horovod",
     ],
 )
+@pytest.mark.usefixtures("warm")
 def test_a_contender_trains(name: str, cache: Path) -> None:
     contender = CONTENDERS[name]
+    if getattr(contender, "python", None) == PYTHON:
+        contender = replace(contender, python=sys.executable)
     if not is_installed(contender):
         pytest.skip(f"{contender.package} is not installed")
     if len(physical_cores()) < contender.ranks:
@@ -171,6 +177,7 @@ def test_a_contender_trains(name: str, cache: Path) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.mpi
+@pytest.mark.usefixtures("warm")
 def test_the_bare_loop_trains_with_the_default_settings_as_the_harness_does(cache: Path) -> None:
     """Adam, cosine, weight decay and flips; rows in another order and other flips, so that losses are near."""
     if len(physical_cores()) < 2:
@@ -183,6 +190,7 @@ def test_the_bare_loop_trains_with_the_default_settings_as_the_harness_does(cach
 
 @pytest.mark.e2e
 @pytest.mark.mpi
+@pytest.mark.usefixtures("warm")
 def test_a_bench_on_the_command_line_launches_ours(cache: Path, tmp_path: Path) -> None:
     if len(physical_cores()) < 2:
         pytest.skip("needs 2 cores")

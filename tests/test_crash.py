@@ -8,16 +8,18 @@ from tests.crash import run
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["local", "pbs"])
-def test_a_killed_sweep_loses_nothing_and_the_same_command_ends_it(scheduler: str) -> None:
-    moments, found, _ = run(4, scheduler, seed=3)
-    assert moments.total() == 4
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.campaign)])
+def test_a_killed_sweep_loses_nothing_and_the_same_command_ends_it(scheduler: str, kills: int) -> None:
+    moments, found, _ = run(kills, scheduler, seed=3)
+    assert moments.total() == kills
     assert found == []
 
 
 @pytest.mark.cluster
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
-def test_on_a_real_slurm_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.campaign)])
+def test_on_a_real_slurm_neither(monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
     monkeypatch.setenv("SLURM_CONF", "")  # `run` sets it to its own cluster's
-    moments, found, _ = run(3, "slurm", seed=3)
-    assert moments.total() == 3
+    moments, found, _ = run(kills, "slurm", seed=3)
+    assert moments.total() == kills
     assert found == []

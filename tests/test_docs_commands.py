@@ -123,6 +123,7 @@ def execute(command: str) -> tuple[str, int]:
 
 @pytest.mark.e2e
 @pytest.mark.mpi
+@pytest.mark.usefixtures("warm")
 def test_every_command_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     forms: dict[str, int] = {}
     wrong = []

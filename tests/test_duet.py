@@ -148,6 +148,7 @@ def test_duet_options_need_a_measurement() -> None:
 
 @pytest.mark.mpi
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_the_commit_of_the_baseline_is_launched_beside_the_code_as_it_is_now(tmp_path: Path) -> None:
     """Holds on a busy machine too: what is looked at is what ran, not how fast."""
     if not (ROOT / ".git").exists():

@@ -18,7 +18,7 @@ from harness.schema.record import decode, encode, read_run
 from tests.caches import own_cache
 from tests.hosts.lab import Lab, hosts, missing
 from tests.links import KINDS, Links
-from tests.mpi.launch import PROGRAMS, result
+from tests.mpi.launch import PROGRAMS, end_warm, result, serve_warm
 
 pytestmark = [
     pytest.mark.mpi,
@@ -35,31 +35,39 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def python(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return `warm_python` of both hosts; launches whose ranks are looked at or cut off have their own Python."""
+    program, servers = serve_warm(tmp_path_factory.mktemp("warm"), {name: lab.enter(name) for name in lab.pids})
+    yield program
+    end_warm(servers)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, session_environment: pytest.MonkeyPatch) -> None:
     session_environment.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path_factory.mktemp("cache")))
 
 
-def told(lab: Lab, ranks_per_host: int, *words: object) -> Any:
+def told(lab: Lab, python: str, ranks_per_host: int, *words: object) -> Any:
     """Return what rank 0 printed behind RESULT."""
-    finished = lab.run([*lab.launcher(ranks_per_host), sys.executable, *words], timeout=480)
+    finished = lab.run([*lab.launcher(ranks_per_host), python, *words], timeout=480)
     assert finished.returncode == 0, finished.stderr[-3000:]
     (line,) = (line for line in finished.stdout.splitlines() if line.startswith("RESULT "))
     return json.loads(line.removeprefix("RESULT "))
 
 
-def test_two_hosts_train_as_one_does(lab: Lab) -> None:
+def test_two_hosts_train_as_one_does(lab: Lab, python: str) -> None:
     """2 hosts x 2 ranks: 50 steps of the same losses as 4 ranks of one host, and equal replicas."""
     lab.network()
-    apart = told(lab, 2, PROGRAMS / "invariance.py", "adult-dnn")["adult-dnn"]
+    apart = told(lab, python, 2, PROGRAMS / "invariance.py", "adult-dnn")["adult-dnn"]
     together = result(4, "invariance.py", "adult-dnn")["adult-dnn"]
     assert apart["losses"] == pytest.approx(together["losses"], rel=1e-5)
     assert len(apart["sha256"]) == 64  # the program fails unless all ranks have it
 
 
-def test_every_way_sums_exactly_over_two_hosts(lab: Lab) -> None:
+def test_every_way_sums_exactly_over_two_hosts(lab: Lab, python: str) -> None:
     lab.network()
-    found = told(lab, 2, PROGRAMS / "reductions.py")
+    found = told(lab, python, 2, PROGRAMS / "reductions.py")
     assert "node-aware" in found["node-aware"]["name"] and found["node-aware"]["note"] == ""
     assert "MPI_Allreduce" in found["messages"]["name"]
     assert "4,194,304 bytes, over these hosts takes messages" in found["native"]["note"]
@@ -69,7 +77,7 @@ def test_every_way_sums_exactly_over_two_hosts(lab: Lab) -> None:
         assert (outcome["calls"], outcome["ordered"]) == (9, True), choice
 
 
-def test_between_hosts_a_second_thread_sums_beside_the_backward_pass(lab: Lab, tmp_path: Path) -> None:
+def test_between_hosts_a_second_thread_sums_beside_the_backward_pass(lab: Lab, python: str, tmp_path: Path) -> None:
     """2 hosts: as without, bit for bit, and not where a rank has one thread or the sum is one piece."""
     lab.network()
     found = {}
@@ -80,7 +88,7 @@ def test_between_hosts_a_second_thread_sums_beside_the_backward_pass(lab: Lab, t
         "one piece": ("--dataset", "adult", "--threads", "2"),
     }.items():
         options = ["--data-kind", "synthetic", "--samples", "1280", "--epochs", "2", "--record", tmp_path / name]
-        command = [*lab.launcher(1), sys.executable, "-m", "harness", "train", *words, *options]
+        command = [*lab.launcher(1), python, "-m", "harness", "train", *words, *options]
         finished = lab.run(command, timeout=480, HARNESS_OVERLAP="0" if name == "behind" else "")
         assert finished.returncode == 0, finished.stderr[-3000:]
         found[name] = read_run(tmp_path / name)
@@ -100,7 +108,7 @@ def test_a_cut_network_that_heals_is_outlived_and_one_that_stays_ends_all(lab: L
         assert links.cut(number, kind, random.Random(number)) == [], kind
 
 
-def test_the_wire_grows_with_the_delay_as_alpha_and_beta_predict(lab: Lab, tmp_path: Path) -> None:
+def test_the_wire_grows_with_the_delay_as_alpha_and_beta_predict(lab: Lab, python: str, tmp_path: Path) -> None:
     wires = {}
     for delay_s in (0.001, 0.004):
         lab.network(delay_s=delay_s)
@@ -108,7 +116,7 @@ def test_the_wire_grows_with_the_delay_as_alpha_and_beta_predict(lab: Lab, tmp_p
         folder = tmp_path / f"run-{delay_s}"
         options = ["--dataset", "adult", "--data-kind", "synthetic", "--samples", "2560", "--epochs", "2"]
         words = ["-m", "harness", "train", *options, "--record", str(folder)]
-        finished = lab.run([*lab.launcher(1), sys.executable, *words], timeout=480)
+        finished = lab.run([*lab.launcher(1), python, *words], timeout=480)
         assert finished.returncode == 0, finished.stderr[-3000:]
         record, steps = read_run(folder), pd.read_parquet(folder / "steps.parquet")
         wires[delay_s] = float(steps.groupby(["epoch", "step"])["wire_s"].mean().median())

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from harness.schema.record import read_run
 from harness.schema.sweep import checkpoint_folder
 from harness.train.checkpoint import read_attempts
 from tests.caches import own_cache
-from tests.kills import COMMON, Victim, differences, run
+from tests.kills import COMMON, LAUNCHES, Victim, differences, run
 from tests.mpi.launch import run_ranks
 from tests.soak import full_disk
 
 pytestmark = pytest.mark.mpi
+CAMPAIGN = pytest.mark.campaign
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,10 +28,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory, session_environment: pytest.
 
 
 @pytest.mark.slow
-def test_killed_launches_learn_what_undisturbed_ones_do() -> None:
-    moments, found = run(6, seed=5, ranks=2)
+@pytest.mark.parametrize(("kills", "launches"), [(2, LAUNCHES[2:3]), pytest.param(6, LAUNCHES, marks=CAMPAIGN)])
+def test_killed_launches_learn_what_undisturbed_ones_do(kills: int, launches: Sequence[Sequence[str]]) -> None:
+    """Random layers and statistics of each rank's own; in a campaign also other policies and optimizers."""
+    moments, found = run(kills, seed=5, ranks=2, launches=launches)
     assert found == []
-    assert moments.total() == 6
+    assert moments.total() == kills
 
 
 def test_a_stopped_launch_goes_on_on_the_same_ranks_bit_for_bit_and_on_others(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Ranks that are lost: killed, or stopped so that they live and do not come."""
 
 import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ def test_a_rank_that_is_stopped_in_a_step_ends_the_launch_and_is_named(tmp_path)
     finished = run_ranks(
         2, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000, "--data-kind", "synthetic",
         "--model", "tests.mpi.faulty:stops", "--hang-timeout", 2, "--record", tmp_path / "record", timeout=120,
+        python=sys.executable,
     )  # fmt: skip
     assert finished.returncode != 0
     assert "no progress for 2 s" in finished.stderr

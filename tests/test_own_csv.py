@@ -16,6 +16,7 @@ NAMES = (
 
 @pytest.mark.e2e
 @pytest.mark.mpi
+@pytest.mark.usefixtures("warm")
 def test_a_census_table_becomes_a_report(
     shared_data: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

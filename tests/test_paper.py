@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Sweep
 from tests.caches import own_cache
 from tests.factories import make_point, make_run, write_run
+from tests.mpi.launch import warm_python
 from tests.test_report import Text
 
 ROOT = Path(__file__).parents[1]
@@ -233,7 +233,7 @@ def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> No
     """Four launches: one rank alone, and two under every policy; rank 0 reads and sends, and all replicas are equal."""
     size = ("--workloads", "adult-dnn", "--samples", "2000", "--epochs", "3", "--nodes", "1,2", "--oversubscribe")
     finished = subprocess.run(
-        [sys.executable, "-m", "harness", "paper", *size],
+        [warm_python(), "-m", "harness", "paper", *size],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500,
         env=os.environ | {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": own_cache(tmp_path / "cache")},
     )  # fmt: skip

@@ -218,6 +218,7 @@ def test_what_launches_gave_stands_beside_what_was_expected(
 
 @pytest.mark.e2e
 @pytest.mark.mpi
+@pytest.mark.usefixtures("warm")
 def test_counterfactuals_are_launched_in_turn(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = plant(tmp_path / "results", wire=12e-6)
     name = found.loaded.folder.name

@@ -3,13 +3,12 @@
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.mpi.launch import run_ranks
+from tests.mpi.launch import run_ranks, warm_python
 from tests.scripts.corpus import scripts
 from tests.scripts.corpus.__main__ import compare
 
@@ -45,7 +44,7 @@ def test_scripts_print_on_two_ranks_what_they_print_alone(tmp_path):
 @pytest.mark.timeout(900)
 def test_random_programs_of_nested_functions_report_on_two_ranks_what_they_report_alone(tmp_path):
     script = Path(__file__).parent / "scripts" / "nested_programs.py"
-    alone = subprocess.run([sys.executable, script, "0", "6"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    alone = subprocess.run([warm_python(), script, "0", "6"], capture_output=True, text=True, check=True, cwd=tmp_path)
     ranks = run_ranks(2, "-m", "harness.transparent", "--batch", "global", "--threads", "2", script, 0, 6, cwd=tmp_path)
     assert ranks.returncode == 0, ranks.stderr[-3000:]
     one, two = programs(alone.stdout), programs(ranks.stdout)

@@ -4,12 +4,11 @@ import functools
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.mpi.launch import PROGRAMS, run_ranks
+from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
 
 pytestmark = pytest.mark.mpi
 
@@ -37,7 +36,7 @@ def outcome(ranks: int) -> dict[str, dict[str, object]]:
     arguments = [PROGRAMS / "scripts_together.py", *(SCRIPTS / f"{name}.py" for name in NAMES)]
     if ranks == 1:
         finished = subprocess.run(
-            [sys.executable, *map(str, arguments)], cwd=place, capture_output=True, text=True, timeout=240, check=False
+            [warm_python(), *map(str, arguments)], cwd=place, capture_output=True, text=True, timeout=240, check=False
         )
     else:
         finished = run_ranks(

@@ -1,5 +1,7 @@
 """A user's script with Keras's BackupAndRestore, killed and started again: it goes on as if nothing had happened."""
 
+import sys
+
 import pytest
 
 from tests.mpi.launch import PROGRAMS, run_ranks
@@ -9,7 +11,8 @@ pytestmark = pytest.mark.mpi
 
 def train(folder, optimizer, *switches):
     script = PROGRAMS / "backup_script.py", optimizer
-    return run_ranks(2, "-m", "harness.transparent", *switches, *script, cwd=folder, timeout=120)
+    python = sys.executable if (folder / "kill").exists() else None  # ranks that are killed have one of their own
+    return run_ranks(2, "-m", "harness.transparent", *switches, *script, cwd=folder, timeout=120, python=python)
 
 
 @pytest.mark.parametrize("words", [("adam",), ("sgd", "--sync", "weights:epoch")])

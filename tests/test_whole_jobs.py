@@ -14,6 +14,7 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.schema.record import read_run
 from tests.caches import own_cache
+from tests.mpi.launch import warm_python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
 smoke = pytest.mark.smoke
@@ -24,10 +25,10 @@ LIMIT_S = 500
 DAMAGES = ("cut", "empty", "folder", "gone", "noise")
 
 
-def harness(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """Run the command in `folder`, as a user does."""
+def harness(folder: Path, *words: object, python: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command in `folder`, as a user does; `python` is `warm_python` if not given."""
     environment = {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": own_cache(folder / "cache")}
-    command = [sys.executable, "-m", "harness", *map(str, words)]
+    command = [python or warm_python(), "-m", "harness", *map(str, words)]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ | environment, check=False
     )
@@ -39,7 +40,8 @@ def study(tmp_path_factory: pytest.TempPathFactory, real_data: Path | None) -> P
     folder = tmp_path_factory.mktemp("a study")
     data = ("--data-kind", "synthetic") if real_data is None else ("--data-kind", "real", "--data-dir", real_data)
     cost = ("--samples", 3200, "--epochs", 2, "--repeats", 1, "--oversubscribe")
-    finished = harness(folder, "sweep", "--dataset", "mnist", "--nodes", "1..2", "--scheduler", "local", *data, *cost)
+    words = ("--dataset", "mnist", "--nodes", "1..2", "--scheduler", "local", *data, *cost)
+    finished = harness(folder, "sweep", *words, python=sys.executable)  # nothing of a test's between user and ranks
     assert finished.returncode == 0, finished.stdout + finished.stderr
     (folder / "said.txt").write_text(finished.stdout)
     return folder
@@ -70,7 +72,7 @@ def test_the_same_command_has_nothing_left_to_do(study: Path) -> None:
 
 @smoke
 def test_a_users_script_trains_on_two_ranks(tmp_path: Path) -> None:
-    finished = harness(tmp_path, "run", "--json", "-n", 2, SCRIPT)
+    finished = harness(tmp_path, "run", "--json", "-n", 2, SCRIPT, python=sys.executable)
     assert finished.returncode == 0, finished.stderr
     assert "replicas identical: yes" in finished.stderr
     told = json.loads(finished.stdout)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.slurm import Cluster, missing, running
+from tests.mpi.launch import warm_python
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 _LIMIT_S = 600
@@ -77,7 +78,9 @@ class Terminal:
         command, *others = words
         if command == "sweep":
             others += ["--scheduler", "slurm", "--site", str(self.site), "--reports", "reports"]
-        line = [sys.executable, "-m", "harness", command, "--results", "results", *others]
+        # On hosts of their own a process has to be started there.
+        python = sys.executable if self.cluster.lab else warm_python()
+        line = [python, "-m", "harness", command, "--results", "results", *others]
         return subprocess.Popen(
             self.cluster.on("n1", line, self.folder),
             cwd=self.folder,

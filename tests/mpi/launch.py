@@ -1,9 +1,15 @@
 """Start rank programs under mpirun, more ranks than cores if need be: for function, never for timing."""
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +17,80 @@ from harness.comm.launcher import AS_ROOT, find_launcher
 from harness.sweep.launch_command import mpirun_words
 
 PROGRAMS = Path(__file__).parent
+ROOT = PROGRAMS.parents[1]
+_WARM = ROOT / "tests" / "warm.py"
+_CLIENT = """#!/bin/sh
+case "$1" in
+-c | *.py) exec '{python}' -S '{warm}' "{folder}/$(uname -n)" "$@" ;;
+-m) case "$2" in harness* | tests*) exec '{python}' -S '{warm}' "{folder}/$(uname -n)" "$@" ;; esac ;;
+esac
+exec '{python}' "$@"
+"""
+
+
+@functools.cache
+def warm_python() -> str:
+    """Return a program to be called in place of Python, whose children have TensorFlow imported (`tests.warm`).
+
+    It ends with the session.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    folder.chmod(0o755)
+    program, servers = serve_warm(folder, {os.uname().nodename: ()})
+
+    def end() -> None:
+        end_warm(servers)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return program
+
+
+def serve_warm(folder: Path, hosts: Mapping[str, Sequence[str]]) -> tuple[str, list["subprocess.Popen[bytes]"]]:
+    """Start a server on every one of `hosts`, behind the words that enter it; return `warm_python`'s program and them.
+
+    `folder` is theirs, and all hosts' have it.
+    """
+    program = folder / "python"
+    program.write_text(_CLIENT.format(python=sys.executable, warm=_WARM, folder=folder))
+    program.chmod(0o755)
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
+    servers = [
+        subprocess.Popen(
+            [*enter, sys.executable, _WARM, "--serve", folder / name, program],
+            stdin=subprocess.PIPE, env=environment, start_new_session=True,
+        )
+        for name, enter in hosts.items()
+    ]  # fmt: skip
+    for name, server in zip(hosts, servers, strict=True):
+        while not (folder / name).exists():
+            assert server.poll() is None, "the server did not start"
+            time.sleep(0.05)
+    return str(program), servers
+
+
+def end_warm(servers: Sequence["subprocess.Popen[bytes]"]) -> None:
+    """End servers that `serve_warm` has started."""
+    for server in servers:
+        assert server.stdin is not None
+        server.stdin.close()
+        server.wait()
 
 
 def run_ranks(
-    ranks: int, *arguments: object, timeout: float = 1200, cwd: Path | None = None, **environment: str
+    ranks: int,
+    *arguments: object,
+    timeout: float = 1200,
+    cwd: Path | None = None,
+    python: str | None = None,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python arguments` on `ranks` ranks; fail the test when it takes longer than `timeout` seconds.
 
-    They start in folder `cwd`.
+    They start in folder `cwd`. `python` is `warm_python`, or ``sys.executable`` for ranks with a Python of their own.
     """
     return subprocess.run(
-        [*rank_command(ranks), *map(str, arguments)],
+        [*rank_command(ranks, python or warm_python()), *map(str, arguments)],
         capture_output=True,
         text=True,
         errors="replace",
@@ -32,9 +101,9 @@ def run_ranks(
     )
 
 
-def rank_command(ranks: int) -> list[str]:
+def rank_command(ranks: int, python: str = sys.executable) -> list[str]:
     """Return the command that starts Python on `ranks` ranks."""
-    return [*mpirun_words(find_launcher(), "openmpi", ranks, oversubscribe=True), sys.executable]
+    return [*mpirun_words(find_launcher(), "openmpi", ranks, oversubscribe=True), python]
 
 
 def rank_environment() -> dict[str, str]:

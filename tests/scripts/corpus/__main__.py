@@ -1,12 +1,11 @@
 """Run scripts of the corpus alone and on ranks, and say which print the same: ``python -m tests.scripts.corpus``.
 
 On ranks each is a launch of its own, as ``harness run --batch global`` makes it. All take their TensorFlow from one
-process that has imported it (`warm`). What has run in ``--folder`` is not run again unless the script has changed;
+process that has imported it (`tests.warm`). What has run in ``--folder`` is not run again unless the script has changed;
 ``results.tsv`` there has a line for each script and number of ranks.
 """
 
 import argparse
-import contextlib
 import json
 import math
 import os
@@ -17,18 +16,17 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from harness.base.files import write_atomic
-from tests.mpi.launch import run_ranks
+from tests.mpi.launch import run_ranks, warm_python
 from tests.scripts.corpus import Script, programs, scripts
 
 ROOT = Path(__file__).parents[3]
-_WARM = Path(__file__).with_name("warm.py")
 _LIMIT_S = 240
 _GOOD = ("right", "refused", "told")
 _KINDS = (*_GOOD, "wrong", "error")
@@ -37,23 +35,7 @@ Verdicts = dict[tuple[str, int], str]
 """What has been found of a script on so many ranks: a kind, a colon, and numbers or a sentence."""
 
 
-@contextlib.contextmanager
-def warm() -> Iterator[tuple[object, ...]]:
-    """Yield the words that run a program in a Python with TensorFlow imported, behind the interpreter's name."""
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
-    with tempfile.TemporaryDirectory() as folder:
-        address = Path(folder) / "socket"
-        command = [sys.executable, _WARM, "--serve", address]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as server:
-            while not address.exists() and server.poll() is None:
-                time.sleep(0.1)
-            try:
-                yield "-S", _WARM, address
-            finally:
-                server.stdin.close()
-
-
-def run(place: Path, script: Script, ranks: int, python: Sequence[object]) -> None:
+def run(place: Path, script: Script, ranks: int) -> None:
     """Run `script` alone or on several `ranks` in folder `place`, where its output stays."""
     folder = place / "folder"  # the script's own: it may make files of any name
     shutil.rmtree(folder, ignore_errors=True)
@@ -62,12 +44,15 @@ def run(place: Path, script: Script, ranks: int, python: Sequence[object]) -> No
     (folder / "script.py").write_text(script.source)
     try:
         if ranks == 1:
-            words = [sys.executable, *map(str, python), "script.py"]
-            finished = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S, cwd=folder, check=False)
+            words = [warm_python(), "script.py"]
+            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+            finished = subprocess.run(
+                words, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, cwd=folder, check=False
+            )
         else:
             switches = ("--batch", "global", "--threads", script.threads, "--hang-timeout", 60)
-            words = (*python, "-m", "harness.transparent", *switches, "script.py")
-            finished = run_ranks(ranks, *words, timeout=_LIMIT_S, cwd=folder, PYTHONHASHSEED="0")
+            words = ("-m", "harness.transparent", *switches, "script.py")
+            finished = run_ranks(ranks, *words, timeout=_LIMIT_S, cwd=folder)
         said, complaints, outcome = finished.stdout, finished.stderr, finished.returncode
     except subprocess.TimeoutExpired:
         said, complaints, outcome = "", f"it has not ended after {_LIMIT_S} s", 124
@@ -143,6 +128,7 @@ def compare(
 
     Each runs alone once, for all numbers of ranks. After so many `seconds` no more are started.
     """
+    warm_python()  # once, not by every worker
     end, verdicts, writing = time.monotonic() + seconds, Verdicts(), threading.Lock()
 
     def work(name: str) -> None:
@@ -151,13 +137,13 @@ def compare(
             if not has_run(place, script):
                 if time.monotonic() > end:
                     return
-                run(place, script, count, python)
+                run(place, script, count)
             if count > 1:
                 with writing:
                     verdicts[name, count] = judge(script, alone, place)
                     save(folder / "results.tsv", verdicts)
 
-    with warm() as python, ThreadPoolExecutor(jobs) as workers:
+    with ThreadPoolExecutor(jobs) as workers:
         list(workers.map(work, chosen))
     return verdicts
 
