@@ -1,0 +1,50 @@
+"""A program that is forked from a warm Python behaves as one that Python itself has started."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.mpi.launch import warm_python
+
+TOLD = """import json, os, sys
+print(json.dumps([os.getcwd(), sys.argv[1:], os.environ["OWN"], sorted(os.sched_getaffinity(0)), sys.path[0]]))
+print("tensorflow" in sys.modules, file=sys.stderr)
+sys.exit(3)
+"""
+WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+
+
+@pytest.mark.slow
+def test_folder_words_environment_cores_output_and_exit_code_are_the_programs_own(tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text(TOLD)
+    said = []
+    for python in (warm_python(), sys.executable):
+        words = ["taskset", "--cpu-list", "0", python, "told.py", "a b", "--c"]
+        environment = os.environ | {"OWN": "it's"}
+        said.append(subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False))
+    warm, own = said
+    assert (warm.returncode, json.loads(warm.stdout)) == (own.returncode, json.loads(own.stdout))
+    assert (warm.returncode, warm.stderr.split()[-1], own.stderr) == (3, "True", "False\n")
+    failed = subprocess.run([warm_python(), "-c", "1 / 0"], capture_output=True, text=True, check=False)
+    assert failed.returncode == 1 and failed.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_signal_ends_it_and_nothing_is_left(number: signal.Signals) -> None:
+    process = subprocess.Popen([warm_python(), "-c", WAITS], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    process.send_signal(number)
+    assert process.wait(10) == (130 if number == signal.SIGINT else -number)
+    deadline = time.monotonic() + 5
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
