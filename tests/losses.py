@@ -124,7 +124,7 @@ def disturb(launch: Launch, chance: random.Random, ranks: int, spares: int, stop
             launch.hit(process, stop=chance.random() < stops)
             time.sleep(chance.choice((0, 0, chance.uniform(0, 2))) if together > 1 else 0)
         left -= together
-        if not launch.wait_for("was lost after", len(launch.killed)):
+        if not launch.wait_for(" failed after ", len(launch.killed)):
             return
 
 

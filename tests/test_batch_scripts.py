@@ -188,7 +188,7 @@ def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:
         ("slurm", "#!/bin/sh\necho\n#SBATCH --nodes=2\n", "line 3 of the script, .* stands after the first command"),
         ("pbs", "#!/bin/sh\nset -e\n#PBS -N x\n", "where pbs ignores it: move it up"),
         ("pbs", "#!/bin/sh\n#PBS -l nodes=2:ppn=2\n", "asks for nodes in the old way: write select="),
-        ("pbs", "#!/bin/sh\n#PBS --nodes=2\n", "is no option of qsub"),
+        ("pbs", "#!/bin/sh\n#PBS --nodes=2\n", "is not an option of qsub"),
         ("slurm", "#!/bin/sh\r\n#SBATCH --nodes=2\r\n", "has CRLF line ends"),
     ],
 )
@@ -198,7 +198,7 @@ def test_directives_that_would_be_ignored_are_refused(scheduler: str, script: st
 
 
 def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has a blank or sign that PBS cannot write to"):
+    with pytest.raises(UserError, match="has a blank or character that SCHEDULER=pbs cannot write to"):
         script_of("pbs-jobs", tmp_path / "a sweep")
 
 

@@ -114,7 +114,7 @@ def test_intervals(text: str, steps: int | None, seconds: float | None) -> None:
 @pytest.mark.parametrize("text", ["", "0", "0m", "-1", "1.5", "10 m", "1e9", "ten", "None", "١"])
 def test_what_is_no_interval(text: str) -> None:
     if text:
-        with pytest.raises(UserError, match=r"CHECKPOINT=.* is no interval: write steps \(500\), minutes \(10m\)"):
+        with pytest.raises(UserError, match=r"CHECKPOINT=.* is not an interval: write steps \(500\), minutes \(10m\)"):
             parse_interval(text)
 
 

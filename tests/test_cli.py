@@ -41,7 +41,7 @@ def test_every_command_has_help(command):
         (("sweep", "--dataset", "higs"), "did you mean 'higgs'"),
         (("sweep", "--dataset", "mnist", "--nodes", "8..1"), "NODES=8..1 runs backwards"),
         (("sweep", "--dataset", "mnist", "--nodes", "0"), "NODES=0 has a count below 1"),
-        (("sweep", "--dataset", "mnist", "--sync", "never"), "SYNC=never is no sync policy"),
+        (("sweep", "--dataset", "mnist", "--sync", "never"), "SYNC=never is not a sync policy"),
         (("train", "--dataset", "mnist", "--data-dir", "no-such-folder"), "no-such-folder"),
         (("report", "no-such-sweep"), "no-such-sweep"),
         (("train", "--point", "no-such-file"), "cannot be read"),

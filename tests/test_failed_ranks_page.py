@@ -13,14 +13,14 @@ from harness.base.errors import UserError
 from harness.report.failed_ranks_page import failed_ranks_answer
 from harness.report.publish import write_page
 from harness.report.sweep_page import write_report
-from harness.schema.record import LossRecord, Stretch
+from harness.schema.record import FailedRank, Stretch
 from tests.factories import START, make_epochs, make_point, make_run, write_run, write_study
 
 SETTINGS = {"on_failure": "replace", "spares": 1}
 
 
 def loss(rank, seconds, made, ranks, went_on):
-    return LossRecord(
+    return FailedRank(
         rank=rank, host="node1", pid=900 + made, noticed=START + timedelta(seconds=seconds), redone=1, ranks=ranks,
         how=f"harness: lost rank {rank}: its process is gone", epoch=made // 25, step=made % 25, recovery_s=went_on,
     )  # fmt: skip
@@ -73,8 +73,8 @@ def test_what_needs_every_ranks_steps_says_where_else_to_look(tmp_path):
 
 
 def test_a_loss_behind_the_last_step_of_an_epoch_is_after_that_epoch():
-    assert "rank 3 was lost after epoch 2 (process" in str(loss(3, 1.0, 50, 2, 0.4))
-    assert "rank 3 was lost after 0 steps of epoch 1 (process" in str(loss(3, 1.0, 0, 2, 0.4))
+    assert "rank 3 failed after epoch 2 (process" in str(loss(3, 1.0, 50, 2, 0.4))
+    assert "rank 3 failed after 0 steps of epoch 1 (process" in str(loss(3, 1.0, 0, 2, 0.4))
 
 
 def test_no_stretch_is_around_a_loss_before_the_first_step():

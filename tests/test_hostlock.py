@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_one_has_the_host_and_who_waits_is_told_who(folder: Path) -> None:
     first, second = HostLock(), HostLock()
     assert first.take() is None
-    first.tell("a launch in 'results/mine'")
+    first.note_holder("a launch in 'results/mine'")
     assert second.take() == f"waiting: a launch in 'results/mine' (process {os.getpid()}) is timed on this host"
     first.release()
     assert second.take() is None
@@ -63,7 +63,7 @@ def test_launches_of_a_command_that_has_the_host_need_not_wait_for_it(folder: Pa
     with HostLock().held("a bench", print) as handles:
         assert launch.take() is None
         assert launch.handles == handles
-        launch.tell("a launch")
+        launch.note_holder("a launch")
         launch.release()
         said = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=60, check=True)
         assert said.stdout == f"waiting: a bench (process {os.getpid()}) is timed on this host\n"
@@ -75,7 +75,7 @@ def test_launches_of_a_command_that_has_the_host_need_not_wait_for_it(folder: Pa
 def test_whose_launch_has_ended_is_not_told_that_it_is_timed(folder: Path) -> None:
     one, other = HostLock(), HostLock()
     assert one.take() is None
-    one.tell("a launch in 'results/mine'")
+    one.note_holder("a launch in 'results/mine'")
     assert other.take() is not None  # it is next
     one.release()
     assert one.take() == "waiting: others wait for this host too; another command is timed on this host"
@@ -95,7 +95,7 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(folder: Path, caplog: p
     (folder / TIMED).symlink_to(folder / "precious")
     lock = HostLock()
     assert lock.take() is None
-    lock.tell("x")
+    lock.note_holder("x")
     assert (folder / "precious").read_text() == "text"
     assert "no lock on this host" in caplog.text
 
@@ -103,7 +103,7 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(folder: Path, caplog: p
 def test_a_launch_that_survives_its_command_keeps_the_host(folder: Path) -> None:
     lock = HostLock()
     lock.take()
-    lock.tell("a launch in 'x'")
+    lock.note_holder("a launch in 'x'")
     child = subprocess.Popen(["sleep", "60"], pass_fds=lock.handles)
     lock.release()
     (folder / TIMED).write_text("a launch in 'x' (process 4194999)")  # a command that is no more
@@ -121,7 +121,7 @@ def timed_elsewhere() -> Iterator[None]:
     """Have another command time something on this host for a moment."""
     lock = HostLock()
     assert lock.take() is None
-    lock.tell("a launch in 'results/other'")
+    lock.note_holder("a launch in 'results/other'")
     timer = threading.Timer(0.5, lock.release)
     timer.start()
     yield
@@ -193,7 +193,7 @@ def as_user(name: str) -> Iterator[str]:
             os.setuid(user.pw_uid)
             lock = HostLock()
             os.write(tell, str(lock.take()).encode())
-            lock.tell(name)
+            lock.note_holder(name)
             time.sleep(60)
         finally:
             os._exit(1)

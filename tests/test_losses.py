@@ -91,7 +91,7 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_
     assert shrunk.epochs[-1].test_loss == pytest.approx(whole.epochs[-1].test_loss, rel=1e-4)
     assert [(loss.rank, loss.anew) for loss in anew.losses] == [(1, True), (0, True), (1, True)]
     assert anew.losses[0].noticed < anew.losses[1].noticed == anew.losses[2].noticed < anew.stretches[-1].started
-    assert "began anew, as none that knew the weights was left" in anew.invalid[0]
+    assert "began again, as none that knew the weights was left" in anew.invalid[0]
     assert anew.weights.sha256 == whole.weights.sha256 and not unaccounted(anew)
     assert not list(tmp_path.glob(".*"))
 

@@ -281,5 +281,5 @@ def test_a_sync_policy_is_one_class_in_a_package_of_ones_own(tmp_path):
 
 @pytest.mark.parametrize("text", ["no_such_module:Policy", "json:JSONDecoder", "json:nothing"])
 def test_a_policy_that_is_none_is_refused(text):
-    with pytest.raises(UserError, match=r"cannot be imported|names no sync policy|names no function or class"):
+    with pytest.raises(UserError, match=r"cannot be imported|does not name a sync policy|names no function or class"):
         find_policy(text)

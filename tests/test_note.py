@@ -35,7 +35,7 @@ def test_the_same_launch_with_another_note_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("note", ["", " ", "two\nlines", "\t", "\0", "\x1b[31m", "\udc80"])
 def test_what_is_no_line_of_words_is_refused(note: str) -> None:
-    with pytest.raises(UserError, match=r"note .* is no line of text"):
+    with pytest.raises(UserError, match=r"note .* is not a line of text"):
         make_workload(note=note)
 
 

@@ -186,5 +186,5 @@ def test_days_all_memory_and_a_list_of_partitions_are_slurms_own_ways_to_ask(mon
     with pytest.raises(UserError, match="PARTITION=c does not exist: known are a, b"):
         slurm.Scheduler(request=JobRequest(partition="a,c")).limit()
     for wrong in ("1-", "0:00:00", "1-1:70:00", "1:00"):
-        with pytest.raises(UserError, match="is no time limit"):
+        with pytest.raises(UserError, match="is not a time limit"):
             JobRequest(walltime=wrong)

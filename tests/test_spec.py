@@ -67,7 +67,7 @@ def test_sync_policies_are_read(text):
 
 @pytest.mark.parametrize("text", ["weights", "weights:0", "weights:-1", "gradient", "weights:²", ""])
 def test_other_sync_policies_are_refused(text):
-    with pytest.raises(UserError, match="is no sync policy"):
+    with pytest.raises(UserError, match="is not a sync policy"):
         find_policy(text)
 
 

@@ -45,7 +45,7 @@ def test_a_foreign_points_settings_cannot_write_into_a_job_script(tmp_path: Path
     assert read_point(path).settings == (("NAME", "x"),)
     text = path.read_text().replace('"NAME"', __import__("json").dumps(name))
     path.write_text(text)
-    with pytest.raises(UserError, match="is no name of an environment variable"):
+    with pytest.raises(UserError, match="is not the name of an environment variable"):
         read_point(path)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.stats import sessions
-from harness.schema.record import LossRecord, RankRecord, RunRecord, Stretch
+from harness.schema.record import FailedRank, RankRecord, RunRecord, Stretch
 from harness.schema.workload import is_script
 
 _FENCE = 1.5  # Tukey, "Exploratory Data Analysis" (1977): this many interquartile ranges beyond the quartiles
@@ -246,7 +246,7 @@ def stretch_rate(run: RunRecord, stretch: Stretch) -> float:
     return rows / stretch.training_s if stretch.training_s > 0 else float("nan")
 
 
-def stretches_around(run: RunRecord, loss: LossRecord) -> tuple[Stretch | None, Stretch | None]:
+def stretches_around(run: RunRecord, loss: FailedRank) -> tuple[Stretch | None, Stretch | None]:
     """Return the stretches of `run` before and after a rank failed, None where no step was made."""
     before = [each for each in run.stretches if each.started <= loss.noticed]
     after = [each for each in run.stretches if each.started > loss.noticed]
@@ -260,7 +260,7 @@ def _first_rows(run: RunRecord, steps: int) -> int:
     return epochs * whole + rest * run.global_batch
 
 
-def steps_repeated(losses: Sequence[LossRecord]) -> int:
+def steps_repeated(losses: Sequence[FailedRank]) -> int:
     """Return the steps repeated, without those of launches that began from the start; ranks that failed at once share
     them."""
     return sum({(loss.noticed, loss.epoch, loss.step): loss.redone for loss in losses if not loss.anew}.values())

@@ -72,7 +72,7 @@ def _queued_s() -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delays:
-    """What a rank lost to others between two moments, as shares of the time.
+    """What others took from a rank between two moments, as shares of the time.
 
     `queued`: of its threads' time, ready to run but without a core, be it for each other; `stolen`: of the host's
     cores, by the hypervisor. `preempted` is a count.

@@ -15,7 +15,7 @@ class RunError(Exception):
 
 
 class SharedError(Exception):
-    """An error that every rank has raised at the same place: rank 0 tells it, the others just end."""
+    """An error that every rank has raised at the same place: rank 0 reports it, the others just end."""
 
     ag_pass_through = True
 

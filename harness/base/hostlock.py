@@ -75,14 +75,14 @@ class HostLock:
             if waits is not None:
                 say(waits)
             self.wait()
-            self.tell(holder)
+            self.note_holder(holder)
             HostLock._command = self
             yield self.handles
         finally:
             HostLock._command = None
             self.release()
 
-    def tell(self, holder: str) -> None:
+    def note_holder(self, holder: str) -> None:
         """Write down what holds the lock, for those who wait: a text and ``(process PID)``."""
         if self._timed is not None:
             with contextlib.suppress(OSError):  # another user's file that is not ours to write: the lock holds
@@ -92,7 +92,7 @@ class HostLock:
     def release(self) -> None:
         """Give the lock and the place in the queue back."""
         if self._timed is not None:
-            with contextlib.suppress(OSError):  # as in `tell`; else who comes next would be told of what has ended
+            with contextlib.suppress(OSError):  # as in `note_holder`; else who waits next would be shown what has ended
                 os.ftruncate(self._timed, 0)
         for handle in (self._timed, self._next):
             if handle is not None:

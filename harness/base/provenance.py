@@ -20,7 +20,7 @@ _PREFIXES = (
     *("TF_CPP_", "TF_ENABLE_", "TF_NUM_", "TF_XLA_", "XLA_"),
     *("HARNESS_OVERLAP", "HARNESS_REDUCTION", "LD_PRELOAD"),
 )
-# What mpirun itself tells every rank, none of it a setting.
+# What mpirun itself sets for every rank, none of it a setting.
 _TOLD = ("OMPI_MCA_PREFIXES", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs", SEGMENTS)
 
 
@@ -88,7 +88,7 @@ def describe_machine(gpus: tuple[str, ...]) -> Machine:
 
 
 def describe_system() -> dict[str, str]:
-    """Return what besides its parts decides how fast this host is, by name; what it does not tell is left out."""
+    """Return what besides its parts decides how fast this host is, by name; what is not known is left out."""
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
     fabric = sorted(device.name for device in Path("/sys/class/infiniband").glob("*"))
     links = [f"{name} {link.speed} Mbit/s" for name, link in sorted(psutil.net_if_stats().items()) if link.speed]

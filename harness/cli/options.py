@@ -83,7 +83,7 @@ def _build_script(options: dict[str, Any], given: dict[str, Any]) -> Workload:
     for name, value in given.items():
         if value is not None and name not in ("sync", "note"):
             raise UserError(
-                f"--{name.replace('_', '-')} does not go with --script: the script settles it, "
+                f"--{name.replace('_', '-')} cannot be combined with --script: the script settles it, "
                 "give it what it needs with --script-arguments"
             )
     arguments = split_words("SCRIPT_ARGUMENTS", options["script_arguments"])
@@ -218,14 +218,14 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     image = options["container"]
     if image and "://" not in image:
         if not Path(image).is_file():
-            raise UserError(f"CONTAINER={image} is no file: name an image, such as image.sif")
+            raise UserError(f"CONTAINER={image} is not a file: name an image, such as image.sif")
         options = options | {"container": str(Path(image).resolve())}
     scheduler, why = choose(options["scheduler"], site)
     request = _request(scheduler_class(scheduler).suitable(site.request), options)
     template = options["template"]
     if template is not None:
         if not Path(template).is_file():
-            raise UserError(f"TEMPLATE={template} is no file: name a Jinja template of yours")
+            raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
         template = str(Path(template).resolve())
     asked = options["site"]
     site_file = str(Path(asked).resolve()) if asked and asked.endswith(".toml") else asked

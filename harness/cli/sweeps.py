@@ -100,7 +100,7 @@ def report(
 
 
 def _print(status: "Status", folder: Path, *, whole: bool) -> None:
-    """Print a sweep: one line if it is done and not asked for, else every launch, those that are alike in one line."""
+    """Print a sweep: one line if it is done and not asked for, else every launch, equal ones in one line."""
     from harness.schema.sweep import LOGS
     from harness.sweep.plan import format_seconds
     from harness.sweep.progress import layout_words
@@ -113,7 +113,7 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
     click.echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")
     if not whole and not at_work and status.count("done") == len(status.entries) and not status.skipped:
         return
-    for entry, repeats in _alike(status.entries):
+    for entry, repeats in _group_entries(status.entries):
         detail = f": {entry.detail}" if entry.detail else ""
         click.echo(f"  {entry.state:8} {layout_words(entry.point.layout)}, {repeats}{detail}")
         if entry.state == "failed":
@@ -133,8 +133,8 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
     click.echo(textwrap.indent(status.command, "    "))
 
 
-def _alike(entries: "Iterable[LaunchStatus]") -> "list[tuple[LaunchStatus, str]]":
-    """Return one entry for all of the same layout and state with the same to tell, and which launches in words."""
+def _group_entries(entries: "Iterable[LaunchStatus]") -> "list[tuple[LaunchStatus, str]]":
+    """Return one entry for all of the same layout and state with the same detail, and which launches in words."""
     groups: dict[object, list[LaunchStatus]] = {}
     for entry in entries:
         own = entry.point.folder if entry.state == "failed" else ""  # each has a log of its own

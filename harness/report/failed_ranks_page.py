@@ -17,7 +17,7 @@ from harness.report.answer import Answer, FigureBlock, Section, Table, Tile
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.provenance import sweeps_origin
 from harness.report.svg import BLUE, SKY, VERMILLION, draw
-from harness.schema.record import LossRecord, RunRecord
+from harness.schema.record import FailedRank, RunRecord
 
 FOLDER = "failed-ranks"  # reports/failed-ranks/<sweep>/
 _MOST_TIMELINES = 12
@@ -94,7 +94,7 @@ def _tiles(runs: Sequence[RunRecord]) -> Iterator[Tile]:
 
 
 def _table(run: RunRecord) -> Table:
-    def row(loss: LossRecord) -> tuple[str, ...]:
+    def row(loss: FailedRank) -> tuple[str, ...]:
         speeds = [
             numbers.NONE if each is None else numbers.count(stretch_rate(run, each))
             for each in stretches_around(run, loss)

@@ -17,7 +17,7 @@ def parse_counts(field: str, text: str) -> tuple[int, ...]:
     ``1..8`` is 1 2 3 4 5 6 7 8; ``1..64*2`` is 1 2 4 8 16 32 64; parts may be joined by commas.
 
     Raises:
-        UserError: the text is no such list, a count is below 1, or a range runs backwards.
+        UserError: the text is not such a list, a count is below 1, or a range runs backwards.
     """
     counts: set[int] = set()
     for part in text.split(","):

@@ -23,7 +23,7 @@ REDUCTION_NAMES = {"messages": "MPI_Allreduce", "native": "shared memory", "node
 OVERLAPPED = "in pieces beside the backward pass"
 """What records say of sums that go on while later gradients are computed: their times are what training waits for."""
 
-BAD_FIT = 0.25  # relative error from which a line is no description of the times
+BAD_FIT = 0.25  # relative error from which a line does not describe the times
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

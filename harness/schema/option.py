@@ -93,11 +93,11 @@ class Option:
             raise unknown(name, str(value), self.choices)
         words = name.replace("_", " ")
         if self.words and value is not None and not (str(value).strip() and str(value).isprintable()):
-            raise UserError(f"{words} {value!r} is no line of text: write words, without line breaks")
+            raise UserError(f"{words} {value!r} is not a line of text: write words, without line breaks")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return
         if not math.isfinite(value):
-            raise UserError(f"{words} {value} is no number: write a finite one")
+            raise UserError(f"{words} {value} is not a finite number")
         if value < self.least:
             raise UserError(f"{words} {value} is too small: use at least {self.least:g}")
         if value <= self.above:

@@ -13,11 +13,11 @@ from harness.schema.sweep import ACCOUNTS_FILE, Account, Point
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LossRecord:
-    """A rank that was lost and that the launch outlived. `rank` is the number that it had then, None of a spare.
+class FailedRank:
+    """A rank that failed and that the launch outlived. `rank` is the number that it had then, None of a spare.
 
     It was `noticed` at this aware time, in the words of `how`, after `step` steps of `epoch` (from 0); `redone` steps
-    were begun again. `recovery_s` seconds later `ranks` ranks went on; `anew`, where spares were all that was left.
+    were repeated. `recovery_s` seconds later `ranks` ranks went on; `anew`, where spares were all that was left.
     """
 
     rank: int | None
@@ -35,16 +35,16 @@ class LossRecord:
     def __str__(self) -> str:
         name = "a spare" if self.rank is None else f"rank {self.rank}"
         made = f"{self.step} steps of epoch {self.epoch + 1}" if self.step or not self.epoch else f"epoch {self.epoch}"
-        went_on = "began anew, as none that knew the weights was left," if self.anew else "went on"
+        went_on = "began again, as none that knew the weights was left," if self.anew else "went on"
         return (
-            f"{name} was lost{'' if self.anew else f' after {made}'} (process {self.pid} on {self.host}): "
+            f"{name} failed{'' if self.anew else f' after {made}'} (process {self.pid} on {self.host}): "
             f"{self.ranks} ranks {went_on} after {self.recovery_s:.2f} s"
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stretch:
-    """What `ranks` ranks trained from one loss to the next: `steps` steps, behind the `first` of the launch.
+    """What `ranks` ranks trained from one failure to the next: `steps` steps, behind the `first` of the launch.
 
     `started` and `ended` are aware; the steps took `training_s` seconds of that, evaluation the most of the rest.
     """
@@ -127,7 +127,7 @@ class RankRecord:
     for images to be decoded, 0 where they are held in memory. `predicted_memory_bytes` is what the peak was expected
     to be: of the process, or on a GPU of the device, whose own peak is `peak_gpu_memory_bytes`. `gpu` describes that
     device and `device` is its UUID, both empty on a processor. `queued_share`, `stolen_share` and `preempted` are
-    what it lost to others over the timed epochs (`harness.base.cpu_contention.Delays`).
+    what others took from it over the timed epochs (`harness.base.cpu_contention.Delays`).
     """
 
     rank: int
@@ -241,7 +241,7 @@ class RunRecord:
     notes: tuple[str, ...] = field(default=())
     seed: int | None = None
     segments: tuple[Segment, ...] = field(default=())
-    losses: tuple[LossRecord, ...] = field(default=())
+    losses: tuple[FailedRank, ...] = field(default=())
     stretches: tuple[Stretch, ...] = field(default=())
 
     @property

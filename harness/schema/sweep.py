@@ -25,7 +25,7 @@ class Point:
     rows at every rank count) or ``weak`` (rows in proportion to the ranks). `oversubscribe` permits more
     ranks than cores: for function, never for timing. `settings` are environment variables that tune communication
     (`harness sweep --tuned`), as pairs of name and value. `code` is what would run
-    (`harness.schema.identity.code_identity`), so that a launch of other code is another launch.
+    (`harness.schema.identity.code_identity`), so that a launch of a different code version is another launch.
 
     Raises:
         UserError: a name in `settings` is none.
@@ -43,7 +43,9 @@ class Point:
     def __post_init__(self) -> None:
         for name, _ in self.settings:
             if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):  # it stands in a job script, and unquoted
-                raise UserError(f"setting '{name}' is no name of an environment variable: use letters, digits and _")
+                raise UserError(
+                    f"setting '{name}' is not the name of an environment variable: use letters, digits and _"
+                )
 
     @property
     def seed(self) -> int:

@@ -1,6 +1,6 @@
 """Sync policies: what is averaged over the ranks, and when. A new one is one class in `POLICIES`, or a user's own.
 
-Used in graphs, eagerly and by predictions alike: values are handed to the mean that is given, whatever they are.
+Used in graphs, eagerly and by predictions: values are handed to the mean that is given, whatever they are.
 """
 
 import functools
@@ -21,8 +21,8 @@ class SyncPolicy:
 
     `form` is how users write it, with what it means. `shares_gradients`: every step's gradients are means over the
     global batch, so that the replicas are equal after every step. `period` is the number of steps after which
-    `weights` is due, counted anew in every epoch, at whose end it is due too; None for at the end of an epoch only, 0
-    for never.
+    `weights` is due, counted from the start of every epoch, at whose end it is due too; None for at the end of an epoch
+    only, 0 for never.
     """
 
     form: ClassVar[str] = "package.module:Class"
@@ -102,7 +102,7 @@ def check_sync(text: str) -> None:
         UserError: it is of none.
     """
     if not is_own(text) and not any(policy.parse(text) for policy in POLICIES):
-        raise UserError(f"SYNC={text} is no sync policy: write {FORMS}, or {SyncPolicy.form} for one of your own")
+        raise UserError(f"SYNC={text} is not a sync policy: write {FORMS}, or {SyncPolicy.form} for one of your own")
 
 
 @functools.cache
@@ -119,5 +119,5 @@ def find_policy(text: str) -> SyncPolicy:
 def _import(text: str) -> SyncPolicy:
     policy = import_own("SYNC", text)
     if not isinstance(policy, type) or not issubclass(policy, SyncPolicy):
-        raise UserError(f"SYNC={text} names no sync policy: it must be a subclass of {__name__}.SyncPolicy")
+        raise UserError(f"SYNC={text} does not name a sync policy: it must be a subclass of {__name__}.SyncPolicy")
     return policy()

@@ -90,7 +90,7 @@ def parse_interval(text: str | None) -> CheckpointInterval:
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(m?)", text, flags=re.ASCII)
     number = float(found[1]) if found else 0.0
     if not found or not number or (not found[2] and not number.is_integer()):
-        raise UserError(f"CHECKPOINT={text} is no interval: write steps (500), minutes (10m) or none")
+        raise UserError(f"CHECKPOINT={text} is not an interval: write steps (500), minutes (10m) or none")
     return (
         CheckpointInterval(seconds=60 * number, asked=asked)
         if found[2]
@@ -114,7 +114,7 @@ AUGMENTATIONS = ("none", "flip", "crop")
 DISTRIBUTIONS = ("parallel", "scatter")
 WIRES = ("float32", "bf16", "fp16")
 DATA_KINDS = ("auto", "real", "synthetic")
-_LONGEST = 80  # signs of a workload's name: a folder's may have 255 bytes
+_LONGEST = 80  # characters of a workload's name: a folder's may have 255 bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

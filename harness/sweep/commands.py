@@ -34,7 +34,7 @@ def _not_ours() -> dict[str, None]:
 
 
 def environment_of_no_job() -> dict[str, str]:
-    """Return this process's environment without what tells of the batch job that it may run in."""
+    """Return this process's environment without the variables of a batch job that it may run in."""
     return {name: text for name, text in os.environ.items() if not name.startswith(_INHERITED)}
 
 

@@ -157,9 +157,9 @@ def cancel(folder: Path, *, console: Console | None = None) -> tuple[int, bool]:
         return len(left), True
     with locked(folder), interruptible():
         carried = identify(scheduler, read_running(folder))
-        pace = Pace(launch_order(sweep, sweep.layouts), ())
+        pace = Pace(launch_order(sweep, sweep.layouts))
         with display(len(carried), console or Console()) as shown:
-            Launches(scheduler, submission, folder=folder, groups=(), carried=carried, pace=pace, shown=shown).run()
+            Launches(scheduler, submission, folder=folder, carried=carried, pace=pace, shown=shown).run()
         ask_accounts(folder, scheduler)
     return len(carried), False
 
@@ -199,9 +199,8 @@ class _Command:
                 self.scheduler,
                 self.submission,
                 folder=self.folder,
-                groups=(),
                 carried=carried,
-                pace=Pace(self.points, ()),
+                pace=Pace(self.points),
                 shown=shown,
             )
             launches.take_in()

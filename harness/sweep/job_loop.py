@@ -38,7 +38,7 @@ class Launches:
         submission: Submission,
         *,
         folder: Path,
-        groups: Sequence[Group],
+        groups: Sequence[Group] = (),
         carried: Iterable[Running],
         pace: Pace,
         shown: Display,
@@ -170,7 +170,7 @@ class Launches:
         self._running = {folder: running for folder, running in self._running.items() if running.job}
 
     def _poll(self) -> bool:
-        """Ask for the states of all jobs, settle what has ended and tell whether anything changed."""
+        """Ask for the states of all jobs, settle what has ended and return whether anything changed."""
         jobs = {running.job for running in self._running.values()}
         try:
             states = dict(self._scheduler.poll(sorted(jobs)))
@@ -226,7 +226,7 @@ class Launches:
         self._shown.ended(self._pace.name(point), text, left if local else None)
 
     def _goes_on(self, point: Point, outcome: LaunchOutcome) -> bool:
-        """Put a launch that is to be submitted again behind what waits; tell whether it is."""
+        """Put a launch that is to be submitted again behind what waits; return whether it is."""
         if not self._resubmits:
             return False
         if not outcome.again:
@@ -238,7 +238,7 @@ class Launches:
         return True
 
     def _give_up(self, layout: Layout, outcome: LaunchOutcome) -> None:
-        """Drop what waits of a layout whose last two launches failed alike: the others would fail so too."""
+        """Drop what waits of a layout whose last two launches failed in the same way: the others would fail so too."""
         if self._last_reasons.get(layout) != outcome.text:
             self._last_reasons[layout] = outcome.text
             return

@@ -57,7 +57,7 @@ class JobRequest:
             _check_extra(line)
         _walltimes(self.walltime)
         if self.memory and not re.fullmatch(r"0|[1-9]\d*[KMGT]", self.memory):
-            raise UserError(f"MEMORY={self.memory} is no amount: write 16G (or K, M, T), or 0 for all of a node")
+            raise UserError(f"MEMORY={self.memory} is not an amount: write 16G (or K, M, T), or 0 for all of a node")
         if self.signal_s < 0:
             raise UserError(f"SIGNAL={self.signal_s} is negative: write the seconds before the time limit")
         if self.max_jobs < 1:
@@ -78,28 +78,28 @@ def _check_extra(line: str) -> None:
     """Refuse what would not be one directive.
 
     Raises:
-        UserError: it is no option, its quotation is not closed or it has more than one line.
+        UserError: it is not an option, its quotation is not closed or it has more than one line.
     """
     try:
         words = shlex.split(line)
     except ValueError as error:
         raise UserError(f"EXTRA={line} cannot stand in a job script ({error}): close the quotation") from error
     if not words or not words[0].startswith("-") or not line.isprintable():
-        raise UserError(f"EXTRA={line} is no option: write it as in a directive, such as EXTRA='--gres=nvme:1'")
+        raise UserError(f"EXTRA={line} is not an option: write it as in a directive, such as EXTRA='--gres=nvme:1'")
 
 
 def _walltimes(text: str) -> list[tuple[int, int]]:
     """Return pairs of the fewest nodes that a time limit is for and its seconds, the fewest first.
 
     Raises:
-        UserError: the text is no such list.
+        UserError: the text is not such a list.
     """
     first, *others = text.split(",")
     found = {1: seconds(first)}
     for part in others:
         nodes, _, limit = part.partition("=")
         if not re.fullmatch(r"[1-9]\d{0,6}", nodes, flags=re.ASCII):
-            raise UserError(f"WALLTIME={text} is no list of time limits: write 1:00:00,8=0:20:00 (from 8 nodes on)")
+            raise UserError(f"WALLTIME={text} is not a list of time limits: write 1:00:00,8=0:20:00 (from 8 nodes on)")
         found[int(nodes)] = seconds(limit)
     return sorted(found.items())
 
@@ -114,12 +114,12 @@ def seconds(walltime: str) -> int:
     parts = [int(part or 0) for part in match.groups()] if match else []
     total = sum(part * unit for part, unit in zip(parts, (86400, 3600, 60, 1), strict=False))
     if not total:
-        raise UserError(f"WALLTIME={walltime} is no time limit: write hours:minutes:seconds, such as 0:30:00")
+        raise UserError(f"WALLTIME={walltime} is not a time limit: write hours:minutes:seconds, such as 0:30:00")
     return total
 
 
 def clock_seconds(text: str) -> float:
-    """Return the seconds of a time that a scheduler tells: ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS.mmm``.
+    """Return the seconds of a time as schedulers write it: ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS.mmm``.
 
     Raises:
         ValueError: it is none.
@@ -130,7 +130,7 @@ def clock_seconds(text: str) -> float:
 
 
 def size_bytes(text: str) -> int:
-    """Return an amount of memory that a scheduler tells, such as ``16384kb`` or ``5266672K``; 0 for none."""
+    """Return an amount of memory as schedulers write it, such as ``16384kb`` or ``5266672K``; 0 for none."""
     match = re.fullmatch(r"([\d.]+)([kmgtp]?)b?", text.lower())
     return int(float(match[1]) * 1024 ** "_kmgtp".find(match[2] or "_")) if match else 0
 

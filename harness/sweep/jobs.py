@@ -36,7 +36,7 @@ class Group:
 def group_points(points: Iterable[Point], shape: str) -> tuple[Group, ...]:
     """Return the jobs for `points`, in the order of their first launches.
 
-    An array's tasks are alike, so each layout has its own; a single task is a plain job. Launches that share
+    An array's tasks are the same, so each layout has its own; a single task is a plain job. Launches that share
     a nested allocation have the same ranks per node, threads and GPUs, so that every smaller one runs on the
     first nodes of the larger ones.
     """
@@ -65,7 +65,7 @@ def time_limit(group: Group, request: JobRequest, limit: Partition | None) -> st
     """
     total = sum(request.limit_s(point.layout.nodes) for point in group.points)
     if group.shape != "nested":
-        return walltime(total / len(group.points))  # an array's launches are alike
+        return walltime(total / len(group.points))  # an array's launches are the same
     return walltime(min(total, seconds(limit.walltime)) if limit is not None and limit.walltime else total)
 
 

@@ -40,7 +40,7 @@ def read_output(log: Path) -> str:
 def first_error(output: str) -> str | None:
     """Return the first error line: the harness's own sentence, else an exception's, else what looks like one.
 
-    Of a crash inside of MPI the call is told too.
+    Of a crash inside of MPI it names the call too.
     """
     lines = [line.strip() for line in output.splitlines() if not _LIBRARY_LOG.match(line)]
     for pattern in (_OURS, _EXCEPTION, _SIGNAL, _OTHER):
@@ -172,7 +172,7 @@ def ask_accounts(folder: Path, scheduler: Scheduler) -> None:
 
 
 def _ask(folder: Path, scheduler: Scheduler) -> bool:
-    """Ask once, and tell whether nothing is left to be asked for."""
+    """Ask once, and return whether nothing is left to be asked for."""
     accounts = read_accounts(folder)
     wanted = [one for one in accounts if one.usage is None and not one.missing and one.scheduler == scheduler.name]
     if not wanted:

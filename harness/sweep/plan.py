@@ -91,7 +91,7 @@ def _layout(
         return Layout(nodes=nodes, ranks_per_node=per_node or 1, threads=threads)
     name = "GPUS" if gpus else "CORES"
     if not gpus and units % threads:
-        raise UserError(f"{name}={units} is no multiple of THREADS={threads}")
+        raise UserError(f"{name}={units} is not a multiple of THREADS={threads}")
     ranks = units if gpus else units // threads
     if per_node is None:
         per_node = -(-ranks // nodes) if nodes is not None else _fitting(ranks, gpus, threads, limit)
@@ -151,7 +151,7 @@ def build_sweep(
 
 
 def current(sweep: Sweep) -> Sweep:
-    """Return `sweep` of the code as it is now, so that no launch of other code counts as done.
+    """Return `sweep` of the code as it is now, so that no launch of a different code version counts as done.
 
     Raises:
         UserError: a file of the user's code cannot be read.
@@ -167,7 +167,7 @@ def parse_shares(text: str) -> tuple[int, ...]:
     """
     parts = text.split(":")
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        raise UserError(f"SHARES={text} is no list of parts: write one count of at least 1 per rank, such as 2:1:1")
+        raise UserError(f"SHARES={text} is not a list of parts: write one count of at least 1 per rank, such as 2:1:1")
     return tuple(int(part) for part in parts)
 
 
@@ -189,7 +189,7 @@ def divide(
 def launch_order(sweep: Sweep, runnable: Sequence[Layout]) -> tuple[Point, ...]:
     """Return every point of the `runnable` layouts once, in blocks of one repeat each, shuffled inside the block.
 
-    So slow drift of the machine falls on all layouts alike (Hoefler & Belli, SC'15, rule 9). The order is a
+    So slow drift of the machine falls on all layouts in the same way (Hoefler & Belli, SC'15, rule 9). The order is a
     function of the study and the layouts: the same command again goes on where it stopped.
     """
     points = [point for point in sweep.points() if point.layout in runnable]

@@ -18,7 +18,7 @@ from harness.sweep.plan import format_seconds, time_left
 class Pace:
     """The launches of one command, of which `points` are all; `records` are of those that earlier commands made."""
 
-    def __init__(self, points: Sequence[Point], records: Iterable[RunRecord]) -> None:
+    def __init__(self, points: Sequence[Point], records: Iterable[RunRecord] = ()) -> None:
         self._launches = Counter(point.layout for point in points)
         self._base = min(self._launches, key=lambda layout: (layout.ranks, layout.nodes, layout.threads))
         self._epochs: dict[Layout, list[float]] = {}
@@ -75,7 +75,7 @@ def _short(seconds: float) -> str:
 
 
 class Display(Protocol):
-    """What the launch loop tells the user of launches, by their names (`Pace.name`)."""
+    """What the launch loop shows of launches, by their names (`Pace.name`)."""
 
     def started(self, name: str) -> None:
         """A launch begins."""

@@ -2,6 +2,7 @@
 
 import abc
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -35,7 +36,7 @@ class State:
     """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``ended`` or ``unknown``.
 
     `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs. `exit_code` is
-    None before the end, and where the scheduler does not tell. `forced` says that not the script itself came to
+    None before the end, and where the scheduler does not say. `forced` says that not the script itself came to
     an end: a limit, a lost node, somebody's hand.
     """
 
@@ -67,6 +68,11 @@ class Scheduler(abc.ABC):
     """File name in ``jobs/templates``."""
     directive: ClassVar[str] = ""
     """How a directive's line begins."""
+    submits_by: ClassVar[str] = ""
+    """The program that submits jobs; where it is and `ping` answers, this scheduler is there."""
+    ping: ClassVar[tuple[str, ...]] = ()
+    path_characters: ClassVar[str] = r"\w./+@%=-"
+    """What a path in a directive may have: other characters split it or are not ASCII."""
     unknown: ClassVar[tuple[str, ...]] = ()
     """The fields of `JobRequest` that it does not know."""
     shapes: ClassVar[tuple[str, ...]] = SHAPES
@@ -121,10 +127,13 @@ class Scheduler(abc.ABC):
         Raises:
             UserError: it is there and does not answer: a login node is no place to train instead.
         """
-        return None
+        found = shutil.which(cls.submits_by) if cls.submits_by else None
+        return found if found and not CommandRunner().ask(cls.ping).code else None
 
     def check(self) -> str | None:
         """Return what the user should know of this system, if anything; raise a UserError if it does not answer."""
+        if self.ping:
+            self.commands.run(self.ping)
         return None
 
     def turn(self) -> str | None:
@@ -145,6 +154,11 @@ class Scheduler(abc.ABC):
 
     def path(self, path: str) -> str:
         """Return `path` as a directive takes it; raise a UserError if none can."""
+        if self.directive and not re.fullmatch(f"[{self.path_characters}]+", path, flags=re.ASCII):
+            raise UserError(
+                f"RESULTS '{path}' has a blank or character that SCHEDULER={self.name} cannot write to: "
+                "choose another folder"
+            )
         return path
 
     def helpers(self, layout: Layout) -> tuple[str, ...]:
@@ -152,7 +166,7 @@ class Scheduler(abc.ABC):
         return ()
 
     def findings(self) -> Iterator[SiteFinding]:
-        """Hold the statements of the site file against the live system."""
+        """Compare the statements of the site file with the live system."""
         if self.site.partition and self.directive:
             yield SiteFinding(good=True, text=f"note: partitions are as the file has them, {self.name} is not asked")
         elif self.site.partition:
@@ -166,9 +180,9 @@ class Scheduler(abc.ABC):
         """Return what the launcher and the MPI library need exported, None for unset."""
         return rank_environment(self.site, self.name)
 
-    @abc.abstractmethod
     def output(self, folder: Path, job: str) -> Path:
         """Return the file below `folder` that holds what `job` wrote outside its launches."""
+        return folder / f"{job}.out"
 
     @abc.abstractmethod
     def submit(self, job: Job) -> tuple[str, ...]:
@@ -203,7 +217,7 @@ class Scheduler(abc.ABC):
 
 
 def compare_partition(stated: Partition, live: Partition) -> Iterator[SiteFinding]:
-    """Hold the limits that a site file states against those of the `live` partition."""
+    """Compare the limits that a site file states with those of the `live` partition."""
     for field in ("nodes", "cores_per_node", "gpus_per_node", "memory_mb"):
         value, there = getattr(stated, field), getattr(live, field)
         if value is not None:
@@ -215,9 +229,10 @@ def compare_partition(stated: Partition, live: Partition) -> Iterator[SiteFindin
         yield SiteFinding(good=stated.walltime == live.walltime, text=text)
 
 
-def plain_path(path: str) -> str | None:
-    """Return `path` if it has none of the signs that directives are split at or that are not ASCII, else None."""
-    return path if re.fullmatch(r"[\w./+@%=-]+", path, flags=re.ASCII) else None
+def waiting_or_running(jobs: Mapping[str, tuple[State, str]], names: Iterable[str]) -> dict[str, str]:
+    """Return the identifiers of the `jobs` called one of `names` that have not ended: state and name by identifier."""
+    wanted = set(names)
+    return {name: job for job, (state, name) in jobs.items() if name in wanted and state.phase != "ended"}
 
 
 def beyond(layout: Layout, request: JobRequest, limit: Partition | None) -> str | None:

@@ -62,7 +62,7 @@ class Site:
             raise unknown("site's binding", self.binding, BINDINGS)
         for name in self.environment:
             if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):
-                raise UserError(f"site's environment has '{name}', which is no variable's name")
+                raise UserError(f"site's environment has '{name}', which is not a variable's name")
 
     def limits(self, partition: str) -> Partition | None:
         """Return the partition of that name, the default one for an empty name, None where nothing is known."""
@@ -87,7 +87,7 @@ def read_site(path: Path) -> Site:
     """Read a site file.
 
     Raises:
-        UserError: it cannot be read, is no TOML, or has a field that is unknown or of another type.
+        UserError: it cannot be read, is not TOML, or has a field that is unknown or of another type.
     """
     try:
         table = msgspec.toml.decode(path.read_bytes())

@@ -131,7 +131,7 @@ class Survey:
         """Return the points without a record, or with `invalid_too` without one whose times are valid, in order.
 
         A point that was asked to oversubscribe is never valid for timing, and not missing for that; nor is one that
-        was taken up from a checkpoint, which was too long to begin anew.
+        was taken up from a checkpoint, which was too long to begin again.
         """
         return tuple(point for point in points if not self._counts(point, invalid_too))
 
@@ -179,7 +179,7 @@ def check_record(folder: Path, point: Point) -> RunRecord | str:
 
 
 def other_code(folder: Path, code: str) -> int:
-    """Return how many records under `folder` are of launches that ran other code than `code`."""
+    """Return how many records under `folder` are of launches that ran a different version of the code than `code`."""
     found = 0
     for path in folder.glob(f"n*/{RUN_FILE}"):
         with contextlib.suppress(OSError, msgspec.DecodeError):
@@ -194,7 +194,7 @@ class _Code:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Coded:
-    """What of a record tells which code ran."""
+    """What of a record says which code ran."""
 
     point: _Code
 

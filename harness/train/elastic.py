@@ -20,7 +20,7 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.elastic_world import Member, MembershipChange, Team, failure_text
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
-from harness.schema.record import EpochRecord, LossRecord, Stretch
+from harness.schema.record import EpochRecord, FailedRank, Stretch
 from harness.schema.sweep import Point
 from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
@@ -73,7 +73,7 @@ class FailureNotice:
 class FailureKnowledge:
     """What a process knows of failures, to be exchanged: those on record, and who has failed beyond them."""
 
-    losses: tuple[LossRecord, ...] = ()
+    losses: tuple[FailedRank, ...] = ()
     stretches: tuple[Stretch, ...] = ()
     failed: tuple[tuple[Member, FailureNotice], ...] = ()
     noticed: FailureNotice | None = None
@@ -260,7 +260,7 @@ class Survivor:
         """Record the failures that this attempt has overcome (`now`, time.time of one rank); the same on all ranks."""
         epoch, step = divmod(_made_steps(replica), replica.data.shards.steps(self.point.workload.drop_remainder))
         new = tuple(
-            LossRecord(
+            FailedRank(
                 rank=member.slot, host=member.host, pid=member.pid, noticed=datetime.fromtimestamp(notice.when, UTC),
                 how=notice.how, epoch=epoch, step=step, redone=int(notice.in_step), recovery_s=now - notice.when,
                 ranks=replica.world.size, anew=restarted,

@@ -25,7 +25,7 @@ from harness.schema.layout import Layout
 from harness.schema.record import (
     SCHEMA,
     EpochRecord,
-    LossRecord,
+    FailedRank,
     Provenance,
     RankRecord,
     RunRecord,
@@ -59,7 +59,7 @@ class TrainingOutcome:
     clock: HostClock
     segments: tuple[Segment, ...] = ()
     notes: tuple[str, ...] = ()
-    losses: tuple[LossRecord, ...] = ()
+    losses: tuple[FailedRank, ...] = ()
     stretches: tuple[Stretch, ...] = ()
 
 

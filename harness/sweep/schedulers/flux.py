@@ -1,21 +1,18 @@
 """Flux (flux-core): flux batch, flux jobs, flux cancel. Written from its manual; never run on a system of it."""
 
-import shutil
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
-from harness.sweep.commands import CommandRunner
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Job, State, plain_path
+from harness.sweep.scheduler import Job, State, waiting_or_running
 
 # Job states of Flux's RFC 21.
 _QUEUED = {"NEW", "DEPEND", "PRIORITY", "SCHED"}
 _RUNNING = {"RUN", "CLEANUP"}
 _FORMAT = "{id.dec}|{state}|{result}|{returncode}|{nodelist}|{name}"
+_LIST = ("flux", "jobs", "--no-header", f"--format={_FORMAT}")
 _OWN_END = {"COMPLETED", "FAILED"}
 
 
@@ -25,33 +22,17 @@ class Scheduler(scheduler.Scheduler):
     name = "flux"
     template = "flux.sh.j2"
     directive = "#flux:"
+    submits_by = "flux"
+    ping = ("flux", "uptime")
     unknown = ("project", "qos", "reservation", "memory", "mail", "requeue", "signal_s")
     shapes = ("jobs",)
     launchers = ("auto",)
-
-    @classmethod
-    def detect(cls) -> str | None:
-        """Return where flux is, if an instance of it answers."""
-        found = shutil.which("flux")
-        return found if found and not CommandRunner().ask(("flux", "uptime")).code else None
-
-    def check(self) -> str | None:
-        """Return nothing; raise a UserError if Flux does not answer here."""
-        self.commands.run(("flux", "uptime"))
-        return None
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` cannot run: flux run deals ranks out evenly."""
         if layout.last_node:
             return "needs fewer ranks on its last node, and Flux deals them out evenly"
         return super().refusal(layout)
-
-    def path(self, path: str) -> str:
-        """Return a path for ``--output=``, where two braces begin a pattern."""
-        plain = plain_path(path)
-        if plain is None:
-            raise UserError(f"RESULTS '{path}' has a blank or sign that Flux cannot write to: choose another folder")
-        return plain
 
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return flux run, by PMIx for Open MPI (Flux's plugin flux-pmix) and by its own PMI for MPICH."""
@@ -66,10 +47,6 @@ class Scheduler(scheduler.Scheduler):
         words.append("--setopt=exit-on-error")
         return LaunchCommand(words=(*words, *self.site.launcher_options))
 
-    def output(self, folder: Path, job: str) -> Path:
-        """Return the file that ``--output`` names."""
-        return folder / f"{job}.out"
-
     def submit(self, job: Job) -> tuple[str, ...]:
         """Queue `job` with flux batch.
 
@@ -81,14 +58,12 @@ class Scheduler(scheduler.Scheduler):
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the numbers of the queued or running jobs called one of `names`."""
-        wanted = set(names)
-        jobs = read_jobs(self.commands.run(("flux", "jobs", "--no-header", f"--format={_FORMAT}")))
-        return {name: job for job, (state, name) in jobs.items() if name in wanted and state.phase != "ended"}
+        return waiting_or_running(read_jobs(self.commands.run(_LIST)), names)
 
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the states of `jobs`."""
         wanted = list(jobs)
-        found = read_jobs(self.commands.ask(("flux", "jobs", "--no-header", f"--format={_FORMAT}", *wanted)).out)
+        found = read_jobs(self.commands.ask((*_LIST, *wanted)).out)
         return {job: found[job][0] if job in found else State(phase="unknown") for job in wanted}
 
     def cancel(self, jobs: Iterable[str]) -> None:

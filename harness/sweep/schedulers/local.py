@@ -100,7 +100,7 @@ class Scheduler(scheduler.Scheduler):
     def submit(self, job: Job) -> tuple[str, ...]:
         """Start `job` and return its name, which all that it starts carries. It has this host until it has ended."""
         self._lock.wait()
-        self._lock.tell(f"a launch in '{job.script.parent.parent}'")
+        self._lock.note_holder(f"a launch in '{job.script.parent.parent}'")
         self._scratch = Scratch()
         with job.log.open("wb") as log:
             self._children[job.name] = subprocess.Popen(

@@ -1,16 +1,13 @@
 """LSF: bsub, bjobs, bkill. Written from its manual (IBM Spectrum LSF 10.1); never run on a system of it."""
 
 import re
-import shutil
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.sweep import launch_command, scheduler
-from harness.sweep.commands import CommandRunner
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Job, State, plain_path
+from harness.sweep.scheduler import Job, State, waiting_or_running
 
 _QUEUED = {"PEND", "PSUSP", "PROV", "WAIT"}
 _RUNNING = {"RUN", "USUSP", "SSUSP", "UNKWN"}
@@ -23,35 +20,16 @@ class Scheduler(scheduler.Scheduler):
     name = "lsf"
     template = "lsf.sh.j2"
     directive = "#BSUB"
+    submits_by = "bsub"
+    ping = ("lsid",)
+    path_characters = r"\w./+@=-"  # % begins a pattern
     unknown = ("account", "qos", "memory", "signal_s")
     shapes = ("jobs", "nested")
     launchers = ("auto", "mpirun")
 
-    @classmethod
-    def detect(cls) -> str | None:
-        """Return where bsub is, if LSF answers."""
-        found = shutil.which("bsub")
-        return found if found and not CommandRunner().ask(("lsid",)).code else None
-
-    def check(self) -> str | None:
-        """Return nothing; raise a UserError if LSF does not answer here."""
-        self.commands.run(("lsid",))
-        return None
-
-    def path(self, path: str) -> str:
-        """Return a path for ``-o``, where ``%`` begins a pattern."""
-        plain = plain_path(path)
-        if plain is None or "%" in plain:
-            raise UserError(f"RESULTS '{path}' has a blank or sign that LSF cannot write to: choose another folder")
-        return plain
-
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return mpirun, whose daemons on other nodes start through LSF's blaunch."""
         return launch_command.mpirun(layout, self.site, agent="blaunch" if layout.nodes > 1 else None)
-
-    def output(self, folder: Path, job: str) -> Path:
-        """Return the file that ``-o`` names."""
-        return folder / f"{job}.out"
 
     def submit(self, job: Job) -> tuple[str, ...]:
         """Queue `job` with bsub.
@@ -67,8 +45,7 @@ class Scheduler(scheduler.Scheduler):
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the numbers of the queued or running jobs called one of `names`."""
-        wanted = set(names)
-        return {name: job for job, (state, name) in self._jobs().items() if name in wanted and state.phase != "ended"}
+        return waiting_or_running(self._jobs(), names)
 
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the states of `jobs`; bjobs lists ended ones for an hour (CLEAN_PERIOD)."""

@@ -15,7 +15,7 @@ from harness.schema.sweep import JobUsage
 from harness.sweep import launch_command, scheduler
 from harness.sweep.commands import CommandRunner, message
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Job, SiteFinding, State, compare_partition, plain_path
+from harness.sweep.scheduler import Job, SiteFinding, State, compare_partition
 from harness.sweep.schedulers.pbs.pbs_answers import explain, read_nodes, read_state, read_table, read_usage, with_nodes
 from harness.sweep.site import Partition
 
@@ -34,6 +34,7 @@ class Scheduler(scheduler.Scheduler):
     name = "pbs"
     template = "pbs.sh.j2"
     directive = "#PBS"
+    ping = ("qstat", "-B")
     unknown = ("qos", "signal_s")
     launchers = ("auto", "mpirun")
 
@@ -57,11 +58,6 @@ class Scheduler(scheduler.Scheduler):
         answer = CommandRunner().ask(("qstat", "--version"))
         return found if not answer.code and "pbs_version" in answer.out + answer.err else None
 
-    def check(self) -> str | None:
-        """Return nothing; raise a UserError if PBS does not answer here."""
-        self.commands.run(("qstat", "-B"))
-        return None
-
     def limit(self) -> Partition | None:
         """Return the queue's limits by the site file, else what the server's nodes have: qsub would not refuse more."""
         return self.site.limits(self.request.partition) or self._live
@@ -70,17 +66,10 @@ class Scheduler(scheduler.Scheduler):
         """Return what is wrong with a directive: OpenPBS takes ``nodes=2:ppn=2`` and gives something else."""
         words = line.split()
         if len(words) < 2 or not re.fullmatch(r"-[A-Za-z]", words[1]) or words[1][1] not in _OPTIONS:
-            return "is no option of qsub: write one letter, such as #PBS -l"
+            return "is not an option of qsub: write one letter, such as #PBS -l"
         if words[1] == "-l" and _OLD.search(" ".join(words[2:])):
             return "asks for nodes in the old way: write select=2:ncpus=4:mpiprocs=4"
         return None
-
-    def path(self, path: str) -> str:
-        """Return `path`, which qsub would split at blanks and refuse with signs that are not ASCII."""
-        plain = plain_path(path)
-        if plain is None:
-            raise UserError(f"RESULTS '{path}' has a blank or sign that PBS cannot write to: choose another folder")
-        return plain
 
     def helpers(self, layout: Layout) -> tuple[str, ...]:
         """Return what starts mpirun's daemons on other nodes."""
@@ -144,7 +133,7 @@ class Scheduler(scheduler.Scheduler):
         return explain(state)
 
     def findings(self) -> Iterator[SiteFinding]:
-        """Hold the statements of the site file against pbsnodes and the queues."""
+        """Compare the statements of the site file with pbsnodes and the queues."""
         limit, ill = self._nodes()
         for sentence in dict.fromkeys(ill.values()):
             yield SiteFinding(good=True, text=f"note: {sentence}")
@@ -160,7 +149,7 @@ class Scheduler(scheduler.Scheduler):
         yield SiteFinding(good=True, text=f"ranks on other nodes start through {tmrsh}")
 
     def _table(self, jobs: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return what qstat tells of those of `jobs` that it lists.
+        """Return what qstat says of those of `jobs` that it lists.
 
         Without job history an ended job is not listed, and ``-x`` lists none at all. Some versions answer for the
         first of several jobs only (openpbs issue 2672): then each is asked for alone.
@@ -179,7 +168,7 @@ class Scheduler(scheduler.Scheduler):
         return found
 
     def _ask(self, jobs: Sequence[str]) -> tuple[dict[str, dict[str, Any]], bool]:
-        """Return what one qstat tells of `jobs`, and whether it claims to have told all."""
+        """Return what one qstat says of `jobs`, and whether it claims to have listed all."""
         words = ("qstat", *(("-x",) if self._history else ()), "-f", "-F", "json", *jobs)
         answer = self.commands.ask(words)
         if self._history and _NO_HISTORY in answer.err:

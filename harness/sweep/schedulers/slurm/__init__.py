@@ -5,7 +5,6 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi_family
@@ -14,7 +13,7 @@ from harness.schema.sweep import JobUsage
 from harness.sweep import launch_command, scheduler
 from harness.sweep.commands import CommandRunner, message
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Job, SiteFinding, State, compare_partition
+from harness.sweep.scheduler import Job, SiteFinding, State, compare_partition, waiting_or_running
 from harness.sweep.schedulers.slurm.slurm_answers import (
     ACCOUNT_FIELDS,
     NODE_FIELDS,
@@ -33,7 +32,7 @@ from harness.sweep.schedulers.slurm.slurm_answers import (
 )
 from harness.sweep.site import Partition, Site
 
-# Installed, but never told of a cluster: Debian's packages on a workstation, say.
+# Installed, but not configured for a cluster: Debian's packages on a workstation, say.
 _NO_CLUSTER = ("configuration source", "configuration file")
 # How the reasons of jobs begin that wait for a node which is down or drained.
 NO_NODES = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED")
@@ -52,7 +51,7 @@ class Scheduler(scheduler.Scheduler):
 
     @classmethod
     def detect(cls) -> str | None:
-        """Return where sbatch is, if this machine has been told of a cluster."""
+        """Return where sbatch is, if this machine belongs to a cluster."""
         found = shutil.which("sbatch")
         if not found:
             return None
@@ -118,10 +117,6 @@ class Scheduler(scheduler.Scheduler):
         """Return what the ranks need exported; SLURM_EXPORT_ENV unset, or srun would withhold it from them."""
         return {"SLURM_EXPORT_ENV": None, **super().environment(layout)}
 
-    def output(self, folder: Path, job: str) -> Path:
-        """Return the file that ``--output`` names."""
-        return folder / f"{job}.out"
-
     def submit(self, job: Job) -> tuple[str, ...]:
         """Queue `job` with sbatch.
 
@@ -138,12 +133,8 @@ class Scheduler(scheduler.Scheduler):
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the numbers of the queued or running jobs called one of `names`."""
-        wanted = set(names)
-        return {
-            name: job.partition("_")[0]
-            for job, (state, name) in self._queue().items()
-            if name in wanted and state.phase != "ended"
-        }
+        found = waiting_or_running(self._queue(), names)
+        return {name: job.partition("_")[0] for name, job in found.items()}
 
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the states of `jobs`: one squeue for all, and one sacct for those it no longer lists."""
@@ -178,7 +169,7 @@ class Scheduler(scheduler.Scheduler):
         return explain(state)
 
     def findings(self) -> Iterator[SiteFinding]:
-        """Hold the statements of the site file against sinfo, scontrol and srun."""
+        """Compare the statements of the site file with sinfo, scontrol and srun."""
         live = {partition.name: partition for partition in self._live_partitions()}
         for stated in self.site.partition or live.values():
             there = stated.name in live
