@@ -61,7 +61,7 @@ def test_without_a_place_for_it_launches_go_on_as_before(monkeypatch: pytest.Mon
 
 HELD = """
 import os, sys
-from harness.transparent.files import private_folder
+from harness.transparent.rank_files import private_folder
 (private_folder() / "written").touch()
 print(private_folder(), flush=True)
 if sys.argv[1] == "killed":

@@ -2,19 +2,26 @@
 
 import contextlib
 import os
+import signal
 import statistics
+import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from harness.base.errors import UserError
+from harness.base.hostlock import Scratch
+from harness.base.processes import interruptible
 from harness.cli.answer import answering
 from harness.cli.common import check_secrets
 from harness.report.answer import Answer, Table
-from harness.transparent.settings import RunSettings, mpi_enabled, run_options
+from harness.transparent.run_settings import RunSettings, mpi_enabled, run_options
+
+_GRACE_S = 10.0  # for mpirun to end its ranks
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -38,7 +45,6 @@ def run(
     from harness.comm.gpus import visible_gpus
     from harness.schema.layout import Layout
     from harness.sweep.schedulers import open_scheduler
-    from harness.transparent.settings import run_ranks
 
     devices = len(visible_gpus()) if gpus_per_rank else usable_cores() // max(1, threads)
     count = ranks if ranks is not None else max(1, devices)
@@ -62,7 +68,7 @@ def run(
             handles = stack.enter_context(lock)
         begin = time.monotonic()
         environment = {**scheduler.environment(layout), **_environment(threads)}
-        code = run_ranks(command, environment, output=_output(), handles=handles)
+        code = _run_ranks(command, environment, output=_output(), handles=handles)
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"])
 
 
@@ -115,3 +121,48 @@ def _environment(threads: int) -> dict[str, str | None]:
     """Return what keeps other libraries from starting threads of their own."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {**dict.fromkeys(names, str(threads)), "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
+
+
+def _run_ranks(
+    command: Sequence[str],
+    environment: Mapping[str, str | None],
+    *,
+    output: int | None = None,
+    handles: Sequence[int] = (),
+) -> int:
+    """Run `command` (mpirun and all) and return its exit code; a variable of None is unset.
+
+    The ranks inherit standard error, and standard output unless they are to write to the descriptor `output`; mpirun
+    inherits the open files `handles`. Ctrl-C, SIGTERM and a closed terminal end all of them.
+    """
+    variables = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
+    for name, value in environment.items():
+        if value is None:
+            variables.pop(name, None)
+    with interruptible():
+        scratch = Scratch()
+        child = subprocess.Popen(
+            command,
+            env=variables | scratch.variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            pass_fds=(*handles, *scratch.handles),
+        )
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            _end_launcher(child)
+            raise
+        finally:
+            scratch.close()
+    return code if code >= 0 else 128 - code
+
+
+def _end_launcher(child: "subprocess.Popen[bytes]") -> None:
+    """End mpirun, which ends its ranks; kill it when it does not."""
+    child.send_signal(signal.SIGTERM)
+    try:
+        child.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

@@ -80,8 +80,8 @@ def _logs(record: Path | None) -> Path:
 
 
 def _run_script(world: "World", point: Point, record: Path | None, patience_s: float) -> int:
-    from harness.transparent.run import run_point
-    from harness.transparent.settings import RunSettings
+    from harness.transparent.run_settings import RunSettings
+    from harness.transparent.session import run_point
 
     batch, logs = batch_mode(point.workload), _logs(record)
     settings = RunSettings(sync=point.workload.sync, batch=batch, hang_timeout=patience_s, logs=logs, record=record)

@@ -1,4 +1,4 @@
-"""Whether the rows of a batch stand for themselves: only then do the gradients of its parts make up that of the whole.
+"""Whether the rows of a batch are independent: only then do the gradients of its parts make up that of the whole.
 
 A loss of pairs of rows, one that is divided by what a mask keeps, or batches whose first dimension is time, do not: the
 ranks then compute the whole batch, each of them, which is right and no faster.
@@ -15,13 +15,13 @@ from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
 
 from harness.transparent.rows import some
 
-TOLD = (
-    "the loss is no mean or sum over rows that stand for themselves, so that parts of a batch would make another "
-    "training: every rank computes the whole batch, which is right but no faster"
+MIXED = (
+    "the loss is not a mean or sum over independent rows, so that training on parts of a batch would differ: every "
+    "rank computes the whole batch, which is right but no faster"
 )
 UNSURE = (
     "the gradient changes from step to step by itself, so that it could not be found out whether the rows of a batch "
-    "stand for themselves: batches are divided as if they did"
+    "are independent: batches are divided as if they were"
 )
 _ROUNDING, _HALF = 2e-3, 0.03  # of the gradient's length, in float32 and in types of 16 bits
 _STEADY = 0.2  # of the gradient's length it may change by itself
@@ -43,8 +43,8 @@ def first_part(rows: int) -> int:
     return max(1, rows // 3)
 
 
-def four(batch: Any, rows: int) -> tuple[Any, Any, Any, Any]:
-    """Return what `mixes` wants the gradients of."""
+def trial_batches(batch: Any, rows: int) -> tuple[Any, Any, Any, Any]:
+    """Return the batches whose gradients `mixes` takes."""
     first = first_part(rows)
     return batch, some(batch, 0, first), some(batch, first, rows - first), batch
 
@@ -69,7 +69,7 @@ def mixes(seen: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) ->
 
 @contextlib.contextmanager
 def steady() -> Iterator[None]:
-    """Within the block random floats, drawn eagerly, are the same for every row and whenever they are drawn."""
+    """Make random floats that are drawn eagerly in the block the same for every row and every draw."""
     functions = tf.config.functions_run_eagerly()
     held = [(room, name, getattr(room, name)) for room, names in _FLOATS.items() for name in names]
     for room, name, original in held:
@@ -124,11 +124,11 @@ class Shadow:
         self._taken, self.steady = False, True
         self._steady.enter_context(steady())
         if self.steps == 0:
-            self._hold(self.kept)
+            self._remember(self.kept)
         self._now = [(variable, _copy(variable)) for variable, _ in self._then.values()]
         for variable, value in self._then.values():
             variable.assign(value)
-        return four(self.batch, self.rows)[self.steps]
+        return trial_batches(self.batch, self.rows)[self.steps]
 
     def take(self, tape: Any, variables: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Keep the gradient of a step, its first; the variables are then again what they are on rank 0."""
@@ -137,7 +137,7 @@ class Shadow:
         self._taken = True
         self.owners.append(variables[0])
         self.seen.append(vector(gradients))
-        self._hold([*variables, *tape.watched_variables()])
+        self._remember([*variables, *tape.watched_variables()])
         self.restore()
 
     def end(self) -> None:
@@ -152,7 +152,7 @@ class Shadow:
             variable.assign(value)
         self._now = []
 
-    def _hold(self, variables: Sequence[Any]) -> None:
+    def _remember(self, variables: Sequence[Any]) -> None:
         self._then |= {id(v): (v, _copy(v)) for v in variables if id(v) not in self._then}
 
     def verdict(self, is_sum: Callable[[object], bool]) -> bool | None:

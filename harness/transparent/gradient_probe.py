@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from harness.transparent.batch_coupling import Shadow, four, mixes, steady, vector
+from harness.transparent.batch_coupling import Shadow, mixes, steady, trial_batches, vector
 from harness.transparent.rows import leading, length, own_variable, some
 
 _MEANS, _SUMS = (0.5, 1.4), (1.5, 3.0)  # of the doubled batch's to the whole one's, where random layers add noise
@@ -69,9 +69,9 @@ class DoubledBatch(NamedTuple):
 
 @dataclass(kw_only=True)
 class GradientProbe:
-    """What a step of Keras's `fit` does that is made to be watched only: its gradients and the numbers it reports.
+    """What a step of Keras's `fit` does that is made for observation only: its gradients and the numbers it reports.
 
-    `rows` are those of the batch before it is doubled. None: only whether they stand for themselves is watched, and
+    `rows` are those of the batch before it is doubled. None: only whether they are independent is watched, and
     the losses that are known to be of all ranks' rows are left out. `whole`: the same of the whole batch, already made.
     """
 
@@ -110,10 +110,10 @@ class Trial:
         self._seen: dict[int, DoubledBatch] = {}
 
     @property
-    def apart(self) -> bool:
-        """Whether the step at hand only watches if rows stand for themselves.
+    def without_statistics(self) -> bool:
+        """Whether the step at hand is only to show if rows are independent.
 
-        Batch normalisation, which has those of all ranks, is then left out.
+        Batch normalisation, which takes the rows of all ranks, is then left out.
         """
         if self.probe is not None:
             return self.probe.rows is None
@@ -165,15 +165,15 @@ class Trial:
 
 
 _ROWS = 8  # of a batch are enough to see what doubling them does
-_MORE = 64  # and so many to see whether they stand for themselves
+_MORE = 64  # and so many to see whether they are independent
 
 
-def attempt(
+def probe_step(
     trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Callable[[object], list[Any]]
 ) -> bool | None:
     """Find out what a training step of `fit` makes of the first rows of `data`, once and with every one twice.
 
-    Nothing of it stays. All ranks together; rank 0's findings count. Return whether rows stand for themselves, None
+    Nothing of it stays. All ranks together; rank 0's findings count. Return whether rows are independent, None
     where it cannot be told.
     """
     from keras import tree
@@ -230,7 +230,7 @@ def _mixes(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, *,
     rows = min(_MORE, int(length(leading(data))))
     if rows < 2:
         return False
-    batches = four(some(data, 0, rows), rows)
+    batches = trial_batches(some(data, 0, rows), rows)
     with steady():
         whole = _probed(trial, trainer, step, batches[0], None)
         probes = [whole, *(_probed(trial, trainer, step, batch, None, whole) for batch in batches[1:])]

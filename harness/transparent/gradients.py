@@ -9,11 +9,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from harness.base.errors import UserError
 from harness.transparent.patch import replace
-from harness.transparent.preflight import check_optimizer
+from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import own_variable
 from harness.transparent.runtime import Runtime, initialised
 
@@ -33,50 +36,46 @@ class GradientAverager:
         Every Keras optimizer, `apply_gradients` and `fit` go through one of the two. The loss scaler looks for
         infinities before it calls the optimizer inside it: averaged before that, they are seen by all ranks or none.
         """
-        from keras.src.optimizers.base_optimizer import BaseOptimizer
-        from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
-
         replace(tf.GradientTape, "gradient", ("self", "target", "sources"), self._gradient)
         replace(BaseOptimizer, "apply", ("self", "grads", "trainable_variables"), self._apply)
         replace(LossScaleOptimizer, "apply", ("self", "grads", "trainable_variables"), self._apply)
 
-    def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            found = original(tape, target, sources, *args, **kwargs)
-            runtime = self._runtime
-            probe = runtime.collectives.trial.probe
-            if probe is not None and probe.rows is None and any(map(_is_variable, tf.nest.flatten(sources))):
-                return tf.nest.pack_sequence_as(sources, probe.taken(tf.nest.flatten(found)))
-            if runtime.quiet or runtime.in_own_step or not runtime.sync.shares_gradients:
-                return found
-            flat, wanted = tf.nest.flatten(found), tf.nest.flatten(sources)
-            chosen = [i for i, source in enumerate(wanted) if _is_variable(source) and flat[i] is not None]
-            if not chosen:
-                return found
-            variables = [wanted[i] for i in chosen]
-            refuse_loops(runtime)
-            self._begin(variables)
-            runtime.stepped_by_hand()
-            shadow = runtime.collectives.trial.shadow
-            if shadow is not None and runtime.world.rank:
-                shadow.take(tape, variables, [flat[i] for i in chosen])
-            losses = [target] if self._is_printable(tape, target) else []
-            means = self._means([flat[i] for i in chosen], variables, *losses)
-            if losses:
-                _overwrite(target, means.pop())
-            for i, mean in zip(chosen, means, strict=True):
-                flat[i] = mean
-            self.averaged(variables)
-            return tf.nest.pack_sequence_as(sources, flat)
-
-        return gradient
+    def _gradient(
+        self, original: Callable[..., Any], tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        found = original(tape, target, sources, *args, **kwargs)
+        runtime = self._runtime
+        probe = runtime.collectives.trial.probe
+        if probe is not None and probe.rows is None and any(map(_is_variable, tf.nest.flatten(sources))):
+            return tf.nest.pack_sequence_as(sources, probe.taken(tf.nest.flatten(found)))
+        if runtime.quiet or runtime.in_own_step or not runtime.sync.shares_gradients:
+            return found
+        flat, wanted = tf.nest.flatten(found), tf.nest.flatten(sources)
+        chosen = [i for i, source in enumerate(wanted) if _is_variable(source) and flat[i] is not None]
+        if not chosen:
+            return found
+        variables = [wanted[i] for i in chosen]
+        refuse_loops(runtime)
+        self._begin(variables)
+        runtime.stepped_by_hand()
+        shadow = runtime.collectives.trial.shadow
+        if shadow is not None and runtime.world.rank:
+            shadow.take(tape, variables, [flat[i] for i in chosen])
+        losses = [target] if self._is_printable(tape, target) else []
+        means = self._means([flat[i] for i in chosen], variables, *losses)
+        if losses:
+            _overwrite(target, means.pop())
+        for i, mean in zip(chosen, means, strict=True):
+            flat[i] = mean
+        self.averaged(variables)
+        return tf.nest.pack_sequence_as(sources, flat)
 
     def _begin(self, variables: Sequence[Any]) -> None:
         """Give `variables`, which the script may well update by hand, rank 0's values, and remember them for the proof.
 
         Those without values yet are new in the first trace of a `tf.function`, which is traced once more.
         """
-        fresh = [variable for variable in variables if not _holds(self._begun, variable)]
+        fresh = [variable for variable in variables if not _contains(self._begun, variable)]
         if fresh and initialised(fresh):
             self._runtime.start_equal(fresh, "initial weights")
             self._runtime.remember(fresh)
@@ -89,32 +88,35 @@ class GradientAverager:
             return False
         return isinstance(target, tf.Tensor) and target.shape.rank == 0 and bool(target.dtype.is_floating)
 
-    def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def apply(optimizer: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
-            runtime, grads = self._runtime, list(grads)
-            if runtime.collectives.trial.probe is not None:
-                runtime.collectives.trial.probe.applied(grads)
-                return None
-            if runtime.quiet or not grads:
-                return original(optimizer, grads, trainable_variables)
-            variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-            refuse_loops(runtime)
-            # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
-            if initialised(variables) and runtime.starts(optimizer):
-                check_optimizer(runtime, optimizer, variables)
-                runtime.start_equal([*variables, *(optimizer.variables if optimizer.built else [])], "initial weights")
-                runtime.remember(variables)
-            if not tf.executing_eagerly():
-                runtime.traced += 1
-            elif not runtime.in_trainer:
-                runtime.stepped()
-            averaged = self.gradients(grads, variables)
-            with runtime.quietly():
-                result = original(optimizer, averaged, None if trainable_variables is None else variables)
-            self.after_step(optimizer, variables)
-            return result
-
-        return apply
+    def _apply(
+        self,
+        original: Callable[..., Any],
+        optimizer: Any,
+        grads: Sequence[Any],
+        trainable_variables: Sequence[Any] | None = None,
+    ) -> Any:
+        runtime, grads = self._runtime, list(grads)
+        if runtime.collectives.trial.probe is not None:
+            runtime.collectives.trial.probe.applied(grads)
+            return None
+        if runtime.quiet or not grads:
+            return original(optimizer, grads, trainable_variables)
+        variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        refuse_loops(runtime)
+        # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
+        if initialised(variables) and runtime.starts(optimizer):
+            compare(runtime, model_facts(optimizer, variables))
+            runtime.start_equal([*variables, *(optimizer.variables if optimizer.built else [])], "initial weights")
+            runtime.remember(variables)
+        if not tf.executing_eagerly():
+            runtime.traced += 1
+        elif not runtime.in_trainer:
+            runtime.stepped()
+        averaged = self.gradients(grads, variables)
+        with runtime.quietly():
+            result = original(optimizer, averaged, None if trainable_variables is None else variables)
+        self.after_step(optimizer, variables)
+        return result
 
     def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], *, own: bool = False) -> list[Any]:
         """Return the gradients to apply, as the sync policy has it. None stays None.
@@ -129,7 +131,7 @@ class GradientAverager:
         present = [
             i
             for i, gradient in enumerate(gradients)
-            if gradient is not None and (own or not _holds(self._taped, variables[i]))
+            if gradient is not None and (own or not _contains(self._taped, variables[i]))
         ]
         if not present:
             return list(gradients)
@@ -179,15 +181,13 @@ class GradientAverager:
         return tf.constant(0)
 
 
-def _holds(known: dict[int, weakref.ref[Any]], variable: Any) -> bool:
+def _contains(known: dict[int, weakref.ref[Any]], variable: Any) -> bool:
     """Tell whether `variable` is among the `known` ones; most cannot be keys."""
     reference = known.get(id(variable))
     return reference is not None and reference() is variable
 
 
 def _is_variable(source: Any) -> bool:
-    import keras
-
     return isinstance(source, (tf.Variable, keras.Variable)) and source.dtype != "string"
 
 

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.comm.world import World
-from harness.transparent.patch import ImportHook
-from harness.transparent.settings import RunSettings
+from harness.transparent.patch import ImportHook, OwnRows, offer_old_name
+from harness.transparent.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from harness.transparent.collectives import Watch
-    from harness.transparent.presharded import OwnRows
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
 
 
-def same_hashes() -> None:
-    """Start this process anew where Python's hashes, and so the order of sets, would be others on every rank."""
+def restart_with_fixed_hashes() -> None:
+    """Restart this process where Python's hashes, and so the order of sets, would differ from rank to rank."""
     if not os.environ.get("PYTHONHASHSEED"):
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
 
@@ -32,20 +31,21 @@ def common_seed(world: World) -> int:
 
 
 def same_randomness(world: World, seed: int) -> None:
-    """Seed Python's and NumPy's generators on all ranks alike, and whenever the script seeds them anew."""
+    """Seed Python's and NumPy's generators equally on all ranks, also whenever the script seeds them again."""
     import numpy as np
 
     random.seed(seed)
     np.random.seed(seed)
     for owner, name in ((random, "seed"), (np.random, "seed"), (np.random, "default_rng")):
-        setattr(owner, name, agreed(world, random.Random(seed), getattr(owner, name)))
+        setattr(owner, name, agreed_seeding(world, seed, getattr(owner, name)))
 
 
-def agreed(world: World, fresh: random.Random, original: Callable[..., Any]) -> Callable[..., Any]:
+def agreed_seeding(world: World, seed: int, original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `original`, which takes a seed, with rank 0's in the place of every rank's own (of the time, say).
 
-    In the place of None, which asks the operating system for one, comes one of `fresh`.
+    None, which asks the operating system for one, is replaced by one that follows from `seed`.
     """
+    fresh = random.Random(seed)
 
     def seeding(*args: Any, **kwargs: Any) -> Any:
         given = [*args, *kwargs.values()]
@@ -59,7 +59,7 @@ def agreed(world: World, fresh: random.Random, original: Callable[..., Any]) -> 
 
 
 def install(
-    world: World, settings: RunSettings, watch: "Watch", own: "OwnRows", *, script: Path, threads: int, seed: int
+    world: World, settings: RunSettings, watch: "Watch", own: OwnRows, *, script: Path, threads: int, seed: int
 ) -> "tuple[Runtime, FitObservations]":
     """Prepare TensorFlow and Keras for a script on the ranks of `world`; return the state and the measurements.
 
@@ -77,12 +77,11 @@ def install(
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.random.set_seed(seed)
     from harness.train.devices import keep_generated_files
-    from harness.transparent.preflight import check_start
-    from harness.transparent.presharded import offer_old_name
+    from harness.transparent.preflight import check_ranks
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
 
-    tf.random.set_seed = agreed(world, random.Random(seed), tf.random.set_seed)
+    tf.random.set_seed = agreed_seeding(world, seed, tf.random.set_seed)
     keep_generated_files()
     runtime = Runtime.build(world, settings, watch, own)
     offer_old_name()
@@ -92,30 +91,32 @@ def install(
     if world.size > 1:
         _replace_all(runtime)
         ImportHook(_refuse_old_keras, ["tf_keras"]).install()
-        check_start(runtime, script)
+        check_ranks(runtime, script)
     return runtime, measured
 
 
 def _replace_all(runtime: "Runtime") -> None:
-    from harness.transparent import keras_data, keras_layers, keras_trainer, saving
     from harness.transparent.collectives import Scalars
     from harness.transparent.gradients import GradientAverager
+    from harness.transparent.keras_data import divide_adapters
+    from harness.transparent.keras_layers import Layers
     from harness.transparent.keras_metrics import Metrics
+    from harness.transparent.keras_trainer import Trainers
     from harness.transparent.loops import Loops
+    from harness.transparent.rank_files import Savers
     from harness.transparent.tf1 import Sessions
 
-    synchroniser = GradientAverager(runtime)
+    averager = GradientAverager(runtime)
     scalars = Scalars(runtime.collectives)
     loops = Loops(runtime, scalars)
-    synchroniser.install()
-    keras_data.install(runtime)
-    keras_trainer.install(runtime, scalars, loops.end_trial)
-    keras_layers.install_layers(runtime)
-    keras_layers.install_losses(runtime)
+    averager.install()
+    divide_adapters(runtime)
+    Trainers(runtime, scalars, loops.end_trial).install()
+    Layers(runtime).install()
     Metrics(runtime, scalars).install()
     loops.install()
-    Sessions(runtime, synchroniser).install()
-    saving.install(runtime)
+    Sessions(runtime, averager).install()
+    Savers(runtime).install()
     runtime.at_end = loops.end_trial
 
 

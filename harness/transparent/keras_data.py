@@ -5,6 +5,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from keras import tree
+from keras.src.trainers import data_adapters
+from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+from keras.src.trainers.epoch_iterator import EpochIterator
 
 from harness.base.errors import UserError
 from harness.transparent.patch import replace
@@ -13,49 +22,36 @@ from harness.transparent.rows import BatchShare, divide, leading, length
 from harness.transparent.runtime import Runtime
 
 
-def install(runtime: Runtime) -> None:
+def divide_adapters(runtime: Runtime) -> None:
     """Wrap the adapter that Keras makes of arrays, `tf.data`, generators or `PyDataset`, and scale the steps.
 
     `get_data_adapter` is the one place where `fit` and `evaluate` learn of their data. With a batch per rank, the
     global batch is as many times larger, so that an epoch of a given number of steps has that many fewer of them.
     """
-    from keras.src.trainers import data_adapters
-    from keras.src.trainers.epoch_iterator import EpochIterator
-
     size = runtime.world.size
     grows = runtime.settings.batch == "per-rank"
 
-    def make_adapter(original: Callable[..., Any]) -> Callable[..., Any]:
-        def get_data_adapter(*args: Any, **kwargs: Any) -> Any:
-            adapter = original(*args, **kwargs)
-            if runtime.quiet:
-                return adapter
-            if runtime.own.present:
-                return own_adapter(adapter, runtime, kwargs.get("steps_per_epoch"))
-            return _part_of(adapter, runtime, size if grows else 1)
+    def get_data_adapter(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        adapter = original(*args, **kwargs)
+        if runtime.quiet:
+            return adapter
+        if runtime.own.present:
+            return _own_adapter(adapter, runtime, kwargs.get("steps_per_epoch"))
+        return _part_of(adapter, runtime, size if grows else 1)
 
-        return get_data_adapter
+    def init(original: Callable[..., Any], iterator: Any, *args: Any, **kwargs: Any) -> None:
+        original(iterator, *args, **kwargs)
+        factor = getattr(iterator.data_adapter, "harness_factor", 1)
+        if iterator.steps_per_epoch and factor > 1:
+            iterator.steps_per_epoch = -(-iterator.steps_per_epoch // factor)
 
-    def make_init(original: Callable[..., Any]) -> Callable[..., Any]:
-        def init(iterator: Any, *args: Any, **kwargs: Any) -> None:
-            original(iterator, *args, **kwargs)
-            factor = getattr(iterator.data_adapter, "harness_factor", 1)
-            if iterator.steps_per_epoch and factor > 1:
-                iterator.steps_per_epoch = -(-iterator.steps_per_epoch // factor)
-
-        return init
-
-    replace(
-        data_adapters, "get_data_adapter", ("x", "y", "sample_weight", "batch_size", "steps_per_epoch"), make_adapter
-    )
-    replace(EpochIterator, "__init__", ("self", "x", "y", "sample_weight", "batch_size", "steps_per_epoch"), make_init)
+    data = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch")
+    replace(data_adapters, "get_data_adapter", data, get_data_adapter)
+    replace(EpochIterator, "__init__", ("self", *data), init)
 
 
 def _part_of(adapter: Any, runtime: Runtime, factor: int) -> Any:
     """Return an adapter that yields this rank's part of batches `factor` times as large as `adapter`'s."""
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-
     rank, size = runtime.world.rank, runtime.world.size
     if isinstance(adapter, ArrayDataAdapter):
         check_rows(runtime, adapter._inputs)
@@ -71,33 +67,36 @@ def _part_of(adapter: Any, runtime: Runtime, factor: int) -> Any:
         dataset = _of_batches(whole, batch * factor if batch else None, rank, size)
         batches = None if adapter.num_batches is None else -(-adapter.num_batches // factor)
 
-    class PartAdapter(DataAdapter):
-        """Hands out one rank's parts."""
+    return _RankAdapter(adapter, dataset, batches, factor)
 
-        harness_factor = factor
-        num_batches = batches
-        batch_size = None
-        has_partial_batch = None
-        partial_batch_size = None
 
-        def get_tf_dataset(self) -> tf.data.Dataset:
-            return dataset
+class _RankAdapter(DataAdapter):
+    """Hands out one rank's batches, in the place of the `adapter` they come from."""
 
-        def on_epoch_begin(self) -> None:
-            adapter.on_epoch_begin()
+    batch_size = None
+    has_partial_batch = None
+    partial_batch_size = None
 
-        def on_epoch_end(self) -> None:
-            adapter.on_epoch_end()
+    def __init__(self, adapter: Any, dataset: tf.data.Dataset, batches: int | None, factor: int = 1) -> None:
+        self._adapter, self._dataset = adapter, dataset
+        self._batches, self.harness_factor = batches, factor
 
-    return PartAdapter()
+    @property
+    def num_batches(self) -> int | None:
+        return self._batches
+
+    def get_tf_dataset(self) -> tf.data.Dataset:
+        return self._dataset
+
+    def on_epoch_begin(self) -> None:
+        self._adapter.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._adapter.on_epoch_end()
 
 
 def _of_arrays(adapter: Any, factor: int, rank: int, size: int) -> tf.data.Dataset:
     """Divide the row numbers of each batch, in Keras's own order, before any row is copied."""
-    from keras import tree
-    from keras.src.trainers.data_adapters import array_slicing
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-
     samples, batch = adapter._num_samples, adapter._batch_size * factor
     numbers = ArrayDataAdapter(np.arange(samples), batch_size=batch, shuffle=adapter._shuffle).get_tf_dataset()
     sources = tree.lists_to_tuples(array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow"))
@@ -157,10 +156,6 @@ def map_elements(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.d
 
 def rows_per_batch(adapter: Any) -> int | None:
     """Return the rows of the batches of `adapter`, None where only running it would tell."""
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-    from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
-
     if isinstance(adapter, ArrayDataAdapter):
         return int(adapter._batch_size)
     if isinstance(adapter, GeneratorDataAdapter):
@@ -182,8 +177,6 @@ def batch_size_of(dataset: tf.data.Dataset | None) -> int | None:
 
 
 def _rows_of(batch: Any) -> int | None:
-    from keras import tree
-
     for leaf in tree.flatten(batch):
         shape = np.shape(leaf)
         if shape:
@@ -191,16 +184,12 @@ def _rows_of(batch: Any) -> int | None:
     return None
 
 
-def own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) -> Any:
+def _own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) -> Any:
     """Return an adapter of this rank's own batches, as many as the rank with the most has: the last are of no rows.
 
     Raises:
         UserError: their number is not known and the script does not give it.
     """
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
-
     own = adapter.num_batches
     counts = runtime.collectives.gather(own, "comparison of steps")
     if None in counts and steps_per_epoch is None:
@@ -212,22 +201,4 @@ def own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) -> 
     if known and most > own:
         spare = map_elements(batches.take(1), lambda data: BatchShare(data, tf.constant(0.0)))
         parts = parts.concatenate(spare.repeat(most - own))
-
-    class OwnAdapter(DataAdapter):
-        """Hands out this rank's own batches."""
-
-        num_batches = most
-        batch_size = None
-        has_partial_batch = None
-        partial_batch_size = None
-
-        def get_tf_dataset(self) -> tf.data.Dataset:
-            return untuned(parts).prefetch(tf.data.AUTOTUNE)
-
-        def on_epoch_begin(self) -> None:
-            adapter.on_epoch_begin()
-
-        def on_epoch_end(self) -> None:
-            adapter.on_epoch_end()
-
-    return OwnAdapter()
+    return _RankAdapter(adapter, untuned(parts).prefetch(tf.data.AUTOTUNE), most)

@@ -6,95 +6,85 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
+from keras import tree
+from keras.src.backend import get_keras_mask, set_keras_mask
+from keras.src.layers.layer import Layer
+from keras.src.layers.normalization.batch_normalization import BatchNormalization
+from keras.src.losses.loss import Loss
+from keras.src.losses.losses import LossFunctionWrapper
+from keras.src.random.seed_generator import SeedGenerator
+from keras.src.trainers.compile_utils import CompileLoss
 
 from harness.models.ranks import batch_moments, rank_seed
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
 
-
-def install_layers(runtime: Runtime) -> None:
-    """Replace batch normalisation's moments, the draw of a seed for a random layer, and see what else layers hold."""
-    from keras.src.layers.layer import Layer
-    from keras.src.layers.normalization.batch_normalization import BatchNormalization
-    from keras.src.random.seed_generator import SeedGenerator
-
-    def make_next(original: Callable[..., Any]) -> Callable[..., Any]:
-        def next_seed(generator: Any, *args: Any, **kwargs: Any) -> Any:
-            seed = original(generator, *args, **kwargs)
-            if runtime.quiet:
-                return seed
-            return rank_seed(seed, runtime.world.rank)
-
-        return next_seed
-
-    def make_moments(original: Callable[..., Any]) -> Callable[..., Any]:
-        def moments(layer: Any, inputs: tf.Tensor, mask: tf.Tensor | None) -> Any:
-            apart = runtime.collectives.trial.apart
-            seen = 0 * inputs if apart else inputs  # nor does anything flow back to them
-            if runtime.quiet or not runtime.sync.shares_gradients:
-                found = original(layer, seen, mask)
-            else:
-                means = partial(runtime.collectives.differentiable_mean, label="batch normalisation")
-                found = batch_moments(layer, original, means, seen, mask)
-            return (0 * found[0], 0 * found[1] + 1) if apart else found
-
-        return moments
-
-    def make_add(original: Callable[..., Any]) -> Callable[..., Any]:
-        def add_weight(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            variable = original(layer, *args, **kwargs)
-            if not variable.trainable:
-                runtime.keep(variable)
-            return variable
-
-        return add_weight
-
-    replace(Layer, "add_weight", ("self", "args"), make_add)
-    replace(SeedGenerator, "next", ("self", "ordered"), make_next)
-    replace(BatchNormalization, "_moments", ("self", "inputs", "mask"), make_moments)
+_MIXING = ("Dice", "Tversky")  # Keras's own whose value is not a mean over rows
 
 
-_inside: ContextVar[bool] = ContextVar("inside a loss", default=False)
-_MIXING = ("Dice", "Tversky")  # Keras's own whose value is no mean over rows
+class Layers:
+    """Replaces batch normalisation's moments, the seeds of random layers and losses; sees what else layers hold."""
 
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._in_loss: ContextVar[bool] = ContextVar("inside a loss", default=False)
 
-def install_losses(runtime: Runtime) -> None:
-    """Wrap `__call__` of every Keras loss."""
-    from keras import tree
-    from keras.src.losses.loss import Loss
+    def install(self) -> None:
+        """Put the replacements in place."""
+        replace(Layer, "add_weight", ("self", "args"), self._add_weight)
+        replace(SeedGenerator, "next", ("self", "ordered"), self._next_seed)
+        replace(BatchNormalization, "_moments", ("self", "inputs", "mask"), self._moments)
+        replace(Loss, "__call__", ("self", "y_true", "y_pred", "sample_weight"), self._loss)
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-            if _inside.get() or not runtime.sync.shares_gradients or of_rows(loss, y_pred):
-                return original(loss, y_true, y_pred, sample_weight)
-            probe = runtime.collectives.trial.probe
-            if probe is not None and probe.rows is None:
-                return tf.add_n([tf.reduce_mean(tf.cast(leaf, loss.dtype)) for leaf in tree.flatten(y_pred)])
-            if probe is not None:  # a loss of all ranks' rows is the same however many of them are here
-                few = tree.map_structure(lambda leaf: None if leaf is None else leaf[: probe.rows],
-                                         (y_true, y_pred, sample_weight))  # fmt: skip
-                return original(loss, *few)
-            if runtime.quiet:
-                return original(loss, y_true, y_pred, sample_weight)
-            runtime.note(f"loss '{loss.name}' is computed of the rows of all ranks")
-            token = _inside.set(True)
-            try:
-                return original(loss, *together(runtime, (y_true, y_pred, sample_weight), "loss"))
-            finally:
-                _inside.reset(token)
+    def _add_weight(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        variable = original(*args, **kwargs)
+        if not variable.trainable:
+            self._runtime.keep(variable)
+        return variable
 
-        return call
+    def _next_seed(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        seed = original(*args, **kwargs)
+        return seed if self._runtime.quiet else rank_seed(seed, self._runtime.world.rank)
 
-    replace(Loss, "__call__", ("self", "y_true", "y_pred", "sample_weight"), make)
+    def _moments(
+        self, original: Callable[..., Any], layer: Any, inputs: tf.Tensor, mask: tf.Tensor | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        runtime = self._runtime
+        unseen = runtime.collectives.trial.without_statistics
+        seen = 0 * inputs if unseen else inputs  # nor does anything flow back to them
+        if runtime.quiet or not runtime.sync.shares_gradients:
+            mean, variance = original(layer, seen, mask)
+        else:
+            means = partial(runtime.collectives.differentiable_mean, label="batch normalisation")
+            mean, variance = batch_moments(layer, original, means, seen, mask)
+        return (0 * mean, 0 * variance + 1) if unseen else (mean, variance)
+
+    def _loss(
+        self, original: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> Any:
+        runtime = self._runtime
+        if self._in_loss.get() or not runtime.sync.shares_gradients or of_rows(loss, y_pred):
+            return original(loss, y_true, y_pred, sample_weight)
+        probe = runtime.collectives.trial.probe
+        if probe is not None and probe.rows is None:
+            return tf.add_n([tf.reduce_mean(tf.cast(leaf, loss.dtype)) for leaf in tree.flatten(y_pred)])
+        if probe is not None:  # a loss of all ranks' rows is the same however many of them are here
+            few = tree.map_structure(
+                lambda leaf: None if leaf is None else leaf[: probe.rows], (y_true, y_pred, sample_weight)
+            )
+            return original(loss, *few)
+        if runtime.quiet:
+            return original(loss, y_true, y_pred, sample_weight)
+        runtime.note(f"loss '{loss.name}' is computed from the rows of all ranks")
+        token = self._in_loss.set(True)
+        try:
+            return original(loss, *rows_of_all_ranks(runtime, (y_true, y_pred, sample_weight), "loss"))
+        finally:
+            self._in_loss.reset(token)
 
 
 def of_rows(loss: Any, y_pred: Any) -> bool:
     """Tell whether the rank's own rows are enough: the loss of all rows is the mean of the ranks' weighted by rows."""
-    from keras import tree
-    from keras.src.backend import get_keras_mask
-    from keras.src.losses.losses import LossFunctionWrapper
-    from keras.src.trainers.compile_utils import CompileLoss
-
     if isinstance(loss, CompileLoss):
         return True  # each of its losses is asked
     if loss.reduction in (None, "none"):
@@ -104,22 +94,19 @@ def of_rows(loss: Any, y_pred: Any) -> bool:
     if any(get_keras_mask(leaf) is not None for leaf in tree.flatten(y_pred) if leaf is not None):
         return False
     function = loss.fn if isinstance(loss, LossFunctionWrapper) else None
-    return is_kerass(type(loss)) and (function is None or is_kerass(function))
+    return is_keras_object(type(loss)) and (function is None or is_keras_object(function))
 
 
-def is_kerass(thing: Any) -> bool:
+def is_keras_object(thing: Any) -> bool:
     """Tell whether a class or function is one of Keras's own."""
     return (getattr(thing, "__module__", None) or "").partition(".")[0] == "keras"
 
 
-def together(runtime: Runtime, structure: Any, label: str) -> Any:
+def rows_of_all_ranks(runtime: Runtime, structure: Any, label: str) -> Any:
     """Return `structure` with the rows of all ranks in the place of the own; masks go with their tensors.
 
     Scalars, and tensors of another length than the first (the predictions, say), are left alone.
     """
-    from keras import tree
-    from keras.src.backend import get_keras_mask, set_keras_mask
-
     leaves = tree.flatten(structure)
     given = [None if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
     known = next((leaf.shape[0] for leaf in given if leaf is not None and leaf.shape.rank), None)

@@ -4,10 +4,15 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import keras
 import tensorflow as tf
+from keras import tree
+from keras.src import backend
+from keras.src.metrics.metric import Metric
+from keras.src.trainers.trainer import Trainer
 
 from harness.transparent.collectives import Scalars
-from harness.transparent.keras_layers import is_kerass, together
+from harness.transparent.keras_layers import is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.rows import length
 from harness.transparent.runtime import Runtime
@@ -26,9 +31,6 @@ class Metrics:
 
     def install(self) -> None:
         """Wrap `update_state` and `result` of every metric class, those to come as well, and the trainer's summary."""
-        from keras.src.metrics.metric import Metric
-        from keras.src.trainers.trainer import Trainer
-
         self._wrap_class(Metric)
         known = list(Metric.__subclasses__())
         while known:
@@ -50,20 +52,14 @@ class Metrics:
         if "update_state" in vars(metric):
             replace(metric, "update_state", ("self",), self._update)
 
-    def _result(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def result(metric: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_own(metric) or self._inside.get():
-                return self._within(lambda: original(metric, *args, **kwargs))
-            return self._summed(metric.variables, lambda: original(metric, *args, **kwargs))
+    def _result(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_own(metric) or self._inside.get():
+            return self._within(lambda: original(metric, *args, **kwargs))
+        return self._summed(metric.variables, lambda: original(metric, *args, **kwargs))
 
-        return result
-
-    def _grouped(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def get_metrics_result(trainer: Any) -> Any:
-            variables = {id(v): v for metric in trainer.metrics for v in _summed_states(metric)}
-            return self._summed(list(variables.values()), lambda: original(trainer))
-
-        return get_metrics_result
+    def _grouped(self, original: Callable[..., Any], trainer: Any) -> Any:
+        variables = {id(v): v for metric in trainer.metrics for v in _summed_states(metric)}
+        return self._summed(list(variables.values()), lambda: original(trainer))
 
     def _within(self, compute: Callable[[], Any]) -> Any:
         """Return what `compute` makes, metrics inside of the one at hand being left alone."""
@@ -75,8 +71,6 @@ class Metrics:
 
     def _summed(self, variables: Sequence[Any], compute: Callable[[], Any]) -> Any:
         """Return what `compute` makes of the states' sums over the ranks."""
-        from keras.src import backend
-
         if self._runtime.quiet or not variables or backend.in_stateless_scope():
             return compute()
         # Counts in integers are exact in float64.
@@ -89,33 +83,29 @@ class Metrics:
         ):
             return self._scalars.mark(self._within(compute))
 
-    def _update(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def update_state(metric: Any, *args: Any, **kwargs: Any) -> Any:
-            runtime = self._runtime
-            self._noted(metric, args)
-            # One of the script's own may hold its state in others, or in no variable of Keras's at all.
-            if runtime.quiet or self._inside.get() or not (metric._variables or is_own(metric)):
-                return original(metric, *args, **kwargs)
-            rows = None if runtime.in_trainer or not tf.executing_eagerly() else _rows((args, kwargs))
-            with runtime.rows.of(rows):
-                if is_own(metric):
-                    runtime.note(f"metric '{metric.name}' is computed of the rows of all ranks")
-                    args, kwargs = self._whole(metric, args, kwargs)
-                    return self._within(lambda: original(metric, *args, **kwargs))
-                if runtime.rows.even and not runtime.collectives.trial.is_sum(metric):
-                    return self._within(lambda: original(metric, *args, **kwargs))
-                numbers = None if kwargs.get("sample_weight") is not None else self._numbers(metric, args)
-                # A lone number is that of all ranks' rows: it counts once, on rank 0.
-                counts = runtime.rows.now() > 0 if numbers is None else tf.constant(runtime.world.rank == 0)
-                return self._counted(metric, counts, lambda: original(metric, *(numbers or args), **kwargs))
-
-        return update_state
+    def _update(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
+        runtime, probe = self._runtime, self._runtime.collectives.trial.probe
+        if probe is not None and len(args) == 1 and tf.is_tensor(args[0]) and args[0].shape.rank == 0:
+            probe.numbers[id(metric)] = metric, args[0]
+        # One of the script's own may hold its state in others, or in no variable of Keras's at all.
+        if runtime.quiet or self._inside.get() or not (metric._variables or is_own(metric)):
+            return original(metric, *args, **kwargs)
+        rows = None if runtime.in_trainer or not tf.executing_eagerly() else _rows((args, kwargs))
+        with runtime.rows.of(rows):
+            if is_own(metric):
+                runtime.note(f"metric '{metric.name}' is computed from the rows of all ranks")
+                args, kwargs = self._whole(metric, args, kwargs)
+                return self._within(lambda: original(metric, *args, **kwargs))
+            if runtime.rows.even and not runtime.collectives.trial.is_sum(metric):
+                return self._within(lambda: original(metric, *args, **kwargs))
+            numbers = None if kwargs.get("sample_weight") is not None else self._numbers(metric, args)
+            # A lone number is that of all ranks' rows: it counts once, on rank 0.
+            counts = runtime.rows.now() > 0 if numbers is None else tf.constant(runtime.world.rank == 0)
+            return self._counted(metric, counts, lambda: original(metric, *(numbers or args), **kwargs))
 
     def _whole(self, metric: Any, args: Any, kwargs: Any) -> Any:
         """Return what a metric of the script's own is given, of all ranks: rows put together, lone numbers as means."""
-        from keras import tree
-
-        args, kwargs = together(self._runtime, (args, kwargs), "metric")
+        args, kwargs = rows_of_all_ranks(self._runtime, (args, kwargs), "metric")
         leaves = tree.flatten((args, kwargs))
         lone = [
             i for i, leaf in enumerate(leaves) if tf.is_tensor(leaf) and leaf.shape.rank == 0 and leaf.dtype.is_floating
@@ -131,20 +121,12 @@ class Metrics:
         One that comes with a weight, as Keras's trainer gives it the loss of the rank's rows with their number, is
         summed like any other.
         """
-        import keras
-
         if type(metric) is not keras.metrics.Mean or len(args) != 1:
             return None
         value = tf.convert_to_tensor(args[0])
         if value.shape.rank != 0 or not value.dtype.is_floating:
             return None
         return self._runtime.collectives.mean([value], "reported numbers", owner=metric)
-
-    def _noted(self, metric: Any, args: Any) -> None:
-        """Let a step that is made to be watched know of the number a mean is given."""
-        probe = self._runtime.collectives.trial.probe
-        if probe is not None and len(args) == 1 and tf.is_tensor(args[0]) and args[0].shape.rank == 0:
-            probe.numbers[id(metric)] = metric, args[0]
 
     def _counted(self, metric: Any, counts: tf.Tensor, update: Callable[[], Any]) -> Any:
         """Update a metric, but leave it as it was on ranks where what it is given does not count."""
@@ -158,11 +140,9 @@ class Metrics:
 
 def is_own(metric: Any) -> bool:
     """Tell whether a metric, or the function it takes the mean of, is the script's own."""
-    import keras
-
-    if not is_kerass(type(metric)):
+    if not is_keras_object(type(metric)):
         return True
-    return isinstance(metric, keras.metrics.MeanMetricWrapper) and not is_kerass(metric._fn)
+    return isinstance(metric, keras.metrics.MeanMetricWrapper) and not is_keras_object(metric._fn)
 
 
 def _summed_states(metric: Any) -> list[Any]:
@@ -175,8 +155,6 @@ def _summed_states(metric: Any) -> list[Any]:
 
 def _rows(arguments: Any) -> int | None:
     """Return the number of rows of the first array or tensor among `arguments`, None when there is none."""
-    from keras import tree
-
     for leaf in tree.flatten(arguments):
         if getattr(leaf, "shape", None) is not None and len(leaf.shape) > 0:
             return int(length(tf.convert_to_tensor(leaf)))

@@ -6,137 +6,172 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
+from keras import tree
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import UserError
-from harness.transparent.batch_coupling import TOLD, UNSURE
+from harness.transparent.batch_coupling import MIXED, UNSURE
 from harness.transparent.collectives import Scalars
-from harness.transparent.gradient_probe import attempt
-from harness.transparent.keras_layers import is_kerass, together
+from harness.transparent.gradient_probe import probe_step
+from harness.transparent.keras_layers import is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
-from harness.transparent.preflight import check_model
+from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import BatchShare, EvenPart, divide, leading, length
 from harness.transparent.runtime import Runtime
 
 
-def install(runtime: Runtime, scalars: Scalars, end_trial: Callable[[], None]) -> None:
-    """Replace `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and the maker of compiled steps."""
-    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+class Trainers:
+    """Replaces `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and the maker of compiled steps."""
 
-    replace(TensorFlowTrainer, "_make_function", ("self", "step_function"), _steps(runtime, scalars))
-    replace(TensorFlowTrainer, "fit", ("self", "x", "y", "batch_size", "epochs"), _fit(runtime, end_trial))
-    replace(TensorFlowTrainer, "evaluate", ("self", "x", "y"), _evaluate(runtime, end_trial))
-    replace(TensorFlowTrainer, "predict", ("self", "x"), _predict(runtime))
-    for name in ("train_on_batch", "test_on_batch"):
-        replace(TensorFlowTrainer, name, ("self", "x", "y", "sample_weight"), _on_batch(runtime))
+    def __init__(self, runtime: Runtime, scalars: Scalars, end_trial: Callable[[], None]) -> None:
+        self._runtime = runtime
+        self._scalars = scalars
+        self._end_trial = end_trial
 
+    def install(self) -> None:
+        """Put the replacements in place."""
+        replace(TensorFlowTrainer, "_make_function", ("self", "step_function"), self._make_function)
+        replace(TensorFlowTrainer, "fit", ("self", "x", "y", "batch_size", "epochs"), self._fit)
+        replace(TensorFlowTrainer, "evaluate", ("self", "x", "y"), self._evaluate)
+        replace(TensorFlowTrainer, "predict", ("self", "x"), self._predict)
+        for name in ("train_on_batch", "test_on_batch"):
+            replace(TensorFlowTrainer, name, ("self", "x", "y", "sample_weight"), self._on_batch)
 
-def _steps(runtime: Runtime, scalars: Scalars) -> Callable[..., Any]:
-    """Wrap a train or test step: unpack this rank's part, count its rows, average what it reports."""
-    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+    def _make_function(self, original: Callable[..., Any], trainer: Any, step_function: Callable[..., Any]) -> Any:
+        """Wrap a train or test step: unpack this rank's part, count its rows, average what it reports."""
+        runtime, scalars = self._runtime, self._scalars
+        if trainer.jit_compile:
+            trainer._jit_compile = False  # XLA has no allreduce on CPUs
+        plain = type(trainer).train_step is TensorFlowTrainer.train_step and _steps_with_keras(trainer.optimizer)
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def make_function(trainer: Any, step_function: Callable[..., Any]) -> Any:
-            if trainer.jit_compile:
-                trainer._jit_compile = False  # XLA has no allreduce on CPUs
+        def step(data: Any) -> Any:
+            rows = None
+            own = runtime.own_step() if plain else contextlib.nullcontext()
+            if isinstance(data, (BatchShare, EvenPart)):
+                rows = data.rows if isinstance(data, BatchShare) else None
+                data = data.data
+            if trainer in runtime.collectives.trial.mixing:
+                with runtime.rows.given(rows), runtime.trainer():
+                    data = rows_of_all_ranks(runtime, data, "batch")
+                rows = tf.constant(float(runtime.world.rank == 0))
+            with runtime.rows.given(rows), runtime.trainer(), own:
+                return scalars.average(step_function(data), trainer)
 
-            plain = type(trainer).train_step is TensorFlowTrainer.train_step and _steps_with_keras(trainer.optimizer)
+        function = original(trainer, step)
+        if step_function.__name__ != "train_step" or not runtime.sync.shares_gradients:
+            return function
+        return self._tried(trainer, step_function, step, function)
 
-            def step(data: Any) -> Any:
-                rows = None
-                own = runtime.own_step() if plain else contextlib.nullcontext()
-                if isinstance(data, (BatchShare, EvenPart)):
-                    rows = data.rows if isinstance(data, BatchShare) else None
-                    data = data.data
-                if trainer in runtime.collectives.trial.mixing:
-                    with runtime.rows.given(rows), runtime.trainer():
-                        data = together(runtime, data, "batch")
-                    rows = tf.constant(float(runtime.world.rank == 0))
-                with runtime.rows.given(rows), runtime.trainer(), own:
-                    return scalars.average(step_function(data), trainer)
+    def _tried(
+        self, trainer: Any, written: Callable[..., Any], step: Callable[..., Any], function: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Return the training function; before its first step comes the trial of what the script has `written`."""
+        runtime = self._runtime
+        trial = runtime.collectives.trial
 
-            function = original(trainer, step)
-            if step_function.__name__ != "train_step" or not runtime.sync.shares_gradients:
-                return function
-            return _tried(runtime, trainer, step_function, step, function)
+        def first(iterator: Any) -> Any:
+            if not _may_sum(trainer) or not runtime.starts(trainer):
+                return function(iterator)
+            try:
+                data = next(iterator)  # a generator in `train_on_batch`
+            except tf.errors.OutOfRangeError as end:
+                raise StopIteration from end
+            with runtime.quietly(), runtime.trainer():
+                gather = partial(runtime.collectives.gather, label="trial")
+                part = data.data if isinstance(data, (BatchShare, EvenPart)) else data
+                independent = probe_step(trial, trainer, written, part, gather)
+            if independent is False:
+                trial.mixing.add(trainer)
+            if not independent:
+                runtime.note(UNSURE if independent is None else MIXED)
+            single = step if trainer.run_eagerly else tf.function(step)
+            outputs = single(data)
+            for _ in range(trainer.steps_per_execution - 1):
+                outputs = single(iterator.get_next())
+            return outputs
 
-        return make_function
+        return first
 
-    return make
+    def _fit(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        runtime = self._runtime
+        if runtime.in_trainer:
+            return original(trainer, *args, **kwargs)
+        if trainer.distribute_strategy.num_replicas_in_sync > 1 or tf.distribute.has_strategy():
+            raise UserError(
+                "the script makes a tf.distribute strategy of its own: leave it out, the ranks take its place"
+            )
+        _refuse_states(trainer)
+        self._end_trial()
+        compare(runtime, model_facts(trainer.optimizer, trainer.variables))
+        if trainer.built:
+            runtime.start_equal(trainer.variables, "initial weights")
+        given = inspect.signature(original).bind(trainer, *args, **kwargs).arguments
+        given["callbacks"] = Agreement.added(given.get("callbacks"), runtime, trainer)
+        with runtime.trainer():
+            history = original(**given)
+        runtime.remember(trainer.weights)
+        runtime.verify()
+        return history
+
+    def _evaluate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._end_trial()
+        with self._runtime.trainer():
+            return original(*args, **kwargs)
+
+    def _predict(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Predict everything on every rank: a script goes on with all of the predictions."""
+        with self._runtime.trainer(), self._runtime.quietly():
+            return original(*args, **kwargs)
+
+    def _on_batch(
+        self,
+        original: Callable[..., Any],
+        trainer: Any,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Divide a batch that the script feeds by hand, in either mode: it is the batch of all ranks."""
+        runtime, size = self._runtime, self._runtime.world.size
+        x, y, sample_weight = tree.map_structure(
+            lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), (x, y, sample_weight)
+        )
+        rows = int(length(leading(x)))
+        if runtime.own.present:
+            found = runtime.collectives.gather(rows, "comparison of rows")
+            if len(set(found)) > 1:
+                raise UserError(
+                    f"the ranks give batches of {min(found)} to {max(found)} rows of their own to train_on_batch or "
+                    "test_on_batch: give equally many on all, or use fit"
+                )
+        elif rows % size:
+            raise UserError(
+                f"a batch of {rows} rows given to train_on_batch or test_on_batch cannot be divided over {size} "
+                f"ranks: use a multiple of {size}, or fit"
+            )
+        else:
+            x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, size).data
+        with runtime.trainer(), runtime.rows.given(None):
+            return original(trainer, x, y, sample_weight, **kwargs)
 
 
 def _steps_with_keras(optimizer: Any) -> bool:
     """Tell whether no class of the script's own, which may clip gradients, comes between them and the update."""
-    while optimizer is not None and is_kerass(type(optimizer)):
+    while optimizer is not None and is_keras_object(type(optimizer)):
         optimizer = getattr(optimizer, "inner_optimizer", None)
     return optimizer is None
 
 
-def _tried(
-    runtime: Runtime, trainer: Any, written: Callable[..., Any], step: Callable[..., Any], function: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Return the training function; before its first step comes the trial of what the script itself has `written`."""
-    trial = runtime.collectives.trial
-
-    def first(iterator: Any) -> Any:
-        if not _may_sum(trainer) or not runtime.starts(trainer):
-            return function(iterator)
-        try:
-            data = next(iterator)  # a generator in `train_on_batch`
-        except tf.errors.OutOfRangeError as end:
-            raise StopIteration from end
-        with runtime.quietly(), runtime.trainer():
-            gather = partial(runtime.collectives.gather, label="trial")
-            part = data.data if isinstance(data, (BatchShare, EvenPart)) else data
-            apart = attempt(trial, trainer, written, part, gather)
-        if apart is False:
-            trial.mixing.add(trainer)
-        if not apart:
-            runtime.note(UNSURE if apart is None else TOLD)
-        single = step if trainer.run_eagerly else tf.function(step)
-        outputs = single(data)
-        for _ in range(trainer.steps_per_execution - 1):
-            outputs = single(iterator.get_next())
-        return outputs
-
-    return first
-
-
 def _may_sum(trainer: Any) -> bool:
     """Tell whether a model adds to its loss, or makes its steps, in a way of the script's own."""
-    if not is_kerass(type(trainer)):
+    if not is_keras_object(type(trainer)):
         return True
     layers = trainer._flatten_layers(include_self=False)
-    return any(not is_kerass(type(layer)) or getattr(layer, "activity_regularizer", None) for layer in layers)
-
-
-def _fit(runtime: Runtime, end_trial: Callable[[], None]) -> Callable[..., Any]:
-    from harness.transparent.keras_callbacks import Agreement
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def fit(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-            if runtime.in_trainer:
-                return original(trainer, *args, **kwargs)
-            if trainer.distribute_strategy.num_replicas_in_sync > 1 or tf.distribute.has_strategy():
-                raise UserError(
-                    "the script makes a tf.distribute strategy of its own: leave it out, the ranks take its place"
-                )
-            _refuse_states(trainer)
-            end_trial()
-            check_model(runtime, trainer)
-            if trainer.built:
-                runtime.start_equal(trainer.variables, "initial weights")
-            given = inspect.signature(original).bind(trainer, *args, **kwargs).arguments
-            given["callbacks"] = Agreement.added(given.get("callbacks"), runtime, trainer)
-            with runtime.trainer():
-                history = original(**given)
-            runtime.remember(trainer.weights)
-            runtime.verify()
-            return history
-
-        return fit
-
-    return make
+    return any(not is_keras_object(type(layer)) or getattr(layer, "activity_regularizer", None) for layer in layers)
 
 
 def _refuse_states(trainer: Any) -> None:
@@ -161,64 +196,74 @@ def _refuse_states(trainer: Any) -> None:
             )
 
 
-def _evaluate(runtime: Runtime, end_trial: Callable[[], None]) -> Callable[..., Any]:
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def evaluate(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-            end_trial()
-            with runtime.trainer():
-                return original(trainer, *args, **kwargs)
-
-        return evaluate
-
-    return make
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 
 
-def _predict(runtime: Runtime) -> Callable[..., Any]:
-    """Every rank predicts everything: a script goes on with all of the predictions."""
+class Agreement(keras.callbacks.Callback):
+    """Comes after the script's own callbacks: the other ranks take over what rank 0's have decided.
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def predict(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-            with runtime.trainer(), runtime.quietly():
-                return original(trainer, *args, **kwargs)
+    It has no method for batches: with one, Keras would read every step's losses back from the device.
+    """
 
-        return predict
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__()
+        self._runtime = runtime
 
-    return make
+    @classmethod
+    def added(cls, callbacks: Any, runtime: Runtime, trainer: Any) -> Any:
+        """Return `callbacks` as `fit` takes them with this one after them."""
+        own = isinstance(callbacks, keras.callbacks.CallbackList)
+        known = list(callbacks.callbacks) if own else keras.tree.flatten(callbacks) if callbacks else []
+        each = any(_sees_batches(callback) for callback in known)
+        agreement = BatchAgreement(runtime) if each else cls(runtime)
+        if own:
+            agreement.set_model(trainer)
+            callbacks.append(agreement)
+            return callbacks
+        return [*known, agreement]
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Compare the number of steps: a rank with fewer of them would leave the others waiting."""
+        steps = self.params.get("steps")
+        compare(self._runtime, {"steps per epoch": "unknown" if steps is None else str(steps)})
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Average the weights where that is due, agree to stop, take over the learning rate, compare weights."""
+        self._runtime.average(self.model.weights)
+        self._agree_to_stop()
+        optimizer = self.model.optimizer
+        rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
+        if isinstance(rate, keras.Variable):
+            value = np.array(rate.numpy())
+            self._runtime.collectives.broadcast(value, "learning rate")
+            rate.assign(value)
+        every = self._runtime.settings.verify
+        if every and (epoch + 1) % every == 0:
+            self._runtime.remember(self.model.weights)
+            self._runtime.verify()
+
+    def _agree_to_stop(self) -> None:
+        stop = np.array([self.model.stop_training], dtype=np.int8)
+        self._runtime.collectives.broadcast(stop, "stop_training")
+        self.model.stop_training = bool(stop[0])
 
 
-def _on_batch(runtime: Runtime) -> Callable[..., Any]:
-    """Divide a batch that the script feeds by hand, in either mode: it is the batch of all ranks."""
-    size = runtime.world.size
+class BatchAgreement(Agreement):
+    """For scripts with callbacks of their own that see batches."""
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def on_batch(trainer: Any, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-            from keras import tree
-
-            x, y, sample_weight = tree.map_structure(
-                lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), (x, y, sample_weight)
-            )
-            rows = int(length(leading(x)))
-            if runtime.own.present:
-                _refuse_uneven(runtime, rows)
-            elif rows % size:
-                raise UserError(
-                    f"a batch of {rows} rows given to train_on_batch or test_on_batch cannot be divided over {size} "
-                    f"ranks: use a multiple of {size}, or fit"
-                )
-            if not runtime.own.present:
-                x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, size).data
-            with runtime.trainer(), runtime.rows.given(None):
-                return original(trainer, x, y, sample_weight, **kwargs)
-
-        return on_batch
-
-    return make
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Stop together when a callback of the script's own stops in the middle of an epoch."""
+        self._agree_to_stop()
 
 
-def _refuse_uneven(runtime: Runtime, rows: int) -> None:
-    found = runtime.collectives.gather(rows, "comparison of rows")
-    if len(set(found)) > 1:
-        raise UserError(
-            f"the ranks give batches of {min(found)} to {max(found)} rows of their own to train_on_batch or "
-            "test_on_batch: give equally many on all, or use fit"
-        )
+def _sees_batches(callback: Any) -> bool:
+    """Tell whether a callback of the script's own may stop in the middle of an epoch; Keras's own do so at its end."""
+    if isinstance(callback, keras.callbacks.LambdaCallback):
+        return True
+    if type(callback).__module__.startswith("keras."):
+        return False
+    # The object's methods, not its class's: a script may set one on the object.
+    return any(
+        getattr(getattr(callback, name), "__func__", None) is not getattr(keras.callbacks.Callback, name)
+        for name in _BATCH_HOOKS
+    )

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from harness.base.errors import UserError
-from harness.transparent.batch_coupling import TOLD, UNSURE, Shadow
+from harness.transparent.batch_coupling import MIXED, UNSURE, Shadow
 from harness.transparent.collectives import Scalars
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
@@ -27,7 +29,7 @@ class Loops:
     A loop may just as well read a data set into memory or evaluate, and must then see all of it. So its first batch
     comes whole, and counts once; if a step was made of it when the second is asked for, that one is for the trial and
     all that follow the next four (`Shadow`) are divided, and those of the same lines over the same data set from their
-    first on; none if the rows of a batch do not stand for themselves.
+    first on; none if the rows of a batch are not independent.
     """
 
     def __init__(self, runtime: Runtime, scalars: Scalars) -> None:
@@ -43,14 +45,11 @@ class Loops:
 
     def install(self) -> None:
         """Replace the iterator's `__next__`, and the making and calling of compiled functions."""
-        from tensorflow.python.data.ops.iterator_ops import OwnedIterator
-        from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
-
-        replace(OwnedIterator, "__init__", ("self", "dataset", "components"), self._make_init)
+        replace(OwnedIterator, "__init__", ("self", "dataset", "components"), self._init)
         for name in ("__next__", "get_next"):
-            replace(OwnedIterator, name, ("self",), self._make_next)
-        replace(Function, "_generate_tracing_options", ("self", "fn", "scope_type"), self._make_options)
-        replace(Function, "__call__", ("self",), self._make_call)
+            replace(OwnedIterator, name, ("self",), self._next)
+        replace(Function, "_generate_tracing_options", ("self", "fn", "scope_type"), self._options)
+        replace(Function, "__call__", ("self",), self._call)
 
     def end_trial(self) -> None:
         """Conclude the step of the trial if one goes on; all ranks together."""
@@ -72,53 +71,49 @@ class Loops:
         if mixes:
             self._whole.add(self._place)
         if mixes is not False:
-            self._runtime.note(UNSURE if mixes is None else TOLD)
+            self._runtime.note(UNSURE if mixes is None else MIXED)
 
-    def _make_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def init(iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
-            divided = dataset is not None and not self._runtime.in_trainer and tf.executing_eagerly()
-            original(iterator, _deterministic(dataset) if divided else dataset, *args, **kwargs)
-            if divided:
-                place = _place()
-                known = self._training.get(place, lambda: ())()
-                iterator._harness_loop = Feeding(dataset=dataset, place=place, trains=known is dataset or known is None)
+    def _init(
+        self, original: Callable[..., Any], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        divided = dataset is not None and not self._runtime.in_trainer and tf.executing_eagerly()
+        original(iterator, _deterministic(dataset) if divided else dataset, *args, **kwargs)
+        if divided:
+            place = _place()
+            known = self._training.get(place, lambda: ())()
+            iterator._harness_loop = Feeding(dataset=dataset, place=place, trains=known is dataset or known is None)
 
-        return init
-
-    def _make_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def next_batch(iterator: Any) -> Any:
-            loop = getattr(iterator, "_harness_loop", None)
-            runtime = self._runtime
-            if not tf.executing_eagerly() and not runtime.in_trainer:
-                runtime.takes_inside = True
-            if loop is None or not tf.executing_eagerly() or runtime.in_trainer or runtime.quiet:
-                return original(iterator)
-            self.end_trial()
-            runtime.rows.whole()  # also behind the last batch
-            runtime.feeding = loop
-            if runtime.own.present:
-                batch = original(iterator)
-                rows = leading_or_none(batch)
-                runtime.rows.set(1 if rows is None else int(length(rows)))
-                return batch
-            if not loop.trains:
-                return original(iterator)
-            _refuse_idle(loop, runtime.steps + runtime.taped)
-            self._training[loop.place] = weakref.ref(loop.dataset)
-            if loop.place in self._whole:
-                return self._batch(original, iterator)
-            if runtime.sync.shares_gradients and loop.place not in self._known:
-                return self._try(loop, original(iterator))
-            runtime.note(
-                "the loop's batches are divided: its losses, Keras's metrics and the single numbers that its compiled "
-                "steps return are of the rows of all ranks, whatever else it computes of a batch is of rank 0's"
-            )
-            part = divide(self._batch(original, iterator), runtime.world.rank, runtime.world.size)
-            runtime.divided += 1
-            runtime.rows.set(int(part.rows) if isinstance(part, BatchShare) else length(leading(part.data)))
-            return part.data
-
-        return next_batch
+    def _next(self, original: Callable[..., Any], iterator: Any) -> Any:
+        loop = getattr(iterator, "_harness_loop", None)
+        runtime = self._runtime
+        if not tf.executing_eagerly() and not runtime.in_trainer:
+            runtime.takes_inside = True
+        if loop is None or not tf.executing_eagerly() or runtime.in_trainer or runtime.quiet:
+            return original(iterator)
+        self.end_trial()
+        runtime.rows.whole()  # also behind the last batch
+        runtime.feeding = loop
+        if runtime.own.present:
+            batch = original(iterator)
+            rows = leading_or_none(batch)
+            runtime.rows.set(1 if rows is None else int(length(rows)))
+            return batch
+        if not loop.trains:
+            return original(iterator)
+        _refuse_idle(loop, runtime.steps + runtime.taped)
+        self._training[loop.place] = weakref.ref(loop.dataset)
+        if loop.place in self._whole:
+            return self._batch(original, iterator)
+        if runtime.sync.shares_gradients and loop.place not in self._known:
+            return self._try(loop, original(iterator))
+        runtime.note(
+            "the loop's batches are divided: its losses, Keras's metrics and the single numbers that its compiled "
+            "steps return are of the rows of all ranks, whatever else it computes of a batch is of rank 0's"
+        )
+        part = divide(self._batch(original, iterator), runtime.world.rank, runtime.world.size)
+        runtime.divided += 1
+        runtime.rows.set(int(part.rows) if isinstance(part, BatchShare) else length(leading(part.data)))
+        return part.data
 
     def _try(self, loop: Feeding, batch: Any) -> Any:
         """Return the batch of a step of the trial: the whole one on rank 0, first with every row twice on the others.
@@ -154,54 +149,42 @@ class Loops:
                 break
         return _together(batches)
 
-    def _make_options(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _options(self, original: Callable[..., Any], function: Any, fn: Callable[..., Any], scope_type: Any) -> Any:
         """Wrap what is traced of a compiled function: inside of autograph, outside of nothing else."""
-
-        def options(function: Any, fn: Callable[..., Any], scope_type: Any) -> Any:
-            if function._jit_compile:
-                self._runtime.note("jit_compile is left out: XLA has no allreduce on CPUs")
-                function._jit_compile = None
-            found = original(function, fn, scope_type)
-            found.python_function = self._watched(function, found.python_function)
-            return found
-
-        return options
-
-    def _watched(self, function: Any, traced: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `traced`, which takes note of whether the function trains."""
-        runtime = self._runtime
+        if function._jit_compile:
+            self._runtime.note("jit_compile is left out: XLA has no allreduce on CPUs")
+            function._jit_compile = None
+        found = original(function, fn, scope_type)
+        traced = found.python_function
 
         def watching(*args: Any, **kwargs: Any) -> Any:
-            before = runtime.traced
+            before = self._runtime.traced
             outcome = traced(*args, **kwargs)
-            if runtime.traced != before and not runtime.in_trainer:
+            if self._runtime.traced != before and not self._runtime.in_trainer:
                 function._harness_steps = True
             return outcome
 
         watching.__name__ = getattr(traced, "__name__", "traced")
-        return watching
+        found.python_function = watching
+        return found
 
-    def _make_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _call(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
         runtime = self._runtime
-
-        def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-            if not tf.executing_eagerly():
-                outcome = original(function, *args, **kwargs)
-                if getattr(function, "_harness_steps", False):
-                    runtime.traced += 1  # what calls a function that trains does so too
-                return outcome
-            before = (runtime.steps, runtime.taped)
-            _refuse_fixed(runtime, function, args)
+        if not tf.executing_eagerly():
             outcome = original(function, *args, **kwargs)
-            if runtime.in_trainer or runtime.quiet:
-                return outcome
-            if getattr(function, "_harness_steps", False) and not tf.config.functions_run_eagerly():
-                runtime.stepped()
-            elif before == (runtime.steps, runtime.taped):
-                return outcome
-            return self._scalars.combine(outcome, function)
-
-        return call
+            if getattr(function, "_harness_steps", False):
+                runtime.traced += 1  # what calls a function that trains does so too
+            return outcome
+        before = (runtime.steps, runtime.taped)
+        _refuse_fixed(runtime, function, args)
+        outcome = original(function, *args, **kwargs)
+        if runtime.in_trainer or runtime.quiet:
+            return outcome
+        if getattr(function, "_harness_steps", False) and not tf.config.functions_run_eagerly():
+            runtime.stepped()
+        elif before == (runtime.steps, runtime.taped):
+            return outcome
+        return self._scalars.combine(outcome, function)
 
 
 def _refuse_idle(loop: Feeding, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Replace functions of Keras or TensorFlow as soon as the script has imported them."""
+"""Replace functions of Keras, TensorFlow and the harness's `DataSet` as soon as the script has imported them."""
 
 import functools
 import importlib.abc
@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from harness.base.errors import RunError
+from harness.base.errors import RunError, UserError
+from harness.readers.script_data import DataSet
+from harness.transparent.run_settings import RunSettings
 
 
 class ImportHook(importlib.abc.MetaPathFinder):
-    """Finds modules `names` as everybody does, and runs `action` when the outer of their imports is done.
+    """Finds modules `names` as usual, and runs `action` when the outer of their imports is done.
 
     TensorFlow and Keras import each other, so the action waits for whichever the script asked for.
     """
@@ -34,7 +36,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the module's own spec with a loader that tells when it is done."""
+        """Return the module's own spec with a loader that notifies this hook when it is done."""
         if fullname not in self._names:
             return None
         sys.meta_path.remove(self)
@@ -43,7 +45,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         finally:
             sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec.loader, self)
+            spec.loader = _NotifyingLoader(spec.loader, self)
         return spec
 
     def entered(self) -> None:
@@ -58,7 +60,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
             self._action()
 
 
-class _Telling(importlib.abc.Loader):
+class _NotifyingLoader(importlib.abc.Loader):
     def __init__(self, loader: importlib.abc.Loader, hook: ImportHook) -> None:
         self._loader = loader
         self._hook = hook
@@ -75,11 +77,8 @@ class _Telling(importlib.abc.Loader):
         return getattr(self._loader, name)  # get_source, get_filename ...: whatever else is asked of a loader
 
 
-Wrapper = Callable[..., Any]
-
-
-def replace(owner: object, name: str, parameters: tuple[str, ...], make: Callable[[Wrapper], Wrapper]) -> None:
-    """Put ``make(original)`` in the place of ``owner.name``.
+def replace(owner: object, name: str, parameters: tuple[str, ...], wrapper: Callable[..., Any]) -> None:
+    """Have ``owner.name(...)`` call ``wrapper(original, ...)``.
 
     `parameters` are the names of the original's first parameters, in order: what the replacement counts on.
 
@@ -96,4 +95,39 @@ def replace(owner: object, name: str, parameters: tuple[str, ...], make: Callabl
             f"{where} of this release takes {', '.join(found)} instead of {', '.join(parameters)}: "
             "install the versions in requirements.lock"
         )
-    setattr(owner, name, functools.wraps(original)(make(original)))
+    setattr(owner, name, wrapped(original, wrapper))
+
+
+def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls `wrapper` with `original` and its own arguments, and looks like `original`."""
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, *args, **kwargs)
+
+    return replaced
+
+
+class OwnRows:
+    """Whether the script has made a `DataSet`: from then on, what it feeds is its rank's own, and not divided again."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings = settings
+        self.present = False
+
+    def install(self) -> None:
+        """Notice every `DataSet`."""
+        replace(DataSet, "__init__", ("self", "data_name"), self._init)
+
+    def _init(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        if self._settings.batch == "global":
+            raise UserError("DataSet gives every rank rows of its own, so batches are too: leave out --batch global")
+        self.present = True
+        original(*args, **kwargs)
+
+
+def offer_old_name() -> None:
+    """Let scripts in the style of paper B write ``tf.DataSet``."""
+    import tensorflow as tf
+
+    tf.DataSet = DataSet

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+from keras import tree
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.transparent.runtime import Runtime
@@ -19,14 +21,12 @@ _COMPARED = 64  # rows of an array
 _ROWS = 12  # of the table: the first differences say enough
 
 
-def check_start(runtime: Runtime, script: Path) -> None:
+def check_ranks(runtime: Runtime, script: Path) -> None:
     """Compare script, library versions, threads and visible GPUs.
 
     Raises:
         SharedError: a RunError with a table of who differs, on every rank.
     """
-    import keras
-
     compare(
         runtime,
         {
@@ -42,33 +42,6 @@ def check_start(runtime: Runtime, script: Path) -> None:
     )
 
 
-def check_optimizer(runtime: Runtime, optimizer: Any, variables: Sequence[Any]) -> None:
-    """Compare the optimizer's class and settings, and every variable's name, shape and dtype.
-
-    Raises:
-        SharedError: as `check_start`.
-    """
-    compare(runtime, {**optimizer_facts(optimizer), **variable_facts(variables)})
-
-
-def check_model(runtime: Runtime, model: Any) -> None:
-    """Compare what `fit` is about to train: the optimizer, and the variables that exist already.
-
-    Raises:
-        SharedError: as `check_start`.
-    """
-    compare(runtime, {**optimizer_facts(model.optimizer), **variable_facts(model.variables)})
-
-
-def check_steps(runtime: Runtime, steps: int | None) -> None:
-    """Compare the number of steps of an epoch.
-
-    Raises:
-        SharedError: as `check_start`.
-    """
-    compare(runtime, {"steps per epoch": "unknown" if steps is None else str(steps)})
-
-
 def check_rows(runtime: Runtime, source: Any) -> None:
     """Compare the first rows of the arrays in `source`, a structure of them or a `tf.data.Dataset` made of some.
 
@@ -77,8 +50,6 @@ def check_rows(runtime: Runtime, source: Any) -> None:
     Raises:
         UserError: a rank has other rows, on every rank.
     """
-    from keras import tree
-
     arrays = _sources(source) if isinstance(source, tf.data.Dataset) else tree.flatten(source)
     chosen = [array for array in arrays if _has_rows(array)]
     measures = [_measure(np.asarray(array[:_COMPARED])) for array in chosen]
@@ -109,27 +80,19 @@ def _measure(rows: "np.ndarray[Any, Any]") -> float:
     return float(np.abs(values) @ (1.1 + np.sin(np.arange(len(values)))))
 
 
-def optimizer_facts(optimizer: Any) -> dict[str, str]:
-    """Return class and settings of a Keras or TensorFlow-1 optimizer."""
+def model_facts(optimizer: Any, variables: Sequence[Any]) -> dict[str, str]:
+    """Return class and settings of a Keras or TensorFlow-1 optimizer; name, shape and dtype of every variable."""
     facts = {"optimizer": type(optimizer).__name__}
     if hasattr(optimizer, "get_config"):
         with tf.init_scope():  # the learning rate is read from a variable
             config = optimizer.get_config()
         facts |= {f"optimizer {name}": str(value) for name, value in config.items() if name != "name"}
-    return facts
-
-
-def variable_facts(variables: Sequence[Any]) -> dict[str, str]:
-    """Return one line for every variable: its name, shape and dtype."""
-    facts = {"variables": str(len(variables))}
+    facts["variables"] = str(len(variables))
     for number, variable in enumerate(variables):
-        name = getattr(variable, "path", variable.name)
-        facts[f"variable {number}"] = f"{name} {_dimensions(variable.shape)} {tf.as_dtype(variable.dtype).name}"
+        name, shape = getattr(variable, "path", variable.name), variable.shape
+        dimensions = tuple(shape.as_list() if isinstance(shape, tf.TensorShape) else shape)
+        facts[f"variable {number}"] = f"{name} {dimensions} {tf.as_dtype(variable.dtype).name}"
     return facts
-
-
-def _dimensions(shape: Any) -> tuple[int | None, ...]:
-    return tuple(shape.as_list() if isinstance(shape, tf.TensorShape) else shape)
 
 
 def compare(runtime: Runtime, facts: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from harness.transparent.presharded import OwnRows
+from harness.transparent.patch import OwnRows
 
 
 class BatchShare(NamedTuple):

@@ -16,9 +16,9 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.transparent.collectives import Collectives, Watch
-from harness.transparent.presharded import OwnRows
+from harness.transparent.patch import OwnRows
 from harness.transparent.rows import Rows
-from harness.transparent.settings import RunSettings
+from harness.transparent.run_settings import RunSettings
 
 _PATIENCE = 8  # steps after which a loop must have been seen to take its batches from tf.data
 _KEPT = 256  # the last variables of layers that no optimizer changes

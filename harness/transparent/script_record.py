@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,38 +122,32 @@ class FitObservations:
 
     def install(self, runtime: Runtime) -> None:
         """Replace `fit` and the maker of data adapters, below whatever divides the data over the ranks."""
-        replace(TensorFlowTrainer, "fit", ("self", "x", "y"), lambda original: self._fit(original, runtime))
+        replace(TensorFlowTrainer, "fit", ("self", "x", "y"), partial(self._fit, runtime))
         replace(data_adapters, "get_data_adapter", ("x", "y"), self._adapter)
 
-    def _fit(self, original: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
-        def fit(*args: Any, **kwargs: Any) -> Any:
-            given = inspect.signature(original).bind(*args, **kwargs).arguments
-            clock = EpochClock(lambda: runtime.collectives.reductions)
-            known = given.get("callbacks")
-            given["callbacks"] = [clock, *(keras.tree.flatten(known) if known else [])]
-            self.awaiting = True
-            history = original(**given)
-            self.epochs += clock.epochs
-            model = given["self"]
-            self.sizes = (
-                sum(math.prod(variable.shape) for variable in model.trainable_variables),
-                sum(variable.numpy().nbytes for variable in model.trainable_variables),
-            )
-            runtime.remember(model.weights)
-            return history
+    def _fit(self, runtime: Runtime, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(original).bind(*args, **kwargs).arguments
+        clock = EpochClock(lambda: runtime.collectives.reductions)
+        known = given.get("callbacks")
+        given["callbacks"] = [clock, *(keras.tree.flatten(known) if known else [])]
+        self.awaiting = True
+        history = original(**given)
+        self.epochs += clock.epochs
+        model = given["self"]
+        self.sizes = (
+            sum(math.prod(variable.shape) for variable in model.trainable_variables),
+            sum(variable.numpy().nbytes for variable in model.trainable_variables),
+        )
+        runtime.remember(model.weights)
+        return history
 
-        return fit
-
-    def _adapter(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def get_data_adapter(*args: Any, **kwargs: Any) -> Any:
-            adapter = original(*args, **kwargs)
-            if self.awaiting:  # the first that a fit asks for is of its training rows
-                self.awaiting = False
-                self.batch = rows_per_batch(adapter) or 0
-                self.rows = getattr(adapter, "_num_samples", 0) or self.batch * (adapter.num_batches or 0)
-            return adapter
-
-        return get_data_adapter
+    def _adapter(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        adapter = original(*args, **kwargs)
+        if self.awaiting:  # the first that a fit asks for is of its training rows
+            self.awaiting = False
+            self.batch = rows_per_batch(adapter) or 0
+            self.rows = getattr(adapter, "_num_samples", 0) or self.batch * (adapter.num_batches or 0)
+        return adapter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

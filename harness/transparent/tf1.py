@@ -9,16 +9,18 @@ import tensorflow as tf
 from keras import tree
 from tensorflow.python.client.session import BaseSession, _FetchMapper
 from tensorflow.python.ops import gradients_impl
+from tensorflow.python.training.optimizer import Optimizer
 
 from harness.base.errors import UserError
-from harness.transparent.batch_coupling import TOLD, UNSURE, first_part, mixes
+from harness.transparent.batch_coupling import MIXED, UNSURE, first_part, mixes
 from harness.transparent.gradient_probe import DoubledBatch
 from harness.transparent.gradients import GradientAverager
-from harness.transparent.graphs import kinds, refuse_statistics
 from harness.transparent.patch import replace
-from harness.transparent.preflight import compare, optimizer_facts, variable_facts
+from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import bounds, placeholder
 from harness.transparent.runtime import Runtime
+
+_WRITES = ("Assign", "AssignV2", "AssignVariableOp", "RestoreV2")
 
 
 class Sessions:
@@ -33,12 +35,10 @@ class Sessions:
         self._whole: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
         self._raw: weakref.WeakKeyDictionary[tf.Graph, list[tf.Tensor]] = weakref.WeakKeyDictionary()
         self._equal: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._held: weakref.WeakKeyDictionary[Any, list[_Held]] = weakref.WeakKeyDictionary()
+        self._held: weakref.WeakKeyDictionary[Any, list[_SessionVariable]] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Replace the optimizers' `apply_gradients` (`minimize` calls it) and `run` of all sessions."""
-        from tensorflow.python.training.optimizer import Optimizer
-
         replace(Optimizer, "apply_gradients", ("self", "grads_and_vars", "global_step"), self._apply)
         replace(Optimizer, "compute_gradients", ("self", "loss", "var_list"), self._compute)
         replace(gradients_impl, "gradients", ("ys", "xs", "grad_ys"), self._gradients)
@@ -48,46 +48,39 @@ class Sessions:
         replace(BaseSession, "run", ("self", "fetches", "feed_dict", "options", "run_metadata"), self._run)
         replace(BaseSession, "close", ("self",), self._close)
 
-    def _compute(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _compute(self, original: Callable[..., Any], optimizer: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
         """Average gradients as they are computed: what a script does to them, it does to those of all ranks."""
+        graph = not tf.compat.v1.executing_eagerly_outside_functions()
+        if self._runtime.quiet or (callable(loss) and not graph):
+            return original(optimizer, loss, *args, **kwargs)  # a function's gradients are yielded by a tape
+        if not graph and not tf.executing_eagerly():
+            raise UserError(
+                "the script takes compute_gradients of a tensor inside a tf.function, which cannot be divided over "
+                "the ranks: give it a function without arguments that returns the loss, or use a tf.GradientTape"
+            )
+        with self._runtime.quietly():
+            pairs = original(optimizer, loss, *args, **kwargs)
+        means = self._averaged([gradient for gradient, _ in pairs], [variable for _, variable in pairs], own=True)
+        return [(mean, variable) for mean, (_, variable) in zip(means, pairs, strict=True)]
 
-        def compute_gradients(optimizer: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-            graph = not tf.compat.v1.executing_eagerly_outside_functions()
-            if self._runtime.quiet or (callable(loss) and not graph):
-                return original(optimizer, loss, *args, **kwargs)  # a function's gradients are yielded by a tape
-            if not graph and not tf.executing_eagerly():
-                raise UserError(
-                    "the script takes compute_gradients of a tensor inside a tf.function, which cannot be divided over "
-                    "the ranks: give it a function without arguments that returns the loss, or use a tf.GradientTape"
-                )
-            with self._runtime.quietly():
-                pairs = original(optimizer, loss, *args, **kwargs)
-            means = self._averaged([gradient for gradient, _ in pairs], [variable for _, variable in pairs], own=True)
-            return [(mean, variable) for mean, (_, variable) in zip(means, pairs, strict=True)]
-
-        return compute_gradients
-
-    def _gradients(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def gradients(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
-            found = original(ys, xs, *args, **kwargs)
-            wanted = tf.nest.flatten(xs)
-            if self._runtime.quiet or not all(hasattr(x, "initializer") for x in wanted):
-                return found
-            if tf.compat.v1.executing_eagerly_outside_functions():
-                raise UserError(
-                    "the script takes tf.gradients inside a tf.function, which cannot be divided over the ranks: "
-                    "take them from a tf.GradientTape"
-                )
-            return self._averaged(found, wanted, own=True)
-
-        return gradients
+    def _gradients(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original(ys, xs, *args, **kwargs)
+        wanted = tf.nest.flatten(xs)
+        if self._runtime.quiet or not all(hasattr(x, "initializer") for x in wanted):
+            return found
+        if tf.compat.v1.executing_eagerly_outside_functions():
+            raise UserError(
+                "the script takes tf.gradients inside a tf.function, which cannot be divided over the ranks: "
+                "take them from a tf.GradientTape"
+            )
+        return self._averaged(found, wanted, own=True)
 
     def _averaged(self, gradients: Sequence[Any], variables: Sequence[Any], *, own: bool = False) -> list[Any]:
         """Return means over the ranks; the operations of the graph that make them are known from then on."""
         if not self._runtime.sync.shares_gradients:
             return list(gradients)
         graph = tf.compat.v1.get_default_graph()
-        refuse_statistics([gradient for gradient in gradients if isinstance(gradient, tf.Tensor)])
+        _refuse_statistics([gradient for gradient in gradients if isinstance(gradient, tf.Tensor)])
         known = {op.name for op in graph.get_operations()}
         means = self._synchroniser.gradients(gradients, variables, own=own)
         self._synchroniser.averaged(variables)
@@ -99,56 +92,54 @@ class Sessions:
         self._raw.setdefault(graph, []).extend(raw)
         return means
 
-    def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def apply_gradients(optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-            pairs = list(grads_and_vars)
-            variables = [variable for _, variable in pairs]
-            if self._runtime.quiet or not pairs:
-                return original(optimizer, pairs, *args, **kwargs)
-            if not self._runtime.sync.shares_gradients:
-                raise UserError(
-                    f"SYNC={self._runtime.settings.sync} is not for TensorFlow-1 optimizers: leave it at gradients"
-                )
-            compare(self._runtime, {**optimizer_facts(optimizer), **variable_facts(variables)})
-            graph = tf.compat.v1.get_default_graph()
-            gradients = [gradient for gradient, _ in pairs]
-            if tf.executing_eagerly():
-                means = self._synchroniser.gradients(gradients, variables)
-                if self._runtime.starts(optimizer):
-                    self._runtime.start_equal(variables, "initial weights")
-                    self._runtime.remember(variables)
-                self._runtime.stepped()
-            elif hasattr(graph, "captures"):
-                means = self._synchroniser.gradients(gradients, variables)
-                self._runtime.traced += 1
-            else:
-                means = self._averaged(gradients, variables)
-            return original(optimizer, list(zip(means, variables, strict=True)), *args, **kwargs)
+    def _apply(
+        self, original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        if self._runtime.quiet or not pairs:
+            return original(optimizer, pairs, *args, **kwargs)
+        if not self._runtime.sync.shares_gradients:
+            raise UserError(
+                f"SYNC={self._runtime.settings.sync} is not for TensorFlow-1 optimizers: leave it at gradients"
+            )
+        compare(self._runtime, model_facts(optimizer, variables))
+        graph = tf.compat.v1.get_default_graph()
+        gradients = [gradient for gradient, _ in pairs]
+        if tf.executing_eagerly():
+            means = self._synchroniser.gradients(gradients, variables)
+            if self._runtime.starts(optimizer):
+                self._runtime.start_equal(variables, "initial weights")
+                self._runtime.remember(variables)
+            self._runtime.stepped()
+        elif hasattr(graph, "captures"):
+            means = self._synchroniser.gradients(gradients, variables)
+            self._runtime.traced += 1
+        else:
+            means = self._averaged(gradients, variables)
+        return original(optimizer, list(zip(means, variables, strict=True)), *args, **kwargs)
 
-        return apply_gradients
-
-    def _run(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(session: Any, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
-            graph = session.graph
-            if self._runtime.quiet or not self._averaging.get(graph):
-                return original(session, fetches, feed_dict, *args, **kwargs)
-            found = self._kinds_of(graph, fetches)
-            if "trains" not in found:
-                if "writes" in found:
-                    self._equal.discard(session)  # initialised or restored: every rank its own way
-                outcome = original(session, fetches, feed_dict, *args, **kwargs)
-                rows = self._fed(graph, feed_dict or {})[1]  # every rank's own count, all of what is fed otherwise
-                return self._average(fetches, outcome, rows) if self._runtime.own.present and rows else outcome
-            if session not in self._equal:
-                self._start_equal(session, original)
+    def _run(
+        self, original: Callable[..., Any], session: Any, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        graph = session.graph
+        if self._runtime.quiet or not self._averaging.get(graph):
+            return original(session, fetches, feed_dict, *args, **kwargs)
+        found = self._kinds_of(graph, fetches)
+        if "trains" not in found:
+            if "writes" in found:
+                self._equal.discard(session)  # initialised or restored: every rank its own way
+            outcome = original(session, fetches, feed_dict, *args, **kwargs)
+            rows = self._fed(graph, feed_dict or {})[1]  # every rank's own count, all of what is fed otherwise
+            return self._average(fetches, outcome, rows) if self._runtime.own.present and rows else outcome
+        if session not in self._equal:
+            self._start_equal(session, original)
+        feed, rows = self._divide(graph, feed_dict or {})
+        if graph not in self._tried:
+            self._try(session, original, feed_dict or {})
             feed, rows = self._divide(graph, feed_dict or {})
-            if graph not in self._tried:
-                self._try(session, original, feed_dict or {})
-                feed, rows = self._divide(graph, feed_dict or {})
-            outcome = original(session, fetches, feed, *args, **kwargs)
-            return self._average(fetches, outcome, rows)
-
-        return run
+        outcome = original(session, fetches, feed, *args, **kwargs)
+        return self._average(fetches, outcome, rows)
 
     def _try(self, session: Any, run: Callable[..., Any], feed: Mapping[Any, Any]) -> None:
         """Find out by the first batch whether its rows can be divided: the loss is to be a mean over them.
@@ -177,13 +168,13 @@ class Sessions:
         verdict = self._runtime.collectives.gather(verdict, "trial of the gradients")[0]
         if verdict and self._runtime.own.present:
             raise UserError(
-                "the loss of the TensorFlow-1 graph is no mean over rows that stand for themselves, which cannot be "
+                "the loss of the TensorFlow-1 graph is not a mean over independent rows, which cannot be "
                 "made of every rank's own rows: make it a mean (tf.reduce_mean), or leave out DataSet"
             )
         if verdict:
             self._whole.add(graph)
         if verdict is not False:
-            self._runtime.note(UNSURE if verdict is None else TOLD)
+            self._runtime.note(UNSURE if verdict is None else MIXED)
 
     def _kinds_of(self, graph: Any, fetches: Any) -> frozenset[str]:
         """Return what running `fetches` does: ``trains`` and ``writes`` variables otherwise, one, both or neither."""
@@ -194,7 +185,7 @@ class Sessions:
         for element in elements:
             op = element if isinstance(element, tf.Operation) else element.op
             if op.name not in known:
-                known[op.name] = kinds(op, self._averaging[graph])
+                known[op.name] = _kinds(op, self._averaging[graph])
             found |= known[op.name]
         return found
 
@@ -211,17 +202,14 @@ class Sessions:
                 with self._runtime.quietly():
                     variable.load(value, session)
         self._equal.add(session)
-        held = [_Held(variable, session, run) for variable in variables]
+        held = [_SessionVariable(variable, session, run) for variable in variables]
         self._held[session] = held
         self._runtime.remember(held)
 
-    def _close(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def close(session: Any) -> None:
-            for held in self._held.pop(session, []):
-                held.numpy()  # the last moment: the values go with the session
-            original(session)
-
-        return close
+    def _close(self, original: Callable[..., Any], session: Any) -> None:
+        for held in self._held.pop(session, []):
+            held.numpy()  # the last moment: the values go with the session
+        original(session)
 
     def _divide(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
         """Return this rank's rows of everything fed that has as many rows as the batch, and their number."""
@@ -265,7 +253,7 @@ class Sessions:
         return tree.pack_sequence_as(outcome, leaves)
 
 
-class _Held:
+class _SessionVariable:
     """A variable together with the session that holds its value, for the proof."""
 
     def __init__(self, variable: Any, session: Any, run: Callable[..., Any]) -> None:
@@ -302,3 +290,40 @@ def _nothing_to_divide(arrays: Mapping[Any, Any]) -> UserError:
         "a training run of the session is fed no batch that could be divided over the ranks: feed it to a placeholder "
         "of shape [None, ...]"
     )
+
+
+def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
+    """Return what running `op` does: ``trains``, by operations in `averaging`, and ``writes`` variables otherwise."""
+    found = _upstream([op])
+    trains = {"trains"} if any(each.name in averaging for each in found) else set()
+    return frozenset(trains | ({"writes"} if any(each.type in _WRITES for each in found) else set()))
+
+
+def _refuse_statistics(gradients: Sequence[tf.Tensor]) -> None:
+    """Refuse statistics over rows in a graph: every rank would normalise with those of its own.
+
+    Raises:
+        UserError: batch normalisation, or `tf.nn.moments` over the first dimension, comes before the gradients.
+    """
+    if tf.executing_eagerly():
+        return
+    for op in _upstream([gradient.op for gradient in gradients]):
+        fused = op.type.startswith("FusedBatchNorm") and "Grad" not in op.type and op.get_attr("is_training")
+        axes = tf.get_static_value(op.inputs[1]) if op.type == "Mean" and "moments" in op.name else None
+        if fused or (axes is not None and 0 in np.atleast_1d(axes)):
+            raise UserError(
+                f"batch normalisation '{op.name}' of a TensorFlow-1 graph has other statistics on every rank: leave it "
+                "out, or use Keras's BatchNormalization in fit or in a loop"
+            )
+
+
+def _upstream(ops: Sequence[Any]) -> list[Any]:
+    """Return `ops` and everything that they wait for."""
+    waiting, seen = list(ops), {op.name: op for op in ops}
+    while waiting:
+        current = waiting.pop()
+        for other in [*(tensor.op for tensor in current.inputs), *current.control_inputs]:
+            if other.name not in seen:
+                seen[other.name] = other
+                waiting.append(other)
+    return list(seen.values())

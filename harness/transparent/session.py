@@ -19,9 +19,9 @@ from harness.comm.world import World, abort
 from harness.schema.sweep import Point
 from harness.schema.workload import script_command
 from harness.transparent.install import common_seed, same_randomness
-from harness.transparent.patch import ImportHook
-from harness.transparent.presharded import OwnRows, offer_old_name
-from harness.transparent.settings import RunSettings, mpi_enabled
+from harness.transparent.patch import ImportHook, OwnRows, offer_old_name
+from harness.transparent.rank_files import PrivateFiles
+from harness.transparent.run_settings import RunSettings, mpi_enabled
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -65,21 +65,17 @@ class Session:
             self._own.install()
         with _rank_output(self.world.rank, self.settings.logs):
             if self.world.rank:
-                from harness.transparent.files import PrivateFiles
-
-                PrivateFiles(apart=self.settings.logs).install()
+                PrivateFiles(self.settings.logs).install()
             ImportHook(self._install).install()
-            self._run_script()
+            try:
+                runpy.run_path(str(self.script), run_name="__main__")
+            except SystemExit as end:
+                if isinstance(end.code, int) and end.code:
+                    raise RunError(f"the script ended with exit code {end.code}") from end
+                if end.code:
+                    raise RunError(str(end.code)) from end
             self._finish()
         self._watch.stop()
-
-    def _run_script(self) -> None:
-        try:
-            runpy.run_path(str(self.script), run_name="__main__")
-        except SystemExit as end:
-            if end.code:
-                reason = f"the script ended with exit code {end.code}" if isinstance(end.code, int) else str(end.code)
-                raise RunError(reason) from end
 
     def _install(self) -> None:
         """Called once TensorFlow is there: put everything in place."""
@@ -93,8 +89,8 @@ class Session:
             self.world, self.settings, self._watch, self._own, script=self.script, threads=threads, seed=self._seed
         )
 
-    def explained(self, error: BaseException) -> BaseException:
-        """Return what to tell the user of an `error` of the script: what divided batches have to do with it, if so."""
+    def explain(self, error: BaseException) -> BaseException:
+        """Return what to show for an `error` of the script: with what divided batches have to do with it, if so."""
         if self._found is None or not isinstance(error, Exception) or self._found[0].divided not in (1, 2):
             return error
         lines = str(error).strip().splitlines()
@@ -128,12 +124,12 @@ class Session:
 
         reductions = runtime.collectives.reductions
         staged = ", staged through host memory" if self.gpu else ""
-        grown = self.settings.batch == "per-rank"
+        factor = self.world.size if self.settings.batch == "per-rank" else 1
         seen = ScriptObservations(
             started=self.started,
             fit=measured,
             rows=sum(self.world.comm.allgather(measured.rows)) if self._own.present else measured.rows,
-            global_batch=measured.batch * (self.world.size if grown else 1),
+            global_batch=measured.batch * factor,
             sha256=sha256,
             reduction=reductions[-1].name + staged if reductions else "none",
             notes=(*runtime.notes, *(reduction.note for reduction in reductions if reduction.note)),
@@ -167,10 +163,10 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
             runpy.run_path(str(script), run_name="__main__")
         return 0
     began = psutil.Process().create_time()
-    return run_rank(Session(world=world, settings=settings, script=script, point=point, began=began, gpu=gpu))
+    return _run_rank(Session(world=world, settings=settings, script=script, point=point, began=began, gpu=gpu))
 
 
-def run_rank(session: Session) -> int:
+def _run_rank(session: Session) -> int:
     """Run the script on this rank and return its exit code; an error on one rank ends all."""
     world = session.world
     try:
@@ -178,17 +174,17 @@ def run_rank(session: Session) -> int:
     except SharedError as shared:
         return _end(world, shared)
     except UserError as error:
-        time.sleep(_ROOT_FIRST_S * (world.rank > 0))  # what a script cannot do it does on all ranks: rank 0 tells
+        time.sleep(_ROOT_FIRST_S * (world.rank > 0))  # all ranks fail alike in what a script cannot do: rank 0 says so
         abort(world, error)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
-        told = session.explained(error)
-        time.sleep(_ROOT_FIRST_S * (world.rank > 0 and isinstance(told, UserError)))
-        abort(world, told)
+        shown = session.explain(error)
+        time.sleep(_ROOT_FIRST_S * (world.rank > 0 and isinstance(shown, UserError)))
+        abort(world, shown)
     return 0
 
 
 def _end(world: World, shared: SharedError) -> int:
-    """Have rank 0 tell why all ranks end and return the exit code."""
+    """Have rank 0 say why all ranks end and return the exit code."""
     if world.rank == 0:
         print(f"harness: {shared.error}", file=sys.stderr, flush=True)
     world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first

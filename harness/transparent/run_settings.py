@@ -1,9 +1,7 @@
-"""How a user's script is run: its settings, and the start of its ranks."""
+"""How a user's script is run: its settings, and their switches on the command line."""
 
 import os
-import signal
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,8 +9,6 @@ from typing import Any, TypeVar
 import click
 
 from harness.base.errors import UserError, unknown
-from harness.base.hostlock import Scratch
-from harness.base.processes import interruptible
 from harness.schema.sync import FORMS, find_policy
 
 BATCHES = ("per-rank", "global")
@@ -41,7 +37,9 @@ class RunSettings:
         if self.batch not in BATCHES:
             raise unknown("batch", self.batch, BATCHES)
         if not find_policy(self.sync).synchronises:
-            raise UserError(f"SYNC={self.sync} leaves the ranks apart: write gradients, weights:K or weights:epoch")
+            raise UserError(
+                f"SYNC={self.sync} does not keep the ranks in step: write gradients, weights:K or weights:epoch"
+            )
         if self.verify < 0:
             raise UserError(f"verify {self.verify} is negative: use 0 or more epochs")
         if self.hang_timeout < 0:
@@ -56,7 +54,7 @@ def mpi_enabled(environment: Mapping[str, str] = os.environ) -> bool:
     """
     text = environment.get("TF_MPI_ENABLE") or "1"
     if text not in ("0", "1"):
-        raise UserError(f"TF_MPI_ENABLE={text} is no switch: use 0 or 1")
+        raise UserError(f"TF_MPI_ENABLE={text} is not a switch: use 0 or 1")
     return text == "1"
 
 
@@ -110,51 +108,3 @@ def run_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
-
-
-_GRACE_S = 10.0
-
-
-def run_ranks(
-    command: Sequence[str],
-    environment: Mapping[str, str | None],
-    *,
-    output: int | None = None,
-    handles: Sequence[int] = (),
-) -> int:
-    """Run `command` (mpirun and all) and return its exit code; a variable of None is unset.
-
-    The ranks inherit standard error, and standard output unless they are to write to the descriptor `output`; mpirun
-    inherits the open files `handles`. Ctrl-C, SIGTERM and a closed terminal end all of them.
-    """
-    variables = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
-    for name, value in environment.items():
-        if value is None:
-            variables.pop(name, None)
-    with interruptible():
-        scratch = Scratch()
-        child = subprocess.Popen(
-            command,
-            env=variables | scratch.variables,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            pass_fds=(*handles, *scratch.handles),
-        )
-        try:
-            code = child.wait()
-        except KeyboardInterrupt:
-            _end(child)
-            raise
-        finally:
-            scratch.close()
-    return code if code >= 0 else 128 - code
-
-
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    """End mpirun, which ends its ranks; kill it when it does not."""
-    child.send_signal(signal.SIGTERM)
-    try:
-        child.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()

@@ -1,0 +1,210 @@
+"""Rank 0 writes files, every rank may read them.
+
+What other ranks write below the working directory goes into a private folder each, from the start. What writes through
+TensorFlow's own file system (checkpoints, exports, event files) they skip, once TensorFlow has been imported.
+"""
+
+import atexit
+import builtins
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.base.errors import UserError
+from harness.base.hostlock import HeldFolder
+from harness.transparent.patch import replace, wrapped
+
+if TYPE_CHECKING:
+    from harness.transparent.runtime import Runtime
+
+
+@cache
+def private_folder() -> Path:
+    """Return this process's own folder, which is removed at its end; if it is killed, when a later rank starts here."""
+    folder = HeldFolder(Path(tempfile.gettempdir()), "harness-rank-")
+    atexit.register(folder.close)
+    return folder.path
+
+
+class PrivateFiles:
+    """The writes of one rank that is not rank 0. What it has written it reads back; the rest it reads as it is."""
+
+    def __init__(self, logs: Path) -> None:
+        """Start with nothing written; in the folder `logs` every rank has files of its own already."""
+        self._logs = _full(logs)
+        self._root = Path.cwd().resolve()
+        self._private = private_folder()
+        self._written: dict[Path, Path] = {}
+
+    def install(self) -> None:
+        """Replace `open` and the functions that make, rename and delete files."""
+        builtins.open = io.open = partial(self._open, builtins.open)
+        os.mkdir = partial(self._mkdir, os.mkdir)
+        for name in ("remove", "unlink", "rmdir"):
+            setattr(os, name, partial(self._delete, getattr(os, name)))
+        for name in ("rename", "replace"):
+            setattr(os, name, partial(self._rename, getattr(os, name)))
+        shutil.rmtree = partial(self._delete, shutil.rmtree)  # type: ignore[assignment]
+
+    def private(self, path: Any) -> Path | None:
+        """Return where a file below the working directory is kept by this rank; None for any other file."""
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return None  # a file descriptor
+        full = _full(path)
+        if not full.is_relative_to(self._root) or full.is_relative_to(self._private) or full.is_relative_to(self._logs):
+            return None
+        return self._written.get(full) or self._private / full.relative_to(self._root)
+
+    def _open(self, original: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        private = self.private(file)
+        if private is None:
+            return original(file, mode, *args, **kwargs)
+        full = _full(file)
+        if set(mode) & set("wax+"):
+            private.parent.mkdir(parents=True, exist_ok=True)
+            if full not in self._written and set(mode) & set("a+") and full.exists():
+                shutil.copyfile(full, private)
+            self._written[full] = private
+        elif full not in self._written:
+            return original(file, mode, *args, **kwargs)
+        return original(private, mode, *args, **kwargs)
+
+    def _mkdir(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            original(path, *args, **kwargs)
+        except FileExistsError:
+            if self.private(path) is None or not os.path.isdir(path):  # noqa: PTH112
+                raise  # otherwise rank 0 was faster
+
+    def _delete(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
+        if self.private(path) is None and "dir_fd" not in kwargs:
+            original(path, *args, **kwargs)
+        elif isinstance(path, (str, bytes, os.PathLike)):
+            self._written.pop(_full(path), None)
+
+    def _rename(self, original: Callable[..., Any], source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
+        if self.private(source) is None:
+            original(source, target, *args, **kwargs)
+            return
+        full, new = (_full(path) for path in (source, target))
+        if full in self._written:
+            self._written[new] = self._written.pop(full)
+
+
+def _full(path: Any) -> Path:
+    """Return the absolute path, links unresolved: a link and what it points to are deleted separately."""
+    return Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - resolve() would follow the link
+
+
+class Savers:
+    """Lets ranks above 0 skip what writes through TensorFlow's own file system, and all wait before they read.
+
+    Reading waits for rank 0, whose write comes earlier in the script.
+    """
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        self._first = runtime.world.rank == 0
+
+    def install(self) -> None:
+        """Put the replacements in place."""
+        import keras
+        import tensorflow as tf
+        from keras.callbacks import BackupAndRestore
+        from keras.src.models.model import Model
+        from tensorflow.python.checkpoint.checkpoint import Checkpoint
+        from tensorflow.python.checkpoint.checkpoint_management import CheckpointManager
+        from tensorflow.python.ops import gen_summary_ops
+        from tensorflow.python.summary.writer.writer import FileWriter
+        from tensorflow.python.training.saver import Saver
+
+        for owner, name, parameters in (
+            (Model, "load_weights", ("self", "filepath")),
+            (Saver, "restore", ("self", "sess", "save_path")),
+            (Checkpoint, "read", ("self", "save_path")),
+            (Checkpoint, "restore", ("self", "save_path")),
+        ):
+            replace(owner, name, parameters, self._read)
+        for holder, function in (
+            (tf.keras.models, "load_model"),
+            (keras.models, "load_model"),
+            (keras.saving, "load_model"),
+            (tf.saved_model, "load"),
+            (tf.train, "latest_checkpoint"),
+            (tf.train, "load_checkpoint"),
+        ):
+            setattr(holder, function, wrapped(getattr(holder, function), self._read))
+        replace(CheckpointManager, "save", ("self", "checkpoint_number"), self._save_managed)
+        replace(BackupAndRestore, "on_train_begin", ("self", "logs"), self._restore_backup)
+        replace(BackupAndRestore, "_save_model", ("self",), self._save_backup)
+        if self._first:
+            return
+        replace(BackupAndRestore, "on_train_end", ("self", "logs"), _skip)
+        for name in ("save", "save_weights", "export"):
+            replace(Model, name, ("self", "filepath"), _skip)
+        replace(Saver, "save", ("self", "sess", "save_path"), partial(_skip_to_path, 2))
+        replace(Checkpoint, "write", ("self", "file_prefix"), partial(_skip_to_path, 1))
+        replace(Checkpoint, "save", ("self", "file_prefix"), partial(_skip_to_path, 1))
+        tf.saved_model.save = wrapped(tf.saved_model.save, _skip)
+        # Keras and TensorBoard keep what makes event files: they go into the rank's own folder.
+        replace(gen_summary_ops, "create_summary_file_writer", ("writer", "logdir"), _write_events)
+        replace(FileWriter, "__init__", ("self", "logdir"), _write_events)
+
+    def _read(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not self._runtime.in_trainer:
+            self._runtime.collectives.gather(None, "wait before reading a checkpoint")
+        return original(*args, **kwargs)
+
+    def _save_managed(self, original: Callable[..., Any], manager: Any, *args: Any, **kwargs: Any) -> Any:
+        """Let the managers of ranks above 0 know of a checkpoint what rank 0's has written."""
+        state = None
+        if self._first:
+            path = original(manager, *args, **kwargs)
+            state = path, manager._latest_checkpoint, list(manager._maybe_delete.items())
+        if self._runtime.in_trainer:
+            return state[0] if state else None
+        path, latest, kept = self._runtime.collectives.gather(state, "a checkpoint")[0]
+        if not self._first:
+            manager._latest_checkpoint = latest
+            manager._maybe_delete.clear()
+            manager._maybe_delete.update(kept)
+        return path
+
+    def _restore_backup(self, original: Callable[..., Any], callback: Any, logs: Any = None) -> None:
+        """Have all ranks go on from the same backup, which rank 0 writes and deletes."""
+        gather = self._runtime.collectives.gather
+        if self._first:
+            original(callback, logs)  # which puts the one before into the place of a damaged backup
+        gather(None, "wait for the backup")
+        if not self._first:
+            original(callback, logs)
+        found = gather(getattr(callback.model, "_initial_epoch", None), "epoch of the backup")
+        if len(set(found)) > 1:
+            raise UserError(
+                f"not all ranks find the backup in '{callback.backup_dir}' (epochs {found}): put it where all "
+                "hosts read the same files"
+            )
+
+    def _save_backup(self, original: Callable[..., Any], callback: Any) -> None:
+        if callback.save_freq == "epoch":  # weights that are averaged then are so before they are saved
+            self._runtime.average(callback.model.weights)
+        if self._first:
+            original(callback)
+
+
+def _skip(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Write nothing."""
+
+
+def _skip_to_path(position: int, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Write nothing and return what the writer would: the path it is given as its argument at `position`."""
+    return args[position] if len(args) > position else next(iter(kwargs.values()))
+
+
+def _write_events(original: Callable[..., Any], owner: Any, logdir: Any, *args: Any, **kwargs: Any) -> Any:
+    return original(owner, str(private_folder() / ".events"), *args, **kwargs)
