@@ -55,11 +55,14 @@ def run(
         )
     scheduler = open_scheduler("local", oversubscribe=True)
     given = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
-    words = [word for name, value in given.items() if value is not None for word in _switch(name, value)]
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
     command = [
         *scheduler.launcher(layout).words, sys.executable, "-m", "harness.transparent",
         *words, str(script), *arguments,
     ]  # fmt: skip
+    # What keeps other libraries from starting threads of their own.
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
     with contextlib.ExitStack() as stack:
         handles: tuple[int, ...] = ()
         if options["record"] is not None:  # its times count: no sweep's or probe's launch beside it
@@ -67,7 +70,7 @@ def run(
             lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         begin = time.monotonic()
-        environment = {**scheduler.environment(layout), **_environment(threads)}
+        environment = {**scheduler.environment(layout), **single, **quiet}
         code = _run_ranks(command, environment, output=_output(), handles=handles)
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"])
 
@@ -111,16 +114,6 @@ def _output() -> int | None:
         return sys.stdout.fileno()
     except OSError:  # no file: a test's
         return None
-
-
-def _switch(name: str, value: object) -> tuple[str, str]:
-    return f"--{name.replace('_', '-')}", str(value)
-
-
-def _environment(threads: int) -> dict[str, str | None]:
-    """Return what keeps other libraries from starting threads of their own."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {**dict.fromkeys(names, str(threads)), "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
 
 
 def _run_ranks(

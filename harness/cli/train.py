@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+import psutil
 
 from harness.base.errors import SharedError, UserError
 from harness.cli.common import GroupedCommand
@@ -45,7 +46,7 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
 
     Alone it is one rank; `mpirun -n 2 harness train --dataset mnist` trains on two.
     """
-    import_begin = _process_start()
+    import_begin = psutil.Process().create_time()
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from harness.comm.world import abort, abort_together, check_start, impatiently, start
@@ -215,26 +216,17 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
 
 def _progress(epochs: int) -> "Callable[[World, EpochRecord], None]":
     def show(world: "World", epoch: "EpochRecord") -> None:
-        if world.rank == 0:
-            click.echo(_line(epoch, epochs))
+        if world.rank:
+            return
+        parts = [f"epoch {epoch.epoch + 1}/{epochs}", f"{max(epoch.seconds):.3f} s"]
+        for label, value in (
+            ("train loss", epoch.train_loss),
+            ("test loss", epoch.test_loss),
+            ("accuracy", epoch.test_accuracy),
+            ("AUC", epoch.test_auc),
+        ):
+            if value is not None:
+                parts.append(f"{label} {value:.4f}")
+        click.echo("  ".join(parts))
 
     return show
-
-
-def _line(epoch: "EpochRecord", epochs: int) -> str:
-    parts = [f"epoch {epoch.epoch + 1}/{epochs}", f"{max(epoch.seconds):.3f} s"]
-    for label, value in (
-        ("train loss", epoch.train_loss),
-        ("test loss", epoch.test_loss),
-        ("accuracy", epoch.test_accuracy),
-        ("AUC", epoch.test_auc),
-    ):
-        if value is not None:
-            parts.append(f"{label} {value:.4f}")
-    return "  ".join(parts)
-
-
-def _process_start() -> float:
-    import psutil
-
-    return psutil.Process().create_time()  # type: ignore[no-any-return]

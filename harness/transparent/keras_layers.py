@@ -17,7 +17,7 @@ from keras.src.trainers.compile_utils import CompileLoss
 
 from harness.models.ranks import batch_moments, rank_seed
 from harness.transparent.patch import replace
-from harness.transparent.runtime import Runtime
+from harness.transparent.runtime import Runtime, switched_on
 
 _MIXING = ("Dice", "Tversky")  # Keras's own whose value is not a mean over rows
 
@@ -76,11 +76,8 @@ class Layers:
         if runtime.quiet:
             return original(loss, y_true, y_pred, sample_weight)
         runtime.note(f"loss '{loss.name}' is computed from the rows of all ranks")
-        token = self._in_loss.set(True)
-        try:
+        with switched_on(self._in_loss):
             return original(loss, *rows_of_all_ranks(runtime, (y_true, y_pred, sample_weight), "loss"))
-        finally:
-            self._in_loss.reset(token)
 
 
 def of_rows(loss: Any, y_pred: Any) -> bool:

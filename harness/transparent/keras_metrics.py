@@ -15,7 +15,7 @@ from harness.transparent.collectives import Scalars
 from harness.transparent.keras_layers import is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.rows import length
-from harness.transparent.runtime import Runtime
+from harness.transparent.runtime import Runtime, switched_on
 
 
 class Metrics:
@@ -63,11 +63,8 @@ class Metrics:
 
     def _within(self, compute: Callable[[], Any]) -> Any:
         """Return what `compute` makes, metrics inside of the one at hand being left alone."""
-        token = self._inside.set(True)
-        try:
+        with switched_on(self._inside):
             return compute()
-        finally:
-            self._inside.reset(token)
 
     def _summed(self, variables: Sequence[Any], compute: Callable[[], Any]) -> Any:
         """Return what `compute` makes of the states' sums over the ranks."""

@@ -5,6 +5,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,16 @@ from harness.transparent.run_settings import RunSettings
 _PATIENCE = 8  # steps after which a loop must have been seen to take its batches from tf.data
 _KEPT = 256  # the last variables of layers that no optimizer changes
 _REMEMBERED = 4  # the sets of variables whose equality is shown at the end: a script may train many models
+
+
+@contextlib.contextmanager
+def switched_on(switch: ContextVar[bool]) -> Iterator[None]:
+    """Have `switch` on within the block."""
+    token = switch.set(True)
+    try:
+        yield
+    finally:
+        switch.reset(token)
 
 
 @dataclass(kw_only=True)
@@ -80,7 +91,7 @@ class Runtime:
         return find_policy(self.settings.sync)
 
     def note(self, sentence: str) -> None:
-        """Tell the user once, on rank 0's standard error, and keep it for the record."""
+        """Print a sentence once, on rank 0's standard error, and keep it for the record."""
         if sentence in self.notes:
             return
         self.notes.append(sentence)
@@ -92,42 +103,27 @@ class Runtime:
         """Whether what is going on is not to be synchronised: an optimizer inside another, Keras within Keras."""
         return self._quiet.get()
 
-    @contextlib.contextmanager
-    def quietly(self) -> Iterator[None]:
+    def quietly(self) -> AbstractContextManager[None]:
         """Leave what happens in the block alone."""
-        token = self._quiet.set(True)
-        try:
-            yield
-        finally:
-            self._quiet.reset(token)
+        return switched_on(self._quiet)
 
     @property
     def in_trainer(self) -> bool:
         """Whether Keras's own training, evaluation or prediction is running."""
         return self._trainer.get()
 
-    @contextlib.contextmanager
-    def trainer(self) -> Iterator[None]:
+    def trainer(self) -> AbstractContextManager[None]:
         """Keras's own training, evaluation or prediction runs in the block."""
-        token = self._trainer.set(True)
-        try:
-            yield
-        finally:
-            self._trainer.reset(token)
+        return switched_on(self._trainer)
 
     @property
     def in_own_step(self) -> bool:
         """Whether Keras's own training step is running, not one that the script has written."""
         return self._own_step.get()
 
-    @contextlib.contextmanager
-    def own_step(self) -> Iterator[None]:
+    def own_step(self) -> AbstractContextManager[None]:
         """Keras's own training step runs in the block."""
-        token = self._own_step.set(True)
-        try:
-            yield
-        finally:
-            self._own_step.reset(token)
+        return switched_on(self._own_step)
 
     def stepped(self) -> None:
         """Count an optimizer step of a hand-written loop.
@@ -193,7 +189,7 @@ class Runtime:
         return [variable for variable in self._kept if variable.dtype != "string" and initialised([variable])]
 
     def average(self, variables: Sequence[Any]) -> None:
-        """Average floating-point `variables` where the sync policy leaves the ranks apart between two averages."""
+        """Average floating-point `variables` where the sync policy lets the ranks differ between two averages."""
         if self.sync.shares_gradients:
             return
         for variable in variables:
