@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.select_sweep import as_preset, choose
+from harness.analysis.read_results import as_preset, choose_sweep
 from harness.prediction.step_model import find_launches, measured_base
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study
@@ -25,7 +25,7 @@ def write(results: Path, name: str, launches: int, *, day: int = 0, invalid: int
 
 
 def taken(results: Path) -> str:
-    found = choose(results, lambda study: study.sweep.workload.name == "mnist-dnn")
+    found = choose_sweep(results, lambda study: study.sweep.workload.name == "mnist-dnn")
     return found.loaded.folder.name if found else "none"
 
 
@@ -60,10 +60,10 @@ def test_it_is_told_which_was_taken_and_why(tmp_path: Path) -> None:
         return True
 
     write(tmp_path, "study", 6)
-    alone = choose(tmp_path, wanted)
+    alone = choose_sweep(tmp_path, wanted)
     assert alone and alone.sentence("mnist-dnn") == "mnist-dnn: study, 6\u00a0valid launches, the only sweep"
     write(tmp_path, "other", 1, sync="none")
-    both = choose(tmp_path, wanted)
+    both = choose_sweep(tmp_path, wanted)
     assert both and both.sentence("x").startswith(
         "x: study, 6\u00a0valid launches, of 2 sweeps (settings as its preset"
     )

@@ -17,8 +17,7 @@ from harness.__main__ import run as command
 from harness.analysis.calls import Calls, read_calls
 from harness.analysis.time_parts import EPOCH_PARTS
 from harness.schema.record import STEPS_FILE, read_run
-from harness.why.efficiency import TREE
-from harness.why.explanation import Explanation, explain_sweep
+from harness.why.explanation import TREE, Explanation, explain_sweep
 from harness.why.launch_detail import last_ranks, skew_shares
 from harness.why.overheads import LAUNCH_CAUSES, PARTS, overheads
 from tests.factories import make_launch, make_point, write_run, write_study

@@ -38,7 +38,7 @@ from harness.why.proof import (
     Expected,
     as_it_is,
     counterfactuals,
-    judge,
+    judge_change,
     newest_proofs,
     prove_overheads,
 )
@@ -133,7 +133,7 @@ def test_a_probe_tells_latency_from_bandwidth(tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_bytes(encode(probe_of(4e-5, 4e-5 / 712440)))
     found = plant(tmp_path, wire=1e-4)
-    assert found.main and found.network.startswith("Latency and bandwidth of the sum are those of the probe of")
+    assert found.main and found.network.startswith("Latency and bandwidth of the allreduce are those of the probe of")
     items = {item.cause.column: item.seconds / STEPS for item in found.main.items}
     assert items["latency_seconds"] == pytest.approx(4e-5) == items["bandwidth_seconds"]
     assert items["sum_seconds"] == pytest.approx(2e-5)
@@ -154,15 +154,15 @@ def test_a_gain_is_confirmed_where_the_intervals_meet(without: float, launches: 
     sweep = Sweep(workload=workload, layouts=(Layout(nodes=2),), repeats=1)
     expected = Expected(value=0.1, low=0.09, high=0.11)
     one = Counterfactual(name="x", removes="y", how="z", sweep=sweep, expected=expected)
-    proof = judge(one, frame(1.0, launches), frame(without, launches))
+    proof = judge_change(one, frame(1.0, launches), frame(without, launches))
     assert (proof.verdict, proof.launches) == (verdict, launches)
     assert proof.measured == pytest.approx(1 - without)
     if verdict == CONFIRMED:  # the same times, but from launch to launch they scatter by more than the gain
         wild = frame(without, launches).assign(seconds=[0.5, 0.7, 0.89, 0.91, 1.2, 1.5])
-        assert judge(one, frame(1.0, launches), wild).verdict == OPEN
+        assert judge_change(one, frame(1.0, launches), wild).verdict == OPEN
         small = replace(one, expected=Expected(value=0.03, low=0.0, high=0.06))  # nothing could refute that one
-        assert judge(small, frame(1.0, launches), wild).verdict == OPEN
-    nothing = judge(one, frame(1.0), frame(1.0).iloc[:0])
+        assert judge_change(small, frame(1.0, launches), wild).verdict == OPEN
+    nothing = judge_change(one, frame(1.0), frame(1.0).iloc[:0])
     assert (nothing.measured, nothing.verdict) == (None, OPEN)
 
 
@@ -213,7 +213,7 @@ def test_what_launches_gave_stands_beside_what_was_expected(
     kept = newest_proofs(tmp_path / "results", found.loaded.folder.name)
     assert kept and [one.verdict for one in kept.proofs] == [CONFIRMED, CONFIRMED]
     page = Path(document["page"]).read_text()
-    assert "Proof" in page and "half of the sum&#39;s bandwidth term (WIRE=bf16)" in page
+    assert "Proof" in page and "half of the allreduce&#39;s bandwidth term (WIRE=bf16)" in page
 
 
 @pytest.mark.e2e

@@ -212,7 +212,7 @@ def test_parts_of_a_launch(
     assert heads is not None
     names = re.findall(r"<th>(\w+)</th>", heads[1])
     trained = ["Computation", "Input", "Synchronisation"]
-    assert names == ["Ranks", "Import", "Load", "Compile", *trained, "Evaluation", "Overhead"]
+    assert names == ["Ranks", "Import", "Load", "Compile", *trained, "Evaluation", "Rest"]
     for ranks, row in zip((1, 2), tables["Parts of a launch"], strict=True):
         found: list[tuple[float, dict[str, float]]] = []
         for run in runs[ranks]:
@@ -224,7 +224,7 @@ def test_parts_of_a_launch(
             began, ended = (datetime.fromisoformat(run[name]) for name in ("started", "ended"))
             whole = (ended - began).total_seconds() + one["Import"]
             sent = max(r["distribute_s"] for r in run["ranks"])  # a microsecond: no column of its own
-            one["Overhead"] = max(0.0, whole - sum(one.values()) - sent)
+            one["Rest"] = max(0.0, whole - sum(one.values()) - sent)
             found.append((whole, one))
         middle = sorted(found, key=lambda one: one[0])[2:4]
         for name, cell in zip(names[1:], row[2:], strict=True):

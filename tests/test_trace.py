@@ -49,7 +49,7 @@ def check_format(events: list[Event]) -> dict[Track, list[Event]]:
     for event in events:
         if event["ph"] in "sf":  # an arrow is bound to the slice that is open there
             around = slices[event["pid"], event["tid"]]
-            assert any(one["begin"] <= event["ts"] <= one["end"] and "sum" in one["name"] for one in around)
+            assert any(one["begin"] <= event["ts"] <= one["end"] and "allreduce" in one["name"] for one in around)
     named = {event["pid"] for event in events if event.get("name") == "process_name"}
     assert {pid for pid, _ in slices} <= named
     return slices
@@ -85,7 +85,7 @@ def test_a_recorded_launch_becomes_a_trace_that_holds_to_the_format_and_to_its_r
         own = slices[rank + 2, 1]
         steps = [one for one in own if one["name"].startswith("step ")]
         assert len(steps) == sum(epoch.steps for epoch in run.epochs)
-        for name, column in (("wait", "skew_seconds"), ("sum (wire)", "wire_seconds")):
+        for name, column in (("wait", "skew_seconds"), ("allreduce (wire)", "wire_seconds")):
             drawn = sum(one["end"] - one["begin"] for one in own if one["name"].startswith(name))
             assert drawn * 1e-6 == pytest.approx(sum(getattr(epoch, column)[rank] for epoch in run.epochs), abs=1e-6)
         epochs = [one for one in own if one["name"].startswith("epoch")]
@@ -94,7 +94,7 @@ def test_a_recorded_launch_becomes_a_trace_that_holds_to_the_format_and_to_its_r
         )
         assert sum(one["name"] == "evaluation" for one in own) == 3
     late = {calls[0].step[n]: int(last) for n, last in enumerate(calls[0].entry.argmax(axis=1))}
-    first = [one for one in slices[2, 1] if one["name"] == "sum"][: run.epochs[0].steps]
+    first = [one for one in slices[2, 1] if one["name"] == "allreduce"][: run.epochs[0].steps]
     assert [one["args"]["last_rank"] for one in first] == [late[step] for step in range(run.epochs[0].steps)]
 
 
@@ -112,7 +112,7 @@ def test_nobody_is_called_last_where_the_clocks_cannot_tell() -> None:
     check_format(events)
     assert not [event for event in events if event["ph"] in "sf"]
     assert [event["args"]["us"] for event in events if event.get("name") == "clock may be off by"] == [10_000.0] * 2
-    (told,) = [e["args"] for e in events if e.get("name") == "sum" and e["pid"] == 3]
+    (told,) = [e["args"] for e in events if e.get("name") == "allreduce" and e["pid"] == 3]
     assert told["clock_error_us"] == 10_000.0
 
 
@@ -151,14 +151,14 @@ def test_what_went_wrong_is_an_instant_of_the_launch() -> None:
     events = events_of(run, (calls,))
     check_format(events)
     told = {event["name"]: event["args"]["reason"] for event in events if event["ph"] == "i"}
-    assert told["stopped and taken up again"] == "after 0 epochs and 7 steps, SIGTERM"
+    assert told["stopped and resumed"] == "after 0 epochs and 7 steps, SIGTERM"
     assert told["invalid"] == run.invalid[0]
 
 
 def test_what_no_browser_can_hold_is_refused() -> None:
     run, calls = planted([[0.1, 0.1]], [[0.2, 0.2]])
     huge = replace(calls, entry=np.broadcast_to(0.1, (MOST_EVENTS, 2)))
-    with pytest.raises(UserError, match=r"too many to be looked at: choose epochs, such as --epochs 1\.\.1"):
+    with pytest.raises(UserError, match=r"too many for a viewer: choose epochs, such as --epochs 1\.\.1"):
         next(trace_events(run, (huge,)))
 
 

@@ -1,4 +1,4 @@
-"""Read a sweep's folder: what is whole is returned, what is damaged is named."""
+"""Read a sweep's folder: what is whole is returned, what is damaged is named; and one rule which of several to read."""
 
 import gc
 import os
@@ -14,13 +14,17 @@ from pathlib import Path
 import pandas as pd
 
 from harness.analysis.frames import Columns, epoch_columns, epoch_times, join_epochs
+from harness.analysis.numbers import plural
 from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.base.errors import UserError
+from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RUN_FILE, RunRecord, decode, read_accounts, read_run
-from harness.schema.sweep import FAILURES, STUDY_FILE, Account, Failure, Study
+from harness.schema.sweep import FAILURES, STUDY_FILE, Account, Failure, Study, sweep_folders
 from harness.schema.workload import Workload
 
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
+RULE = "settings as its preset has them, then most valid launches, then newest"
+_FREE = ("samples", "epochs", "seed", "data", "data_file", "distribution", "input")
 _MANY = 1000  # launches from which starting processes to read them (1 to 2 s) pays
 _MOST_READERS = 8  # each takes 0.1 GB, and a login node is others' too
 
@@ -193,3 +197,51 @@ def _check_record(child: Path, run: RunRecord, study: Study | None) -> None:
 def _unsized(workload: Workload) -> Workload:
     """Return `workload` without its number of rows, which grows with the ranks under weak scaling."""
     return replace(workload, samples=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepChoice:
+    """The sweep that was taken, of how many that have valid launches."""
+
+    loaded: Loaded
+    candidates: int
+
+    def sentence(self, what: str) -> str:
+        """Return which sweep was taken for `what`, and why."""
+        taken = f"{what}: {self.loaded.folder.name}, {plural(len(self.loaded.valid), 'valid launch')}"
+        return f"{taken}, of {self.candidates} sweeps ({RULE})" if self.candidates > 1 else f"{taken}, the only sweep"
+
+
+def choose_sweep(results: Path, wanted: Callable[[Study], bool], *, every_code: bool = False) -> SweepChoice | None:
+    """Return the sweep of `results` that answers among those `wanted`, which is what can be compared; None of none.
+
+    Only sweeps with a valid launch count, so that one that was planned and never launched does not; unless for
+    `every_code`, a launch of the code that the sweep's last command asked for. Of these, one that trains as its preset
+    has it comes before one with settings of its own (SYNC=none, say), then the one with more valid launches, then the
+    one whose last launch is the newest.
+
+    Raises:
+        UserError: a study file is damaged.
+    """
+    found = []
+    for folder in sweep_folders(results):
+        study = decode((folder / STUDY_FILE).read_bytes(), Study, folder / STUDY_FILE)
+        if wanted(study):
+            loaded = load_sweep(folder, every_code=every_code)
+            found += [loaded] if loaded.valid else []
+    return SweepChoice(loaded=max(found, key=standing), candidates=len(found)) if found else None
+
+
+def standing(loaded: Loaded) -> tuple[bool, int, float]:
+    """Return what the rule goes by, the largest first: the sweep's settings, its valid launches, its newest one."""
+    workload = loaded.study.sweep.workload if loaded.study else loaded.valid[0].point.workload
+    newest = max((run.started.timestamp() for run in loaded.valid), default=0.0)
+    return as_preset(workload), len(loaded.valid), newest
+
+
+def as_preset(workload: Workload) -> bool:
+    """Tell whether `workload` trains with the settings of its preset; how many rows and epochs is left open."""
+    if workload.preset not in PRESETS:
+        return True
+    usual = resolve(dataset=workload.dataset, model=workload.model, preset=workload.preset)
+    return replace(workload, **{name: getattr(usual, name) for name in _FREE}) == usual

@@ -21,7 +21,7 @@ from harness.schema.record import EpochRecord, RankRecord, RunRecord
 Event = dict[str, Any]
 Array = NDArray[np.float64]
 MOST_EVENTS = 4_000_000  # 0.4 GB of JSON: beyond it browsers give up
-_PER_CALL = 10  # events: begins and ends of a step, its sum, the wait and the wire in it, and an arrow's two
+_PER_CALL = 10  # events: begins and ends of a step, its allreduce, the wait and the wire in it, and an arrow's two
 _LAUNCH = 1  # process; rank r is process r + 2
 _TRAINING = 1  # thread
 _SET_UP = ("import_s", "load_s", "distribute_s", "compile_s")
@@ -42,11 +42,11 @@ def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] |
     """Yield the events of the launch `run`, whose calls are `epochs`; of the epochs numbered in `shown` (all if None).
 
     What is known as a duration only is placed where it must have been and says so (`placed`): set-up ends where the
-    first epoch begins, a step's input begins it. An arrow leads from the last rank that came to a sum to every rank
-    that had waited for it for longer than their clocks may be wrong.
+    first epoch begins, a step's input begins it. An arrow leads from the last rank that came to an allreduce to
+    every rank that had waited for it for longer than their clocks may be wrong.
 
     Raises:
-        UserError: there is no such epoch, or there are too many events to be looked at.
+        UserError: there is no such epoch, or there are too many events for a viewer.
     """
     chosen = _choose(epochs, shown)
     starts = _starts(run)
@@ -89,14 +89,14 @@ def _choose(epochs: Sequence[Calls], shown: Sequence[int] | None) -> list[int]:
     count = sum(epochs[number].entry.size for number in chosen) * _PER_CALL
     if count > MOST_EVENTS:
         most = max(1, MOST_EVENTS * len(chosen) // count)
-        raise UserError(f"{count:,} events are too many to be looked at: choose epochs, such as --epochs 1..{most}")
+        raise UserError(f"{count:,} events are too many for a viewer: choose epochs, such as --epochs 1..{most}")
     return chosen
 
 
 def _starts(run: RunRecord) -> list[float]:
     """Return when rank 0 began every epoch, seconds since the first rank began to import.
 
-    Where the record does not tell, an epoch begins when the one before has ended and been evaluated.
+    Where the record does not say, an epoch begins when the one before has ended and been evaluated.
     """
     first = max(sum(float(getattr(rank, name)) for name in _SET_UP) for rank in run.ranks)
     begun = [epoch.begin_s for epoch in run.epochs]
@@ -150,9 +150,9 @@ def _epoch(record: EpochRecord, calls: Calls, rank: RankRecord) -> Slice:
 
 
 def _step(words: str, calls: Calls, number: int, who: tuple[int, int], left: float, error_s: float) -> Slice:
-    """Return a step of rank `who[0]`, which had left the sum before at `left`; for its own `who[1]` came last."""
+    """Return a step of rank `who[0]`, which left the last allreduce at `left`; to its own, rank `who[1]` came last."""
     rank, last = who
-    out = max(float(calls.exit[number, rank]), left)  # of another host's clock all may be off by a little
+    out = max(float(calls.exit[number, rank]), left)  # by another host's clock all may be off by a little
     entry = min(max(float(calls.entry[number, rank]), left), out)
     released = min(max(float(calls.entry[number, last]), entry), out)
     args: Event = {
@@ -162,17 +162,17 @@ def _step(words: str, calls: Calls, number: int, who: tuple[int, int], left: flo
     }
     if error_s > 0:
         args["clock_error_us"] = _us(error_s)
-    parts = [Slice(name="sum (wire)", begin=released, end=out)]
+    parts = [Slice(name="allreduce (wire)", begin=released, end=out)]
     if released > entry:
         parts.insert(0, Slice(name=f"wait for rank {last}", begin=entry, end=released))
-    inside = [Slice(name="sum", begin=entry, end=out, args=args, inside=tuple(parts))]
+    inside = [Slice(name="allreduce", begin=entry, end=out, args=args, inside=tuple(parts))]
     own: Event = {}
     waited = float(calls.input[number, rank])
     if waited > 0:
         placed = {"placed": "at the step's start"}
         inside.insert(0, Slice(name="input", begin=left, end=min(left + waited, entry), args=placed))
     if calls.statistics[number, rank] > 0:
-        own["batch_normalisation_sums_us"] = _us(float(calls.statistics[number, rank]))
+        own["batch_normalisation_us"] = _us(float(calls.statistics[number, rank]))
     return Slice(name=words, begin=left, end=out, args=own, inside=tuple(inside))
 
 
@@ -194,7 +194,7 @@ def _events(one: Slice, process: int) -> Iterator[Event]:
 
 
 def _arrows(run: RunRecord, calls: Calls, ids: Iterator[int]) -> Iterator[Event]:
-    """Yield an arrow from the last rank of every sum to each that waited for it, at the moment when it came.
+    """Yield an arrow from the last rank of every allreduce to each that waited for it, at the moment when it came.
 
     Every one has the next of the `ids`: Perfetto draws arrows of whole numbers only.
     """
@@ -220,7 +220,7 @@ def _names(run: RunRecord) -> Iterator[Event]:
 
 
 def _launch_track(run: RunRecord, starts: Sequence[float]) -> Iterator[Event]:
-    """Yield the epochs, what was scored after each, and what the record has to say of the launch."""
+    """Yield the epochs, what was scored after each, and the notes of the record."""
     for record, start in zip(run.epochs, starts, strict=True):
         end = start + max(record.seconds)
         yield from _events(Slice(name=f"epoch {record.epoch + 1}", begin=start, end=end), _LAUNCH)
@@ -232,14 +232,14 @@ def _launch_track(run: RunRecord, starts: Sequence[float]) -> Iterator[Event]:
     for segment in run.segments[:-1]:
         at = starts[min(segment.end[0], len(starts) - 1)]
         reason = f"after {segment.end[0]} epochs and {segment.end[1]} steps, {segment.stopped or 'not asked to'}"
-        yield {**place, "name": "stopped and taken up again", "ts": _us(at), "args": {"reason": reason}}
+        yield {**place, "name": "stopped and resumed", "ts": _us(at), "args": {"reason": reason}}
     for name, sentences in (("invalid", run.invalid), ("note", run.notes)):
         for sentence in sentences:
             yield {**place, "name": name, "ts": _us(starts[0]), "args": {"reason": sentence}}
 
 
 def _clock_error(rank: RankRecord, begin: float, end: float) -> Iterator[Event]:
-    """Yield the track of how far the rank's times may be off those of rank 0, where its clock is another."""
+    """Yield the track of how far the rank's times may be off those of rank 0, where it has another clock."""
     if rank.clock_error_s > 0:
         for at in (begin, end):
             args = {"us": _us(rank.clock_error_s)}

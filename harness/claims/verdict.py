@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis.select_sweep import standing
+from harness.analysis.read_results import standing
 from harness.analysis.stats import Interval
 from harness.claims import curves, text_rules
 from harness.claims.evidence import ClaimEvidence, compare, is_about

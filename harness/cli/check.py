@@ -201,7 +201,7 @@ def _duet(
 
 def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:
     """Return the sweep that answers for the first of `references` that any can be compared with; None without one."""
-    from harness.analysis.select_sweep import choose
+    from harness.analysis.read_results import choose_sweep
 
     for reference in references:
         wanted = (reference.workload, reference.scaling, reference.data_id)
@@ -209,7 +209,7 @@ def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str
         def same(study: "Study", wanted: tuple[object, ...] = wanted) -> bool:
             return (study.sweep.workload, study.sweep.scaling, study.sweep.data_id) == wanted
 
-        found = choose(results, same, every_code=True)
+        found = choose_sweep(results, same, every_code=True)
         if found is not None:
             click.echo(found.sentence(f"compared with '{reference.label}'"))
             return str(found.loaded.folder)

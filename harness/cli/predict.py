@@ -102,7 +102,7 @@ def find_network(
 def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any], table: Path | None) -> Answer:
     import pandas as pd
 
-    from harness.analysis.select_sweep import choose
+    from harness.analysis.read_results import choose_sweep
     from harness.base.files import write_atomic
     from harness.prediction.forecast import predict_curve
     from harness.report.predict_page import prediction_answer
@@ -116,7 +116,7 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any], tabl
     links, said = network
     found: list[PredictedCurve] = []
     for name in names or EXPERIMENTS:
-        choice = choose(results, lambda study, name=name: study.sweep.workload.name == name)  # type: ignore[misc]
+        choice = choose_sweep(results, lambda study, name=name: study.sweep.workload.name == name)  # type: ignore[misc]
         if choice is not None:
             click.echo(choice.sentence(name))
             found.append(predict_curve(choice.loaded, counts, links, algorithm))
@@ -160,8 +160,7 @@ def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answ
 
 def _same_work(names: tuple[str, ...], results: Path) -> "list[Loaded]":
     """Return the sweeps of `names` that train the same rows, strong scaling; say which are left out."""
-    from harness.analysis.read_results import load_sweep
-    from harness.analysis.select_sweep import standing
+    from harness.analysis.read_results import load_sweep, standing
 
     def rows(loaded: "Loaded") -> tuple[str, int]:
         run = loaded.valid[0]

@@ -4,7 +4,7 @@ A name is a folder, what lies in the results under that name, or the beginning o
 ``FOLDER/NAME`` looks into FOLDER instead. Where measurements are asked for, a baseline's name comes first, a launch's
 folder will do too, and ``SWEEP@COMMIT`` chooses a state of the code by its first digits. Without a name the sweep that
 was launched last is meant, not one that was planned since, and which it is is told. Where launches are to answer a
-question, `harness.analysis.select_sweep` has the rule.
+question, `harness.analysis.read_results` has the rule.
 """
 
 import contextlib

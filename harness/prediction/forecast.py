@@ -105,7 +105,7 @@ def score(
 def predict_first(sweep: Sweep, results: Path, network: Uncertain, said: str) -> Path:
     """Write the prediction of every layout of `sweep` into its folder and return the file's path.
 
-    The base is the sweep in `results` of the same workload and scaling that `select_sweep.choose` takes, this one
+    The base is the sweep in `results` of the same workload and scaling that `read_results.choose_sweep` takes, this one
     included. A prediction that is there already and has every rank count is kept: it is the earlier one.
 
     Raises:

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.calls import read_calls
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded
-from harness.analysis.select_sweep import choose
+from harness.analysis.read_results import Loaded, choose_sweep
 from harness.analysis.stats import Interval, median_interval
 from harness.base.errors import UserError
 from harness.prediction.network_cost import Levels, Link, Uncertain, allreduce_seconds
@@ -56,14 +55,14 @@ class Base:
 
 
 def find_launches(results: Path, wanted: Callable[[Study], bool], what: str) -> Loaded:
-    """Return the sweep of `results` that answers among those `wanted` (`select_sweep.choose`).
+    """Return the sweep of `results` that answers among those `wanted` (`read_results.choose_sweep`).
 
     `what` names the workload in the error.
 
     Raises:
         UserError: no such sweep has a valid launch.
     """
-    found = choose(results, wanted)
+    found = choose_sweep(results, wanted)
     if found is not None:
         return found.loaded
     raise UserError(

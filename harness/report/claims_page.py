@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.analysis import numbers
+from harness.analysis.read_results import RULE
 from harness.analysis.scaling import ratios_frame, scale
-from harness.analysis.select_sweep import RULE
 from harness.claims.evidence import ClaimEvidence, compare, is_about
 from harness.claims.verdict import Judgement, PredictedRatio, predict_claim
 from harness.claims.wording import ClaimRow, claim_row, headline

@@ -10,8 +10,7 @@ from harness.report.answer import FigureBlock
 from harness.report.axes import time_unit
 from harness.report.figures.breakdown import EPOCH
 from harness.report.svg import BLUE, INK, MUTED, ORANGE, PAPER, draw
-from harness.why.efficiency import TREE, PointEfficiencies
-from harness.why.explanation import Explanation
+from harness.why.explanation import TREE, Explanation, PointEfficiencies
 from harness.why.overheads import PointOverheads
 
 _MOST_COLUMNS = 9

@@ -11,8 +11,7 @@ from harness.report.answer import Answer, Items, Section, Table, Tile
 from harness.report.explain_figures import heat_map, waterfall
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.provenance import sweeps_origin
-from harness.why.efficiency import TREE, Efficiency, PointEfficiencies
-from harness.why.explanation import Explanation
+from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies
 from harness.why.known_causes import Finding
 from harness.why.overheads import LEAST, Overhead, PointOverheads
 from harness.why.proof import CONFIRMED, REFUTED, Proofs

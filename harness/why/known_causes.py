@@ -11,9 +11,10 @@ from harness.base.errors import UserError
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Failure
 from harness.why import symptoms
+from harness.why.launch_detail import Case
 from harness.why.overheads import CAUSES
 from harness.why.rare_delays import rare_delays
-from harness.why.symptoms import Case, Symptom
+from harness.why.symptoms import Symptom
 
 MOST_LAUNCHES = 24  # that are examined: reading every call of thousands would take minutes
 

@@ -1,7 +1,7 @@
 """Overheads: what a point takes beyond its ideal time, by cause, in one vocabulary for reports, checks and proofs.
 
 A part of the time (`analysis.time_parts`) is divided into causes, and each cause lowers one efficiency
-(`why.efficiency`); `why.known_causes` says which overhead what it finds is part of.
+(`explanation.TREE`); `why.known_causes` says which overhead what it finds is part of.
 """
 
 from collections.abc import Sequence

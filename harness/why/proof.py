@@ -52,31 +52,32 @@ class Expected:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Counterfactual:
-    """One launch to make: `removes` says what is gone, `how` by which setting, `against` what it is compared with."""
+class Change:
+    """What a launch lacks: `removes` says what is gone, `how` by which setting, `against` what it is compared with."""
 
     name: str
     removes: str
     how: str
-    sweep: Sweep
     expected: Expected
     against: str = AS_IT_IS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Proof:
-    """What one counterfactual gave, as a part of the epoch's time: `expected` beforehand, `measured` by launches.
+class Counterfactual(Change):
+    """A change and the launch that makes it."""
+
+    sweep: Sweep
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof(Change):
+    """What a change gave, as a part of the epoch's time: `expected` beforehand, `measured` by launches.
 
     `interval` is None below 6 pairs of valid launches, `measured` where there is none. `verdict` is ``not confirmed``
     where the two intervals do not overlap; ``open`` where one is missing, or where noise hides it: the measured gain
     may be nothing, the expected one may not, or the measured one is uncertain by more than all that is expected.
     """
 
-    name: str
-    removes: str
-    how: str
-    against: str
-    expected: Expected
     measured: float | None
     interval: Interval | None
     launches: int
@@ -257,7 +258,7 @@ def prove_overheads(
         layout=point.layout,
         ranks=point.ranks,
         made=made,
-        proofs=tuple(judge(one, frames[one.against], frames[one.name]) for one in chosen),
+        proofs=tuple(judge_change(one, frames[one.against], frames[one.name]) for one in chosen),
     )
     write_atomic(folder / PROOF_FILE, encode(proofs))
     return proofs
@@ -273,7 +274,7 @@ def newest_proofs(results: Path, sweep: str) -> Proofs | None:
     return decode(files[-1].read_bytes(), Proofs, files[-1]) if files else None
 
 
-def judge(one: Counterfactual, against: pd.DataFrame, without: pd.DataFrame) -> Proof:
+def judge_change(one: Counterfactual, against: pd.DataFrame, without: pd.DataFrame) -> Proof:
     """Return what `without` gives, valid rows of `frames.launch_frame` as `against`: 1 - the ratio of their medians."""
     ratio = interval = None
     if len(against) and len(without):
@@ -315,13 +316,9 @@ def _launch(
                 console=Console(quiet=True),
                 invalid_too=False,
             )
-    return {name: _valid(place) for name, place in made.items()}
-
-
-def _valid(folder: Path) -> pd.DataFrame:
-    loaded = load_sweep(folder, every_code=True)
-    frame = launch_frame(loaded.runs, loaded.epochs)
-    return frame[frame["valid"]]
+    loaded = {name: load_sweep(place, every_code=True) for name, place in made.items()}
+    frames = {name: launch_frame(one.runs, one.epochs) for name, one in loaded.items()}
+    return {name: frame[frame["valid"]] for name, frame in frames.items()}
 
 
 def _percents(expected: Expected) -> str:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from harness.analysis import numbers
-from harness.why.launch_detail import FAR_OUT
-from harness.why.symptoms import Case, Symptom
+from harness.why.launch_detail import FAR_OUT, Case
+from harness.why.symptoms import Symptom
 
 SHORTEST = 5  # calls: of events that are closer one cannot say that they are regular
 _LEAST_COST = 0.001  # part of an epoch

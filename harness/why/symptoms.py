@@ -1,24 +1,18 @@
 """What shows a known cause in one launch: in what the record says of machine, placement and settings, and in times."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from harness.analysis import numbers
-from harness.analysis.calls import Calls
-from harness.analysis.frames import EpochTimes, epoch_times
 from harness.analysis.time_parts import slow_rank
 from harness.base.cpu_contention import MOST_QUEUED
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
-from harness.why.launch_detail import skew_shares
+from harness.why.launch_detail import Case
 
-Array = NDArray[np.float64]
 _CONTENDED = 0.25  # of their time: TensorFlow's own threads wait 8 to 12 % for each other on a quiet core
 _STOLEN = 0.02
 _TCP = {"UCX_TLS": r"\btcp\b", "OMPI_MCA_btl": r"\btcp\b", "FI_PROVIDER": r"\b(?:tcp|sockets)\b"}
@@ -39,60 +33,6 @@ class Symptom:
     text: str
     cost: float | None = None
     who: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One launch. `run` has its epochs; `calls` are empty where none are recorded; `base` ran on fewest ranks."""
-
-    run: RunRecord
-    calls: Sequence[Calls] = ()
-    base: RunRecord | None = None
-
-    @cached_property
-    def times(self) -> EpochTimes:
-        """The times of the epochs."""
-        return epoch_times(self.run)
-
-    @cached_property
-    def total(self) -> float:
-        """Seconds of all epochs, the slowest rank of each."""
-        return float(self.times.seconds.max(axis=1).sum())
-
-    def part(self, seconds: Array) -> float:
-        """Return the part of the epochs that `seconds` [epochs, ranks] take, mean over ranks."""
-        return float(seconds.mean(axis=1).sum() / self.total)
-
-    @cached_property
-    def skew(self) -> float:
-        """The part of the epochs that ranks wait for the last one."""
-        return self.part(self.times.skew)
-
-    @cached_property
-    def wire(self) -> float:
-        """The part of the epochs that the allreduces themselves take; unknown parts of synchronisation count."""
-        return self.part(self.times.sync) - self.skew
-
-    @cached_property
-    def input(self) -> float:
-        """The part of the epochs that goes into rows."""
-        return self.part(self.times.input)
-
-    @cached_property
-    def skew_causes(self) -> dict[str, float]:
-        """Which part of the epochs each of `launch_detail.SKEW_CAUSES` takes."""
-        shares = skew_shares(self.calls, [rank.batch for rank in self.run.ranks]) if self.entries.size else {}
-        return {cause: share * self.skew for cause, share in shares.items()}
-
-    @cached_property
-    def entries(self) -> Array:
-        """When every rank came to every call, [calls, ranks]."""
-        return np.concatenate([np.empty((0, len(self.run.ranks))), *(one.entry for one in self.calls)])
-
-    @property
-    def hosts(self) -> set[str]:
-        """The hosts of the ranks."""
-        return {rank.host for rank in self.run.ranks}
 
 
 def _waiting(case: Case) -> float:
