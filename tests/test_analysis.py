@@ -130,7 +130,7 @@ def test_superlinear_and_indivisible_points_are_flagged() -> None:
     scaling = scaled([make_launch(1, 0, 3.0), make_launch(3, 0, 0.9)])
     assert scaling.points[0].flags == ()
     assert scaling.points[1].flags == (
-        "superlinear: efficiency above 100 %, with too few launches to tell it from noise",
+        "superlinear: efficiency above 100 %, with too few launches to distinguish it from noise",
         "6,400 rows do not divide by 3 ranks",
     )
 

@@ -68,7 +68,7 @@ def test_a_partial_last_batch_counts_its_rows():
 
 
 def test_what_needs_every_ranks_steps_says_where_else_to_look(tmp_path):
-    with pytest.raises(UserError, match=r"outlived lost ranks.* its sweep's report leads to"):
+    with pytest.raises(UserError, match=r"went on after ranks failed.* its sweep's report leads to"):
         read_calls(write_run(tmp_path, outlived()), outlived())
 
 

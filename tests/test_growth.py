@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.normal_form import GROWING, LINEAR, Form, forms, forms_of_sums, grow
+from harness.analysis.normal_form import GROWING, LINEAR, Form, allreduce_forms, forms, grow
 from harness.cli.answer import plain
 from harness.prediction.forecast import predict_first, read_prediction
 from harness.prediction.growth import grow_points, grown_frame, hold_out
@@ -56,7 +56,7 @@ def test_an_exact_form_is_found_and_goes_on(order: tuple[Fraction, int]) -> None
 def test_the_bandwidth_of_a_ring_and_the_steps_of_rabenseifner_are_forms() -> None:
     for algorithm, counts in (("ring", [2, 3, 4, 6, 8]), ("rabenseifner", [2, 3, 4, 5, 6, 7, 8, 12, 16])):
         wire = allreduce_seconds(algorithm, counts, 1e6, Levels(network=LINKS[0]))
-        best = grow(counts, wire, wire, forms_of_sums(counts, LINEAR)).best
+        best = grow(counts, wire, wire, allreduce_forms(counts, LINEAR)).best
         far = [64.0, 96.0]
         assert best.at(far) == pytest.approx(allreduce_seconds(algorithm, far, 1e6, Levels(network=LINKS[0])))
 

@@ -20,8 +20,8 @@ class Calls:
 
     `begin` and `end` [ranks] are each rank's own of the epoch; `step` [calls] is the step that a call ended, `entry`
     and `exit` [calls, ranks] when each rank came and left. `statistics` [calls + 1, ranks] is what a rank spent in the
-    sums of batch normalisation between two calls, before the first and after the last, `input` what it waited for rows
-    there once the epoch's order was drawn.
+    allreduces of batch normalisation between two calls, before the first and after the last, `input` what it waited for
+    rows there once the epoch's order was drawn.
     """
 
     epoch: int
@@ -41,13 +41,13 @@ class Calls:
 
     @property
     def wire(self) -> Array:
-        """The sum itself: from the last rank's entry to the own exit, [calls, ranks]."""
+        """The allreduce itself: from the last rank's entry to the own exit, [calls, ranks]."""
         summed: Array = self.exit - self.entry.max(axis=1, keepdims=True)
         return summed
 
     @property
     def between(self) -> Array:
-        """What a rank did outside of all sums: before every call, and after the last one; [calls + 1, ranks]."""
+        """What a rank did outside of all allreduces: before every call, and after the last one; [calls + 1, ranks]."""
         left = np.vstack([self.begin, self.exit])
         came = np.vstack([self.entry, self.end])
         outside: Array = came - left - self.statistics
@@ -61,12 +61,12 @@ def read_calls(folder: Path, run: RunRecord) -> tuple[Calls, ...]:
     none.
 
     Raises:
-        UserError: the table is damaged, of an older harness, or not of this record; the launch outlived lost ranks.
+        UserError: the table is damaged, of an older harness, or not of this record; ranks of the launch failed.
     """
     if run.losses:
         raise UserError(
-            f"'{folder}' outlived lost ranks, whose steps nobody knows: what it trained between losses is on the page "
-            "that its sweep's report leads to"
+            f"'{folder}' went on after ranks failed, whose steps are not recorded: what it trained between failures is "
+            "on the page that its sweep's report leads to"
         )
     path = folder / STEPS_FILE
     try:

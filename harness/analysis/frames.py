@@ -52,8 +52,7 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     `stats.sessions`), epoch; seconds = maximum over ranks of the epoch's
     training time; sync_seconds, its parts skew_seconds and wire_seconds, and input_seconds = means over ranks;
     parted = whether the record has the parts (else all counts as wire, see `warnings.doubts`); trained_s and
-    rows_seen = sums up to and with this epoch;
-    train_loss, test_loss, test_accuracy, test_auc (NaN where not measured).
+    rows_seen = totals up to and with this epoch; train_loss, test_loss, test_accuracy, test_auc (NaN if not measured).
     """
     return join_epochs(runs, [epoch_columns(run, epoch_times(run)) for run in runs])
 
@@ -154,7 +153,9 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     frame["step_seconds"] = frame["seconds"] / frame["steps"]
     parts = frame[[*_TIMED, "trained_s"]].sum(axis=1)
     frame["overhead_s"] = (frame["inside_s"] - parts).clip(lower=0.0)
-    frame["outlier"] = _outliers(frame)
+    frame["outlier"] = False
+    for _, group in frame[frame["valid"]].groupby("layout", sort=False):
+        frame.loc[group.index, "outlier"] = outliers(group["seconds"])
     return frame.reset_index(drop=True)
 
 
@@ -163,14 +164,6 @@ def middle_launch(launches: pd.DataFrame) -> str:
     valid = launches[launches["valid"]]
     most = valid[valid["ranks"] == valid["ranks"].max()].sort_values("seconds", kind="stable")
     return str(most["run"].iloc[(len(most) - 1) // 2])
-
-
-def _outliers(frame: pd.DataFrame) -> pd.Series:
-    """Return which valid launches lie far from the others of their layout."""
-    marked = pd.Series(False, index=frame.index)
-    for _, group in frame[frame["valid"]].groupby("layout", sort=False):
-        marked[group.index] = outliers(group["seconds"])
-    return marked
 
 
 def epoch_rows(run: RunRecord) -> int:

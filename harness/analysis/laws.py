@@ -4,7 +4,7 @@ All three are linear in the work per second or its inverse, so that non-negative
 Amdahl (AFIPS 1967) t(p) = t1 (s + (1 - s)/p) for strong scaling; Gustafson (CACM 31, 1988) x(p) = x1 (p - s (p - 1))
 for weak scaling; Gunther's Universal Scalability Law x(p) = x1 p / (1 + a (p - 1) + b p (p - 1)) for both.
 
-The noise that a law is held against is what launches of one count differ by once their block is taken out. From it
+The noise that a law is compared with is what launches of one count differ by once their block is taken out. From it
 come the F test for lack of fit (Draper & Smith, "Applied Regression Analysis", 3rd edition, 1998, section 2.1), and
 intervals by profile likelihood (Venzon & Moolgavkar, Applied Statistics 37, 1988): what all weights give whose
 squared errors are not significantly larger than the least. At a bound, such as a coefficient of 0, these cover more
@@ -66,9 +66,9 @@ class Fit:
     """A law fitted to a sweep. `counts`, `speedup`, `low`, `high`: the curve over the base and its 95 % band.
 
     `worst_error` is the largest relative distance from a measured point, at `worst_ranks`. `doubt` says why the law
-    is not identified by what was measured, or that this refutes it; then there is no curve beyond the measured
-    counts, and of a refuted law neither band nor intervals. With fewer counts than the law has numbers there is no
-    curve and there are no `estimates`: many laws fit.
+    is not identified by what was measured, or that the measurements refute it; then there is no curve beyond the
+    measured counts, and of a refuted law neither band nor intervals. With fewer counts than the law has numbers there
+    is no curve and there are no `estimates`: many laws fit.
     """
 
     law: str
@@ -160,14 +160,20 @@ def _of_blocks(counts: Array, blocks: Array) -> _Rates | None:
 def _fit(law: Law, found: _Rates, base: float) -> Fit:
     counts = found.counts
     if len(counts) < law.numbers:
-        doubt = f"{len(counts)} rank counts cannot fix a law of {law.numbers} numbers"
-        return _unknown(law, f"{doubt}: measure at least {law.numbers + 1}")
+        doubt = (
+            f"{len(counts)} rank counts cannot fix a law of {law.numbers} numbers: measure at least {law.numbers + 1}"
+        )
+        return Fit(
+            law=law.name, estimates=(), worst_error=math.nan, worst_ranks=0, doubt=doubt,
+            counts=(), speedup=(), low=(), high=(),
+        )  # fmt: skip
     weights = solve(law, counts, found.rates)
     errors = np.abs(_rate(law, weights, counts) / found.rates - 1)
     refuted = _lack_of_fit(law, found, weights)
     doubt = refuted or _doubt(law, found)
     likely = _likely(law, found, weights) if found.freedom and not refuted else None
-    grid = _grid(counts, 1 if doubt else _REACH[min(2, len(counts) - law.numbers)])
+    end = counts.max() * (1 if doubt else _REACH[min(2, len(counts) - law.numbers)])
+    grid = np.unique(np.concatenate([counts, np.geomspace(counts.min(), end, 60)]))
     curve = _rate(law, weights, grid) / _rate(law, weights, np.array([base]))
     low, high = (np.empty(0),) * 2 if likely is None else _band(law, likely, grid, base)
     keep = (grid <= counts.max()) | (high <= _WIDEST * low) if low.size else np.ones(len(grid), dtype=bool)
@@ -182,17 +188,6 @@ def _fit(law: Law, found: _Rates, base: float) -> Fit:
         low=tuple(map(float, low[keep])) if low.size else (),
         high=tuple(map(float, high[keep])) if high.size else (),
     )
-
-
-def _grid(counts: Array, reach: int) -> Array:
-    return np.unique(np.concatenate([counts, np.geomspace(counts.min(), reach * counts.max(), 60)]))
-
-
-def _unknown(law: Law, doubt: str) -> Fit:
-    return Fit(
-        law=law.name, estimates=(), worst_error=math.nan, worst_ranks=0, doubt=doubt,
-        counts=(), speedup=(), low=(), high=(),
-    )  # fmt: skip
 
 
 def _design(law: Law, counts: Array, rates: Array) -> Array:

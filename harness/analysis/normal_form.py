@@ -25,10 +25,8 @@ Array = NDArray[np.float64]
 Order = tuple[Fraction, int]
 FEWEST = 5  # rank counts, as Extra-P asks for
 LINEAR: Order = (Fraction(1), 1)  # all messages of an algorithm over one wire, or all ranks on one memory: p log p
-ROOT: Order = (
-    Fraction(1, 2),
-    0,
-)  # the slowest of p alike: at most sqrt(p) (Hartley & David, Ann. Math. Stat. 25, 1954)
+# The slowest of p equal ranks: at most sqrt(p) (Hartley & David, Ann. Math. Stat. 25, 1954).
+ROOT: Order = (Fraction(1, 2), 0)
 
 # i: the js that go with it, as Extra-P 4 has them; i with j = 0 is there below 0 too, for what shrinks with the ranks.
 _ORDERS: dict[str, tuple[int, ...]] = {
@@ -40,8 +38,8 @@ _CONSTANT: Order = (Fraction(0), 0)
 GROWING: tuple[Order, ...] = tuple((Fraction(i), j) for i, js in _ORDERS.items() for j in js)
 ORDERS: tuple[Order, ...] = (_CONSTANT, *GROWING, *((-i, 0) for i, j in GROWING if j == 0))
 _ROUNDING = 1e-9  # relative errors below this are rounding
-_ALIKE = 0.005  # of a step: leave-one-out errors below this do not tell which of two models is right
-_STEPS = 2  # counts that are no power of two, from which their cost can be told from an error
+_EQUAL = 0.005  # of a step: leave-one-out errors below this do not show which of two models is right
+_STEPS = 2  # counts that are not powers of two, from which their cost can be distinguished from an error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +79,7 @@ class Form:
             if self.alone and j == 0:
                 names[-1] = f" ({names[-1].strip()} - 1)"
         if self.powers:
-            names.append(" where p is no power of two")
+            names.append(" where p is not a power of two")
         terms = [f"{seconds(float(weight))}{name}" for weight, name in zip(weights, names, strict=True) if weight]
         return " + ".join(terms).replace("+ -", "- ") or seconds(0.0)
 
@@ -139,8 +137,8 @@ def forms(highest: Order | None = None) -> tuple[Form, ...]:
     return tuple(Form(order=order) for order in ORDERS if highest is None or order <= highest)
 
 
-def forms_of_sums(counts: ArrayLike, highest: Order) -> tuple[Form, ...]:
-    """Return the forms of a sum over ranks, measured at `counts`: plain ones, and those that only sums have."""
+def allreduce_forms(counts: ArrayLike, highest: Order) -> tuple[Form, ...]:
+    """Return the forms of an allreduce, measured at `counts`: plain ones, and those that only allreduces have."""
     p = np.asarray(counts, dtype=float)
     orders = [order for order in (_CONSTANT, *GROWING) if order <= highest]
     found = [*forms(highest), *(Form(order=order, alone=True) for order in orders)]
@@ -157,7 +155,7 @@ def grow(counts: ArrayLike, values: ArrayLike, scales: ArrayLike, allowed: Seque
     p, target, scale = (np.asarray(one, dtype=float) for one in (counts, values, scales))
     models = [model for form in allowed if (model := _fit(form, p, target, scale)) is not None]
     models.sort(key=lambda model: model.error)  # stable: of equals the lower order
-    errors = np.maximum([model.error for model in models], _ALIKE)
+    errors = np.maximum([model.error for model in models], _EQUAL)
     odds: Array = (errors / errors[0]) ** -float(len(p))
     return Growth(models=tuple(models), odds=odds / odds.sum())
 

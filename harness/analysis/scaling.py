@@ -173,7 +173,7 @@ def comparable(base: pd.DataFrame, group: pd.DataFrame) -> ComparableLaunches | 
     A block of the launch order has one repeat of every layout. Whole blocks, each launched in one session
     (`stats.sessions`), are pairs. Where one of the two lacks a repeat, or has it twice, the launches of a single
     session count as unrelated, which can only widen an interval; of several sessions only the pairs are left, since
-    no launch's scatter tells how far sessions differ. None for fewer than 6 of those.
+    no launch's scatter shows how far sessions differ. None for fewer than 6 of those.
     """
     begins, ends = (pd.concat([base[name], group[name]]) for name in ("session_begin", "session_end"))
     numbers = np.array(sessions(list(zip(begins, ends, strict=True))))
@@ -215,7 +215,7 @@ def _superlinear(efficiency: float | None, interval: Interval | None) -> str:
     if efficiency is None or efficiency <= 1 + 1e-12:
         return ""
     if interval is None:
-        return "superlinear: efficiency above 100 %, with too few launches to tell it from noise"
+        return "superlinear: efficiency above 100 %, with too few launches to distinguish it from noise"
     if interval.low <= 1:
         return "superlinear within noise: the interval of the efficiency includes 100 %"
     return (

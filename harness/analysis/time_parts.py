@@ -11,23 +11,13 @@ from harness.analysis.frames import EpochTimes
 from harness.schema.record import RunRecord
 
 Array = NDArray[np.float64]
-EPOCH_PARTS = ("compute_seconds", "input_seconds", "skew_seconds", "wire_seconds")
-LAUNCH_PARTS = (
-    "import_s",
-    "load_s",
-    "distribute_s",
-    "compile_s",
-    "trained_compute_s",
-    "trained_input_s",
-    "trained_sync_s",
-    "evaluate_s",
-    "overhead_s",
-)
-PART_NAMES = {
+_EPOCH = {
     "compute_seconds": "computation",
     "input_seconds": "input",
     "skew_seconds": "waiting (skew)",
     "wire_seconds": "allreduce (wire)",
+}
+_LAUNCH = {
     "import_s": "import",
     "load_s": "load",
     "distribute_s": "distribute",
@@ -38,6 +28,7 @@ PART_NAMES = {
     "evaluate_s": "evaluation",
     "overhead_s": "rest",
 }
+EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES = tuple(_EPOCH), tuple(_LAUNCH), _EPOCH | _LAUNCH
 SLOW = 1.10  # computation of a rank over the median of the others' from which it is named
 _WAITED = 0.02  # part of an epoch that the others wait at least for a rank that is named
 
@@ -65,7 +56,7 @@ def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
     two middle ones: by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS, so
     that both sum to a median over launches. Of the parts of an epoch input, skew (waiting for the last rank) and
     wire (the allreduce itself) are means over ranks, computation is the rest of the slowest rank's epoch. The training
-    parts of a launch are sums over its epochs, `overhead_s` is what is in no other part.
+    parts of a launch are totals over its epochs, `overhead_s` is what is in no other part.
     """
     valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
     parted = with_launch_parts(valid)
@@ -102,7 +93,7 @@ def median_launches(
 def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:
     """Return the slowest rank of a launch where its computation is well above that of the others, else None.
 
-    Computation is the epoch without input and synchronisation calls; sums over the epochs count. A rank is named when
+    Computation is the epoch without input and synchronisation calls; totals over the epochs count. A rank is named when
     it computed more than SLOW times the median of the others and they waited for more than 2 % of the time.
     """
     if len(run.ranks) < 2 or not times.parted.all():

@@ -99,9 +99,9 @@ def _starts(run: RunRecord) -> list[float]:
     Where the record does not say, an epoch begins when the one before has ended and been evaluated.
     """
     first = max(sum(float(getattr(rank, name)) for name in _SET_UP) for rank in run.ranks)
-    begun = [epoch.begin_s for epoch in run.epochs]
-    if None not in begun:
-        return [first + float(at or 0.0) for at in begun]
+    begins = [epoch.begin_s for epoch in run.epochs]
+    if None not in begins:
+        return [first + float(at or 0.0) for at in begins]
     between = max(_evaluation_seconds(run))
     lengths = [max(epoch.seconds) + between * (epoch.test_accuracy is not None) for epoch in run.epochs]
     return [first + float(at) for at in np.cumsum([0.0, *lengths[:-1]])]

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.normal_form import FEWEST, LINEAR, ROOT, Form, Growth, forms, forms_of_sums, grow
+from harness.analysis.normal_form import FEWEST, LINEAR, ROOT, Form, Growth, allreduce_forms, forms, grow
 from harness.analysis.numbers import plural
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
@@ -155,7 +155,7 @@ def _refused(counts: Array, threads: set[float]) -> str:
 
 def _allowed(part: str, counts: Array) -> tuple[Form, ...]:
     if part == "wire_seconds":
-        return forms_of_sums(counts, LINEAR)
+        return allreduce_forms(counts, LINEAR)
     return forms(ROOT if part == "skew_seconds" else LINEAR)
 
 

@@ -1,1 +1,1 @@
-"""Why a sweep does not scale: efficiencies, the bill of every loss, and launches that prove its items."""
+"""Why a sweep does not scale: efficiencies, overheads by cause, known causes, and the proof by launches."""

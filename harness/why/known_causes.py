@@ -23,7 +23,7 @@ MOST_LAUNCHES = 24  # that are examined: reading every call of thousands would t
 class KnownCause:
     """One known cause: `find` looks for it in a launch, `find_failed` in one that did not reach its end.
 
-    `overhead` is the column of the `overheads.CAUSES` that what it costs is part of, empty where it is no time.
+    `overhead` is the column of the `overheads.CAUSES` that what it costs is part of, empty where that is not time.
     `explains` are causes that are its consequence: they are not reported beside it. A cause that is `measured` is
     reported with the time it took, and explains nothing that costs more than twice that.
     """

@@ -68,7 +68,7 @@ def skew_shares(epochs: Sequence[Calls], batch: ArrayLike) -> dict[str, float]:
 
 
 def last_ranks(epochs: Sequence[Calls]) -> tuple[LastRank, ...]:
-    """Return for whom the ranks of a launch waited, by rank; empty where there is no call."""
+    """Return for each rank how long the others waited for it; empty where there is no call."""
     entry = np.concatenate([calls.entry for calls in epochs])
     if not len(entry):
         return ()

@@ -114,7 +114,7 @@ class PointOverheads:
 
     @property
     def costs(self) -> tuple[Overhead, ...]:
-        """The items that are no gains, costliest first."""
+        """The items that are not gains, costliest first."""
         costs = [item for item in self.items if item.speedup_without is not None]
         return tuple(sorted(costs, key=lambda item: -item.seconds))
 

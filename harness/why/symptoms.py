@@ -207,11 +207,11 @@ def little_work(case: Case) -> Symptom | None:
     if case.wire < _WIRE:
         return None
     steps = sum(epoch.steps for epoch in case.run.epochs)
-    sums, rest = (numbers.seconds(part * case.total / steps) for part in (case.wire, 1 - case.wire - case.skew))
+    wire, rest = (numbers.seconds(part * case.total / steps) for part in (case.wire, 1 - case.wire - case.skew))
     batch = [rank.batch for rank in case.run.ranks]
     rows = numbers.span(min(batch), max(batch))
     text = (
-        f"A step computes {rest} on {rows} rows a rank and reduces {numbers.memory(case.run.weights.bytes)} in {sums}."
+        f"A step computes {rest} on {rows} rows a rank and reduces {numbers.memory(case.run.weights.bytes)} in {wire}."
     )
     return Symptom(text=text, cost=case.wire)
 
