@@ -14,7 +14,10 @@ COMMANDS = {
     "site": ("harness.cli.machine", "List computing centres' files and check one against the live system."),
     "run": ("harness.cli.run", "Run a TensorFlow script of your own, unmodified, on many ranks."),
     "report": ("harness.cli.sweeps", "Draw the report of a sweep from its records."),
-    "explain": ("harness.cli.explain", "Tell why a sweep does not scale: efficiencies, the bill, and its proof."),
+    "explain": (
+        "harness.cli.explain",
+        "Say why a sweep does not scale: efficiencies, overheads by cause, and their proof.",
+    ),
     "trace": ("harness.cli.explain", "Write what every rank of a launch did when, for Perfetto and Chrome."),
     "check": ("harness.cli.check", "Did it get worse? Hold the newest launches against a baseline."),
     "baseline": ("harness.cli.baseline", "Save, list and show baselines."),

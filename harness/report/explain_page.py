@@ -7,7 +7,7 @@ import numpy as np
 from harness.analysis import numbers
 from harness.analysis.stats import Interval
 from harness.report import captions
-from harness.report.answer import Answer, Items, Section, Table, Tile
+from harness.report.answer import Answer, Cell, Items, Section, Table, Tile
 from harness.report.explain_figures import heat_map, waterfall
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.provenance import sweeps_origin
@@ -30,47 +30,7 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
     """Return why the sweep does not scale; the table is of the overheads of the largest point."""
     folder, runs = found.loaded.folder.resolve().name, found.loaded.valid
     subject = captions.subject(runs[0].point.workload)
-    headings, rows = tree_table(found.efficiencies)
-    tables = [
-        Table(
-            title="Efficiencies",
-            headings=headings,
-            rows=rows,
-            texts=(),
-            note="POP's standard metrics, of the median launch: the factors of each multiply up to it. In brackets the "
-            "95 % interval, a bootstrap over launches, where there are 6. The ratio of a point's global efficiency to "
-            "the base's is its efficiency in the report.",
-        ),
-        *([_overheads_table(found.main, found.network)] if found.main else []),
-        *([proof_table(proofs)] if proofs else []),
-        _over_ranks("Overheads of an epoch over rank counts", found.overheads[:-1] and found.overheads, "the epoch"),
-        _over_ranks("Overheads of a whole launch", found.launch_overheads, "the launch"),
-        Table(
-            title=f"For whom {numbers.ranks(found.scaling.points[-1].ranks)} wait",
-            headings=("Rank", "Waiting for it", "Of all waiting", "Calls it was last in", "Usually later by"),
-            rows=_last_rows(found),
-            note="Medians over launches, seconds of an epoch, the most waited for first. The last rank of a call is "
-            "the one that all others wait for; the last column: by how much a rank usually is later than the mean.",
-        ),
-        Table(
-            title="Known causes",
-            headings=("Known cause", "Part of", "Of an epoch", "Launches", "Evidence", "What to do"),
-            rows=[
-                (
-                    one.cause,
-                    one.overhead or numbers.NONE,
-                    numbers.NONE if one.cost is None else numbers.percent(one.cost, 1),
-                    f"{one.launches} of {one.of}",
-                    one.evidence,
-                    one.fix,
-                )
-                for one in findings
-            ],
-            left=2,
-            texts=(4, 5),
-            note="What users of such programs often meet, costliest first. Costs of causes may overlap.",
-        ),
-    ]
+    tables = _tables(found, proofs, findings)
     figures = [heat_map(found, subject), *([waterfall(found.main, found, subject)] if found.main else [])]
     meanings = Items(texts=[f"{metric.name}: {metric.meaning}." for metric in TREE])
     return Answer(
@@ -100,6 +60,56 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
         when=max(run.started for run in runs),
         machine=machine_words(runs[0].provenance.machine),
         origin=sweeps_origin(command, [found.loaded]),
+    )
+
+
+def _tables(found: Explanation, proofs: Proofs | None, findings: Sequence[Finding]) -> list[Table]:
+    headings, rows = tree_table(found.efficiencies)
+    return [
+        Table(
+            title="Efficiencies",
+            headings=headings,
+            rows=rows,
+            texts=(),
+            note="POP's standard metrics, of the median launch: the factors of each multiply up to it. In brackets the "
+            "95 % interval, a bootstrap over launches, where there are 6. The ratio of a point's global efficiency to "
+            "the base's is its efficiency in the report.",
+        ),
+        *([_overheads_table(found.main, found.network)] if found.main else []),
+        *([proof_table(proofs)] if proofs else []),
+        _over_ranks("Overheads of an epoch over rank counts", found.overheads[:-1] and found.overheads, "the epoch"),
+        _over_ranks("Overheads of a whole launch", found.launch_overheads, "the launch"),
+        Table(
+            title=f"For whom {numbers.ranks(found.scaling.points[-1].ranks)} wait",
+            headings=("Rank", "Waiting for it", "Of all waiting", "Calls it was last in", "Usually later by"),
+            rows=_last_rows(found),
+            note="Medians over launches, seconds of an epoch, the most waited for first. The last rank of a call is "
+            "the one that all others wait for; the last column: by how much a rank usually is later than the mean.",
+        ),
+        known_causes_table(findings),
+    ]
+
+
+def known_causes_table(findings: Sequence[Finding]) -> Table:
+    """Return the known causes that launches show, with the overhead that each is part of."""
+    return Table(
+        title="Known causes",
+        headings=("Known cause", "Part of", "Costs of\nan epoch", "Launches", "Evidence", "What to do"),
+        rows=[
+            (
+                one.cause,
+                one.overhead or numbers.NONE,
+                Cell(text=numbers.NONE if one.cost is None else numbers.percent(one.cost, 1), value=one.cost),
+                Cell(text=f"{one.launches} of {one.of}", value=one.launches),
+                one.evidence,
+                one.fix,
+            )
+            for one in findings
+        ],
+        left=2,
+        texts=(4, 5),
+        note="Known causes that the records show, with the evidence of the launch where each costs most; costs of "
+        "different causes may overlap.",
     )
 
 
