@@ -16,7 +16,7 @@ COMMANDS = {
     "report": ("harness.cli.sweeps", "Draw the report of a sweep from its records."),
     "explain": (
         "harness.cli.explain",
-        "Say why a sweep does not scale: efficiencies, overheads by cause, and their proof.",
+        "Say why a sweep does not scale: efficiencies, overheads, and their proof.",
     ),
     "trace": ("harness.cli.explain", "Write what every rank of a launch did when, for Perfetto and Chrome."),
     "check": ("harness.cli.check", "Did it get worse? Hold the newest launches against a baseline."),
