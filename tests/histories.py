@@ -17,7 +17,7 @@ AA_FILE = Path(__file__).parent / "data" / "aa-mnist-dnn.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Weather:
+class MachineNoise:
     """The noise of one machine, in parts of a launch's time.
 
     `rests` [launches] are what real A/A launches differ from their median (logarithms), drawn again with the
@@ -42,15 +42,15 @@ class Weather:
     sticky: float = 0.95
 
 
-def weathers() -> dict[str, Weather]:
-    """Return the kinds of weather under which the promise on false alarms must hold."""
+def machines() -> dict[str, MachineNoise]:
+    """Return the machines on which the promise on false alarms must hold."""
     rests = real_rests()
     return {
-        "one session": Weather(rests=rests),
-        "offset of 2 % between sessions": Weather(rests=rests, offset=0.02),
-        "offset of 1.4 % of each layout": Weather(rests=rests, own_offset=0.014),
-        "AR(1), 2 %, memory 0.95": Weather(rests=rests, drift=0.02, memory=0.95),
-        "two speeds 5 % apart, sticky": Weather(rests=rests, modes=0.05, sticky=0.95),
+        "one session": MachineNoise(rests=rests),
+        "offset of 2 % between sessions": MachineNoise(rests=rests, offset=0.02),
+        "offset of 1.4 % of each layout": MachineNoise(rests=rests, own_offset=0.014),
+        "AR(1), 2 %, memory 0.95": MachineNoise(rests=rests, drift=0.02, memory=0.95),
+        "two speeds 5 % apart, sticky": MachineNoise(rests=rests, modes=0.05, sticky=0.95),
     }
 
 
@@ -65,7 +65,7 @@ def real_rests() -> NDArray[np.float64]:
 
 def simulate(
     random: np.random.Generator,
-    weather: Weather,
+    machine: MachineNoise,
     *,
     blocks: int,
     ranks: tuple[int, ...] = (1, 2),
@@ -75,7 +75,7 @@ def simulate(
 ) -> Measurement:
     """Return a session of `blocks` interleaved launches; `loss` is the part of the efficiency that is gone."""
     order = [(block, ranks[(place + block) % len(ranks)]) for block in range(blocks) for place in range(len(ranks))]
-    slow = _disturbance(random, weather, [count for _, count in order])
+    slow = _disturbance(random, machine, [count for _, count in order])
     seconds = [_seconds(count, ranks[0], loss) * np.exp(more) for (_, count), more in zip(order, slow, strict=True)]
     launches = [
         make_summary(count, block, float(time), minutes=1440 * day + number)
@@ -85,11 +85,16 @@ def simulate(
 
 
 def simulate_duet(
-    random: np.random.Generator, weather: Weather, *, blocks: int, ranks: tuple[int, ...] = (1, 2), loss: float = 0.0
+    random: np.random.Generator,
+    machine: MachineNoise,
+    *,
+    blocks: int,
+    ranks: tuple[int, ...] = (1, 2),
+    loss: float = 0.0,
 ) -> tuple[Measurement, Measurement]:
     """Return the old and the new version, launched one after the other in an order drawn for each pair."""
     order = [(block, count) for block in range(blocks) for count in random.permutation(ranks) for _ in "ab"]
-    slow = _disturbance(random, weather, [count for _, count in order])
+    slow = _disturbance(random, machine, [count for _, count in order])
     sides: tuple[list[MeasuredLaunch], list[MeasuredLaunch]] = ([], [])
     for first in range(0, len(order), 2):
         block, count = order[first]
@@ -103,16 +108,16 @@ def _seconds(ranks: int, base: int, loss: float) -> float:
     return 0.64 / ranks**0.8 / (1.0 if ranks == base else 1 - loss)
 
 
-def _disturbance(random: np.random.Generator, weather: Weather, ranks: list[int]) -> NDArray[np.float64]:
+def _disturbance(random: np.random.Generator, machine: MachineNoise, ranks: list[int]) -> NDArray[np.float64]:
     """Return by how much (logarithms) each launch of a session, of so many `ranks`, is slower than usual."""
     total = len(ranks)
-    found = _drift(random, weather, total) + _bursts(random, weather, total)
-    found += weather.scale * random.choice(weather.rests, total)
-    own = dict(zip(sorted(set(ranks)), random.normal(0, weather.own_offset, len(set(ranks))), strict=True))
-    found += random.normal(0, weather.offset) + np.array([own[count] for count in ranks])
-    if weather.modes:
-        changes = np.cumsum(random.random(total) > weather.sticky) + random.integers(2)
-        found += weather.modes * (changes % 2)
+    found = _drift(random, machine, total) + _bursts(random, machine, total)
+    found += machine.scale * random.choice(machine.rests, total)
+    own = dict(zip(sorted(set(ranks)), random.normal(0, machine.own_offset, len(set(ranks))), strict=True))
+    found += random.normal(0, machine.offset) + np.array([own[count] for count in ranks])
+    if machine.modes:
+        changes = np.cumsum(random.random(total) > machine.sticky) + random.integers(2)
+        found += machine.modes * (changes % 2)
     return found
 
 
@@ -150,17 +155,17 @@ def make_measurement(
     )
 
 
-def _drift(random: np.random.Generator, weather: Weather, total: int) -> NDArray[np.float64]:
-    fresh = random.standard_normal(total) * weather.drift
+def _drift(random: np.random.Generator, machine: MachineNoise, total: int) -> NDArray[np.float64]:
+    fresh = random.standard_normal(total) * machine.drift
     steps = np.empty(total)
     steps[0] = fresh[0]
     for number in range(1, total):
-        steps[number] = weather.memory * steps[number - 1] + (1 - weather.memory**2) ** 0.5 * fresh[number]
+        steps[number] = machine.memory * steps[number - 1] + (1 - machine.memory**2) ** 0.5 * fresh[number]
     return steps
 
 
-def _bursts(random: np.random.Generator, weather: Weather, total: int) -> NDArray[np.float64]:
+def _bursts(random: np.random.Generator, machine: MachineNoise, total: int) -> NDArray[np.float64]:
     cost = np.zeros(total)
-    for start in np.flatnonzero(random.random(total) < weather.burst):
-        cost[start : start + random.integers(1, 4)] += random.exponential(weather.burst_size)
+    for start in np.flatnonzero(random.random(total) < machine.burst):
+        cost[start : start + random.integers(1, 4)] += random.exponential(machine.burst_size)
     return cost

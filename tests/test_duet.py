@@ -14,13 +14,13 @@ from harness.datasets import locate
 from harness.regression.baselines import save_baseline
 from harness.regression.checks import check_duet
 from harness.regression.duet import PAIRS, Duet, Version, checkout, decide_duet, why_no_checkout
-from harness.regression.hodges_lehmann import needed_pairs, paired_interval, paired_shift, signed_tail_count
+from harness.regression.significance import needed_pairs, paired_interval, paired_shift, signed_tail_count
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 from harness.schema.record import read_run
 from harness.sweep.plan import build_sweep
 from tests.factories import make_workload
-from tests.histories import Weather, make_measurement, make_summary, real_rests, simulate_duet
+from tests.histories import MachineNoise, make_measurement, make_summary, real_rests, simulate_duet
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,11 +58,11 @@ def test_a_shift_of_all_pairs_is_found_beside_a_wild_one() -> None:
 
 
 class Played:
-    """Stands in for a duet: every block is one of a simulated sitting."""
+    """Stands in for a duet: every block is one of a simulated session."""
 
     def __init__(self, loss: float, *, blocks: int = 100) -> None:
-        weather = Weather(rests=real_rests(), modes=0.05)
-        self._sides = simulate_duet(np.random.default_rng(1), weather, blocks=2 * PAIRS, loss=loss)
+        machine = MachineNoise(rests=real_rests(), modes=0.05)
+        self._sides = simulate_duet(np.random.default_rng(1), machine, blocks=2 * PAIRS, loss=loss)
         self._most = blocks
         self._done = 0
 
@@ -117,7 +117,7 @@ def test_a_duet_on_a_machine_where_no_launch_counts_is_given_up_at_once() -> Non
 
 
 def test_pairs_that_lack_a_half_do_not_count() -> None:
-    old, new = simulate_duet(np.random.default_rng(1), Weather(rests=real_rests()), blocks=PAIRS, loss=0.3)
+    old, new = simulate_duet(np.random.default_rng(1), MachineNoise(rests=real_rests()), blocks=PAIRS, loss=0.3)
     unpaired = make_measurement([make_summary(1, 50 + block, 1.0, minutes=block) for block in range(PAIRS)])
 
     assert check_duet(old, new).verdict == "regression"

@@ -95,7 +95,7 @@ def test_the_same_speed_passes_with_0(kept: Path) -> None:
     assert "Did MNIST-DNN get worse since 'main'?" in page and "PASS: mnist-dnn" in page and "harness check" in page
 
 
-def test_a_loss_fails_with_1_and_tells_everyone(kept: Path) -> None:
+def test_a_slowdown_fails_with_1_and_every_format_says_so(kept: Path) -> None:
     write_launches(kept / "results", 6, slower=1.15, commit=NEW, first=20)
     markdown, junit = kept / "check.md", kept / "check.xml"
     result = harness("check", "--against", "main", "--markdown", markdown, "--junit", junit, folder=kept)
@@ -155,7 +155,7 @@ def test_what_cannot_be_compared_exits_with_2_and_the_reason(kept: Path) -> None
     assert "did you mean 'main'?" in str(unknown.exception)
 
 
-def test_a_baseline_is_not_held_against_its_own_launches(tmp_path: Path) -> None:
+def test_a_baseline_is_not_compared_with_its_own_launches(tmp_path: Path) -> None:
     write_launches(tmp_path / "results", 6)
     none = harness("check", folder=tmp_path)
     assert (code(none), "no baseline in" in str(none.exception)) == (2, True)
@@ -256,7 +256,7 @@ def test_sessions_of_several_days_add_up_until_they_are_known(kept: Path) -> Non
     assert "REGRESSION" in checked.output  # 5 % is more than these calm days make
 
 
-def test_compare_tells_what_differs_and_by_how_much(kept: Path) -> None:
+def test_compare_says_what_differs_and_by_how_much(kept: Path) -> None:
     write_launches(kept / "results", 6, slower=1.3, commit=NEW, first=20)
     result = harness("compare", "main", "study", folder=kept)
     assert code(result) == 0
@@ -336,7 +336,7 @@ def test_history_draws_every_commit_of_the_study(kept: Path) -> None:
 
 
 class Bench:
-    """Stands in for the launches of `decide`: each block appears in the sweep's folder at once."""
+    """Stands in for the launches of `measure_until_decided`: each block appears in the sweep's folder at once."""
 
     def __init__(self, folder: Path, slower: float) -> None:
         self.folder = folder / "results/study"

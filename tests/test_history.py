@@ -10,15 +10,15 @@ from harness.regression.quantities import EFFICIENCY, TIME
 from harness.report.history_page import change_sentence, history_answer, history_sentence
 from harness.report.publish import write_page
 from harness.schema.measurement import Measurement
-from tests.histories import Weather, make_measurement, make_summary, real_rests, simulate
+from tests.histories import MachineNoise, make_measurement, make_summary, real_rests, simulate
 
 
 def commits(losses: list[float], *, seed: int = 0, blocks: int = 6) -> list[Measurement]:
     """Return one measurement for each of `losses` of efficiency, a day apart, with the noise of real launches."""
     random = np.random.default_rng(seed)
-    weather = Weather(rests=real_rests(), drift=0.005, burst=0.0)
+    machine = MachineNoise(rests=real_rests(), drift=0.005, burst=0.0)
     return [
-        simulate(random, weather, blocks=blocks, loss=loss, commit=f"{number:040x}"[::-1], day=number)
+        simulate(random, machine, blocks=blocks, loss=loss, commit=f"{number:040x}"[::-1], day=number)
         for number, loss in enumerate(losses)
     ]
 

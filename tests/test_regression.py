@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from harness.analysis.stats import SESSION_SPREAD
 from harness.regression.checks import ALIKE, OPEN, WORSE, check_sessions, compare_measurements
-from harness.regression.hodges_lehmann import needed_values, shift, shift_interval, tail_count
 from harness.regression.measurements import group_by_code
 from harness.regression.noise import detectable_slowdowns, learn_noise
 from harness.regression.quantities import (
@@ -26,7 +25,16 @@ from harness.regression.quantities import (
     SampleSize,
     samples,
 )
-from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION
+from harness.regression.significance import (
+    IMPROVEMENT,
+    INCONCLUSIVE,
+    PASS,
+    REGRESSION,
+    needed_values,
+    shift,
+    shift_interval,
+    tail_count,
+)
 from harness.report.compare_page import comparison_sentence
 from harness.schema.measurement import Measurement
 from tests.histories import make_measurement, make_summary
@@ -117,11 +125,11 @@ GROUP = np.array([0.0, 0.01, -0.01, 0.02, -0.02, 0.0])
 
 
 def test_noise_is_learned_within_commits_and_not_between_them() -> None:
-    near, apart = learn_noise([[GROUP], [GROUP]]), learn_noise([[GROUP], [GROUP + 5]])
-    assert near is not None and apart is not None
-    assert apart.deviation == pytest.approx(near.deviation)
-    assert apart.between == near.between == SESSION_SPREAD
-    assert near.freedom == apart.freedom == 10
+    near, far = learn_noise([[GROUP], [GROUP]]), learn_noise([[GROUP], [GROUP + 5]])
+    assert near is not None and far is not None
+    assert far.deviation == pytest.approx(near.deviation)
+    assert far.between == near.between == SESSION_SPREAD
+    assert near.freedom == far.freedom == 10
     assert learn_noise([[np.array([1.0])]]) is None
 
 
@@ -138,7 +146,7 @@ def test_what_lies_between_sessions_is_measured_from_five_on_and_assumed_before(
     assert calm.floor(one, one, 3) < learn_noise([[GROUP]]).floor(one, one, 3)  # type: ignore[union-attr]
 
 
-def test_a_wild_launch_does_not_hide_a_loss() -> None:
+def test_a_wild_launch_does_not_hide_a_slowdown() -> None:
     calm = np.array(WIGGLE)
     wild = calm.copy()
     wild[3] = 0.8
@@ -195,7 +203,7 @@ def test_the_same_times_pass() -> None:
     assert all(row.verdict == PASS for row in checked.rows)
 
 
-def test_a_loss_on_two_ranks_is_a_regression_there_and_nowhere_else() -> None:
+def test_a_slowdown_on_two_ranks_is_a_regression_there_and_nowhere_else() -> None:
     checked = check_sessions(measured(12), measured(6, slower=1.12, commit="b" * 40))
     assert checked.verdict == REGRESSION
     assert verdict(checked, EFFICIENCY) == verdict(checked, TIME) == REGRESSION
@@ -294,8 +302,8 @@ def test_comparing_finds_a_slower_side_and_says_so_in_words() -> None:
     at_one = next(one for one in found if one.quantity == TIME and one.layout and one.layout.ranks == 1)
     assert at_one.ratio == 1 and at_one.verdict == OPEN  # of one session each, which may differ by 2 %
     known = [later(first, days=day) for day in range(1, 9)]
-    alike = [one.verdict for one in compare_measurements(first, later(first, days=9), group_by_code(known))]
-    assert set(alike) == {ALIKE}
+    found = [one.verdict for one in compare_measurements(first, later(first, days=9), group_by_code(known))]
+    assert set(found) == {ALIKE}
 
 
 def test_comparing_few_launches_leaves_it_open() -> None:

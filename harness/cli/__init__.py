@@ -19,7 +19,7 @@ COMMANDS = {
         "Say why a sweep does not scale: efficiencies, overheads, and their proof.",
     ),
     "trace": ("harness.cli.explain", "Write what every rank of a launch did when, for Perfetto and Chrome."),
-    "check": ("harness.cli.check", "Did it get worse? Hold the newest launches against a baseline."),
+    "check": ("harness.cli.check", "Did it get worse? Compare the newest launches with a baseline."),
     "baseline": ("harness.cli.baseline", "Save, list and show baselines."),
     "noise": ("harness.cli.baseline", "Learn the noise floor from launches of one commit."),
     "compare": ("harness.cli.compare", "Compare runs, sweeps, commits, machines, presets or sync policies."),

@@ -109,7 +109,7 @@ def check_duet(
     """Return the verdicts on two versions whose launches of one repeat and layout ran one after the other.
 
     Chance decided which of the two came first, so no machine drift makes more false alarms than `FALSE_ALARMS`: see
-    `hodges_lehmann.paired_interval`. No noise need be known. Pairs that lack a half are left out.
+    `significance.paired_interval`. No noise need be known. Pairs that lack a half are left out.
     """
     shared = [layout for layout in reference.layouts if current.of(layout)]
     pairs = _pairs(reference, current, shared) if shared else []

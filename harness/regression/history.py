@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.regression.hodges_lehmann import Values
 from harness.regression.measurements import group_by_code, state_names
 from harness.regression.noise import learn_noise
 from harness.regression.quantities import (
@@ -14,6 +13,7 @@ from harness.regression.quantities import (
     RELATIVE,
     TIME,
     CostSample,
+    Values,
     as_cost,
     samples,
 )

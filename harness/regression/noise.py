@@ -13,14 +13,14 @@ import numpy as np
 from scipy.special import stdtrit
 
 from harness.analysis.stats import NEEDED, SESSION_SPREAD, Interval
-from harness.regression.hodges_lehmann import ASYMPTOTIC, Values
-from harness.regression.quantities import RELATIVE, CostSample, SampleSize, as_cost, as_slowdown, samples
+from harness.regression.quantities import RELATIVE, CostSample, SampleSize, Values, as_cost, as_slowdown, samples
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
 FALSE_ALARMS = 0.01  # of checks without a change, over all that one check compares
 KNOWN = 4  # degrees of freedom between sessions from which they are measured: five sessions of one commit
 _ASSUMED = np.inf  # degrees of freedom of what is assumed
+_EFFICIENCY = 3 / np.pi  # of the Hodges-Lehmann estimate against the difference of means, normal noise
 _MOST_CORRELATED = 0.8
 _LIMIT = 3.0  # robust deviations
 _NORMAL = 1.4826  # median absolute deviation to standard deviation, for normal noise
@@ -54,7 +54,7 @@ class Noise:
 
     def within_error(self, current: SampleSize, reference: SampleSize, chance: float) -> float:
         """Return what launches alone add to the shift between two groups with less than `chance` (one-sided)."""
-        variance = self.inflation * (1 / current.launches + 1 / reference.launches) / ASYMPTOTIC
+        variance = self.inflation * (1 / current.launches + 1 / reference.launches) / _EFFICIENCY
         return float(stdtrit(self.freedom, 1 - chance)) * self.deviation * float(variance**0.5)
 
     def floor(self, current: SampleSize, reference: SampleSize, comparisons: int, *, looks: int = 1) -> float:

@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.analysis import numbers
 from harness.analysis.laws import USL, coefficients, solve
 from harness.analysis.stats import sessions
-from harness.regression.hodges_lehmann import Values
 from harness.schema.layout import Layout
 from harness.schema.measurement import MeasuredLaunch, Measurement
+
+Values = NDArray[np.float64]
 
 TIME = "epoch time"
 EFFICIENCY = "efficiency"
