@@ -193,3 +193,12 @@ def write_failure(sweep: Path, point: Point, reason: str) -> Failure:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode(failure))
     return failure
+
+
+def write_report(folder: Path, reports: Path, **options: Any) -> Path:
+    """Draw the report of the sweep in `folder` and return the path of its page."""
+    from harness.report.sweep_page import report_sweep
+
+    page = report_sweep(folder, reports, **options).page
+    assert page is not None
+    return page

@@ -13,8 +13,8 @@ from harness.base.errors import RunError
 from harness.cli import COMMANDS, main
 from harness.cli.answer import WIDTH, answering, print_table
 from harness.cli.make import settings_of
-from harness.cli.sweep import NOTHING_VALID, sweep_answer
 from harness.report.answer import Answer, Table
+from harness.report.sweep_page import NOTHING_VALID, report_sweep
 from tests.factories import make_launch, make_point, make_run, write_run, write_study
 
 SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."
@@ -98,7 +98,7 @@ def test_a_sweep_answers_as_its_page_does(tmp_path: Path) -> None:
     for repeat in range(NEEDED):
         write_run(folder, make_launch(1, repeat, 2.0 + repeat / 100))
         write_run(folder, make_launch(2, repeat, 1.25 - repeat / 100))
-    answer = sweep_answer(folder, tmp_path / "reports")
+    answer = report_sweep(folder, tmp_path / "reports")
     assert answer.page is not None and answer.sentence in answer.page.read_text().replace("&nbsp;", "\u00a0")
     assert "95 % interval" in answer.sentence and answer.code == 0
     assert answer.table is not None
@@ -112,7 +112,7 @@ def test_a_sweep_without_a_valid_launch_does_not_end_with_0(tmp_path: Path) -> N
         point = make_point(1)
         point = type(point)(workload=point.workload, layout=point.layout, oversubscribe=oversubscribe)
         write_run(tmp_path / name, make_run(point, invalid=("other processes kept 1.5 of 2 cores busy",)))
-        answer = sweep_answer(tmp_path / name, tmp_path / "reports")
+        answer = report_sweep(tmp_path / name, tmp_path / "reports")
         assert (answer.code, "is valid" in answer.sentence) == (expected, True)
 
 

@@ -10,13 +10,21 @@ import pytest
 
 from harness.analysis.calls import Calls
 from harness.analysis.read_results import load_sweep
-from harness.report.sweep_page import write_report
 from harness.schema.record import EpochRecord
 from harness.schema.sweep import Failure
 from harness.why.known_causes import CATALOGUE, diagnose_sweep, find_causes
 from harness.why.launch_detail import Case
 from harness.why.rare_delays import regular_delays
-from tests.factories import START, make_point, make_provenance, make_ranks, make_run, write_failure, write_run
+from tests.factories import (
+    START,
+    make_point,
+    make_provenance,
+    make_ranks,
+    make_run,
+    write_failure,
+    write_report,
+    write_run,
+)
 
 ROOT = Path(__file__).parents[1]
 Rng = np.random.Generator

@@ -12,9 +12,8 @@ from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.report.failed_ranks_page import failed_ranks_answer
 from harness.report.publish import write_page
-from harness.report.sweep_page import write_report
 from harness.schema.record import FailedRank, Stretch
-from tests.factories import START, make_epochs, make_point, make_run, write_run, write_study
+from tests.factories import START, make_epochs, make_point, make_run, write_report, write_run, write_study
 
 SETTINGS = {"on_failure": "replace", "spares": 1}
 

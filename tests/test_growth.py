@@ -199,7 +199,7 @@ def write_sweep(results: Path, counts: list[int], repeats: int = 3) -> None:
 
 @pytest.mark.slow
 def test_growth_models_are_written_down_before_a_sweep_and_scored_in_its_report(tmp_path: Path) -> None:
-    from harness.report.sweep_page import write_report
+    from tests.factories import write_report
 
     write_sweep(tmp_path, [1, 2, 4, 5, 10, 20])
     counts = (1, 2, 4, 5, 10, 20, 25)

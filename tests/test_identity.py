@@ -8,13 +8,12 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.processes import ask
-from harness.report.sweep_page import write_report
 from harness.schema.identity import check_source, code_identity, source_identity
 from harness.schema.presets import script_workload
 from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status
-from tests.factories import make_workload
+from tests.factories import make_workload, write_report
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 MODEL = "own.nets:small"

@@ -13,12 +13,11 @@ from harness.cli import claims
 from harness.report.claims_figures import TITLES, imagenet_charts
 from harness.report.claims_page import OTHER_PAPER
 from harness.report.sweep_facts import data_facts
-from harness.report.sweep_page import write_report
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import STUDY_FILE, Point
-from tests.factories import make_data, make_ranks, make_run, write_run
+from tests.factories import make_data, make_ranks, make_run, write_report, write_run
 
 CLAIMS = read_published(resource(CLAIMS_FILE)).of(OTHER_PAPER)
 

@@ -14,10 +14,9 @@ from harness.base.provenance import Machine
 from harness.prediction.forecast import network_reference
 from harness.prediction.network_cost import BEST, Levels, Link, allreduce_seconds
 from harness.probe.fit_costs import fit_cost
-from harness.report.sweep_page import write_report
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode
-from tests.factories import make_launch, make_provenance, write_run, write_study
+from tests.factories import make_launch, make_provenance, write_report, write_run, write_study
 
 ALPHA, BETA = 2e-6, 1e-9
 BYTES = 712_440  # of MNIST-DNN's weights, as the factories' records have them

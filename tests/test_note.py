@@ -8,11 +8,10 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.regression.baselines import workload_differences
-from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
 from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.sweep import Point, Sweep
-from tests.factories import make_launch, make_point, make_workload, write_run, write_study
+from tests.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
 from tests.test_report_head import asked
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 

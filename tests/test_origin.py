@@ -11,7 +11,7 @@ import pytest
 from harness.__main__ import run
 from harness.report.provenance import FigureSource, Origin, origin_text, read_origin
 from harness.report.svg import draw
-from harness.report.sweep_page import write_report
+from tests.factories import write_report
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
 KEYS = sorted(folder.name[-12:] for folder in SWEEP.glob("n*"))

@@ -18,7 +18,6 @@ from harness.analysis.scaling import scale
 from harness.base.errors import UserError
 from harness.report import captions, render
 from harness.report.svg import MARKERS, SERIES, TONES, mark
-from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
 from harness.schema.sweep import Skipped
 from tests.factories import (
@@ -29,6 +28,7 @@ from tests.factories import (
     make_run,
     make_workload,
     write_failure,
+    write_report,
     write_run,
     write_study,
 )
@@ -272,7 +272,7 @@ def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path
 
     where = ["--results", str(study.parent), "--reports", str(tmp_path)]
     result = CliRunner().invoke(command, where, catch_exceptions=False)
-    assert result.output.strip() == str(tmp_path / "mnist study" / "index.html")
+    assert result.output.splitlines()[-1] == str(tmp_path / "mnist study" / "index.html")
     assert find_sweep("mnist study", study.parent) == find_sweep(str(study), tmp_path) == study
     with pytest.raises(UserError, match="did you mean 'mnist study'"):
         CliRunner().invoke(command, ["mnist stdy", *where], catch_exceptions=False)
@@ -328,4 +328,4 @@ def test_templates_refuse_unknown_names() -> None:
     import jinja2
 
     with pytest.raises(jinja2.UndefinedError):
-        render.page("sweep.html.j2", subject="x")
+        render.page("page.html.j2", subject="x")

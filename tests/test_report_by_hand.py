@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from harness.report.sweep_page import write_report
+from tests.factories import write_report
 from tests.test_report import Text
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
@@ -54,6 +54,9 @@ def tables(report: Path) -> dict[str, list[list[str]]]:
         cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.DOTALL) for row in rows]
         found[label] = [[re.sub(r"<[^>]+>", " ", cell).replace("\u00a0", " ").strip() for cell in row] for row in cells]
     return found
+
+
+TIME_TO_ACCURACY = "Time to 92.4\u00a0% test accuracy"
 
 
 def epochs(run: dict[str, Any]) -> list[float]:
@@ -121,7 +124,7 @@ def test_six_interleaved_launches_of_real_mnist(runs: dict[int, list[dict[str, A
 
 def test_scaling_table(runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]) -> None:
     base = median(launches(runs, 1))
-    for ranks, row in zip((1, 2), tables["Scaling table"], strict=True):
+    for ranks, row in zip((1, 2), tables["Scaling"], strict=True):
         times = launches(runs, ranks)
         steps = runs[ranks][0]["steps_per_epoch"]
         assert steps == -(-ROWS // (64 * ranks))
@@ -152,15 +155,15 @@ def test_interval_of_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: 
     cuts = quantiles(ratios, n=10_000)
     tail = 0.01590  # Phi(-1.959964 * sqrt(6 / 5))
     low, high = cuts[round(tail * 10_000) - 1], cuts[round((1 - tail) * 10_000) - 1]
-    row = tables["Scaling table"][1]
+    row = tables["Scaling"][1]
     assert span(row[3]) == pytest.approx((low, high), abs=0.012)
     assert span(row[4]) == pytest.approx((low / 2, high / 2), abs=0.011)
 
 
 def test_every_table_of_the_page_is_recomputed_here(tables: dict[str, list[list[str]]]) -> None:
     assert set(tables) == {
-        "Scaling table", "Overheads of an epoch", "Parts of an epoch", "Parts of a launch", "Fitted laws",
-        "Loss and accuracy", "Time to accuracy", "Launches", "Diagnoses",
+        "Scaling", "Overheads of an epoch", "One epoch", "One launch", "Laws",
+        "Loss and accuracy", TIME_TO_ACCURACY, "Launches", "Diagnoses",
     }  # fmt: skip
 
 
@@ -177,7 +180,7 @@ def test_two_ranks_with_one_ranks_learning_rate_learn_less(
 def test_parts_of_an_epoch_from_the_steps(
     runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]
 ) -> None:
-    for ranks, row in zip((1, 2), tables["Parts of an epoch"], strict=True):
+    for ranks, row in zip((1, 2), tables["One epoch"], strict=True):
         found = typical(runs[ranks])
         assert [number(cell) for cell in row[2:]] == pytest.approx([found[name] for name in PARTS], rel=0.006)
         shares = [float(re.findall(r"([\d.]+) %", cell)[0]) / 100 for cell in row[2:]]
@@ -208,12 +211,12 @@ def test_steps_sum_to_the_epoch(runs: dict[int, list[dict[str, Any]]]) -> None:
 def test_parts_of_a_launch(
     report: Path, runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]
 ) -> None:
-    heads = re.search(r'aria-label="Parts of a launch".*?<tr>(.*?)</tr>', report.read_text(), flags=re.DOTALL)
+    heads = re.search(r'aria-label="One launch".*?<tr>(.*?)</tr>', report.read_text(), flags=re.DOTALL)
     assert heads is not None
     names = re.findall(r"<th>(\w+)</th>", heads[1])
     trained = ["Computation", "Input", "Synchronisation"]
     assert names == ["Ranks", "Import", "Load", "Compile", *trained, "Evaluation", "Rest"]
-    for ranks, row in zip((1, 2), tables["Parts of a launch"], strict=True):
+    for ranks, row in zip((1, 2), tables["One launch"], strict=True):
         found: list[tuple[float, dict[str, float]]] = []
         for run in runs[ranks]:
             one = {name: max(r[f"{name.lower()}_s"] for r in run["ranks"]) for name in ("Import", "Load", "Compile")}
@@ -250,7 +253,7 @@ def test_what_caps_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: di
 def test_laws_of_two_points(runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]) -> None:
     """Two points fix Amdahl's s = 2 t2/t1 - 1 and cannot test it; they leave USL's three numbers open."""
     one, two = launches(runs, 1), launches(runs, 2)
-    amdahl, usl = tables["Fitted laws"]
+    amdahl, usl = tables["Laws"]
     logs = [log(slow / fast) for slow, fast in zip(two, one, strict=True)]  # of each block
     reach = 2.5706 * stdev(logs) / 6**0.5  # Student's t with 5 degrees of freedom
     serial = [2 * exp(fmean(logs) + side * reach) - 1 for side in (-1, 0, 1)]
@@ -273,7 +276,7 @@ def test_time_to_accuracy(
                 spent = sum(epochs(run)[: epoch["epoch"] + 1])
                 reached = spent if epoch["test_accuracy"] >= target else reached
             times[ranks].append(reached)
-    for ranks, row in zip((1, 2), tables["Time to accuracy"], strict=True):
+    for ranks, row in zip((1, 2), tables[TIME_TO_ACCURACY], strict=True):
         there = sum(seconds < float("inf") for seconds in times[ranks])
         assert row[2] == f"{there} of 6"
         if median(times[ranks]) == float("inf"):

@@ -13,10 +13,9 @@ import pytest
 
 from harness.report.figures.breakdown import EPOCH, LAUNCH
 from harness.report.svg import SERIES, draw
-from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
 from harness.schema.sweep import Point
-from tests.factories import make_run, make_workload, write_run
+from tests.factories import make_run, make_workload, write_report, write_run
 from tests.test_report import Text
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"

@@ -16,13 +16,12 @@ from harness.regression.measurements import state_names
 from harness.report.compare_page import side_names
 from harness.report.launch_summary import layout_words
 from harness.report.render import anchor, glossary
-from harness.report.sweep_page import write_report
 from harness.schema.layout import Layout
 from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import Axes, combine
 from harness.sweep.submission import Submission
-from tests.factories import make_data, make_point, make_run, write_failure, write_run, write_study
+from tests.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study
 from tests.histories import make_measurement, make_summary
 from tests.test_report import Text
 

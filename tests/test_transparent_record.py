@@ -9,10 +9,10 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.options import build_workload
-from harness.report.sweep_page import write_report
 from harness.schema.presets import script_workload
 from harness.schema.record import read_run
 from harness.schema.workload import batch_mode, is_script, script_command
+from tests.factories import write_report
 from tests.mpi.launch import PROGRAMS, run_ranks
 
 SCRIPT = Path(__file__).parent / "scripts" / "fit_arrays.py"

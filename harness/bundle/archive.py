@@ -28,7 +28,7 @@ from harness.claims.verdict import Judgement, judge_all
 from harness.report.claims_page import FOLDER as CLAIMS_FOLDER
 from harness.report.claims_page import write_claims
 from harness.report.render import PAGE, PAPER
-from harness.report.sweep_page import write_report
+from harness.report.sweep_page import report_sweep
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.record import decode
 
@@ -235,7 +235,7 @@ def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> tuple[dic
     taken = {}
     for name in sweeps:
         began = time.monotonic()
-        write_report(root / RECORDS / name, root / REPORTS, style=PAPER)
+        report_sweep(root / RECORDS / name, root / REPORTS, style=PAPER)
         taken[name] = time.monotonic() - began
     published = read_published(resource(CLAIMS_FILE))
     evidence = gather(root / RECORDS / name for name in sweeps)

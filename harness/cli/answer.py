@@ -94,11 +94,11 @@ def _tell(answer: Answer) -> None:
         shown = [number for number in range(len(answer.table.headings)) if number not in answer.table.wide]
         rows = [[row[number] for number in shown] for row in answer.table.rows]
         print_table([answer.table.headings[number] for number in shown], rows, to=to)
-    for banner in answer.banners:
-        to.print(f"{banner.kind}: {plain(banner.text)}", markup=False, style="yellow", soft_wrap=True)
-    if answer.sentence:
-        sentence = textwrap.fill(answer.sentence, min(WIDTH, to.width), break_long_words=False, break_on_hyphens=False)
-        to.print(plain(sentence), markup=False, style="bold", soft_wrap=True)
+    width = min(WIDTH, to.width)
+    said = [(f"{banner.kind}: {banner.text}", "yellow") for banner in answer.banners]
+    for text, style in (*said, *([(answer.sentence, "bold")] if answer.sentence else [])):
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+        to.print(plain(text), markup=False, style=style, soft_wrap=True)
     if answer.page:
         click.echo(answer.page)
 

@@ -197,7 +197,7 @@ def _tell_time(plans: "Mapping[str, Sequence[Sweep]]", cut: "Mapping[str, Sequen
 
 def _report(folder: Path, reports: Path) -> None:
     """Draw the report of the sweep in `folder`, if it has a launch."""
-    from harness.report.sweep_page import write_report
+    from harness.report.sweep_page import report_sweep
 
     if any(folder.glob("*/run.json")):
-        write_report(folder, reports)
+        report_sweep(folder, reports)

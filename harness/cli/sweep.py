@@ -19,18 +19,14 @@ from harness.cli.options import (
     layout_options,
     workload_options,
 )
-from harness.report.answer import Answer, Table
+from harness.report.answer import Answer
 from harness.schema.option import SPREAD, WRITTEN
 from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
-    from harness.analysis.scaling import PointScaling
     from harness.schema.sweep import Sweep
     from harness.schema.workload import Workload
     from harness.sweep.execute import SweepPlan
-
-
-NOTHING_VALID = 3  # exit code of a sweep whose launches ran and have no valid times
 
 
 @click.command(name="sweep", cls=GroupedCommand)
@@ -145,6 +141,8 @@ def run_and_answer(run: Callable[[], Path], folder: Path, reports: Path) -> Answ
     Raises:
         RunError: all of them did.
     """
+    from harness.report.sweep_page import report_sweep
+
     problem = ""
     try:
         run()
@@ -152,59 +150,7 @@ def run_and_answer(run: Callable[[], Path], folder: Path, reports: Path) -> Answ
         if not any(folder.glob(f"*/{RUN_FILE}")):
             raise
         problem = str(error)
-    return replace(sweep_answer(folder, reports), problem=problem)
-
-
-def sweep_answer(folder: Path, reports: Path) -> Answer:
-    """Draw the report of the sweep in `folder` and return what it says.
-
-    The exit code is `NOTHING_VALID` if no launch is valid, but for a sweep that was asked to oversubscribe.
-    """
-    from harness.analysis import numbers
-    from harness.analysis.frames import launch_frame
-    from harness.analysis.learning import final_frame
-    from harness.analysis.read_results import load_sweep
-    from harness.analysis.scaling import scale
-    from harness.report.sweep_page import headline, write_report
-
-    page = write_report(folder, reports)
-    loaded = load_sweep(folder)
-    launches = launch_frame(loaded.runs, loaded.epochs) if loaded.runs else None
-    scaling = scale(launches) if launches is not None else None
-    sentence = headline(loaded, scaling)
-    if scaling is None or launches is None:
-        meant = any(run.point.oversubscribe for run in loaded.runs)
-        code = NOTHING_VALID if loaded.runs and not meant else 0
-        return Answer(sentence=sentence, data={"sweep": folder.name, "scaling": None}, page=page, code=code)
-    final = final_frame(launches).set_index("layout")["test_accuracy"]
-    rows = [
-        (
-            _ranks(point),
-            numbers.seconds(point.seconds),
-            numbers.significant(point.speedup) if point.speedup is not None else numbers.NONE,
-            numbers.ratio_span(point.speedup_interval) if point.speedup_interval else numbers.NONE,
-            numbers.percent(point.efficiency) if point.efficiency is not None else numbers.NONE,
-            numbers.percent(float(final[point.layout]), 2),
-            str(point.launches),
-        )
-        for point in scaling.points
-    ]
-    return Answer(
-        sentence=sentence,
-        table=Table(
-            title="",
-            headings=("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Test accuracy", "Launches"),
-            rows=rows,
-        ),
-        data={"sweep": folder.name, "scaling": scaling, "test_accuracy": final.to_dict()},
-        page=page,
-    )
-
-
-def _ranks(point: "PointScaling") -> str:
-    """Return a point's ranks, with its threads and nodes where they are not one for each rank."""
-    text = f"{point.ranks}" if point.threads == 1 else f"{point.ranks} x {point.threads} threads"
-    return text if point.nodes == point.ranks else f"{text} on {point.nodes} nodes"
+    return replace(report_sweep(folder, reports), problem=problem)
 
 
 def _planned(plan: "SweepPlan") -> Answer:

@@ -3,6 +3,7 @@
 import textwrap
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from harness.cli.bundle import redrawn
 from harness.cli.common import reports_option, results_option, style_option, sweep_argument
 from harness.cli.reproduce import whence
 from harness.cli.select import find_sweep, find_sweeps
-from harness.report.answer import Answer
+from harness.report.answer import Answer, plain
 
 if TYPE_CHECKING:
     from harness.sweep.status import LaunchStatus, Status
@@ -90,13 +91,13 @@ def report(
         from harness.report.policies_page import write_policies
 
         return Answer(sentence="", page=write_policies(folders, reports, target))
-    from harness.report.sweep_page import write_report
+    from harness.report.sweep_page import report_sweep
 
-    pages = []
-    for folder in folders:
-        pages.append(write_report(folder, reports, base=base, style=style))
-        click.echo(pages[-1])
-    return Answer(sentence="", data={"pages": pages})
+    answers = [report_sweep(folder, reports, base=base, style=style) for folder in folders]
+    for answer in answers[:-1]:
+        click.echo(f"{plain(answer.sentence)}\n{answer.page}\n")
+    pages = [answer.page for answer in answers]
+    return replace(answers[-1], data={**answers[-1].data, "pages": pages}, code=0)
 
 
 def _print(status: "Status", folder: Path, *, whole: bool) -> None:

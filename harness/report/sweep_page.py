@@ -1,7 +1,7 @@
-"""The report of a sweep: one page that stands alone, its figures as files, the numbers behind each."""
+"""A sweep's answer: how its workload scales, with everything that stands behind it, as one page that stands alone."""
 
 import shlex
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,20 +9,31 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.laws import fit_laws
 from harness.analysis.learning import (
+    TimeToAccuracy,
     curve_frame,
+    default_accuracy,
+    final_frame,
+    speedups_to_accuracy,
+    times_to_accuracy,
 )
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import Scaling, ratios_frame, scale
+from harness.analysis.scaling import Scaling, needed_launches, ratios_frame, reference_points, scale
+from harness.analysis.stats import NEEDED
 from harness.analysis.time_parts import breakdown_frame
 from harness.base.errors import UserError
-from harness.prediction.forecast import network_reference
+from harness.base.files import resource
+from harness.prediction.forecast import Score, network_reference, read_prediction, score
 from harness.report import captions
+from harness.report import sweep_tables as tables
+from harness.report.answer import Answer, Block, Card, Items, Section, Tile
+from harness.report.captions import last_point, target_of
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
-from harness.report.figures import SECTIONS, SweepView, draw_figures
+from harness.report.figures import SweepView, draw_figures
 from harness.report.launch_summary import (
     account_facts,
     data_words,
@@ -31,83 +42,80 @@ from harness.report.launch_summary import (
     on_one_machine,
     run_facts,
 )
+from harness.report.methods import bibtex, methods
 from harness.report.provenance import sweeps_origin
-from harness.report.publish import Page, PageSummary, publish, write_page
-from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relative_link
+from harness.report.publish import write_page
+from harness.report.render import PAGE, SCREEN, check_replaceable, relative_link
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
-from harness.report.sweep_numbers import numbers_of, rows_of
+from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.presets import study_name, sweep_command
+from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep
+from harness.why.overheads import PARTS, PointOverheads, overheads
 
 LAUNCHES = "launches.csv"
+NOTHING_VALID = 3  # exit code of a sweep whose launches ran and have no valid times
 
 
-def write_report(sweep_folder: Path, reports: Path, *, base: int | None = None, style: str = SCREEN) -> Path:
-    """Write ``REPORTS/<sweep>/index.html`` with its figures and tables, whole or not at all; return its path.
+def report_sweep(sweep_folder: Path, reports: Path, *, base: int | None = None, style: str = SCREEN) -> Answer:
+    """Write ``REPORTS/<sweep>/index.html`` with its figures and tables, whole or not at all; return what it says.
 
-    Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets
-    a page that lists what failed, was invalid or damaged. `style` as in `render.write_figures`.
+    Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets a page
+    that lists what failed, was invalid or damaged; its exit code is `NOTHING_VALID`, but for a sweep that was asked to
+    oversubscribe. `style` as in `render.write_figures`.
 
     Raises:
-        UserError: the sweep is no folder or holds nothing to report, `base` has no valid launch, or the report
+        UserError: the sweep is not a folder or holds nothing to report, `base` has no valid launch, or the report
             cannot be written.
     """
     loaded = load_sweep(sweep_folder)
     if not (loaded.runs or loaded.failures or loaded.damaged or loaded.other_code):
         raise UserError(f"sweep '{sweep_folder}' holds no launch: run `harness sweep` first")
-    target = target_folder(reports, sweep_folder)
-    values = _measured(loaded, target, base) if loaded.runs else _nothing_measured(loaded)
-    values["banners"] = (*other_code(loaded), *values["banners"])
-    table, head = values.pop("table"), _repeatable(values.pop("head"), loaded)
-    drawn_by = _drawn_by(target.name, base, style)
-    page = Page(
-        place=target.name,
-        template="sweep.html.j2",
-        summary=_summary(loaded, target.name, head),
-        head=head,
-        values=values | _always(loaded),
-        figures=[block for section in SECTIONS for block in values["figures"][section]],
-        files={} if table is None else {LAUNCHES: table.to_csv(index=False, lineterminator="\n")},
-        origin=sweeps_origin(drawn_by, [loaded]),
-    )
-    drawn = publish(page, reports, sweep_folder.resolve().parent, style=style)
-    failed = failed_ranks_answer(loaded, head.command, head.remark, drawn_by)
-    if failed is not None:
-        write_page(failed, reports, style=style)
-    return drawn
-
-
-def _drawn_by(name: str, base: int | None, style: str) -> str:
-    words = [*(["--base", str(base)] if base else []), *(["--style", style] if style != SCREEN else [])]
-    return shlex.join(["harness", "report", name, *words])
-
-
-def _summary(loaded: Loaded, name: str, head: Head) -> PageSummary:
-    """Return the sweep's line of the index."""
-    runs = loaded.valid or loaded.runs
-    times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
-    return PageSummary(
-        kind="sweep",
-        title=study_name(loaded.study.sweep) if loaded.study else name,
-        name=name,
-        answer=head.answer,
-        when=max(times, default=datetime.fromtimestamp(loaded.folder.stat().st_mtime, UTC)),
-        machine=machine_words(runs[0].provenance.machine) if runs else "",
-        data=data_words(runs[0]) if runs else "",
-    )
-
-
-def target_folder(reports: Path, sweep_folder: Path) -> Path:
-    """Return the folder of the sweep's report, which is replaced as a whole.
-
-    Raises:
-        UserError: it is the sweep's own folder, or a folder that holds something else than a report.
-    """
     target = reports / sweep_folder.resolve().name
     if target.resolve() == sweep_folder.resolve():
         raise UserError(f"reports '{reports}' would replace the records in '{sweep_folder}': choose another folder")
     check_replaceable(target)
-    return target
+    words = [*(["--base", str(base)] if base else []), *(["--style", style] if style != SCREEN else [])]
+    drawn_by = shlex.join(["harness", "report", target.name, *words])
+    answer = write_page(_answer(loaded, target, base, drawn_by), reports, sweep_folder.resolve().parent, style=style)
+    failed = failed_ranks_answer(loaded, answer.command, answer.remark, drawn_by)
+    if failed:
+        write_page(failed, reports, sweep_folder.resolve().parent, style=style)
+    return answer
+
+
+def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str) -> Answer:
+    launches = launch_frame(loaded.runs, loaded.epochs) if loaded.runs else None
+    scaling = None if launches is None else scale(launches, base_ranks=base)
+    used = loaded.valid or loaded.runs
+    study = loaded.study.sweep if loaded.study else None
+    real = any(run.data.kind == "real" and not run.point.workload.data_file for run in loaded.runs)
+    times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
+    content: dict[str, Any] = {
+        "question": f"How does {_subject(loaded)} scale?",
+        "sentence": headline(loaded, scaling),
+        "facts": run_facts(used, loaded.runs) if loaded.runs else (),
+        "data": {"sweep": loaded.folder.name, "scaling": None},
+        "code": NOTHING_VALID if loaded.runs and not any(run.point.oversubscribe for run in loaded.runs) else 0,
+        "sections": (),
+    }
+    if scaling is not None and launches is not None:
+        content |= _measured(loaded, launches, scaling)
+    return Answer(
+        banners=(*other_code(loaded), *(banners(used, launches) if launches is not None else ())),
+        command=sweep_command(study) if study else "",
+        remark="It needs the same original files: DATA_DIR=folder says where they are." if study and real else "",
+        kind="sweep",
+        place=target.name,
+        title=study_name(study) if study else target.name,
+        when=max(times, default=datetime.fromtimestamp(loaded.folder.stat().st_mtime, UTC)),
+        name=target.name,
+        machine=machine_words(used[0].provenance.machine) if used else "",
+        trained_on=data_words(used[0]) if used else "",
+        files={} if launches is None else {LAUNCHES: launches.to_csv(index=False, lineterminator="\n")},
+        origin=sweeps_origin(drawn_by, [loaded]),
+        **content | {"sections": [*content["sections"], *_conditions(loaded, launches, scaling, target)]},
+    )
 
 
 def headline(loaded: Loaded, scaling: Scaling | None) -> str:
@@ -116,99 +124,28 @@ def headline(loaded: Loaded, scaling: Scaling | None) -> str:
         return captions.headline(scaling, loaded.runs[0].point.workload)
     if loaded.runs:
         return (
-            f"No launch of {captions.subject(loaded.runs[0].point.workload)} is valid, so nothing is said about its "
-            f"scaling. Invalid launches, listed with the reason: {len(loaded.runs)}; the same command runs them again."
+            f"No launch of {_subject(loaded)} is valid, so nothing is said about its scaling. Invalid launches, listed "
+            f"with the reason: {len(loaded.runs)}; the same command runs them again."
         )
-    lost = len(loaded.failures) + len(loaded.damaged)
-    return f"No launch of {_subject(loaded)} can be read: {lost} failed or damaged, listed below."
+    failed = len(loaded.failures) + len(loaded.damaged)
+    return f"No launch of {_subject(loaded)} can be read: {failed} failed or damaged, listed below."
 
 
 def _subject(loaded: Loaded) -> str:
-    workloads = [failure.point.workload for failure in loaded.failures]
+    workloads = [run.point.workload for run in loaded.runs] + [one.point.workload for one in loaded.failures]
     if loaded.study:
         workloads.append(loaded.study.sweep.workload)
     return captions.subject(workloads[0]) if workloads else "the sweep"
 
 
-def _always(loaded: Loaded) -> dict[str, Any]:
-    return {
-        "sweep": loaded.folder.resolve().name,
-        "skipped": loaded.study.skipped if loaded.study else (),
-        "failures": loaded.failures,
-        "damaged": loaded.damaged,
-        "findings": diagnose_sweep(loaded),
-        "names": _names(loaded),
-        "layout_words": lambda layout: layout_words(layout, on_one_machine(loaded.runs)),
-    }
-
-
-def _names(loaded: Loaded) -> dict[str, str]:
-    """Return a reader's words for every layout that was launched."""
-    alone = on_one_machine(loaded.runs)
-    return {str(run.point.layout): layout_words(run.point.layout, alone) for run in loaded.runs}
-
-
-def _repeatable(head: Head, loaded: Loaded) -> Head:
-    """Return `head` with the command that gives the launches of `loaded` again, and what it needs."""
-    if loaded.study is None:
-        return head
-    real = any(run.data.kind == "real" and not run.point.workload.data_file for run in loaded.runs)
-    remark = "It needs the same original files: DATA_DIR=folder says where they are." if real else ""
-    return replace(head, command=sweep_command(loaded.study.sweep), remark=remark)
-
-
-def _nothing_measured(loaded: Loaded) -> dict[str, Any]:
-    return {
-        "subject": _subject(loaded),
-        "head": Head(question=f"How does {_subject(loaded)} scale?", answer=headline(loaded, None)),
-        "table": None,
-        "methods": "",
-        "references": "",
-        "scaling": None,
-        "fits": (),
-        "reference": None,
-        "targets": (),
-        "target": None,
-        "scores": (),
-        "prediction": None,
-        "others": (),
-        "caps": (),
-        "banners": (),
-        "figures": dict.fromkeys(SECTIONS, ()),
-        "breakdown": (),
-        "final": (),
-        "launches": (),
-        "method": "",
-        "repeats": "",
-        "groups": (),
-    }
-
-
-def _measured(loaded: Loaded, target: Path, base: int | None) -> dict[str, Any]:
+def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling) -> dict[str, Any]:
+    """Return what an answer has beyond that of a sweep without a valid launch."""
     workload = loaded.runs[0].point.workload
-    subject = captions.subject(workload)
-    launches = launch_frame(loaded.runs, loaded.epochs)
-    scaling = scale(launches, base_ranks=base)
-    used = loaded.valid or loaded.runs
-    about: dict[str, Any] = {
-        "subject": subject,
-        "table": launches,
-        "banners": banners(used, launches),
-        "launches": _launch_rows(loaded, launches, target),
-        "groups": (
-            ("Training", workload_facts(workload, used)),
-            ("Data", data_facts(used, launches)),
-            ("Machine and versions", (*machine_facts(used), *account_facts(loaded.accounts))),
-        ),
-    }
-    if scaling is None:
-        question = f"How does {subject} scale?"
-        invalid = Head(question=question, answer=headline(loaded, None), facts=run_facts(used, loaded.runs))
-        return _nothing_measured(loaded) | about | {"head": invalid}
+    alone = on_one_machine(loaded.runs)
     view = SweepView(
         folder=loaded.folder,
-        subject=subject,
-        names=_names(loaded),
+        subject=captions.subject(workload),
+        names={str(run.point.layout): layout_words(run.point.layout, alone) for run in loaded.runs},
         runs=loaded.runs,
         launches=launches,
         ratios=ratios_frame(scaling, launches),
@@ -218,15 +155,238 @@ def _measured(loaded: Loaded, target: Path, base: int | None) -> dict[str, Any]:
         fits=fit_laws(scaling, launches),
         reference=network_reference(loaded, scaling),
     )
-    return about | numbers_of(loaded, view) | {"figures": draw_figures(view)}
-
-
-def _launch_rows(loaded: Loaded, launches: pd.DataFrame, target: Path) -> tuple[dict[str, Any], ...]:
-    sweep = relative_link(loaded.folder, target)
-    ordered = launches.sort_values(["ranks", "layout", "repeat"], kind="stable")
-    timelines = {
-        run.point.folder: f"../{FAILED_RANKS}/{quote(target.name)}/{PAGE}" for run in loaded.runs if run.losses
+    beyond, final = overheads(scaling, launches, PARTS), final_frame(launches)
+    goal = default_accuracy(launches, scaling.base.layout)
+    targets: tuple[TimeToAccuracy, ...] = ()
+    if goal is not None:
+        reached = times_to_accuracy(loaded.epochs, goal)
+        targets = speedups_to_accuracy(reached, reached[reached["layout"] == scaling.base.layout])
+    sentences = (captions.headline(scaling, workload), captions.to_accuracy(scaling, targets, goal))
+    accuracy = final.set_index("layout")["test_accuracy"].to_dict()
+    return {
+        "question": captions.question(scaling, workload),
+        "sentence": " ".join(filter(None, sentences)),
+        "table": tables.terminal_table(scaling, final),
+        "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy},
+        "tiles": _tiles(scaling, beyond, final, loaded.runs, targets, goal),
+        "facts": run_facts(loaded.valid, loaded.runs),
+        "code": 0,
+        "sections": _sections(loaded, view, beyond, final, targets, goal),
     }
-    return tuple(
-        row | {"link": f"{sweep}/{row['run']}", "timeline": timelines.get(row["run"], "")} for row in rows_of(ordered)
+
+
+def _sections(
+    loaded: Loaded,
+    view: SweepView,
+    beyond: Sequence[PointOverheads],
+    final: pd.DataFrame,
+    targets: Sequence[TimeToAccuracy],
+    goal: float | None,
+) -> list[Section]:
+    """Return what was measured: scaling, time, laws, prediction, learning."""
+    scaling, names, figures = view.scaling, view.names, draw_figures(view)
+    sweep = loaded.folder.resolve().name
+    claims = [
+        one
+        for one in read_published(resource(CLAIMS_FILE)).claims
+        if one.experiment == view.runs[0].point.workload.name
+    ]
+    others = reference_points(view.launches, scaling, claims)
+    how = f"{scaling.scaling.capitalize()} scaling. {captions.repeats(scaling)} {captions.method(scaling)}"
+    time: list[Block] = [*figures["time"]]
+    if beyond:
+        time.append(tables.overheads_table(beyond, scaling, names, sweep))
+    time += [tables.epoch_table(view.parts, names), tables.launch_table(view.parts, names)]
+    laws: list[Block] = [tables.laws_table(view.fits, scaling)] if view.fits else []
+    if view.fits and view.reference:
+        laws.append(tables.reference_table(view.reference))
+    learning: list[Block] = [tables.learning_table(final, names)]
+    if targets and goal is not None:
+        learning.append(tables.targets_table(targets, scaling, goal, names))
+    return [
+        Section(
+            title="Scaling",
+            name="scaling",
+            blocks=[tables.scaling_table(scaling, others, names, how), *figures["scaling"]],
+        ),
+        Section(title="Where the time goes", name="time", blocks=time),
+        Section(title="Laws" if view.fits else "", name="fits", blocks=[*laws, *figures["laws"]]),
+        Section(title="Prediction, made before", name="prediction", blocks=_prediction(loaded, view)),
+        Section(title="Loss and accuracy", name="learning", blocks=[*learning, *figures["learning"]]),
+    ]
+
+
+def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
+    """Return the prediction that was stored before the first launch, scored by what was measured since."""
+    prediction = read_prediction(loaded.folder)
+    if prediction is None:
+        return []
+    first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
+    starts = {str(layout): start for layout, start in first.items()}
+
+    def within(scores: Sequence[Score]) -> str:
+        measured = [one for one in scores if one.measured]
+        return f"{sum(bool(one.covered) for one in measured)} of {len(measured)} measured points lie within"
+
+    points = view.scaling.points
+    scores, grown = score(prediction, points, starts), score(prediction, points, starts, growth=True)
+    note = (
+        f"Made {numbers.moment(prediction.made)} UTC from {prediction.base}; network: {prediction.network}; allreduce: "
+        f"{prediction.algorithm}. {' '.join(prediction.assumptions)} {within(scores)} the predicted range. Predicted "
+        f"speedups are over the predicted time of {numbers.ranks(prediction.base_ranks)}."
     )
+    blocks: list[Block] = [tables.score_table("Prediction and measurement", scores, note)] if scores else []
+    if grown:
+        title = "By growth models of the measured parts"
+        blocks.append(tables.score_table(title, grown, f"{within(grown)} the 95 % band."))
+    return blocks
+
+
+def _conditions(loaded: Loaded, launches: pd.DataFrame | None, scaling: Scaling | None, target: Path) -> list[Section]:
+    """Return what every page has, also of a sweep without a valid launch: causes, conditions, launches, failures."""
+    used = loaded.valid or loaded.runs
+    alone = on_one_machine(loaded.runs)
+    findings = diagnose_sweep(loaded)
+    sections = [
+        Section(title="Diagnoses", name="diagnoses", blocks=[tables.diagnoses_table(findings)] if findings else [])
+    ]
+    if launches is not None:
+        cards = [
+            Card(title="Training", facts=workload_facts(used[0].point.workload, used)),
+            Card(title="Data", facts=data_facts(used, launches)),
+            Card(title="Machine and versions", facts=(*machine_facts(used), *account_facts(loaded.accounts))),
+        ]
+        sections.append(Section(title="Conditions", name="conditions", blocks=cards))
+        if scaling is not None:
+            paper = [
+                Card(title="Methods", copy=methods(loaded, scaling)),
+                Card(title="References (BibTeX)", copy=bibtex(loaded.valid)),
+            ]
+            sections.append(Section(title="For a paper", name="methods", blocks=paper))
+        timeline = f"../{FAILED_RANKS}/{quote(target.name)}/{PAGE}"
+        timelines = {run.point.folder: timeline for run in loaded.runs if run.losses}
+        table = tables.launches_table(launches, relative_link(loaded.folder, target), timelines)
+        sections.append(Section(title="Launches", name="launches", blocks=[table]))
+    skipped = [
+        f"{layout_words(one.layout, alone)}: {one.reason}" for one in (loaded.study.skipped if loaded.study else ())
+    ]
+    failures = [
+        (
+            f"{numbers.ranks(one.point.layout.ranks)}, repeat {one.point.repeat + 1}: {one.reason} (exit code "
+            f"{one.exit_code}, {numbers.moment(one.ended)})",
+            one.tail,
+        )
+        for one in loaded.failures
+    ]
+    for title, name, texts in (
+        ("Asked for and not run", "skipped", skipped),
+        ("Failures", "failures", failures),
+        ("Damaged and left out", "damaged", loaded.damaged),
+    ):
+        if texts:
+            sections.append(Section(title=title, name=name, blocks=[Items(texts=texts)]))
+    return sections
+
+
+def _tiles(
+    scaling: Scaling,
+    points: Sequence[PointOverheads],
+    final: pd.DataFrame,
+    runs: Sequence[RunRecord],
+    targets: Sequence[TimeToAccuracy] = (),
+    goal: float | None = None,
+) -> tuple[Tile, ...]:
+    """Return speedup, speedup to equal accuracy, efficiency, the largest overhead, accuracy and the launches.
+
+    `final` is `learning.final_frame` of the same launches; `runs` are all of them, invalid ones too. `targets` and
+    `goal` as in `to_accuracy`.
+    """
+    speedup, *efficiency = _ratios(scaling)
+    to_equal = _to_accuracy_tile(scaling, targets, goal)
+    return (
+        speedup,
+        *to_equal,
+        *efficiency,
+        *_largest_overhead(points),
+        *_accuracy(final),
+        _launches_tile(scaling, runs),
+    )
+
+
+def _to_accuracy_tile(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float | None) -> list[Tile]:
+    found = target_of(scaling, targets)
+    if found is None or goal is None:
+        return []
+    level = f"to {numbers.percent(goal, 1)} test accuracy"
+    reached = f"reached by {found.reached} of {numbers.plural(found.launches, 'launch')}"
+    if found.speedup is None:
+        value, detail = "none", f"{level}, {reached}"
+    else:
+        value = f"{found.speedup:.2f}"
+        doubt = f"95 % interval {numbers.ratio_span(found.interval)}" if found.interval else f"no interval; {reached}"
+        detail = f"{level}; {doubt}"
+    return [Tile(name="Speedup to equal accuracy", value=value, detail=detail)]
+
+
+def _ratios(scaling: Scaling) -> list[Tile]:
+    last = last_point(scaling)
+    if last is None:
+        base = scaling.base
+        detail = f"{numbers.ranks(base.ranks)}, median of {numbers.plural(base.launches, 'launch')}"
+        return [Tile(name="Epoch time", value=numbers.seconds(base.seconds), detail=detail)]
+    assert last.speedup is not None and last.efficiency is not None
+    missing = f"no interval: {needed_launches(scaling)} launches short of {NEEDED}"
+    if last.other_session:
+        missing = "no interval: launched in another session than the base"
+    doubt = "95 % interval "
+    return [
+        Tile(
+            name="Speedup" if scaling.scaling == "strong" else "Scaled speedup",
+            value=f"{last.speedup:.2f}",
+            detail=f"{numbers.ranks(last.ranks)} over {numbers.ranks(scaling.base.ranks)}; "
+            + (doubt + numbers.ratio_span(last.speedup_interval) if last.speedup_interval else missing),
+        ),
+        Tile(
+            name="Efficiency",
+            value=numbers.percent(last.efficiency),
+            detail=doubt + numbers.percent_span(last.efficiency_interval) if last.efficiency_interval else missing,
+        ),
+    ]
+
+
+def _largest_overhead(points: Sequence[PointOverheads]) -> list[Tile]:
+    if not points:
+        return []
+    last, largest = points[-1], points[-1].largest
+    if largest is None:
+        return [Tile(name="Largest overhead", value="none", detail="no part takes 1 % more than its ideal share")]
+    detail = (
+        f"{numbers.percent(largest.fraction)} of the epoch at {numbers.ranks(last.ranks)}; "
+        f"without it the speedup would be at most about {largest.speedup_without:.2f}"
+        + (f", 95 % interval {numbers.ratio_span(largest.speedup_interval)}" if largest.speedup_interval else "")
+    )
+    return [Tile(name="Largest overhead", value=largest.cause.name, detail=detail)]
+
+
+def _accuracy(final: pd.DataFrame) -> list[Tile]:
+    known = final[final["test_accuracy"].notna()]
+    if known.empty:
+        return []
+    rows: list[dict[str, Any]] = known.to_dict("records")  # type: ignore[assignment]
+    last, first = rows[-1], rows[0]
+    detail = f"{numbers.ranks(int(last['ranks']))}, after {numbers.plural(int(last['epochs']), 'epoch')}"
+    if len(rows) > 1:
+        detail += f"; {numbers.ranks(int(first['ranks']))}: {numbers.percent(first['test_accuracy'], 2)}"
+    return [Tile(name="Test accuracy", value=numbers.percent(last["test_accuracy"], 2), detail=detail)]
+
+
+def _launches_tile(scaling: Scaling, runs: Sequence[RunRecord]) -> Tile:
+    valid = sum(not run.invalid for run in runs)
+    low, high = scaling.repeats
+    detail = f"{numbers.span(low, high)} per point"
+    if len(runs) > valid:
+        detail += f"; {numbers.plural(len(runs) - valid, 'launch')} invalid and excluded"
+    strange = sum(point.outliers for point in scaling.points)
+    if strange:
+        detail += f"; {numbers.plural(strange, 'outlier')}, counted and marked"
+    return Tile(name="Valid launches", value=numbers.count(valid), detail=detail)

@@ -1,0 +1,396 @@
+"""The tables of a sweep's page, each from the numbers that it shows. Predicted and computed values are set apart."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from harness.analysis import numbers
+from harness.analysis.laws import Fit
+from harness.analysis.learning import TimeToAccuracy
+from harness.analysis.scaling import PointScaling, ReferencePoint, Scaling
+from harness.analysis.stats import Interval
+from harness.prediction.forecast import NetworkReference, Score
+from harness.report.answer import Cell, Table
+from harness.report.captions import speedup_label
+from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
+from harness.why.known_causes import Finding
+from harness.why.overheads import PointOverheads
+
+Names = Mapping[str, str]
+_NOT_MEASURED = Cell(text=numbers.NONE, value="")
+
+
+def seconds_cell(value: float | None, interval: Interval | None = None, *, computed: bool = False) -> Cell:
+    """Return a duration in seconds, its 95 % interval below it; a dash for None."""
+    if value is None:
+        return _NOT_MEASURED
+    return Cell(text=numbers.seconds(value), note=_span(numbers.seconds_span, interval), value=value, computed=computed)
+
+
+def ratio_cell(value: float | None, interval: Interval | None = None, *, computed: bool = False) -> Cell:
+    """Return a ratio such as a speedup, its 95 % interval below it; a dash for None."""
+    if value is None:
+        return _NOT_MEASURED
+    return Cell(text=f"{value:.2f}", note=_span(numbers.ratio_span, interval), value=value, computed=computed)
+
+
+def _span(words: Any, interval: Interval | None) -> str:
+    return "" if interval is None else str(words(interval))
+
+
+def terminal_table(scaling: Scaling, final: pd.DataFrame) -> Table:
+    """Return what a terminal shows: a row for each point. `final` is `learning.final_frame` of the same launches."""
+    accuracy = final.set_index("layout")["test_accuracy"]
+    rows = []
+    for point in scaling.points:
+        ranks = f"{point.ranks}" if point.threads == 1 else f"{point.ranks} x {point.threads} threads"
+        rows.append(
+            (
+                ranks if point.nodes == point.ranks else f"{ranks} on {point.nodes} nodes",
+                numbers.seconds(point.seconds),
+                numbers.significant(point.speedup) if point.speedup is not None else numbers.NONE,
+                numbers.ratio_span(point.speedup_interval),
+                numbers.percent(point.efficiency) if point.efficiency is not None else numbers.NONE,
+                numbers.percent(float(accuracy[point.layout]), 2),
+                str(point.launches),
+            )
+        )
+    headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Test accuracy", "Launches")
+    return Table(title="", headings=headings, rows=rows)
+
+
+def scaling_table(scaling: Scaling, others: Sequence[ReferencePoint], names: Names, note: str) -> Table:
+    """Return every point over the base, and over the `others` that were measured."""
+    word = speedup_label(scaling)
+    beside = [one for one in others if one.scaling]
+    remarks = any(point.flags for point in scaling.points)
+    rows: list[list[str | Cell]] = []
+    for number, point in enumerate(scaling.points):
+        outliers = numbers.plural(point.outliers, "outlier") if point.outliers else ""
+        excluded = f"+ {point.excluded} invalid" if point.excluded else ""
+        variation = numbers.NONE if point.between is None else numbers.percent(point.between, 1)
+        within = numbers.NONE if point.within is None else numbers.percent(point.within, 1)
+        rows.append(
+            [
+                str(point.ranks),
+                names[point.layout],
+                Cell(
+                    text=str(point.launches), note="; ".join(filter(None, [excluded, outliers])), value=point.launches
+                ),
+                *_ratios(point, scaling.base),
+                *(
+                    cell
+                    for one in beside
+                    if one.scaling
+                    for cell in _ratios(one.scaling.points[number], one.scaling.base)
+                ),
+                seconds_cell(point.seconds, point.seconds_interval),
+                seconds_cell(point.step_seconds, point.step_interval),
+                Cell(text=numbers.significant(point.rows_per_second), value=point.rows_per_second),
+                Cell(text=numbers.count(point.global_batch), value=point.global_batch),
+                Cell(text=variation, note=f"({within})", value=point.between or 0),
+                *(["; ".join(point.flags)] if remarks else []),
+            ]
+        )
+    missing = "".join(
+        f" Not measured here: {numbers.ranks(one.ranks)}, {one.name} for this workload. No number on this page is over "
+        "it."
+        for one in others
+        if not one.scaling
+    )
+    return Table(
+        title="Scaling",
+        headings=(
+            "Ranks", "Layout", "Launches", f"{word}\nover {numbers.ranks(scaling.base.ranks)}", "Efficiency",
+            *(
+                heading
+                for one in beside
+                for heading in (f"{word} over\n{numbers.ranks(one.ranks)}\n({one.name})", f"Efficiency\n({one.name})")
+            ),
+            "Epoch time", "Step time", "Rows/s", "Global\nbatch", "Variation\n(within)",
+            *(["Remarks"] if remarks else []),
+        ),
+        rows=rows,
+        left=0,
+        texts=(1, -1) if remarks else (1,),
+        note=note + missing,
+    )  # fmt: skip
+
+
+def _ratios(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
+    if point is base:
+        return Cell(text="1 (base)", value=1, tone="base"), Cell(text="100 % (base)", value=1, tone="base")
+    if point.speedup is None or point.efficiency is None:
+        return _NOT_MEASURED, _NOT_MEASURED
+    note = _span(numbers.percent_span, point.efficiency_interval)
+    efficiency = Cell(text=numbers.percent(point.efficiency), note=note, value=point.efficiency)
+    return ratio_cell(point.speedup, point.speedup_interval), efficiency
+
+
+def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: Names, sweep: str) -> Table:
+    """Return what each part of an epoch takes beyond its ideal share."""
+    share = "divided by the ratio of the ranks" if scaling.scaling == "strong" else "unchanged"
+    return Table(
+        title="Overheads of an epoch",
+        headings=(
+            "Ranks", "Layout", "Part", "Beyond its\nideal share", "Of the\nepoch", "Speedup without it,\nat most about",
+        ),
+        rows=[
+            (
+                str(point.ranks),
+                names[point.layout],
+                Cell(text=f"{one.cause.name} (largest)", tone="base") if one is point.largest else one.cause.name,
+                seconds_cell(one.seconds),
+                Cell(text=numbers.percent(one.fraction, 1), value=one.fraction),
+                ratio_cell(one.speedup_without, one.speedup_interval),
+            )
+            for point in points
+            for one in point.costs
+        ],
+        left=0,
+        texts=(1, 2),
+        note=f"What each part of an epoch takes beyond its ideal share: the base's part {share}. The last column is "
+        "about the most that the speedup could be if that part took its ideal share and nothing else changed, with its "
+        f"95 % interval. For the causes of each, and the proof by launches that lack one: harness explain {sweep}.",
+    )  # fmt: skip
+
+
+def epoch_table(parts: pd.DataFrame, names: Names) -> Table:
+    """Return the parts of one epoch of each layout; `parts` is `breakdown.breakdown_frame`."""
+    columns = [part.column for part in EPOCH]
+    rows: list[list[str | Cell]] = []
+    for row in rows_of(parts):
+        whole = sum(row[column] for column in columns)
+        shares = [numbers.percent(row[column] / whole) if whole > 0 else "" for column in columns]
+        cells = [
+            Cell(text=numbers.seconds(row[column]), note=share, value=row[column])
+            for column, share in zip(columns, shares, strict=True)
+        ]
+        rows.append([str(row["ranks"]), names[row["layout"]], *cells])
+    headings = ("Ranks", "Layout", *(part.label.capitalize() for part in EPOCH))
+    return Table(title="One epoch", headings=headings, rows=rows, left=0, texts=(1,))
+
+
+def launch_table(parts: pd.DataFrame, names: Names) -> Table:
+    """Return the parts of one launch of each layout."""
+    shown = visible(parts, LAUNCH)
+    return Table(
+        title="One launch",
+        headings=("Ranks", "Layout", *(part.label.capitalize() for part in shown)),
+        rows=[
+            [str(row["ranks"]), names[row["layout"]], *(seconds_cell(row[part.column]) for part in shown)]
+            for row in rows_of(parts)
+        ],
+        left=0,
+        texts=(1,),
+        note="Parts of the launch that is the median, or of the mean of the two middle ones: they sum to it. "
+        "Computation and synchronisation of a launch are of all its epochs. Parts that take less than 0.01 % of a "
+        "launch everywhere are left out.",
+    )
+
+
+def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
+    """Return the laws that were fitted, with their coefficients and whether they may be extended."""
+    law = (
+        "Amdahl: time = t1 (s + (1 - s)/p)." if scaling.scaling == "strong" else "Gustafson: rate = r1 (p - s (p - 1))."
+    )
+    rows = []
+    for fit in fits:
+        coefficients = [
+            f"{one.name} {numbers.significant(one.value)}"
+            + (
+                f" ({numbers.significant(one.low)} to {numbers.significant(one.high)})"
+                if one.low is not None and one.high is not None
+                else ""
+            )
+            for one in fit.estimates
+        ]
+        error = Cell(text=numbers.NONE)
+        if fit.worst_error > 1e-9:
+            error = Cell(text=numbers.percent(fit.worst_error, 1), note=f"at {numbers.ranks(fit.worst_ranks)}")
+        may = f"no: {fit.doubt}"
+        if not fit.doubt:
+            furthest = numbers.ranks(int(fit.counts[-1]))
+            may = f"not refuted; as far as its band is narrow, to {furthest} at most"
+        rows.append((fit.law, "; ".join(coefficients) or "not identified", error, may))
+    return Table(
+        title="Laws",
+        headings=("Law", "Coefficients (95 % interval)", "Largest error\nof the fit", "May it be extended?"),
+        rows=rows,
+        left=2,
+        note=f"{law} USL (Gunther): rate = r1 p / (1 + a (p - 1) + b p (p - 1)), a contention, b coherency. Least "
+        "squares of relative errors, on geometric means over whole blocks of launches (with fewer than 6 of them on "
+        "the medians, without intervals). Points of another session than the base's are left out. Intervals by profile "
+        "likelihood, from the noise of launches within their blocks. A law whose errors are beyond that noise (F test "
+        "for lack of fit, 5 %) is refuted: it has neither band nor intervals, and ends with the points.",
+    )
+
+
+def reference_table(reference: NetworkReference) -> Table:
+    """Return what a step would take by this machine's network, beside what was measured."""
+    return Table(
+        title="Reference by this machine's network",
+        headings=(
+            "Ranks", "Computation\nof a step", "Slowest\nrank", "Allreduce", "Reference of\na step", "Measured\nstep",
+            "Reference of\nthe speedup", "Measured\nspeedup",
+        ),
+        rows=[
+            (
+                str(one.point.ranks),
+                *(
+                    seconds_cell(seconds, computed=True)
+                    for seconds in (one.compute_s, one.straggler_s, one.allreduce_s, one.step_s)
+                ),
+                seconds_cell(one.point.step_seconds),
+                ratio_cell(one.speedup, computed=True),
+                ratio_cell(one.point.speedup),
+            )
+            for one in reference.points
+        ],
+        left=0,
+        texts=(),
+        note=f"What a step would take with the computation of {reference.base}, the wait for the slowest of p ranks "
+        f"from the measured distribution of compute times, and the cheapest allreduce with {reference.network}. "
+        "Computed, not measured, and not a bound: cores that share memory and clock are not in it, and an allreduce in "
+        "shared memory may be faster.",
+    )  # fmt: skip
+
+
+def score_table(title: str, scores: Sequence[Score], note: str) -> Table:
+    """Return a prediction that was made before beside what was measured since."""
+    rows = []
+    for one in scores:
+        measured: list[str | Cell] = [_NOT_MEASURED, _NOT_MEASURED, _NOT_MEASURED, "not measured since"]
+        if one.measured and one.error is not None:
+            measured = [
+                seconds_cell(one.measured.seconds, one.measured.seconds_interval),
+                ratio_cell(one.measured.speedup),
+                Cell(text=f"{100 * one.error:+.1f} %", value=one.error),
+                "yes" if one.covered else "no",
+            ]
+        predicted = seconds_cell(one.predicted.epoch_s, one.interval, computed=True)
+        rows.append([str(one.ranks), predicted, ratio_cell(one.predicted.speedup, computed=True), *measured])
+    return Table(
+        title=title,
+        headings=(
+            "Ranks", "Predicted\nepoch time", "Predicted\nspeedup", "Measured\nepoch time", "Measured\nspeedup",
+            "Error of the\nprediction", "Within the\npredicted range",
+        ),
+        rows=rows,
+        left=0,
+        note=note,
+    )  # fmt: skip
+
+
+def learning_table(final: pd.DataFrame, names: Names) -> Table:
+    """Return loss and accuracy after the last epoch; `final` is `learning.final_frame`."""
+
+    def metric(row: Mapping[str, Any], name: str) -> Cell:
+        words = (lambda value: numbers.percent(value, 2)) if name == "test_accuracy" else numbers.significant
+        low, high = row[f"{name}_low"], row[f"{name}_high"]
+        spread = "" if low == high or row[name] != row[name] else f"{words(low)} to {words(high)}"
+        return Cell(text=words(row[name]), note=spread)
+
+    return Table(
+        title="Loss and accuracy",
+        headings=(
+            "Layout", "Launches", "Epochs", "Training time", "Training loss", "Test loss", "Test accuracy", "Test AUC",
+        ),
+        rows=[
+            (
+                names[row["layout"]],
+                str(row["launches"]),
+                numbers.count(row["epochs"]),
+                numbers.seconds(row["trained_s"]),
+                *(metric(row, name) for name in ("train_loss", "test_loss", "test_accuracy", "test_auc")),
+            )
+            for row in rows_of(final)
+        ],
+        texts=(),
+        note="After the last epoch, not the best one. Medians over launches, below them the least and the greatest.",
+    )  # fmt: skip
+
+
+def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: float, names: Names) -> Table:
+    """Return the training time to the test accuracy `goal`, beside the speedup at equal samples."""
+    return Table(
+        title=f"Time to {numbers.percent(goal, 1)} test accuracy",
+        headings=(
+            "Ranks", "Layout", "Launches\nthat reach it", "Training time\nto reach it", "Speedup to\nthe accuracy",
+            "Speedup at\nequal samples",
+        ),
+        rows=[
+            (
+                str(one.ranks),
+                names[one.layout],
+                f"{one.reached} of {one.launches}",
+                Cell(text="not reached", value="") if one.seconds is None else seconds_cell(one.seconds),
+                ratio_cell(one.speedup, one.interval),
+                ratio_cell(point.speedup),
+            )
+            for one, point in zip(targets, scaling.points, strict=False)
+        ],
+        left=0,
+        texts=(1,),
+        note="The target is the base's final accuracy less one percentage point. A launch reaches it after the first "
+        "epoch that has it; one that never does counts as infinitely long.",
+    )  # fmt: skip
+
+
+def diagnoses_table(findings: Sequence[Finding]) -> Table:
+    """Return the known causes of overhead that the records show."""
+    return Table(
+        title="Diagnoses",
+        headings=("Known cause", "Costs of\nan epoch", "Launches", "Evidence", "What to do"),
+        rows=[
+            (
+                one.cause,
+                _NOT_MEASURED if one.cost is None else Cell(text=numbers.percent(one.cost, 1), value=one.cost),
+                Cell(text=f"{one.launches} of {one.of}", value=one.launches),
+                one.evidence,
+                one.fix,
+            )
+            for one in findings
+        ],
+        texts=(3, 4),
+        note="Known causes that the records show, with the evidence of the launch where each costs most; costs of "
+        "different causes may overlap. All overheads of an epoch: harness explain.",
+    )
+
+
+def launches_table(launches: pd.DataFrame, folder: str, timelines: Mapping[str, str]) -> Table:
+    """Return every launch; `folder` is the link to the sweep's, `timelines` lead to those in which ranks failed."""
+    rows = []
+    for row in rows_of(launches.sort_values(["ranks", "layout", "repeat"], kind="stable")):
+        name, share = row["run"], row["sync_seconds"] / row["seconds"]
+        far = ", an outlier: far from the other launches of its layout, and counted" if row["outlier"] else ""
+        valid = Cell(text=f"yes{far}")
+        if not row["valid"]:
+            valid = Cell(text=f"no: {row['invalid']}", tone="bad", link=timelines.get(name, ""))
+        rows.append(
+            (
+                Cell(text=name, link=f"{folder}/{name}", mark=f"run-{name}", tone="" if row["valid"] else "invalid"),
+                str(row["ranks"]),
+                str(row["repeat"] + 1),
+                numbers.moment(row["started"]),
+                seconds_cell(row["seconds"]),
+                Cell(text=numbers.percent(share), value=share),
+                Cell(text=numbers.percent(row["test_accuracy"], 2), value=row["test_accuracy"]),
+                valid,
+            )
+        )
+    return Table(
+        title="Launches",
+        headings=(
+            "Launch", "Ranks", "Repeat", "Started (UTC)", "Epoch time", "Synchro-\nnisation", "Test accuracy", "Valid",
+        ),
+        rows=rows,
+        texts=(3, -1),
+        note="All launches as a table: launches.csv, beside this page.",
+    )  # fmt: skip
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of `frame`, by column."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
