@@ -36,7 +36,7 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
     return Answer(
         question=f"Why does {subject} not scale better?",
         sentence=" ".join([_sentence(found), *([_proof_sentence(proofs)] if proofs else [])]),
-        table=Table(title="", headings=_HEADINGS, rows=overhead_rows(found.main) if found.main else ()),
+        table=_overheads_table(found.main, found.network) if found.main else None,
         data={
             "trees": found.efficiencies,
             "bills": found.overheads,
@@ -161,18 +161,16 @@ def tree_table(points: Sequence[PointEfficiencies], *, most: int | None = None) 
     return headings, rows
 
 
-_HEADINGS = ("Cause", "Ranks", "Beyond ideal", "Of the epoch", "Of all overhead")
-
-
-def overhead_rows(point: PointOverheads) -> Rows:
+def _overheads_table(point: PointOverheads, network: str) -> Table:
     """Return a line for every cause that costs or saves 0.1 % of the measured time, and their sum."""
-    rows = [
+    rows: Rows = [
         (
             item.cause.name,
             str(point.ranks),
             numbers.seconds(item.seconds).replace("-", MINUS),
             _percent(item.fraction, item.fraction_interval),
             numbers.NONE if item.share is None else _percent(item.share, item.share_interval, 0),
+            item.cause.lowers or numbers.NONE,
         )
         for item in point.listed
     ]
@@ -180,16 +178,12 @@ def overhead_rows(point: PointOverheads) -> Rows:
     known = all(item.share is not None for item in point.items)
     share = _percent(every / point.seconds, places=0) if known else numbers.NONE
     whole = _percent(every / point.measured, point.fraction_interval)
-    return [*rows, ("all", str(point.ranks), numbers.seconds(every).replace("-", MINUS), whole, share)]
-
-
-def _overheads_table(point: PointOverheads, network: str) -> Table:
-    """Return the overheads of one point, with the efficiency that each lowers."""
-    lowers = [*(item.cause.lowers or numbers.NONE for item in point.listed), numbers.NONE]
+    rows.append(("all", str(point.ranks), numbers.seconds(every).replace("-", MINUS), whole, share, numbers.NONE))
     return Table(
         title=f"Overheads of an epoch on {numbers.ranks(point.ranks)}",
-        headings=(*_HEADINGS, "Lowers"),
-        rows=[(*row, one) for row, one in zip(overhead_rows(point), lowers, strict=True)],
+        headings=("Cause", "Ranks", "Beyond ideal", "Of the epoch", "Of all overhead", "Lowers"),
+        rows=rows,
+        wide=(5,),
         note=f"{_IDEAL} {network}.",
     )
 
