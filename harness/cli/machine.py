@@ -1,17 +1,13 @@
-"""Commands about this machine: is it ready, is its site's file true, what do messages cost, what do alternatives?"""
+"""Commands about this machine: its readiness, its site file, the cost of messages, and the alternatives' speed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from harness.cli.answer import answering, print_table
 from harness.cli.common import data_dir_option, reports_option, results_option
 from harness.report.answer import Answer
-
-if TYPE_CHECKING:
-    from harness.doctor.software import Diagnostic
-
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -21,7 +17,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 @data_dir_option
 @click.pass_context
 def doctor(context: click.Context, as_json: bool, data_dir: Path | None) -> None:
-    """Tell which MPI, TensorFlow, cores, memory, compiler and GPUs are in use, and what is wrong with them.
+    """Show which MPI, TensorFlow, cores, memory, compiler and GPUs are in use, and what is wrong with them.
 
     The exit code is 0 when everything that runs need works, else 1.
     """
@@ -34,17 +30,13 @@ def doctor(context: click.Context, as_json: bool, data_dir: Path | None) -> None
         for check in all_checks(data_dir):
             checks.append(check)
             if not as_json:
-                _show(check)
+                status = click.style(f"{check.status:8}", fg=_COLOURS[check.status])
+                click.echo(f"{status} {check.topic:14} {check.found}")
+                if check.fix:
+                    click.echo(f"{'':8} {'':14} fix: {check.fix}")
     if as_json:
         click.echo(encode(checks), nl=False)
     context.exit(exit_code(checks))
-
-
-def _show(check: "Diagnostic") -> None:
-    status = click.style(f"{check.status:8}", fg=_COLOURS[check.status])
-    click.echo(f"{status} {check.topic:14} {check.found}")
-    if check.fix:
-        click.echo(f"{'':8} {'':14} fix: {check.fix}")
 
 
 @click.group(name="site")
@@ -65,7 +57,7 @@ def list_sites() -> None:
 @site.command(name="check")
 @click.argument("site", metavar="NAME", required=False)
 def check_site(**options: str | None) -> None:
-    """Hold the site file NAME (or a path, or the one of this machine) against what the scheduler says."""
+    """Compare the site file NAME (or a path, or the one of this machine) with what the scheduler says."""
     from harness.base.errors import RunError
     from harness.sweep.schedulers import check_site as check
     from harness.sweep.site import find_site
@@ -80,13 +72,13 @@ def check_site(**options: str | None) -> None:
 
 @click.command(name="bench")
 @click.option("--workloads", default="", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
-@click.option("--contenders", default="", help="Some of them, such as bare,raw-sums,gradients [default: all].")
+@click.option("--contenders", default="", help="Some contenders, such as bare,raw-sums,gradients [default: all].")
 @click.option("--horovod-python", metavar="PATH", help="A Python that has Horovod, with its mpirun beside it.")
 @click.option("--torch-python", metavar="PATH", help="A Python that has PyTorch, for DDP.")
 @click.option("--rounds", type=int, default=3, show_default=True, help="Launches of every contender; 5 are better.")
 @click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
 @click.option("--quick", is_flag=True, help="One round on few rows: shows that it works, not how fast it is.")
-@click.option("--decoding", is_flag=True, help="Measure only how fast JPEGs are decoded, against bare tf.data.")
+@click.option("--decoding", is_flag=True, help="Measure only how fast JPEGs are decoded, beside bare tf.data.")
 @click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
 @click.option("--limit", "limit_s", type=int, default=180, show_default=True, help="Seconds that a launch may take.")
 @click.option(
@@ -105,10 +97,10 @@ def bench(
     reports: Path,
     **options: Any,
 ) -> Answer:
-    """Measure the harness against Keras fit and MultiWorkerMirroredStrategy, side by side.
+    """Measure the harness beside Keras fit, MultiWorkerMirroredStrategy and other alternatives.
 
     Every contender trains the same networks on the same synthetic rows, one core per rank. All of it takes about
-    40 minutes; the machine should do nothing else meanwhile.
+    40 minutes, in which the machine should do nothing else.
     """
     if decoding:
         from harness.base.cores import usable_cores
@@ -155,7 +147,7 @@ def _names(text: str) -> tuple[str, ...]:
     type=click.IntRange(min=1),
     default=6,
     show_default=True,
-    help="Of every setting, in turns; 6 or more.",
+    help="Launches of every setting, in random order; 6 or more.",
 )
 @click.option("--samples", type=click.IntRange(min=6), default=25, show_default=True, help="Samples of every size.")
 @click.option(
@@ -164,7 +156,7 @@ def _names(text: str) -> tuple[str, ...]:
     type=float,
     default=8.0,
     show_default=True,
-    help="Seconds of a launch from which 6 samples do.",
+    help="Seconds of a launch; beyond them 6 samples suffice.",
 )
 @click.option(
     "--limit", "limit_s", type=float, default=180.0, show_default=True, help="Seconds that a launch may take."
@@ -181,7 +173,7 @@ def probe(
     reports: Path,
     **options: Any,
 ) -> Answer:
-    """Measure what messages between ranks cost: latency, bandwidth, and the sums of the papers' networks.
+    """Measure what messages between ranks cost: latency, bandwidth, and the allreduce of the papers' networks.
 
     The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
     """

@@ -172,8 +172,11 @@ def _banners(probe: Probe) -> tuple[Banner, ...]:
     texts = [f"The times are not valid: {reason}." for reason in probe.invalid]
     bad = [cost for cost in probe.by_setting[0].costs if not cost.good]
     if bad:
-        names = distinct(f"{cost.name} ({cost.where}): {fit_warning(cost)}" for cost in bad)
-        texts.append(f"No straight line describes {names}.")
+        names = distinct(
+            f"{one.name} ({one.where}, off by {numbers.percent(one.worst_error)} at {one.worst_bytes:,} B)"
+            for one in bad
+        )
+        texts.append(f"No straight line describes {names}: use the measured times, not alpha and beta.")
     texts += [note[0].upper() + note[1:] + "." for note in probe.notes]
     return tuple(Banner(kind="warning", text=text) for text in texts)
 
@@ -189,16 +192,15 @@ def _figures(probe: Probe) -> Iterator[FigureBlock]:
         f"Medians of {distinct({len(size.launches) for cost in usual.costs for size in cost.sizes}, ' to ')} launches "
         "each, error bars: 95 % interval; the slowest rank counts."
     )
-    times, bandwidths = _cost_pictures(usual.costs)
     table = _times_frame([usual])
     yield FigureBlock(
-        picture=times,
+        picture=_cost_picture(usual.costs, bandwidth=False),
         title="Time",
         caption=f"Time of one call over the bytes of its message; dashed: alpha + beta x bytes. {where}",
         table=table,
     )
     yield FigureBlock(
-        picture=bandwidths,
+        picture=_cost_picture(usual.costs, bandwidth=True),
         title="Bandwidth",
         caption=f"Bytes of the message over the time of the call. {where}",
         table=table,
@@ -213,23 +215,44 @@ def _figures(probe: Probe) -> Iterator[FigureBlock]:
         )
 
 
-def _cost_pictures(costs: Sequence[MessageCost]) -> tuple[Picture, ...]:
-    """Return ``probe-time`` and ``probe-bandwidth`` of every operation and level."""
-    largest = [(f"{cost.name}, {cost.where}, {_size_words(cost.sizes[-1].bytes)}", cost.sizes[-1]) for cost in costs]
-    times = "; ".join(f"{name}: {numbers.seconds(size.seconds.value)}" for name, size in largest)
-    rates = "; ".join(
-        f"{name}: {numbers.significant(size.bytes / size.seconds.value / 1e9)} GB/s" for name, size in largest
+def _cost_picture(costs: Sequence[MessageCost], *, bandwidth: bool) -> Picture:
+    """Return ``probe-time`` or ``probe-bandwidth``: the median of every size, with its interval, of every operation."""
+
+    def value(count: int, seconds: float) -> float:
+        return count / seconds / 1e9 if bandwidth else seconds * 1e6
+
+    def paint(axes: Axes) -> None:
+        for number, cost in enumerate(costs):
+            style, x = mark(number), [size.bytes for size in cost.sizes]
+            axes.plot(
+                x, [value(size.bytes, size.seconds.value) for size in cost.sizes], color=style.colour,
+                marker=style.marker, markersize=3.2, linewidth=1.0, linestyle=style.dashes,
+                label=f"{cost.name}, {cost.where}",
+            )  # fmt: skip
+            for size in cost.sizes:
+                if size.seconds.low is not None and size.seconds.high is not None:
+                    ends = [value(size.bytes, size.seconds.low), value(size.bytes, size.seconds.high)]
+                    axes.plot([size.bytes, size.bytes], ends, color=style.colour, linewidth=1.0)
+            if not bandwidth:
+                line = [cost.line(count) * 1e6 for count in x]
+                axes.plot(x, line, color=style.colour, linewidth=0.8, linestyle=(0, (4, 2)))
+        _size_axis(axes)
+        if bandwidth:
+            axes.set_ylim(bottom=0)
+        else:
+            axes.set_yscale("log")
+        axes.set_ylabel("Bytes of the message over its time (GB/s)" if bandwidth else "Time of a call (µs)")
+
+    spoken = []
+    for cost in costs:
+        size = cost.sizes[-1]
+        rate = f"{numbers.significant(size.bytes / size.seconds.value / 1e9)} GB/s"
+        shown = rate if bandwidth else numbers.seconds(size.seconds.value)
+        spoken.append(f"{cost.name}, {cost.where}, {_size_words(size.bytes)}: {shown}")
+    name, title = (
+        ("bandwidth", "Bandwidth over message size") if bandwidth else ("time", "Time of a message over its size")
     )
-    return (
-        draw("probe-time", "Time of a message over its size", lambda axes: _times(axes, costs), _WIDE, numbers=times),
-        draw(
-            "probe-bandwidth",
-            "Bandwidth over message size",
-            lambda axes: _bandwidths(axes, costs),
-            _WIDE,
-            numbers=rates,
-        ),
-    )
+    return draw(f"probe-{name}", title, paint, _WIDE, numbers="; ".join(spoken))
 
 
 def _setting_picture(networks: Sequence[MessageCosts], operation: str, level: str) -> Picture:
@@ -270,47 +293,6 @@ def _times_frame(networks: Iterable[MessageCosts]) -> pd.DataFrame:
         for size in cost.sizes
     ]
     return pd.DataFrame(rows)
-
-
-def _times(axes: Axes, costs: Sequence[MessageCost]) -> None:
-    def line(cost: MessageCost, colour: str) -> None:
-        x = [size.bytes for size in cost.sizes]
-        axes.plot(x, [cost.line(count) * 1e6 for count in x], color=colour, linewidth=0.8, linestyle=(0, (4, 2)))
-
-    _curves(axes, costs, lambda count, seconds: seconds * 1e6, line)
-    axes.set_yscale("log")
-    axes.set_ylabel("Time of a call (µs)")
-
-
-def _bandwidths(axes: Axes, costs: Sequence[MessageCost]) -> None:
-    _curves(axes, costs, lambda count, seconds: count / seconds / 1e9, None)
-    axes.set_ylabel("Bytes of the message over its time (GB/s)")
-    axes.set_ylim(bottom=0)
-
-
-def _curves(
-    axes: Axes,
-    costs: Sequence[MessageCost],
-    value: Callable[[int, float], float],
-    extra: Callable[[MessageCost, str], None] | None,
-) -> None:
-    """Draw the median of every size with its interval."""
-    for number, cost in enumerate(costs):
-        style = mark(number)
-        x = [size.bytes for size in cost.sizes]
-        y = [value(size.bytes, size.seconds.value) for size in cost.sizes]
-        label = f"{cost.name}, {cost.where}"
-        axes.plot(
-            x, y, color=style.colour, marker=style.marker, markersize=3.2, linewidth=1.0, linestyle=style.dashes,
-            label=label,
-        )  # fmt: skip
-        for size in cost.sizes:
-            if size.seconds.low is not None and size.seconds.high is not None:
-                ends = [value(size.bytes, size.seconds.low), value(size.bytes, size.seconds.high)]
-                axes.plot([size.bytes, size.bytes], ends, color=style.colour, linewidth=1.0)
-        if extra:
-            extra(cost, style.colour)
-    _size_axis(axes)
 
 
 def _size_axis(axes: Axes) -> None:
