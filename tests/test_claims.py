@@ -13,18 +13,21 @@ from harness.analysis.frames import epoch_frame
 from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.claims.evidence import ClaimEvidence, evidence_of, gather
-from harness.claims.finding import (
+from harness.claims.claim_evidence import ClaimEvidence, evidence_of, gather
+from harness.claims.claim_rules import (
     CONFIRMED,
     ERRATUM,
     INCONCLUSIVE,
     NOT_COMPARABLE,
     NOT_MEASURED,
     REFUTED,
+    RULES,
+    SERVERS,
 )
-from harness.claims.verdict import RULES, SERVERS, judge, judge_all
-from harness.claims.wording import claim_row, published
-from harness.report.claims_page import write_claims
+from harness.claims.judgement import judge_claim
+from harness.report.answer import Cell
+from harness.report.claims_page import claims_answer, ledger_row, published_words
+from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
@@ -139,7 +142,7 @@ def claim(value: float | None = 1.9, **changes: Any) -> Claim:
 
 
 def outcome(asked: Claim, *evidence: ClaimEvidence) -> str:
-    return judge(asked, evidence, pd.DataFrame()).finding.outcome
+    return judge_claim(asked, evidence, pd.DataFrame()).finding.outcome
 
 
 @pytest.mark.parametrize(
@@ -169,7 +172,7 @@ SCALES = {1: 2.0, 2: 1.05}
     ("settings", "reason"),
     [
         ({"sync": "none"}, "do not train one model"),
-        ({"sync": "mine:Policy"}, "no algorithm of the papers"),
+        ({"sync": "mine:Policy"}, "not an algorithm of the papers"),
         ({"scaling": "weak", "samples": 60_000}, "weak scaling"),
         ({"model": "mine:dnn"}, "another network"),
         ({"rows": 320}, "320 of 60,000 rows"),
@@ -178,18 +181,18 @@ SCALES = {1: 2.0, 2: 1.05}
 )
 def test_a_sweep_of_another_question_is_refused_and_changes_no_verdict(settings: dict[str, Any], reason: str) -> None:
     other = sweep({1: 1.0, 2: 1.0}, **settings)
-    alone = judge(claim(), [other], pd.DataFrame()).finding
+    alone = judge_claim(claim(), [other], pd.DataFrame()).finding
     assert alone.outcome == NOT_COMPARABLE and reason in alone.said
     own = sweep(SCALES)
     for order in ([own, other], [other, own]):
-        both = judge(claim(), order, pd.DataFrame())
+        both = judge_claim(claim(), order, pd.DataFrame())
         assert both.finding.outcome == CONFIRMED and both.finding.used == (own,)
-        assert both == judge(claim(), [own], pd.DataFrame())
+        assert both == judge_claim(claim(), [own], pd.DataFrame())
 
 
 def test_what_differs_stands_in_the_verdict() -> None:
     cut = sweep(SCALES, rows=30_000, kind="synthetic", sync="gradients", wire="bf16")
-    found = judge(claim(), [cut], pd.DataFrame())
+    found = judge_claim(claim(), [cut], pd.DataFrame())
     assert found.finding.outcome == CONFIRMED
     told = "; ".join(found.differences)
     for part in ("30,000 of 60,000 rows", "synthetic", "SYNC=gradients instead of weights:epoch", "one host", "bf16"):
@@ -198,9 +201,9 @@ def test_what_differs_stands_in_the_verdict() -> None:
 
 def test_of_several_sweeps_the_one_that_differs_least_answers() -> None:
     newer, own = sweep({1: 2.0, 2: 1.6}, sync="gradients"), sweep(SCALES)
-    assert judge(claim(), [newer, own], pd.DataFrame()).finding.used == (own,)
+    assert judge_claim(claim(), [newer, own], pd.DataFrame()).finding.used == (own,)
     fewer = sweep({1: 2.0})  # the paper's algorithm, and not on 2 ranks
-    assert judge(claim(), [fewer, newer], pd.DataFrame()).finding.used == (newer,)
+    assert judge_claim(claim(), [fewer, newer], pd.DataFrame()).finding.used == (newer,)
 
 
 def test_without_a_valid_launch_nothing_is_measured_and_the_reason_is_told(
@@ -345,9 +348,9 @@ def test_a_fixed_time_is_judged_by_the_rows_trained_in_it() -> None:
     fixed = sweep({16: 8.0, 64: 4.17}, change=lasting({16: 8, 64: 15}), **cnn)
     assert outcome(asked, fixed) == CONFIRMED
     assert outcome(asked, sweep({16: 8.0, 64: 2.5}, change=lasting({16: 8, 64: 20}), **cnn)) == REFUTED
-    rows = judge(asked, [sweep({16: 8.0, 64: 4.17}, model="cnn")], pd.DataFrame())
+    rows = judge_claim(asked, [sweep({16: 8.0, 64: 4.17}, model="cnn")], pd.DataFrame())
     assert rows.finding.outcome == CONFIRMED and any("equal rows" in said for said in rows.differences)
-    assert not any("equal rows" in said for said in judge(asked, [fixed], pd.DataFrame()).differences)
+    assert not any("equal rows" in said for said in judge_claim(asked, [fixed], pd.DataFrame()).differences)
     assert outcome(asked, sweep({16: 8.0, 64: 4.17}, launches=3, model="cnn")) == INCONCLUSIVE
     assert outcome(asked, sweep({16: 8.0, 64: 4.17}, model="cnn", sync="none")) == NOT_COMPARABLE
 
@@ -365,7 +368,7 @@ def test_averaging_weights_is_equivalent_only_with_equal_losses() -> None:
     assert outcome(asked, sweep(SCALES, change=losing({1: 0.3, 2: 0.3001}), **same)) == CONFIRMED
     apart = sweep(SCALES, change=losing({1: 0.3, 2: 0.36}), **same)
     gradients = sweep(SCALES, sync="gradients", change=losing({1: 0.3, 2: 0.3}), **same)
-    found = judge(asked, [gradients, apart], pd.DataFrame()).finding
+    found = judge_claim(asked, [gradients, apart], pd.DataFrame()).finding
     assert found.outcome == REFUTED
     assert "weights:epoch ends 20.00" in found.said and "gradients ends 0.00" in found.said
     assert outcome(asked, gradients) == NOT_MEASURED  # they are equivalent; the claim is about averaged weights
@@ -378,7 +381,7 @@ def test_parameter_servers_are_judged_by_a_bench() -> None:
 
     def rates(servers: float, rounds: int = 6) -> str:
         rows = [{"workload": "mnist-dnn", "servers": servers + k, "gradients": 100.0} for k in range(rounds)]
-        return judge(asked, [], pd.DataFrame(rows)).finding.outcome
+        return judge_claim(asked, [], pd.DataFrame(rows)).finding.outcome
 
     assert (rates(20.0), rates(110.0), rates(98.0), rates(20.0, 3)) == (CONFIRMED, REFUTED, INCONCLUSIVE, INCONCLUSIVE)
     assert outcome(asked) == NOT_MEASURED
@@ -402,25 +405,28 @@ def test_every_value_of_paper_b_is_judged_by_sweeps_of_its_networks(model: str, 
         sweep(on_cores, change=images(size), **own),
         sweep(on_gpus, change=images(size), layout={"gpus_per_rank": 1}, **own),
     ]
-    judged = [judge(claim, evidence, pd.DataFrame()) for claim in LEDGER.of("B", network)]
+    judged = [judge_claim(claim, evidence, pd.DataFrame()) for claim in LEDGER.of("B", network)]
     assert [one.finding.outcome for one in judged] == [CONFIRMED] * 6
     assert "a core stands for a CPU" in judged[0].differences and judged[4].finding.used == (evidence[1],)
     few = {"change": images(size), "rows": 640, "batch_per_rank": 16}
-    cut = judge(LEDGER.of("B", network)[0], [sweep({1: 10.0, 2: 10 / cpus[0]}, **few, **own)], pd.DataFrame())
+    cut = judge_claim(LEDGER.of("B", network)[0], [sweep({1: 10.0, 2: 10 / cpus[0]}, **few, **own)], pd.DataFrame())
     assert cut.finding.outcome == CONFIRMED and "640 of 1,281,167 rows" in cut.differences
-    small = judge(LEDGER.of("B", network)[0], [sweep(on_cores, change=images(96), **own)], pd.DataFrame()).finding
+    small = judge_claim(LEDGER.of("B", network)[0], [sweep(on_cores, change=images(96), **own)], pd.DataFrame()).finding
     assert small.outcome == NOT_COMPARABLE and "96 pixels" in small.said
     short = sweep({1: 10.0, 2: 10 / cpus[0]}, **(few | {"rows": 320}), **own)
-    assert "10 steps only" in judge(LEDGER.of("B", network)[0], [short], pd.DataFrame()).finding.said
+    assert "10 steps only" in judge_claim(LEDGER.of("B", network)[0], [short], pd.DataFrame()).finding.said
 
 
 def test_words_of_claims() -> None:
-    assert published(claim(11.6, count=32)).replace("\u00a0", " ") == "11.6 (36 %)"
-    assert published(ledger("gains", "adult-dnn")) == "chart without numbers"
-    row = claim_row(judge(claim(11.6, count=32), [sweep(SCALES)], pd.DataFrame()))
-    assert row.said == "needs 32 cores, measured on 1, 2" and row.base == "32 cores over 1"
-    assert row.ours.replace("\u00a0", " ").startswith("1.90 (95 % interval") and row.judged == ""
-    few = judge(ledger("longer"), [sweep(SCALES, launches=3, change=before(compile_s=1.0))], pd.DataFrame())
+    assert published_words(claim(11.6, count=32)).replace("\u00a0", " ") == "11.6 (36 %)"
+    assert published_words(ledger("gains", "adult-dnn")) == "chart without numbers"
+    judgement = judge_claim(claim(11.6, count=32), [sweep(SCALES)], pd.DataFrame())
+    _, _, value, verdict, ours, predicted, _ = ledger_row(judgement, None, Path("reports/claims"))
+    assert isinstance(value, Cell) and value.note == "32 cores over 1" and str(predicted) == "–"
+    assert isinstance(verdict, Cell) and verdict.tone == ""
+    assert verdict.text == "not measured: needs 32 cores, measured on 1, 2"
+    assert str(ours).replace("\u00a0", " ").startswith("1.90 (95 % interval")
+    few = judge_claim(ledger("longer"), [sweep(SCALES, launches=3, change=before(compile_s=1.0))], pd.DataFrame())
     assert "(–)" not in few.finding.said and "what comes before it 1.00; a whole launch" in few.finding.said
 
 
@@ -432,8 +438,9 @@ def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path)
             write_run(tmp_path / run.point.workload.sync.replace(":", "-"), run)
     folders = [tmp_path / "none", tmp_path / "weights-epoch"]
     evidence = gather(folders)
-    judgements = judge_all(LEDGER.claims, evidence, pd.DataFrame())
-    path = write_claims(judgements, evidence, LEDGER, tmp_path / "reports")
+    judgements = [judge_claim(one, evidence, pd.DataFrame()) for one in LEDGER.claims]
+    path = write_page(claims_answer(judgements, evidence, (), LEDGER, tmp_path / "reports"), tmp_path / "reports").page
+    assert path is not None
     page = Text(path.read_text())
     text = str(page)
     assert page.loads == [] and len(page.ids) == len(set(page.ids))

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from harness.analysis.frames import epoch_frame, launch_frame
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.files import resource
-from harness.claims.evidence import gather
+from harness.claims.claim_evidence import gather
 from harness.cli import claims
 from harness.report.claims_figures import TITLES, imagenet_charts
 from harness.report.claims_page import OTHER_PAPER

@@ -23,7 +23,9 @@ from harness.claims.experiments import (
     seconds_of,
 )
 from harness.cli.paper import paper
-from harness.report.paper_page import PaperStudy, read_parts, write_paper_page
+from harness.report.claims_page import FOLDER, claims_answer
+from harness.report.paper_sections import PaperStudy, read_experiments
+from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
@@ -147,12 +149,11 @@ def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path
             write_run(folders[-1], run)
     study = PaperStudy(experiment="mnist-dnn", folders=(*folders, tmp_path / "results" / "never run"))
     failed = PaperStudy(experiment="adult-dnn", folders=(), problem="2 of 4 launches failed")
-    page = write_paper_page(
-        read_parts([study, failed], published, tmp_path / "reports"),
-        tmp_path / "reports",
-        tmp_path / "claims.html",
-        "harness paper --epochs 3",
-    )
+    reports = tmp_path / "reports"
+    experiments = read_experiments([study, failed], published, reports / FOLDER)
+    answer = claims_answer([], [], experiments, published, reports, command="harness paper --epochs 3")
+    page = write_page(answer, reports).page
+    assert page is not None
     return page, " ".join(str(Text(page.read_text())).replace("\u00a0", " ").split())
 
 
@@ -208,9 +209,11 @@ def test_command_goes_on_after_a_failed_experiment(
     few = ["--workloads", "adult-dnn,acoustic-dnn", "--nodes", "1", "--samples", "300"]
     result = CliRunner().invoke(paper, [*few, *where])
     assert isinstance(result.exception, RunError) and "adult-dnn" in str(result.exception)
-    page = tmp_path / "reports" / "paper" / "index.html"
+    page = tmp_path / "reports" / "claims" / "index.html"
     assert result.output.splitlines()[-1] == str(page)
-    assert len(list((tmp_path / "reports").glob("*/index.html"))) == 4  # two sweeps, the claims, the page
+    assert (
+        len(list((tmp_path / "reports").glob("*/index.html"))) == 3
+    )  # two sweeps, and the page of experiments and claims
     assert "1 of 2 launches failed" in page.read_text()
     assert [workload.samples for workload in launched] == [300, 300]
     launched.clear()
@@ -249,4 +252,4 @@ def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> No
     text = str(Text(page.read_text()))
     assert "2,000 synthetic rows of the data set's 32,561" in text.replace("\u00a0", " ")
     assert all(words in text for words in ("weights each epoch", "weights every 10 steps", "gradients each step"))
-    assert (tmp_path / "reports" / "claims" / "index.html").is_file()
+    assert page.parent.name == "claims"

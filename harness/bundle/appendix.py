@@ -11,10 +11,10 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.scaling import scale
 from harness.bundle.bundled_sweep import SMOKE_MINUTES, BundledSweep, execution_seconds, smoke
 from harness.bundle.repetition import LOSS_BOUND
-from harness.claims.finding import CONFIRMED
-from harness.claims.verdict import Judgement
-from harness.claims.wording import published
+from harness.claims.claim_rules import CONFIRMED
+from harness.claims.judgement import Judgement
 from harness.report.answer import Fact
+from harness.report.claims_page import published_words
 from harness.report.launch_summary import account_facts, on_one_machine
 from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
 from harness.schema.presets import study_name
@@ -203,7 +203,7 @@ def _claims(judgements: Sequence[Judgement]) -> list[str]:
     good, rest = [], []
     for one in judgements:
         claim, finding = one.claim, one.finding
-        row = (f"Paper {claim.paper}, {claim.experiment or 'all'}: {claim.text}", published(claim))
+        row = (f"Paper {claim.paper}, {claim.experiment or 'all'}: {claim.text}", published_words(claim))
         if finding.outcome == CONFIRMED:
             good.append((*row, finding.said, "harness claims --results results"))
         else:

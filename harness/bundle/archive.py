@@ -23,10 +23,12 @@ from harness.base.errors import UserError
 from harness.base.files import file_atomic, folder_atomic, resource, user_errors
 from harness.base.provenance import package_version
 from harness.bundle.crate import check_crate
-from harness.claims.evidence import gather
-from harness.claims.verdict import Judgement, judge_all
+from harness.claims.claim_evidence import gather
+from harness.claims.judgement import Judgement, judge_claim
 from harness.report.claims_page import FOLDER as CLAIMS_FOLDER
-from harness.report.claims_page import write_claims
+from harness.report.claims_page import claims_answer
+from harness.report.paper_sections import find_studies, read_experiments
+from harness.report.publish import write_page
 from harness.report.render import PAGE, PAPER
 from harness.report.sweep_page import report_sweep
 from harness.schema.claim import CLAIMS_FILE, read_published
@@ -239,8 +241,11 @@ def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> tuple[dic
         taken[name] = time.monotonic() - began
     published = read_published(resource(CLAIMS_FILE))
     evidence = gather(root / RECORDS / name for name in sweeps)
-    judgements = judge_all(published.claims, evidence, pd.DataFrame())
-    write_claims(judgements, evidence, published, root / REPORTS, moment=moment, results=root / RECORDS)
+    judgements = tuple(judge_claim(claim, evidence, pd.DataFrame()) for claim in published.claims)
+    reports = root / REPORTS
+    experiments = read_experiments(find_studies(root / RECORDS), published, reports / CLAIMS_FOLDER)
+    answer = claims_answer(judgements, evidence, experiments, published, reports, moment=moment)
+    write_page(answer, reports, root / RECORDS)
     return taken, judgements
 
 

@@ -24,7 +24,7 @@ from harness.report.answer import Answer, Table
 from harness.schema.presets import PRESETS
 
 if TYPE_CHECKING:
-    from harness.report.paper_page import ExperimentSection, PaperStudy
+    from harness.report.paper_sections import PaperStudy
     from harness.schema.claim import Claim
     from harness.schema.layout import Layout
     from harness.schema.sweep import Sweep
@@ -39,7 +39,7 @@ Launch = Callable[["Sweep"], Path]
 @click.option("--repeats", type=click.IntRange(min=1), help="Launches; 6 give intervals [default: 1, with --full 6].")
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
 @click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")
-@click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches; the time it will take is told first.")
+@click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches; first estimates how long that takes.")
 @layout_options
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
 @batch_options
@@ -55,12 +55,15 @@ def paper(
 
     By default rows and epochs are cut so that all of it ends within 15 minutes on 2 cores, with one launch of each
     layout and so without intervals. The same command again runs only what is missing. The last line is the page's
-    path; that of the claims and their verdicts stands above the table.
+    path: what ran, and below it the verdicts on the paper's claims.
     """
     from harness.base.files import resource
     from harness.claims.experiments import PRESET, ExperimentSize, choose, plan
-    from harness.cli.claims import write_ledger
-    from harness.report.paper_page import PAPER, read_parts
+    from harness.cli.claims import judged
+    from harness.report.claims_page import FOLDER
+    from harness.report.paper_sections import PAPER, experiment_row
+    from harness.report.publish import write_page
+    from harness.report.render import PAGE
     from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, read_published
     from harness.sweep.execute import run_sweep
 
@@ -76,15 +79,27 @@ def paper(
         settings = partial(plan, layouts=layouts, preset=preset, data_dir=data_dir, oversubscribe=over)
         return {name: settings(EXPERIMENTS[name], size=size) for name in names}
 
-    # All plans first: a wrong setting or a damaged file is told before anything runs.
+    # All plans first: a wrong setting or a damaged file ends the command before anything runs.
     plans = planned(size)
     if submission.scheduler != "local" or options["scheduler"] != "auto":
         click.echo(why)
     if size.full:
         _tell_time(plans, planned(ExperimentSize()), launch)
     studies = _run_all(plans, launch, results, reports, in_turns=submission.scheduler == "local")
-    claims = write_ledger(network, results, reports)
-    return _answer(studies, read_parts(studies, published, reports), results, reports, claims)
+    answer, experiments = judged(studies, network, results, reports, given_command())
+    rows = [experiment_row(part) for part in experiments if part.name in names]
+    failed = [study.experiment for study in studies if study.problem]
+    problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
+    answer = replace(
+        answer,
+        table=Table(title="", headings=("Experiment", "Ranks", "Speedup", "To equal accuracy"), rows=rows),
+        data={
+            "experiments": [{"name": name, "measured": measured} for name, *measured in rows],
+            "claims": reports / FOLDER / PAGE,
+        },
+        problem=problem if failed else "",
+    )
+    return write_page(answer, reports, results)
 
 
 def _run_all(
@@ -92,7 +107,7 @@ def _run_all(
 ) -> "list[PaperStudy]":
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
     from harness.analysis import numbers
-    from harness.report.paper_page import PaperStudy
+    from harness.report.paper_sections import PaperStudy
     from harness.sweep.plan import format_seconds
 
     studies = []
@@ -108,27 +123,6 @@ def _run_all(
         studies.append(PaperStudy(experiment=name, folders=folders, problem=problem))
         done += _launches(sweeps)
     return studies
-
-
-def _answer(
-    studies: "Sequence[PaperStudy]", parts: "Sequence[ExperimentSection]", results: Path, reports: Path, claims: Path
-) -> Answer:
-    from harness.report.paper_page import headline, row, write_paper_page
-
-    failed = [study.experiment for study in studies if study.problem]
-    problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
-    click.echo(f"claims: {claims}")
-    return Answer(
-        sentence=headline(parts),
-        table=Table(
-            title="",
-            headings=("Experiment", "Ranks", "Speedup", "To equal accuracy"),
-            rows=[row(part) for part in parts],
-        ),
-        data={"experiments": [{"name": part.name, "measured": row(part)[1:]} for part in parts], "claims": claims},
-        page=write_paper_page(parts, reports, claims, given_command(), results),
-        problem=problem if failed else "",
-    )
 
 
 def _launches(sweeps: "Sequence[Sweep]") -> int:

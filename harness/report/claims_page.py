@@ -1,175 +1,276 @@
-"""What became of the papers' claims: the ledger with a verdict for each, and the published figures beside ours."""
+"""The papers' experiments and claims on one page: printed, measured, verdict; the ledger; published and ours."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from harness.analysis import numbers
 from harness.analysis.read_results import RULE
 from harness.analysis.scaling import ratios_frame, scale
-from harness.claims.evidence import ClaimEvidence, compare, is_about
-from harness.claims.verdict import Judgement, PredictedRatio, predict_claim
-from harness.claims.wording import ClaimRow, claim_row, headline
-from harness.prediction.network_cost import Uncertain
-from harness.prediction.step_model import measured_base
+from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
+from harness.claims.claim_rules import CONFIRMED, JUDGED, REFUTED, count_ratio
+from harness.claims.judgement import Judgement
+from harness.prediction.network_cost import BEST, Uncertain
+from harness.prediction.step_model import measured_base, predict_ratio
 from harness.report import captions
-from harness.report.answer import Banner, FigureBlock
-from harness.report.claims_figures import imagenet_charts, published_picture, published_table
+from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table
+from harness.report.claims_figures import ImageNetChart, imagenet_charts, published_picture, published_table
 from harness.report.figures.scaling import series_table, speedup_picture
-from harness.report.launch_summary import place_facts
-from harness.report.provenance import sweeps_origin
-from harness.report.publish import Page, publish, summary_of
-from harness.report.render import PAGE, Head, distinct, relative_link
+from harness.report.launch_summary import machine_words, place_facts
+from harness.report.paper_sections import (
+    PAPER,
+    PaperExperiment,
+    experiment_banners,
+    experiment_sections,
+    experiment_texts,
+    experiment_title,
+    experiments_headline,
+)
+from harness.report.provenance import run_mark, sweeps_origin
+from harness.report.render import PAGE, distinct, relative_link
 from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import EXPERIMENTS, Claim, Published
 
 FOLDER = "claims"
-PAPER, OTHER_PAPER = "A", "B"
+OTHER_PAPER = "B"
+_TONES = {CONFIRMED: "good", REFUTED: "bad"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PredictionBasis:
-    """What predictions rest on beside the measured bases: the links, and one sentence about them."""
-
-    network: Uncertain
-    said: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ran:
-    """A sweep that was looked at. `link` leads to its report, empty where none is drawn; `refusals` of all claims."""
-
-    evidence: ClaimEvidence
-    link: str
-    counts: str
-    launches: int
-    refusals: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FigurePair:
-    """One experiment's published figure and ours, with what the paper says of it where it has no figure to redraw."""
-
-    title: str
-    texts: tuple[str, ...]
-    published: FigureBlock | None
-    ours: FigureBlock | None
-
-
-def write_claims(
+def claims_answer(
     judgements: Sequence[Judgement],
     evidence: Sequence[ClaimEvidence],
+    experiments: Sequence[PaperExperiment],
     published: Published,
     reports: Path,
-    model: PredictionBasis | None = None,
+    *,
+    network: tuple[Uncertain, str] | None = None,
+    command: str = "harness claims",
     moment: datetime | None = None,
-    results: Path | None = None,
-) -> Path:
-    """Write ``REPORTS/claims/index.html`` with its figures, whole or not at all; return its path.
+) -> Answer:
+    """Return what became of the papers' experiments and claims, for a page in `reports`.
 
-    `judgements` are of the `published` claims by `evidence` (`claims.verdict.judge_all`). Without a `model` nothing
-    is predicted. The index calls the page made at `moment` (now) where nothing ran.
-
-    Raises:
-        UserError: the folder holds something else than a report, or cannot be written.
+    `judgements` are of the `published` claims by `evidence`. Without a `network`, the links and a sentence about them,
+    nothing is predicted. The index dates the answer `moment` (now) where nothing ran.
     """
     target = reports / FOLDER
     evidence = [one for one in evidence if any(is_about(claim, one) for claim in published.claims)]
-    pairs = [_pair(name, published.of(PAPER, name), judgements, target) for name in EXPERIMENTS]
-    charts = imagenet_charts(published.of(OTHER_PAPER), evidence)
-    runs = [run for one in evidence for run in one.runs]
-    drawn = [(one.published, one.ours) for one in pairs] + [(chart.published, chart.ours) for chart in charts]
-    head = Head(
-        question="What became of the papers' claims?",
-        answer=headline(judgements),
+    measured = [part.measured for part in experiments if part.measured]
+    every = [run for runs in (*(e.runs for e in evidence), *(m.runs for m in measured)) for run in runs]
+    runs = list({run_mark(run): run for run in every}.values())
+    loaded = [*(one.loaded for one in evidence), *(each for one in measured for each in one.loaded)]
+    judged = [one for one in judgements if one.finding.outcome in JUDGED]
+    by_name = {part.name: [one for one in judgements if one.claim.experiment == part.name] for part in experiments}
+    verdicts = {name: distinct(one.finding.outcome for one in its) for name, its in by_name.items() if its}
+    synthetic = [one.experiment for one in evidence if not one.real]
+    synthetic += [p.name for p in experiments if p.measured and any(r.data.kind != "real" for r in p.measured.runs)]
+    banners = experiment_banners(experiments)
+    if synthetic:
+        text = f"Synthetic data. Stand-ins of the same shapes replaced the real rows of {distinct(synthetic)}."
+        banners.insert(0, Banner(kind="data", text=f"{text} Their accuracies say only that training works."))
+    machine = Card(title="Machine and versions", facts=machine_facts(runs) if runs else ())
+    return Answer(
+        question="What became of the papers' experiments and claims?",
+        sentence=" ".join([_headline(judgements), *([experiments_headline(experiments)] if experiments else [])]),
+        table=Table(
+            title="",
+            headings=("Paper", "Claim", "Published", "Found here", "Verdict"),
+            rows=[_short_row(one) for one in judged],
+        ),
+        data={
+            "claims": [
+                {
+                    "claim": one.claim,
+                    "outcome": one.finding.outcome,
+                    "said": one.finding.said,
+                    "sweeps": [used.loaded.folder for used in one.finding.used],
+                }
+                for one in judgements
+            ]
+        },
+        banners=banners,
         facts=place_facts(runs) if runs else (),
-        command="harness claims",
-    )
-    values = {
-        "banners": _banners(evidence),
-        "ledgers": [
-            (paper, [_row(one, model, target) for one in judgements if one.claim.paper == paper.key])
-            for paper in published.papers
-        ],
-        "model": model.said if model else "",
-        "ran": [_ran(one, published.claims, target) for one in evidence],
-        "rule": RULE,
-        "pairs": pairs,
-        "charts": charts,
-        "machine": machine_facts(runs) if runs else (),
-    }
-    page = Page(
+        sections=(
+            *(experiment_sections(experiments, verdicts) if experiments else ()),
+            Section(title="Claims", name="claims", blocks=_ledger(judgements, published, network, target)),
+            Section(title="Sweeps considered", name="ran", blocks=_considered(evidence, published.claims, target)),
+            Section(title="Published and measured", name="figures", blocks=_pairs(judgements, published, target)),
+            Section(
+                title="ImageNet: paper B's networks",
+                name="imagenet",
+                blocks=_imagenet(imagenet_charts(published.of(OTHER_PAPER), evidence)),
+            ),
+            Section(title="Machine", name="machine", blocks=[machine] if runs else []),
+        ),
+        command=command,
+        kind="claims",
         place=FOLDER,
-        template="claims.html.j2",
-        summary=summary_of("claims", "The papers' claims", head.answer, runs, moment),
-        head=head,
-        values=values,
-        figures=[block for blocks in drawn for block in blocks if block],
-        origin=sweeps_origin(head.command, {id(one.loaded): one.loaded for one in evidence}.values()),
-    )
-    return publish(page, reports, results)
-
-
-def _row(judgement: Judgement, model: PredictionBasis | None, target: Path) -> ClaimRow:
-    runs = tuple(
-        (f"{one.loaded.folder.name}/{folder}", link)
-        for one in judgement.finding.used
-        for folder, link in _links(one, target).items()
-    )
-    return claim_row(judgement, _predicted(judgement, model), runs)
-
-
-def _links(one: ClaimEvidence, target: Path) -> dict[str, str]:
-    """Return the address of each launch's folder, by its name."""
-    return {run.point.folder: relative_link(one.loaded.folder / run.point.folder, target) for run in one.runs}
-
-
-def _predicted(judgement: Judgement, model: PredictionBasis | None) -> PredictedRatio | None:
-    """Return the prediction of a claimed ratio, by the sweep that would answer if it had the claim's rank counts."""
-    claim, used = judgement.claim, judgement.finding.used
-    if model is None or not used or not claim.base:
-        return None
-    return predict_claim(claim, measured_base(used[0].loaded), model.network)
-
-
-def _banners(evidence: Sequence[ClaimEvidence]) -> tuple[Banner, ...]:
-    twins = [one.experiment for one in evidence if not one.real]
-    if not twins:
-        return ()
-    text = f"Synthetic data. Twins of the same shapes stood in for the real rows of {distinct(twins)}."
-    return (Banner(kind="data", text=f"{text} Their accuracies say only that training works."),)
-
-
-def _ran(one: ClaimEvidence, claims: Sequence[Claim], target: Path) -> Ran:
-    """Return the sweep, with why no claim is judged by it where that is so."""
-    report = target.parent / one.loaded.folder.resolve().name / PAGE
-    refused = [compare(claim, one).refusals for claim in claims if is_about(claim, one)]
-    reasons = dict.fromkeys(reason for refusals in refused for reason in refusals)
-    return Ran(
-        evidence=one,
-        link=relative_link(report, target) if report.exists() else "",
-        counts=", ".join(map(str, one.counts)),
-        launches=len(one.runs),
-        refusals=tuple(reasons) if refused and all(refused) else (),
+        title="The papers' claims",
+        when=max((run.started for run in runs), default=moment),
+        machine=distinct((machine_words(run.provenance.machine) for run in runs), "; "),
+        origin=sweeps_origin("harness claims", {one.folder.resolve(): one for one in loaded}.values()),
     )
 
 
-def _pair(name: str, claims: Sequence[Claim], judgements: Sequence[Judgement], target: Path) -> FigurePair:
-    """Return the figures of one experiment: ours is of the sweep that its first claim rests on."""
-    subject = name.upper()
-    used = [one.finding.used for one in judgements if one.claim.experiment == name and one.finding.used]
-    figure = next((claim.figure for claim in claims if claim.figure), "")
-    return FigurePair(
-        title=f"Figure {figure}: {subject}" if figure else f"Text only: {subject}",
-        texts=tuple(claim.text + (f" (erratum: {claim.erratum})" if claim.erratum else "") for claim in claims),
-        published=_published(claims, name, subject),
-        ours=_ours(used[0][0], name, subject, target) if used else None,
+def _headline(judgements: Sequence[Judgement]) -> str:
+    """Return how many claims have which outcome."""
+    counts = Counter(one.finding.outcome for one in judgements)
+    judged = [f"{counts[outcome]} {outcome}" for outcome in JUDGED if counts[outcome]]
+    number = sum(counts[outcome] for outcome in JUDGED)
+    text = f"{number or 'None'} of {len(judgements)} claims can be judged by what ran here"
+    text += f": {', '.join(judged)}." if judged else "."
+    others = [f"{count} {outcome}" for outcome, count in counts.items() if outcome not in JUDGED]
+    return f"{text} The rest: {', '.join(others)}." if others else text
+
+
+def published_words(claim: Claim) -> str:
+    """Return the published value, how it was published, and no number where there is none."""
+    if claim.value is None:
+        return "chart without numbers" if claim.kind == "chart" else "in words"
+    if claim.quantity == "accuracy":
+        return f"{numbers.percent(claim.value)} accuracy"
+    reading = f" ± {claim.reading:g}" if claim.reading else ""
+    efficiency = "" if claim.efficiency is None or claim.erratum else f" ({numbers.percent(claim.efficiency)})"
+    return f"{claim.value:g}{reading}{efficiency}"
+
+
+def _where(claim: Claim) -> str:
+    return f"Figure {claim.figure}" if claim.figure.isdigit() else claim.figure or "text"
+
+
+def _short_row(one: Judgement) -> tuple[str, ...]:
+    claim, about = one.claim, f"{one.claim.experiment}: " if one.claim.experiment else ""
+    place = f"{claim.paper}, {_where(claim)}"
+    return place, about + claim.text, published_words(claim), one.finding.said, one.finding.outcome
+
+
+def _ledger(
+    judgements: Sequence[Judgement], published: Published, network: tuple[Uncertain, str] | None, target: Path
+) -> list[Block]:
+    """Return how claims are judged, and each paper's with the verdicts."""
+    predicted = "Nothing is predicted: no network was given or probed here (harness probe, or --network)."
+    if network:
+        predicted = (
+            f"Predictions take the computation from the launches named, the network from {network[1]}, and the "
+            "cheapest allreduce; one core per rank. They extrapolate this machine, not the paper's."
+        )
+    blocks: list[Block] = [
+        Prose(
+            text="A claim is judged on the paper's own base and at its own count; one that names no count, from the "
+            "fewest to the most ranks of a sweep. Confirmed and refuted need 95 % intervals that leave no doubt, so at "
+            "least 6 launches; otherwise a claim is inconclusive. How a sweep differs from the paper stands below the "
+            "verdict; one that asks another question (no synchronisation, weak scaling, another network, too few rows) "
+            "judges nothing. All of it is about the machine named at the end of the page, none of it about the papers' "
+            "own."
+        ),
+        Prose(text=predicted),
+    ]
+    for paper in published.papers:
+        rows = [ledger_row(one, network, target) for one in judgements if one.claim.paper == paper.key]
+        headings = (
+            "Where", "Claim", "Published\n(efficiency)", "Verdict here", "Most over\nfewest ranks here",
+            "Predicted,\nnot measured", "Launches",
+        )  # fmt: skip
+        title = f"{paper.authors}: {paper.title} (arXiv {paper.arxiv}, {paper.year})"
+        note = f"Measured on {paper.testbed}. {paper.note}"
+        blocks.append(Table(title=title, headings=headings, rows=rows, left=7, note=note))
+    return blocks
+
+
+def ledger_row(one: Judgement, network: tuple[Uncertain, str] | None, target: Path) -> tuple[str | Cell, ...]:
+    """Return a claim's row: where, claim, published, verdict, ours, predicted, launches."""
+    claim, finding = one.claim, one.finding
+    ours, predicted, launches = numbers.NONE, Cell(text=numbers.NONE), Cell(text=numbers.NONE)
+    if finding.used:
+        runs = [(f"{it.loaded.folder.name}/{name}", link) for it in finding.used for name, link in _links(it, target)]
+        launches = Cell(text=str(len(runs)), more=runs)
+    if finding.used and claim.base:
+        used = finding.used[0]
+        ratio = count_ratio(used.launches, used.counts[0], used.counts[-1]) if len(used.counts) > 1 else None
+        ours = str(ratio) if ratio else f"{numbers.ranks(used.counts[0])} only"
+        if network:  # by the sweep that would answer if it had the claim's rank counts
+            base = measured_base(used.loaded)
+            value, interval = predict_ratio(base, claim.base, claim.count, network[0], BEST)
+            text = f"{value:.2f} ({numbers.ratio_span(interval)})"
+            predicted = Cell(text=text, note=f"from {base.source}", computed=True)
+    over = f"{claim.count} {claim.units} over {claim.base}" if claim.base else ""
+    differs = f"Here instead: {'; '.join(one.differences)}" if one.differences else ""
+    return (
+        Cell(text=_where(claim), note=claim.experiment),
+        claim.text,
+        Cell(text=published_words(claim), note=over),
+        Cell(text=f"{finding.outcome}: {finding.said}", note=differs, tone=_TONES.get(finding.outcome, "")),
+        ours,
+        predicted,
+        launches,
     )
 
 
-def _published(claims: Sequence[Claim], name: str, subject: str) -> FigureBlock | None:
+def _links(one: ClaimEvidence, target: Path) -> list[tuple[str, str]]:
+    """Return each launch's folder with its address."""
+    return [(r.point.folder, relative_link(one.loaded.folder / r.point.folder, target)) for r in one.runs]
+
+
+def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], target: Path) -> list[Block]:
+    """Return every sweep, with why no claim is judged by it where that is so."""
+    if not evidence:
+        text = "None: the results folder holds no valid launch of the papers' networks. Start with make paper."
+        return [Prose(text=text)]
+    rows = []
+    for one in evidence:
+        report = target.parent / one.loaded.folder.resolve().name / PAGE
+        refused = [compare_with_claim(claim, one).refusals for claim in claims if is_about(claim, one)]
+        reasons = dict.fromkeys(reason for refusals in refused for reason in refusals) if all(refused) else ()
+        rows.append(
+            (
+                Cell(text=one.loaded.folder.name, link=relative_link(report, target) if report.exists() else ""),
+                one.experiment,
+                one.workload.sync,
+                one.scaling,
+                "real" if one.real else "synthetic",
+                ", ".join(map(str, one.counts)) + (" GPUs" if one.gpus else ""),
+                Cell(text=numbers.count(one.rows), value=one.rows),
+                str(len(one.runs)),
+                "; ".join(reasons) or numbers.NONE,
+            )
+        )
+    note = (
+        "Of several sweeps that may judge a claim the one with its rank counts does, then the one that differs least "
+        f"from it, then by this rule: {RULE}. Repeat paper A with make paper."
+    )
+    headings = (
+        "Sweep", "Experiment", "Synchronisation", "Scaling", "Data", "Ranks", "Rows", "Valid\nlaunches",
+        "Judges no claim, because",
+    )  # fmt: skip
+    return [Table(title="Sweeps considered", headings=headings, rows=rows, left=6, note=note)]
+
+
+def _pairs(judgements: Sequence[Judgement], published: Published, target: Path) -> list[Block]:
+    """Return each experiment's published figure and ours, which is of the sweep that its first claim rests on."""
+    blocks: list[Block] = [
+        Prose(
+            text="The two sides have their own bases and their own axes: compare the shapes, not the heights. "
+            "Published numbers are diamonds, measured ones are circles; nothing in these figures is predicted."
+        )
+    ]
+    for name in EXPERIMENTS:
+        claims, subject = published.of(PAPER, name), name.upper()
+        used = [one.finding.used[0] for one in judgements if one.claim.experiment == name and one.finding.used]
+        printed, ours = _printed(claims, name, subject), _measured(used[0], name, subject, target) if used else None
+        lead, missing = f"{experiment_title(name, claims)}.", ""
+        if printed is None:
+            missing = (
+                f"The text speaks of {experiment_texts(claims)}. The paper shows this as a chart without numbers. None "
+                "are invented here, so there is nothing to redraw."
+            )
+        if ours is None:
+            missing += " Measured here: nothing, no sweep that may judge it has two rank counts."
+        blocks += [Prose(lead=lead, text=missing.strip(), note=False), *(one for one in (printed, ours) if one)]
+    return blocks
+
+
+def _printed(claims: Sequence[Claim], name: str, subject: str) -> FigureBlock | None:
     picture = published_picture(claims, f"published-{name}", subject)
     if picture is None:
         return None
@@ -181,7 +282,7 @@ def _published(claims: Sequence[Claim], name: str, subject: str) -> FigureBlock 
     return FigureBlock(picture=picture, title="Published", caption=caption, table=published_table(claims))
 
 
-def _ours(one: ClaimEvidence, name: str, subject: str, target: Path) -> FigureBlock | None:
+def _measured(one: ClaimEvidence, name: str, subject: str, target: Path) -> FigureBlock | None:
     scaling = scale(one.launches)
     if scaling is None or len(scaling.points) < 2:
         return None
@@ -190,6 +291,48 @@ def _ours(one: ClaimEvidence, name: str, subject: str, target: Path) -> FigureBl
         f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}, measured here with SYNC={one.workload.sync}. "
         f"Dashed: ideal; light dots: single launches. {captions.conditions(scaling, one.runs)}"
     )
-    picture = linked(speedup_picture(scaling, ratios, subject, f"ours-{name}"), _links(one, target))
+    picture = linked(speedup_picture(scaling, ratios, subject, f"ours-{name}"), dict(_links(one, target)))
     table = series_table(scaling.points, ratios, "speedup")
     return FigureBlock(picture=picture, title="Measured here", caption=caption, table=table)
+
+
+def _imagenet(charts: Sequence[ImageNetChart]) -> list[Block]:
+    blocks: list[Block] = [
+        Prose(
+            text="From “User-transparent Distributed TensorFlow” (arXiv 1704.04560), not from the paper above. Ours "
+            "are, of each network, the sweep that comes closest to the paper, made by make sweep DATASET=imagenet "
+            "MODEL=resnet50 NODES=1..2 and the like: another machine, other batches, and where the table says so "
+            "another image size."
+        )
+    ]
+    for chart in charts:
+        what = "GPUs" if chart.units == "GPUs" else "cores"
+        nothing = f"Nothing: the results folder has no ImageNet sweep of two rank counts on {what}."
+        blocks += [chart.published, chart.ours or Prose(lead=f"Measured here, {what}.", text=nothing, note=False)]
+        if not chart.rows:
+            continue
+        rows = []
+        for row in chart.rows:
+            span = (
+                "" if row["low"] is None else f"{numbers.significant(row['low'])} to {numbers.significant(row['high'])}"
+            )
+            rows.append(
+                (
+                    row["network"],
+                    str(row["ranks"]),
+                    Cell(text=numbers.significant(row["images_per_second"]), note=span),
+                    str(row["launches"]),
+                    f"{row['speedup']:.2f}" if row["speedup"] else numbers.NONE,
+                    str(row["image_size"]),
+                    str(row["global_batch"]),
+                    row["precision"],
+                    row["images"],
+                )
+            )
+        headings = (
+            "Network", "Ranks", "Images/s", "Launches", "Speedup", "Image size", "Global batch", "Precision", "Images",
+        )  # fmt: skip
+        note = "Images/s with its 95 % interval where there are six launches or more; with fewer there is none."
+        title = f"ImageNet throughput on {what}"
+        blocks.append(Table(title=title, headings=headings, rows=rows, texts=(-2, -1), note=note))
+    return blocks

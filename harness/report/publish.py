@@ -11,11 +11,10 @@ from harness.base.errors import UserError
 from harness.base.files import folder_atomic, write_atomic
 from harness.report import render
 from harness.report.answer import Answer, FigureBlock
-from harness.report.launch_summary import machine_words
 from harness.report.provenance import Origin
 from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relative_link, write_figures
 from harness.schema.presets import study_name
-from harness.schema.record import RunRecord, decode, encode
+from harness.schema.record import decode, encode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 
 SUMMARY = "summary.json"  # reports/<page>/summary.json
@@ -39,15 +38,6 @@ class PageSummary:
     machine: str = ""
     data: str = ""
     sides: tuple[str, ...] = ()
-
-
-def summary_of(
-    kind: str, title: str, answer: str, runs: Sequence[RunRecord], moment: datetime | None = None
-) -> PageSummary:
-    """Return the summary of a page about `runs` of several workloads; of `moment` (now) where there are none."""
-    when = max((run.started for run in runs), default=moment or datetime.now(UTC))
-    machines = dict.fromkeys(machine_words(run.provenance.machine) for run in runs)
-    return PageSummary(kind=kind, title=title, answer=answer, when=when, machine="; ".join(machines))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,7 +32,7 @@ class Paper:
 class Claim:
     """What a paper says about one experiment, all of it for equal rows at every rank count (strong scaling).
 
-    `rule` is how it is judged (`harness.claims.verdict.RULES`). `value` is claimed at `count` units over `base` units;
+    `rule` is how it is judged (`claims.claim_rules.RULES`). `value` is claimed at `count` units over `base` units;
     a base and count of 0 mean that the text names none. `kind` is ``stated`` (printed as a number, or said in words)
     or ``chart`` (a chart only: `value` was read off it within `reading`, or is None where nothing could be read).
     `figure` is empty for what stands in the text only, `experiment` for what is said of all of them; `against` is

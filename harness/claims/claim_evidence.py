@@ -87,7 +87,7 @@ class ClaimEvidence:
 
 
 def gather(folders: Iterable[Path]) -> tuple[ClaimEvidence, ...]:
-    """Return what the sweeps in `folders` hold, in their order; a folder that cannot be read is told and left out."""
+    """Return what the sweeps in `folders` hold, in their order; one that cannot be read is logged and left out."""
     found: list[ClaimEvidence] = []
     for folder in folders:
         try:
@@ -159,7 +159,7 @@ def is_about(claim: Claim, found: ClaimEvidence) -> bool:
     return found.experiment in (claim.experiment, claim.against)
 
 
-def compare(claim: Claim, found: ClaimEvidence) -> ClaimMatch:
+def compare_with_claim(claim: Claim, found: ClaimEvidence) -> ClaimMatch:
     """Return what the sweep `found` has otherwise than `claim`."""
     rows = claim.rows or found.all_rows
     refusals, differences = [*_other_question(claim, found)], [*_other_conditions(claim, found)]
@@ -176,7 +176,7 @@ def compare(claim: Claim, found: ClaimEvidence) -> ClaimMatch:
 def _other_question(claim: Claim, found: ClaimEvidence) -> list[str]:
     workload, reasons = found.workload, []
     if is_own(workload.sync):
-        reasons.append(f"SYNC={workload.sync} is no algorithm of the papers")
+        reasons.append(f"SYNC={workload.sync} is not an algorithm of the papers")
     elif not find_policy(workload.sync).synchronises:
         reasons.append(f"with SYNC={workload.sync} the ranks do not train one model")
     if found.scaling != "strong":

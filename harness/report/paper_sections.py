@@ -1,0 +1,358 @@
+"""Paper A's experiments as they ran here: its algorithm, what came after it, and how much of a speedup is training."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import datasets
+from harness.analysis import numbers
+from harness.analysis.frames import launch_frame
+from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
+from harness.analysis.read_results import Loaded, choose, load_sweep
+from harness.analysis.stats import NEEDED, Interval
+from harness.claims.experiments import POLICIES
+from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table
+from harness.report.claims_figures import experiment_picture, experiment_table, printed_speedups
+from harness.report.render import PAGE, distinct, relative_link
+from harness.schema.claim import EXPERIMENTS, Claim, Published
+from harness.schema.option import conditions
+from harness.schema.presets import PRESETS, SOURCES
+from harness.schema.record import RunRecord
+from harness.schema.sync import Gradients, Weights, find_policy
+
+PAPER = "A"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperStudy:
+    """One experiment as it ran here: a sweep's folder for each policy, the paper's first, and what went wrong."""
+
+    experiment: str
+    folders: tuple[Path, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyLine:
+    """One policy of an experiment: how it is called, its layouts, and its sweep's report, empty where none is drawn."""
+
+    sync: str
+    sided: Sided
+    link: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExperimentTimes:
+    """What ran of one experiment. `goal` is the test accuracy that times are taken to, None where none was tested."""
+
+    loaded: tuple[Loaded, ...]
+    lines: tuple[PolicyLine, ...]
+    goal: float | None
+
+    @property
+    def runs(self) -> tuple[RunRecord, ...]:
+        """The launches of all policies."""
+        return tuple(run for one in self.loaded for run in one.runs)
+
+    @property
+    def top(self) -> Side | None:
+        """The layout of the most ranks under the paper's algorithm that has a speedup over fewer."""
+        return _top(self.lines[0])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperExperiment:
+    """One experiment: what the paper says of it, what `measured` says, and what went wrong."""
+
+    name: str
+    claims: tuple[Claim, ...]
+    problem: str
+    measured: ExperimentTimes | None
+
+
+def find_studies(results: Path) -> tuple[PaperStudy, ...]:
+    """Return those of paper A's experiments that have valid launches of its algorithm in `results`.
+
+    Beside each the same under the other policies, where that ran.
+
+    Raises:
+        UserError: a study file is damaged.
+    """
+    found = []
+    for name in EXPERIMENTS:
+        own = choose(
+            results,
+            lambda study, name=name: (study.sweep.workload.name, study.sweep.workload.sync) == (name, POLICIES[0]),  # type: ignore[misc]
+        )
+        if own and own.loaded.study:
+            sweep = own.loaded.study.sweep
+            others = [replace(sweep, workload=replace(sweep.workload, sync=policy)).name for policy in POLICIES[1:]]
+            folders = (own.loaded.folder, *(results / other for other in others))
+            found.append(PaperStudy(experiment=name, folders=folders))
+    return tuple(found)
+
+
+def read_experiments(studies: Sequence[PaperStudy], published: Published, target: Path) -> tuple[PaperExperiment, ...]:
+    """Return what ran of each experiment, with its links for a page in the folder `target`."""
+    found = []
+    for study in studies:
+        loaded = [one for folder in study.folders if folder.is_dir() and (one := load_sweep(folder)).runs]
+        measured = _measure(loaded, target) if loaded else None
+        claims = published.of(PAPER, study.experiment)
+        problem = study.problem or ("" if measured else "no launch of it finished")
+        found.append(PaperExperiment(name=study.experiment, claims=claims, problem=problem, measured=measured))
+    return tuple(found)
+
+
+def _measure(loaded: Sequence[Loaded], target: Path) -> ExperimentTimes:
+    frames = [(launch_frame(one.runs, one.epochs), one.epochs) for one in loaded]
+    first = frames[0][0].assign(valid=True).sort_values("ranks", kind="stable")
+    goal = default_accuracy(first, first["layout"].iloc[0])
+    lines = []
+    for one, sided in zip(loaded, side_by_side(frames, 2.0 if goal is None else goal, shared=True), strict=True):
+        report = target.parent / one.folder.resolve().name / PAGE
+        link = relative_link(report, target) if report.exists() else ""
+        lines.append(PolicyLine(sync=_policy_words(one.runs[0].point.workload.sync), sided=sided, link=link))
+    return ExperimentTimes(loaded=tuple(loaded), lines=tuple(lines), goal=goal)
+
+
+def _policy_words(sync: str) -> str:
+    """Return a policy in a reader's words."""
+    policy = find_policy(sync)
+    if isinstance(policy, Gradients):
+        return "gradients each step"
+    if isinstance(policy, Weights):
+        return f"weights every {policy.period} steps" if policy.period else "weights each epoch"
+    return sync
+
+
+def _top(line: PolicyLine) -> Side | None:
+    """Return the layout of the most ranks that has a speedup over fewer."""
+    found = [side for side in line.sided.sides if side.ranks > 1 and side.point and side.point.speedup is not None]
+    return found[-1] if found else None
+
+
+def experiments_headline(parts: Sequence[PaperExperiment]) -> str:
+    """Return what the paper's algorithm gains at equal samples and to equal accuracy, over all experiments."""
+    ran = [part.measured for part in parts if part.measured]
+    ours = [side for one in ran if (side := _top(one.lines[0]))]
+    text = f"{len(ran)} of {len(parts)} of the paper's experiments ran here. "
+    if not ours:
+        return text + "None has valid times on more than one rank, so there is no speedup."
+    speedups = [side.point.speedup for side in ours if side.point and side.point.speedup is not None]
+    reached = [side.target.speedup for side in ours if side.target and side.target.speedup is not None]
+    ranks = numbers.span(min(side.ranks for side in ours), max(side.ranks for side in ours), "ranks")
+    text += f"Averaging once per epoch, {ranks} train the same rows {_ratios(speedups)} times as fast as the base"
+    missed = len(ours) - len(reached)
+    text += f", and reach its accuracy less {100 * SLACK:g} point {_ratios(reached)} times as fast" if reached else ""
+    return text + (f"; {missed} of {len(ours)} do not reach that in these epochs." if missed else ".")
+
+
+def _ratios(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def experiment_row(part: PaperExperiment) -> tuple[str, str, str, str]:
+    """Return an experiment's name, most ranks, and their speedup at equal samples and to equal accuracy."""
+    side = part.measured.top if part.measured else None
+    ratios = [one.speedup if one else None for one in (side.point, side.target)] if side else [None, None]
+    speedup, reached = (numbers.NONE if ratio is None else f"{ratio:.2f}" for ratio in ratios)
+    return part.name, str(side.ranks) if side else numbers.NONE, speedup, reached
+
+
+def experiment_title(name: str, claims: Sequence[Claim]) -> str:
+    """Return where the paper shows an experiment: ``Figure 1: MNIST-DNN``."""
+    figures = distinct(claim.figure for claim in claims if claim.figure)
+    return f"Figure {figures}: {name.upper()}" if figures else f"Text only: {name.upper()}"
+
+
+def experiment_texts(claims: Sequence[Claim]) -> str:
+    """Return what the paper says of an experiment."""
+    return "; ".join(claim.text + (f" (erratum: {claim.erratum})" if claim.erratum else "") for claim in claims)
+
+
+def experiment_sections(parts: Sequence[PaperExperiment], verdicts: dict[str, str]) -> list[Section]:
+    """Return the page's sections: all experiments in a table, what is the paper's, and each experiment.
+
+    `verdicts` are those on each experiment's claims, in words.
+    """
+    rows = []
+    for part in parts:
+        top, measured = part.measured.top if part.measured else None, part.measured
+        if not (top and top.point and measured):
+            continue
+        base, target = measured.lines[0].sided.sides[0], top.target
+        printed = "; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in printed_speedups(part.claims))
+        reached = target is not None and target.seconds is not None
+        rows.append(
+            (
+                Cell(text=part.name, link=f"#{part.name}"),
+                printed or numbers.NONE,
+                str(top.ranks),
+                _ratio(top.point.speedup, top.point.speedup_interval),
+                _accuracy(base.accuracy),
+                _accuracy(top.accuracy),
+                _ratio(target.speedup, target.interval) if target and reached else Cell(text="not reached", value=""),
+                verdicts.get(part.name, numbers.NONE),
+            )
+        )
+    table = Table(
+        title="All experiments",
+        headings=(
+            "Experiment", "Speedup that\nthe paper prints", "Ranks\nhere", "Speedup at\nequal samples",
+            "Test accuracy\non the fewest ranks", "Test accuracy\non these ranks", "Speedup to\nequal accuracy",
+            "Verdict on\nthe paper's claims",
+        ),
+        rows=rows,
+        left=2,
+        note="Weights averaged once per epoch over the most ranks that ran here, beside the speedups that the paper "
+        "prints, of its cores over its base.",
+    )  # fmt: skip
+    return [
+        Section(title="The paper's experiments", name="experiments", blocks=[table] if rows else []),
+        Section(title="What is the paper's, and what is ours", name="method", blocks=_method(parts)),
+        *(_section(part) for part in parts),
+    ]
+
+
+def _method(parts: Sequence[PaperExperiment]) -> list[Block]:
+    presets = dict.fromkeys(r.point.workload.preset for part in parts if part.measured for r in part.measured.runs)
+    texts = {
+        "The paper's.": "The networks of Table 1, with ReLU convolutions and sigmoid fully connected layers (4.1). The "
+        "model is replicated on every rank and the rows are split equally: data parallelism, which the paper calls "
+        "model parallelism. Rank 0 reads the rows and sends them point to point (3.3.1). Weights and biases are "
+        "averaged over the ranks, synchronously (2.2, 3.3); here once per epoch.",
+        **{f"Preset {preset}.": SOURCES[preset] for preset in presets if preset in SOURCES},
+        "Ours.": "That the DNNs' hidden layers are sigmoid too, and convolutions keep the image's size. Rows and "
+        "epochs, which are cut so that all of it ends in minutes: each experiment says to what. The K of averaging "
+        "every K steps. A rank here is a core of one machine, where no other is named below; the paper's cores are "
+        "spread over nodes that InfiniBand joins.",
+        "Beside it,": "on the same rows and with the same settings: averaging every K steps, and averaging the "
+        "gradients of every step, which is what paper B (arXiv 1704.04560) does. The less often ranks average, the "
+        "shorter an epoch is and the less it teaches: so every speedup at equal samples has the speedup to equal "
+        "accuracy beside it. Equal accuracy is that of one rank alone after its last epoch, less "
+        f"{100 * SLACK:g} percentage point; epochs are not interpolated, and a launch that never gets there counts as "
+        "infinitely long.",
+    }
+    return [Prose(lead=lead, text=text, note=False) for lead, text in texts.items()]
+
+
+def _section(part: PaperExperiment) -> Section:
+    blocks: list[Block] = [Prose(text=f"The paper: {experiment_texts(part.claims)}.")]
+    measured = part.measured
+    if part.problem:
+        blocks.append(
+            Prose(text=f"{'Not all of it ran' if measured else 'Nothing ran here'}: {part.problem}.", note=False)
+        )
+    if measured:
+        blocks.append(Prose(text=f"Every number here is of {'; '.join(_cuts(measured))}.", note=False))
+        if any(map(_top, measured.lines)):
+            blocks.append(_figure(measured, part.claims, part.name))
+        else:
+            blocks.append(Prose(text="No times on several ranks are valid, so there is no speedup to draw."))
+        settings = "; ".join(f"{name}: {value}" for name, value in conditions(measured.runs[0].point.workload))
+        blocks += [
+            _sides_table(measured),
+            Prose(text=f"{settings}. Only the synchronisation differs between the lines."),
+        ]
+    return Section(title=experiment_title(part.name, part.claims), name=part.name, blocks=blocks)
+
+
+def _sides_table(measured: ExperimentTimes) -> Table:
+    headings = [
+        "What is averaged", "Ranks", "Launches", "Epoch time", "Speedup at\nequal samples",
+        "Test accuracy at\nequal samples",
+    ]  # fmt: skip
+    if measured.goal is not None:
+        goal = numbers.percent(measured.goal, 1)
+        headings += [f"Training time\nto {goal}", f"Speedup to\n{goal}"]
+    rows = []
+    for line in measured.lines:
+        for number, side in enumerate(line.sided.sides):
+            point, target, none = side.point, side.target, Cell(text=numbers.NONE, value="")
+            averaged = "nothing, one rank alone" if side.ranks == 1 else line.sync
+            span = f"{numbers.percent(side.accuracy_low, 2)} to {numbers.percent(side.accuracy_high, 2)}"
+            row: list[str | Cell] = [
+                Cell(text=averaged, link="" if number else line.link),
+                str(side.ranks),
+                Cell(text=str(side.launches), note="" if point else "times not valid"),
+                _seconds(point.seconds, point.seconds_interval) if point else none,
+                _ratio(point.speedup, point.speedup_interval) if point else none,
+                replace(_accuracy(side.accuracy), note=span if side.launches > 1 else ""),
+            ]
+            if measured.goal is not None and target:
+                missed = Cell(text="not reached", value="")
+                row += [missed if target.seconds is None else _seconds(target.seconds, None)]
+                row += [_ratio(target.speedup, target.interval)]
+            elif measured.goal is not None:
+                row += [none, none]
+            rows.append(row)
+    return Table(title="At equal samples and to equal accuracy", headings=headings, rows=rows, texts=())
+
+
+def _ratio(value: float | None, interval: Interval | None) -> Cell:
+    if value is None:
+        return Cell(text=numbers.NONE, value="")
+    return Cell(text=f"{value:.2f}", note=numbers.ratio_span(interval) if interval else "", value=value)
+
+
+def _seconds(value: float, interval: Interval | None) -> Cell:
+    return Cell(text=numbers.seconds(value), note=numbers.seconds_span(interval) if interval else "", value=value)
+
+
+def _accuracy(value: float) -> Cell:
+    return Cell(text=numbers.percent(value, 2), value=value)
+
+
+def _cuts(measured: ExperimentTimes) -> tuple[str, ...]:
+    """Return what every number of an experiment is of: its rows and epochs, and of how many; its launches."""
+    run = measured.runs[0]
+    workload, data = run.point.workload, run.data
+    whole = datasets.info(workload.dataset)
+    usual = int(PRESETS.get(workload.preset, {}).get("epochs", workload.epochs))
+    epochs = f"the preset's {usual}" if workload.epochs == usual else f"{workload.epochs} of the preset's {usual}"
+    rows = sum(rank.rows for rank in run.ranks)
+    kind = "rows" if data.kind == "real" else "synthetic rows"
+    least, most = (pick(side.launches for line in measured.lines for side in line.sided.sides) for pick in (min, max))
+    interval = f"too few for an interval, which needs {NEEDED}: no number has one"
+    if most >= NEEDED:
+        interval = "small print and bars: 95 % intervals" + (f" where there are {NEEDED}" if least < NEEDED else "")
+    return (
+        f"{numbers.count(rows)} {kind} of the data set's {numbers.count(whole.train_rows)}",
+        f"{epochs} epochs",
+        f"tested on {numbers.count(data.test_rows)} rows{' held out of them' if data.held_out else ''}",
+        f"{numbers.span(least, most)} {'launch' if most == 1 else 'launches'} of each layout, {interval}",
+    )
+
+
+def _figure(measured: ExperimentTimes, claims: Sequence[Claim], name: str) -> FigureBlock:
+    lines = [(line.sync, line.sided) for line in measured.lines]
+    picture = experiment_picture(lines, claims, name, measured.goal)
+    base = next(line.sided.scaling.base for line in measured.lines if line.sided.scaling)
+    printed = printed_speedups(claims)
+    paper = (
+        f"Diamonds: the paper's printed numbers over its base of "
+        f"{numbers.plural(printed[0].base, printed[0].units.removesuffix('s'))}, the dotted line only joins them"
+        if printed
+        else "The paper prints no number for this chart, so none of its points is drawn"
+    )
+    goal = f" Open markers: to {numbers.percent(measured.goal, 1)} test accuracy." if measured.goal is not None else ""
+    caption = (
+        f"Speedup of {name.upper()} at equal samples (filled) over {numbers.ranks(base.ranks)}, "
+        f"{numbers.seconds(base.seconds)} per epoch.{goal} {paper}. Dashed: ideal, over either base. "
+        f"{'; '.join(_cuts(measured))}."
+    )
+    title = f"{name.upper()}: speedup at equal samples and to equal accuracy"
+    return FigureBlock(picture=picture, title=title, caption=caption, table=experiment_table(lines, claims))
+
+
+def experiment_banners(parts: Sequence[PaperExperiment]) -> list[Banner]:
+    """Return what failed, and which launches have no times that count."""
+    found = [Banner(kind="warning", text=f"{part.name.upper()}: {part.problem}.") for part in parts if part.problem]
+    for part in parts:
+        bad = [run for run in part.measured.runs if run.invalid] if part.measured else []
+        if bad:
+            text = f"{part.name.upper()}: the times of {numbers.plural(len(bad), 'launch')} do not count"
+            found.append(Banner(kind="warning", text=f"{text} ({bad[0].invalid[0]}); what they learned does."))
+    return found
