@@ -8,7 +8,7 @@ from harness import datasets
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
-from harness.analysis.read_results import Loaded, choose, load_sweep
+from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
 from harness.analysis.stats import NEEDED, Interval
 from harness.claims.experiments import POLICIES
 from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table
@@ -80,7 +80,7 @@ def find_studies(results: Path) -> tuple[PaperStudy, ...]:
     """
     found = []
     for name in EXPERIMENTS:
-        own = choose(
+        own = choose_sweep(
             results,
             lambda study, name=name: (study.sweep.workload.name, study.sweep.workload.sync) == (name, POLICIES[0]),  # type: ignore[misc]
         )
