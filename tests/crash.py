@@ -36,6 +36,7 @@ from harness.schema.record import STEPS_FILE, RunRecord
 from harness.sweep import job_loop, sweep_folder
 from harness.sweep.schedulers import scheduler_class
 from harness.sweep.status import Status, read_status
+from tests.doubles import install
 from tests.factories import make_run, write_run
 
 HERE = Path(__file__).parent
@@ -180,8 +181,8 @@ def build(folder: Path, scheduler: str, chance: random.Random, *, real: bool, sh
     for path in (tools, double, folder / "pbs", folder / "locks", folder / "cache"):
         path.mkdir()
     for name in ("qsub", "qstat", "qdel", "qselect", "pbsnodes") if scheduler == "pbs" else ():
-        shutil.copy(HERE / "fake_pbs.py", tools / name)
-    shutil.copy(HERE / "fake_mpirun.py", double / "mpirun")
+        install("fake_pbs.py", tools / name)
+    install("fake_mpirun.py", double / "mpirun")
     whole = write_run(folder / "whole", make_run())
     for name in ("run.json", "steps.parquet"):
         shutil.copy(whole / name, double)

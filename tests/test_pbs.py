@@ -28,6 +28,7 @@ from harness.sweep.site import Site
 from harness.sweep.status import read_status
 from harness.sweep.submission import Submission, read_submission
 from harness.sweep.sweep_folder import Running, read_running, read_study, write_running
+from tests.doubles import install
 from tests.factories import START
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
@@ -118,8 +119,7 @@ def server(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  
     commands.mkdir()
     folder.mkdir()
     for name in ("qsub", "qstat", "qdel", "qselect", "pbsnodes"):
-        shutil.copy(Path(__file__).with_name("fake_pbs.py"), commands / name)
-        (commands / name).chmod(0o755)
+        install("fake_pbs.py", commands / name)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_PBS", str(folder))
     monkeypatch.setattr(pbs.Scheduler, "poll_s", 0.1)

@@ -42,6 +42,7 @@ from harness.sweep.sweep_folder import (
     survey,
     write_running,
 )
+from tests.doubles import install
 from tests.factories import make_run, write_run
 
 _WAIT_S = 30.0
@@ -93,8 +94,7 @@ class Lab:
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     folder = tmp_path / "a lab"
     folder.mkdir()
-    shutil.copy(Path(__file__).with_name("fake_mpirun.py"), folder / "mpirun")
-    (folder / "mpirun").chmod(0o755)
+    install("fake_mpirun.py", folder / "mpirun")
     whole = write_run(tmp_path / "whole", make_run())
     for name in ("run.json", "steps.parquet"):
         shutil.copy(whole / name, folder)
