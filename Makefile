@@ -29,7 +29,9 @@ COMMANDS := $(shell sed -n 's/^    "\([a-z]*\)": .*/\1/p' harness/cli/__init__.p
 .PHONY: help $(COMMANDS) test test-all soak lint docs lock clean
 
 help: ## Show this list.
-	@awk -F '"' '/^    "[a-z]+": \(/ {printf "make %-9s %s\n", $$2, $$6}' harness/cli/__init__.py
+	@awk -F '"' '/^    "[a-z]+": \(/ {if ($$4 != task) print "\n" (task = $$4) ":"; printf "make %-9s %s\n", $$2, $$8}' \
+		harness/cli/__init__.py
+	@echo && echo project:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo 'make sweep DATASET=mnist NODES=1..2        the first thing to try: a few minutes on 2 cores'
