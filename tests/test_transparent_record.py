@@ -28,7 +28,7 @@ def test_a_script_and_its_arguments_survive_the_round_trip():
 
 
 def test_settings_that_the_script_settles_are_refused():
-    with pytest.raises(UserError, match="--epochs does not go with --script"):
+    with pytest.raises(UserError, match="--epochs cannot be combined with --script"):
         build_workload({**NOTHING, "script": SCRIPT, "epochs": 3})
     with pytest.raises(UserError, match="unknown script batch 'globl': did you mean 'global'"):
         build_workload({**NOTHING, "script": SCRIPT, "script_batch": "globl"})
