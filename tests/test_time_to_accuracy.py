@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from harness.analysis.frames import epoch_frame, launch_frame
 from harness.analysis.learning import default_accuracy, speedups_to_accuracy, times_to_accuracy
 from harness.base.errors import UserError
-from harness.report.policies_page import write_policies
+from harness.report.policies_page import policies_answer
+from harness.report.publish import write_page
 from harness.schema.record import RunRecord
 from tests.factories import make_data, make_point, make_run, write_run, write_study
 from tests.test_report import Text
@@ -72,24 +73,26 @@ def policies(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_a_policy_cannot_look_better_than_it_is(policies: tuple[Path, Path], tmp_path: Path) -> None:
-    page = write_policies(policies, tmp_path / "reports")
+    reports = tmp_path / "reports"
+    page = write_page(policies_answer(policies, reports), reports).page
+    assert page is not None
     text = str(Text(page.read_text())).replace("\u00a0", " ")
     assert "94.0 % test accuracy is reached soonest by gradients on 2 ranks: 2.40 s of training." in text
     assert "not reached 0 of 6 launches" in text  # though its epochs are twice as fast as the base's
     table = (page.parent / "accuracy-by-policy.csv").read_text()
     assert "weights:epoch" in table and "gradients" in table
-    low = str(Text(write_policies(policies, tmp_path / "reports", target=0.85).read_text())).replace("\u00a0", " ")
+    low = policies_answer(policies, reports, target=0.85).sentence.replace("\u00a0", " ")
     assert "85.0 % test accuracy is reached soonest by gradients on 2 ranks: 1.20 s" in low
 
 
 def test_side_by_side_compares_like_with_like(policies: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least two sweeps"):
-        write_policies(policies[:1], tmp_path / "reports")
+        policies_answer(policies[:1], tmp_path / "reports")
     other = tmp_path / "results" / "other"
     write_study(other, dataset="adult")
     write_run(other, make_run(make_point(1, dataset="adult"), data=make_data(name="adult", sha256="ef" * 32)))
     with pytest.raises(UserError, match=r"not of one workload and data \(adult-dnn, mnist-dnn\)"):
-        write_policies([policies[0], other], tmp_path / "reports")
+        policies_answer([policies[0], other], tmp_path / "reports")
     assert not (tmp_path / "reports").exists()
 
 

@@ -88,9 +88,10 @@ def report(
         return whence(figure, results, reports)
     folders = [find_sweep(name, results) for name in sweep or (None,)]
     if together:
-        from harness.report.policies_page import write_policies
+        from harness.report.policies_page import policies_answer
+        from harness.report.publish import write_page
 
-        return Answer(sentence="", page=write_policies(folders, reports, target))
+        return write_page(policies_answer(folders, reports, target), reports, results)
     from harness.report.sweep_page import report_sweep
 
     answers = [report_sweep(folder, reports, base=base, style=style) for folder in folders]

@@ -1,7 +1,7 @@
 """Several sweeps of one workload side by side: speed at equal samples beside speed to equal accuracy."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,12 +16,11 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.base.errors import UserError
 from harness.report import captions
-from harness.report.answer import FigureBlock
+from harness.report.answer import Answer, Cell, FigureBlock, Section, Table
 from harness.report.axes import time_unit
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.provenance import sweeps_origin
-from harness.report.publish import Page, PageSummary, publish
-from harness.report.render import PAGE, Head, check_replaceable, relative_link
+from harness.report.render import PAGE, relative_link
 from harness.report.svg import draw, mark
 from harness.schema.presets import distinguishing_names
 
@@ -51,21 +50,18 @@ class PolicyRow:
     accuracy: float
 
 
-def write_policies(folders: Sequence[Path], reports: Path, target: float | None = None) -> Path:
-    """Write ``REPORTS/side-by-side/index.html`` about the sweeps in `folders`; return its path.
+def policies_answer(folders: Sequence[Path], reports: Path, target: float | None = None) -> Answer:
+    """Return which of the sweeps in `folders` learns soonest, for a page in `reports`.
 
     The time to the `target` test accuracy (a fraction) is over the first sweep's fewest ranks; by default it is
     that base's final accuracy less one percentage point.
 
     Raises:
-        UserError: fewer than two sweeps, other data or models, a sweep without a valid launch or tested accuracy,
-            or the report cannot be written.
+        UserError: fewer than two sweeps, other data or models, or a sweep without a valid launch or tested accuracy.
     """
     if len(folders) < 2:
         raise UserError("side by side needs at least two sweeps: name them")
-    place = reports / FOLDER
-    check_replaceable(place)
-    entries = [_entry(folder, place) for folder in folders]
+    entries = [_entry(folder, reports / FOLDER) for folder in folders]
     _check_alike(entries)
     entries = _titled(entries)
     first = entries[0]
@@ -73,31 +69,66 @@ def write_policies(folders: Sequence[Path], reports: Path, target: float | None 
     if goal is None:
         raise UserError(f"sweep '{first.loaded.folder}' has no test accuracy: side by side needs one")
     rows = _rows(entries, goal)
-    block = _figure(entries, goal)
     subject = captions.subject(first.loaded.runs[0].point.workload)
-    head = Head(
+    every = [run for entry in entries for run in entry.loaded.runs]
+    command = shlex.join(["harness", "report", *(entry.name for entry in entries), "--together"])
+    command += f" --target {target:g}" if target is not None else ""
+    table = _table(rows, goal, first.scaling.base.ranks)
+    return Answer(
         question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",
-        answer=_headline(rows, goal),
-        facts=run_facts(
-            [run for entry in entries for run in entry.loaded.valid],
-            [run for entry in entries for run in entry.loaded.runs],
+        sentence=_headline(rows, goal),
+        facts=run_facts([run for entry in entries for run in entry.loaded.valid], every),
+        sections=(
+            Section(title=table.title, name="table", blocks=[table]),
+            Section(title="Accuracy against time", name="figure", blocks=[_figure(entries, goal)]),
         ),
-        command=shlex.join(["harness", "report", *(entry.name for entry in entries), "--together"])
-        + (f" --target {target:g}" if target is not None else ""),
-    )
-    values = {"rows": rows, "target": goal, "subject": subject, "base": first.scaling.base, "figure": block}
-    summary = PageSummary(
+        command=command,
         kind="side by side",
+        place=FOLDER,
         title=f"{subject}: {', '.join(entry.title for entry in entries)}",
-        answer=head.answer,
-        when=max(run.started for entry in entries for run in entry.loaded.runs),
+        when=max(run.started for run in every),
         machine=machine_words(first.loaded.runs[0].provenance.machine),
+        origin=sweeps_origin(command, [entry.loaded for entry in entries]),
     )
-    page = Page(
-        place=FOLDER, template="policies.html.j2", summary=summary, head=head, values=values, figures=(block,),
-        origin=sweeps_origin(head.command, [entry.loaded for entry in entries]),
+
+
+def _table(rows: Sequence[PolicyRow], goal: float, base: int) -> Table:
+    shown = numbers.percent(goal, 1)
+    cells = [
+        (
+            row.entry.title,
+            str(row.point.ranks),
+            str(row.point.launches),
+            _cell(row.point.seconds, numbers.seconds, numbers.seconds_span(row.point.seconds_interval)),
+            _cell(row.point.speedup, "{:.2f}".format, numbers.ratio_span(row.point.speedup_interval)),
+            replace(
+                _cell(row.target.seconds, numbers.seconds, "", missing="not reached"),
+                note=f"{row.target.reached} of {row.target.launches} launches",
+            ),
+            _cell(row.target.speedup, "{:.2f}".format, numbers.ratio_span(row.target.interval)),
+            _cell(row.accuracy, lambda value: numbers.percent(value, 2), ""),
+            Cell(text=row.entry.name, link=row.entry.link),
+        )
+        for row in rows
+    ]
+    headings = (
+        "Sweep", "Ranks", "Launches", "Epoch time", "Speedup at\nequal samples", f"Training time\nto {shown}",
+        f"Speedup to\n{shown}", "Final test\naccuracy", "Folder",
     )  # fmt: skip
-    return publish(page, reports, folders[0].resolve().parent)
+    note = (
+        "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. The one to accuracy "
+        f"is over the first sweep's {numbers.ranks(base)}: the median training time after which a launch first has the "
+        "target, epochs not interpolated; a launch that never reaches it counts as infinitely long. Below: 95 % "
+        "intervals, where there are 6 launches."
+    )
+    return Table(title="At equal samples and to equal accuracy", headings=headings, rows=cells, note=note)
+
+
+def _cell(value: float | None, words: Callable[[float], str], span: str, *, missing: str = numbers.NONE) -> Cell:
+    """Return a number with its interval, by which the table is sorted."""
+    if value is None:
+        return Cell(text=missing, value="")
+    return Cell(text=words(value), note="" if span == numbers.NONE else span, value=value)
 
 
 def _titled(entries: Sequence[PolicySweep]) -> list[PolicySweep]:
