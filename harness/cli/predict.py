@@ -74,7 +74,7 @@ def predict(names: tuple[str, ...], results: Path, reports: Path, table: Path | 
             click.echo(block.text)
         elif isinstance(block, Items):
             click.echo("\n".join(map(str, block.texts)))
-        elif isinstance(block, Table) and block is not answer.table:
+        elif isinstance(block, Table) and answer.table and block.title != answer.table.title:
             print_table(block.headings, block.rows)
     if limits and answer.table:
         answer = replace(answer, table=replace(answer.table, rows=answer.table.rows[:_MOST_ROWS]))

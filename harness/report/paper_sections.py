@@ -136,7 +136,7 @@ def experiments_headline(parts: Sequence[PaperExperiment]) -> str:
     """Return what the paper's algorithm gains at equal samples and to equal accuracy, over all experiments."""
     ran = [part.measured for part in parts if part.measured]
     ours = [side for one in ran if (side := _top(one.lines[0]))]
-    text = f"{len(ran)} of {len(parts)} of the paper's experiments ran here. "
+    text = f"{len(ran)} of the paper's {len(EXPERIMENTS)} experiments ran here. "
     if not ours:
         return text + "None has valid times on more than one rank, so there is no speedup."
     speedups = [side.point.speedup for side in ours if side.point and side.point.speedup is not None]
@@ -144,8 +144,9 @@ def experiments_headline(parts: Sequence[PaperExperiment]) -> str:
     ranks = numbers.span(min(side.ranks for side in ours), max(side.ranks for side in ours), "ranks")
     text += f"Averaging once per epoch, {ranks} train the same rows {_ratios(speedups)} times as fast as the base"
     missed = len(ours) - len(reached)
+    level = "that" if reached else f"its accuracy less {100 * SLACK:g} point"
     text += f", and reach its accuracy less {100 * SLACK:g} point {_ratios(reached)} times as fast" if reached else ""
-    return text + (f"; {missed} of {len(ours)} do not reach that in these epochs." if missed else ".")
+    return text + (f"; {missed} of {len(ours)} do not reach {level} in these epochs." if missed else ".")
 
 
 def _ratios(values: Sequence[float]) -> str:

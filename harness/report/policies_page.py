@@ -116,8 +116,8 @@ def _table(rows: Sequence[PolicyRow], goal: float, base: int) -> Table:
         f"Speedup to\n{shown}", "Final test\naccuracy", "Folder",
     )  # fmt: skip
     note = (
-        "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. The one to accuracy "
-        f"is over the first sweep's {numbers.ranks(base)}: the median training time after which a launch first has the "
+        "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. Speedup to "
+        f"accuracy is over the first sweep's {numbers.ranks(base)}: the median training time after which a launch first has the "
         "target, epochs not interpolated; a launch that never reaches it counts as infinitely long. Below: 95 % "
         "intervals, where there are 6 launches."
     )

@@ -1,6 +1,8 @@
 """`harness predict`: the curve beyond the machine, and all that it rests on."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -18,6 +20,7 @@ from harness.report.svg import MUTED, draw, mark
 _HEADINGS = (
     "Ranks", "Step", "Computation", "Slowest rank", "Allreduce", "Epoch", "Low to high", "Speedup", "Efficiency",
 )  # fmt: skip
+_T = TypeVar("_T")
 _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
 _LABELS = {part.column: part.label for part in EPOCH}
 
@@ -30,12 +33,13 @@ def prediction_answer(found: Sequence[PredictedCurve], network: str, algorithm: 
     names = [one.base.workload.name.upper() for one in found]
     tables = [_curve_table(name, one.frame) for name, one in zip(names, found, strict=True)]
     parts = [_section(name, one, table) for name, one, table in zip(names, found, tables, strict=True)]
-    last = [[one.base.workload.name, *table.rows[-1]] for one, table in zip(found, tables, strict=True)]
+    short = [replace(table, headings=_without(table.headings), rows=[*map(_without, table.rows)]) for table in tables]
+    last = [[one.base.workload.name, *table.rows[-1]] for one, table in zip(found, short, strict=True)]
     costs = f"{network}; allreduce: {algorithm}"
     return Answer(
         question=f"How would {', '.join(names)} scale to {int(found[0].frame['ranks'].max()):,} ranks?",
         sentence=f"Predicted, not measured: {'; '.join(map(_sentence, found))}.",
-        table=tables[0] if len(found) == 1 else Table(title="", headings=("Workload", *_HEADINGS), rows=last),
+        table=short[0] if len(found) == 1 else Table(title="", headings=("Workload", *short[0].headings), rows=last),
         data={"network": network, "predicted": [_data(one) for one in found]},
         banners=[Banner(kind="warning", text="Nothing here was measured but what the predictions rest on.")],
         tiles=[_tile(name, one.frame.iloc[-1]) for name, one in zip(names, found, strict=True)],
@@ -46,6 +50,11 @@ def prediction_answer(found: Sequence[PredictedCurve], network: str, algorithm: 
         place="predict",
         title=", ".join(names),
     )
+
+
+def _without(row: Sequence[_T]) -> list[_T]:
+    """Return a row without the computation, for which a terminal is too narrow."""
+    return [*row[:2], *row[3:]]
 
 
 def _sentence(one: PredictedCurve) -> str:
