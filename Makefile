@@ -29,8 +29,7 @@ COMMANDS := $(shell sed -n 's/^    "\([a-z]*\)": .*/\1/p' harness/cli/__init__.p
 .PHONY: help $(COMMANDS) test test-all soak lint docs lock clean
 
 help: ## Show this list.
-	@awk -F '"' '/^    "[a-z]+": \(/ {if ($$4 != task) print "\n" (task = $$4) ":"; printf "make %-9s %s\n", $$2, $$8}' \
-		harness/cli/__init__.py
+	@awk -F '"' '/^    "[a-z]+": \(/ {if ($$4 != task) print "\n" (task = $$4) ":"; printf "make %-9s %s\n", $$2, $$8}' harness/cli/__init__.py
 	@echo && echo project:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 	@echo
@@ -60,6 +59,7 @@ lint: $(STAMP) ## Check style, types, floors, dead code and shell scripts.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tests.house
 	@$(BIN)/vulture | { ! grep -v "unused variable '[a-z]"; }
 	@$(BIN)/shellcheck .ci/run
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from harness.__main__ import run
-from harness.report.provenance import FigureSource, Origin, origin_text, read_origin
+from harness.report.figure_origin import FigureSource, Origin, origin_text, read_origin
 from harness.report.svg import draw
 from tests.factories import write_report
 

@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 
 # name: (task, module with a click command of that name, one line for --help and `make help`), a line each for make
 COMMANDS = {
-    "sweep": ("measure", "harness.cli.sweep", "Plan, launch, collect and report a scaling study: the main job."),
+    "sweep": ("measure", "harness.cli.sweep_command", "Plan, launch and report a scaling study: the main job."),
     "status": ("measure", "harness.cli.sweeps", "Tell how far a sweep is, from any terminal."),
     "cancel": ("measure", "harness.cli.sweeps", "End what a batch system still has of a sweep."),
     "report": ("measure", "harness.cli.sweeps", "Draw the report of a sweep from its records."),

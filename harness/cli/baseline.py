@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.answer import print_table
+from harness.cli.answering import print_table
 from harness.cli.common import (
     GroupedCommand,
     baselines_option,

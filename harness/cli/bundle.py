@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import answering
+from harness.cli.answering import answering
 from harness.cli.common import reports_option, results_option
 from harness.cli.select import find_sweep
 from harness.report.answer import Answer, Table

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.answer import answering
+from harness.cli.answering import answering
 from harness.cli.common import network_option, reports_option, results_option
 from harness.report.answer import Answer
 

@@ -9,7 +9,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.cli.answer import answering
+from harness.cli.answering import answering
 from harness.cli.common import (
     GroupedCommand,
     baselines_option,

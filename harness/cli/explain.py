@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from harness.base.errors import RunError, UserError
-from harness.cli.answer import answering, print_table
+from harness.cli.answering import answering, print_table
 from harness.cli.common import data_dir_option, reports_option, results_option, style_option, sweep_argument
 from harness.cli.select import find_recorded, find_sweep
 from harness.report.answer import Answer

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from harness.cli.answer import answering, print_table
+from harness.cli.answering import answering, print_table
 from harness.cli.common import data_dir_option, reports_option, results_option
 from harness.report.answer import Answer
 

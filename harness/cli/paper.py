@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import RunError
-from harness.cli.answer import answering
+from harness.cli.answering import answering
 from harness.cli.common import (
     GroupedCommand,
     data_dir_option,

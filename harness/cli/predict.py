@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import answering, print_table
+from harness.cli.answering import answering, print_table
 from harness.cli.common import given_command, network_option, reports_option, results_option
 from harness.cli.select import find_sweeps
 from harness.report.answer import Answer, Items, Prose, Table

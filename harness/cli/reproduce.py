@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from harness.base.errors import UserError
-from harness.cli.answer import answering
+from harness.cli.answering import answering
 from harness.cli.common import GroupedCommand, data_dir_option, results_option
 from harness.cli.options import batch_options, build_submission
 from harness.cli.select import find_recorded
@@ -66,7 +66,7 @@ def whence(file: Path, results: Path, reports: Path) -> Answer:
         UserError: it is not a file of a report, or cannot be read.
     """
     from harness.analysis.numbers import plural
-    from harness.report.provenance import find_origin, launches_in, launches_of
+    from harness.report.figure_origin import find_origin, launches_in, launches_of
 
     origin = find_origin(file, reports)
     if origin is None:

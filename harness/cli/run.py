@@ -16,7 +16,7 @@ import click
 from harness.base.errors import UserError
 from harness.base.hostlock import Scratch
 from harness.base.processes import interruptible
-from harness.cli.answer import answering
+from harness.cli.answering import answering
 from harness.cli.common import check_secrets
 from harness.report.answer import Answer, Table
 from harness.transparent.run_settings import RunSettings, mpi_enabled, run_options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.answer import answering
+from harness.cli.answering import answering
 from harness.cli.bundle import redrawn
 from harness.cli.common import reports_option, results_option, style_option, sweep_argument
 from harness.cli.reproduce import whence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.report.provenance import Origin
+    from harness.report.figure_origin import Origin
     from harness.report.svg import Picture
 
 

@@ -22,8 +22,8 @@ from harness.report.compare_page import (
     signed,
     software_changes,
 )
+from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import machine_words
-from harness.report.provenance import measured_origin
 from harness.schema.measurement import Baseline
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval", "Noise floor", "Launches", "Verdict")

@@ -16,7 +16,8 @@ from harness.prediction.step_model import measured_base, predict_ratio
 from harness.report import captions
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table
 from harness.report.claims_figures import ImageNetChart, imagenet_charts, published_picture, published_table
-from harness.report.figures.scaling import series_table, speedup_picture
+from harness.report.figure_origin import run_mark, sweeps_origin
+from harness.report.figures.speedups import series_table, speedup_picture
 from harness.report.launch_summary import machine_words, place_facts
 from harness.report.paper_sections import (
     PAPER,
@@ -27,7 +28,6 @@ from harness.report.paper_sections import (
     experiment_title,
     experiments_headline,
 )
-from harness.report.provenance import run_mark, sweeps_origin
 from harness.report.render import PAGE, distinct, relative_link
 from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts

@@ -17,8 +17,8 @@ from harness.regression.quantities import EFFICIENCY, TIME, quantity_value
 from harness.regression.significance import ComparedRow
 from harness.report import captions
 from harness.report.answer import Answer, Fact, FigureBlock, Section, Table, facts
+from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
-from harness.report.provenance import measured_origin
 from harness.report.svg import BLUE, MUTED, draw
 from harness.schema.measurement import Measurement
 from harness.schema.presets import distinguishing_names

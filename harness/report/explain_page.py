@@ -9,8 +9,8 @@ from harness.analysis.stats import Interval
 from harness.report import captions
 from harness.report.answer import Answer, Cell, Items, Section, Table, Tile
 from harness.report.explain_figures import heat_map, waterfall
+from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
-from harness.report.provenance import sweeps_origin
 from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies
 from harness.why.known_causes import Finding
 from harness.why.overheads import LEAST, Overhead, PointOverheads

@@ -14,8 +14,8 @@ from harness.analysis.frames import steps_repeated, stretch_rate, stretches_arou
 from harness.analysis.read_results import Loaded
 from harness.report import captions
 from harness.report.answer import Answer, FigureBlock, Section, Table, Tile
+from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
-from harness.report.provenance import sweeps_origin
 from harness.report.svg import BLUE, SKY, VERMILLION, draw
 from harness.schema.record import FailedRank, RunRecord
 

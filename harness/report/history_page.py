@@ -16,8 +16,8 @@ from harness.report import captions
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.axes import time_unit
 from harness.report.check_page import change_words
+from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
-from harness.report.provenance import measured_origin
 from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
 
 _MOST_LABELS = 12

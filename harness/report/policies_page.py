@@ -18,8 +18,8 @@ from harness.base.errors import UserError
 from harness.report import captions
 from harness.report.answer import Answer, Cell, FigureBlock, Section, Table
 from harness.report.axes import time_unit
+from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
-from harness.report.provenance import sweeps_origin
 from harness.report.render import PAGE, relative_link
 from harness.report.svg import draw, mark
 from harness.schema.presets import distinguishing_names

@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.base.files import folder_atomic, write_atomic
 from harness.report import render
 from harness.report.answer import Answer, FigureBlock
-from harness.report.provenance import Origin
+from harness.report.figure_origin import Origin
 from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relative_link, write_figures
 from harness.schema.presets import study_name
 from harness.schema.record import decode, encode

@@ -15,7 +15,7 @@ from harness.analysis import numbers
 from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.report.answer import Fact, FigureBlock, Tile
-from harness.report.provenance import Origin, describe_tables, origin_text
+from harness.report.figure_origin import Origin, describe_tables, origin_text
 from harness.report.svg import COLUMNS, TONES, printed
 
 TEMPLATES = "reports/templates"

@@ -33,6 +33,7 @@ from harness.report.answer import Answer, Block, Card, Items, Section, Tile
 from harness.report.captions import last_point, target_of
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
+from harness.report.figure_origin import sweeps_origin
 from harness.report.figures import SweepView, draw_figures
 from harness.report.launch_summary import (
     account_facts,
@@ -43,7 +44,6 @@ from harness.report.launch_summary import (
     run_facts,
 )
 from harness.report.methods import bibtex, methods
-from harness.report.provenance import sweeps_origin
 from harness.report.publish import write_page
 from harness.report.render import PAGE, SCREEN, check_replaceable, relative_link
 from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts

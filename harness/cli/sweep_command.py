@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import RunError, UserError
-from harness.cli.answer import answering
+from harness.cli.answering import answering
 from harness.cli.common import GroupedCommand, reports_option, results_option, setting
 from harness.cli.options import (
     approval,
