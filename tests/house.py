@@ -67,7 +67,7 @@ def measures() -> Iterator[str]:
         for text in sources.values()
         for line in text.split("\n")
     )
-    yield f"{len(sources)} modules, {sum(lines)} lines, {code} neither empty nor comment; median module {median(lines):g}"
+    yield f"{len(sources)} modules, {sum(lines)} lines, {code} of code, median module {median(lines):g}"
     short = sum(length <= 5 for length in lengths)
     yield f"{len(functions)} functions, median {median(lengths):g} lines, {short} of five lines or fewer"
     private = [
