@@ -108,10 +108,10 @@ class Trainers:
         compare(runtime, model_facts(trainer.optimizer, trainer.variables))
         if trainer.built:
             runtime.start_equal(trainer.variables, "initial weights")
-        given = inspect.signature(original).bind(trainer, *args, **kwargs).arguments
-        given["callbacks"] = Agreement.added(given.get("callbacks"), runtime, trainer)
+        given = inspect.signature(original).bind(trainer, *args, **kwargs)
+        given.arguments["callbacks"] = Agreement.added(given.arguments.get("callbacks"), runtime, trainer)
         with runtime.trainer():
-            history = original(**given)
+            history = original(*given.args, **given.kwargs)
         runtime.remember(trainer.weights)
         runtime.verify()
         return history

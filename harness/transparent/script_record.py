@@ -126,14 +126,14 @@ class FitObservations:
         replace(data_adapters, "get_data_adapter", ("x", "y"), self._adapter)
 
     def _fit(self, runtime: Runtime, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        given = inspect.signature(original).bind(*args, **kwargs).arguments
+        given = inspect.signature(original).bind(*args, **kwargs)
         clock = EpochClock(lambda: runtime.collectives.reductions)
-        known = given.get("callbacks")
-        given["callbacks"] = [clock, *(keras.tree.flatten(known) if known else [])]
+        known = given.arguments.get("callbacks")
+        given.arguments["callbacks"] = [clock, *(keras.tree.flatten(known) if known else [])]
         self.awaiting = True
-        history = original(**given)
+        history = original(*given.args, **given.kwargs)
         self.epochs += clock.epochs
-        model = given["self"]
+        model = given.arguments["self"]
         self.sizes = (
             sum(math.prod(variable.shape) for variable in model.trainable_variables),
             sum(variable.numpy().nbytes for variable in model.trainable_variables),
