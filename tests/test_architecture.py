@@ -1,8 +1,11 @@
 """The house: the documentation's floors are those that `make lint` holds."""
 
+import ast
 import re
 import tomllib
 from pathlib import Path
+
+from tests.house import faults
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,3 +24,17 @@ def test_every_room_is_on_a_floor():
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     rooms = {path.parent.name for path in (ROOT / "harness").glob("*/__init__.py")}
     assert rooms == set(re.findall(r"\w+", " ".join(layers)))
+
+
+def test_every_place_of_the_page_where_is_it_is_there():
+    places = re.findall(r"\| `(harness/\S+\.py): (\w+)` \|$", (ROOT / "docs/where.md").read_text(), re.MULTILINE)
+    assert len(places) >= 20
+    for path, symbol in places:
+        tree = ast.parse((ROOT / path).read_text())
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        defined |= {name.id for node in tree.body for name in ast.walk(node) if isinstance(name, ast.Name)}
+        assert symbol in defined, f"{path} does not define {symbol}"
+
+
+def test_the_house_keeps_its_budget_and_one_name_for_one_thing():
+    assert list(faults()) == []

@@ -1,18 +1,16 @@
 """Where pages are written: each whole or not at all, with a summary, and the index and the glossary made anew."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, write_atomic
 from harness.report import render
-from harness.report.answer import Answer, FigureBlock
+from harness.report.answer import Answer
 from harness.report.figure_origin import Origin
-from harness.report.render import PAGE, SCREEN, Head, check_replaceable, relative_link, write_figures
+from harness.report.render import PAGE, SCREEN, check_replaceable, relative_link, write_figures
 from harness.schema.presets import study_name
 from harness.schema.record import decode, encode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
@@ -38,45 +36,6 @@ class PageSummary:
     machine: str = ""
     data: str = ""
     sides: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
-    """All of a page: where it lies below the folder of reports, what it says, and the files beside it.
-
-    `origin` is what the figures and tables show; without one they tell the head's command.
-    """
-
-    place: str
-    template: str
-    summary: PageSummary
-    head: Head
-    values: Mapping[str, Any]
-    figures: Sequence[FigureBlock] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
-    origin: Origin | None = None
-
-
-def publish(page: Page, reports: Path, results: Path | None = None, *, style: str = SCREEN) -> Path:
-    """Write ``REPORTS/<place>/index.html`` with its files, whole or not at all; return its path.
-
-    The index then lists it beside all other pages, and the sweeps in `results` that have none.
-
-    Raises:
-        UserError: the folder holds something else than a report, or cannot be written to.
-    """
-    target = reports / page.place
-    check_replaceable(target)
-    root = "/".join([".."] * len(Path(page.place).parts))
-    content = render.page(page.template, head=page.head, root=root, **page.values)
-    with folder_atomic(target) as staging:
-        for name, text in page.files.items():
-            (staging / name).write_text(text, encoding="utf-8")
-        write_figures(staging, page.figures, page.origin or Origin(command=page.head.command), style)
-        (staging / SUMMARY).write_bytes(encode(page.summary))
-        (staging / PAGE).write_text(content, encoding="utf-8")
-    write_index(reports, results)
-    return target / PAGE
 
 
 def write_page(answer: Answer, reports: Path, results: Path | None = None, *, style: str = SCREEN) -> Answer:

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +13,7 @@ from markupsafe import Markup
 from harness.analysis import numbers
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.report.answer import Fact, FigureBlock, Tile
+from harness.report.answer import FigureBlock
 from harness.report.figure_origin import Origin, describe_tables, origin_text
 from harness.report.svg import COLUMNS, TONES, printed
 
@@ -40,21 +39,6 @@ def page(template: str, **values: Any) -> str:
 
 
 PAGE = "index.html"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Head:
-    """The first screen of every page: the question, the answer in a sentence, its numbers, what ran where and when.
-
-    `command` is what gives the same again, with `remark` on what it needs.
-    """
-
-    question: str
-    answer: str
-    tiles: tuple[Tile, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    command: str = ""
-    remark: str = ""
 
 
 SCREEN, PAPER = "screen", "paper"
