@@ -7,32 +7,25 @@ import click
 
 from harness.cli import main
 from harness.cli.make import settings_of
+from harness.schema.option import GROUPS
 from tests.test_sweep_script import compare
 
 PAGE = Path(__file__).parents[1] / "docs/settings.md"
 BEGIN, END = "<!-- settings: from tests/test_docs_settings.py -->\n", "<!-- settings: end -->"
-# The setting with which each group begins, in the order of `harness sweep --help`.
-GROUPS = {
-    "DATASET": "Data, network and training",
-    "NODES": "Layout",
-    "REPEATS": "The study",
-    "SCHEDULER": "Batch system",
-    "RESULTS": "Folders",
-}
 
 
 def tables() -> str:
-    """Return the settings of `make sweep` as Markdown, a table for each group."""
-    lines: list[str] = []
+    """Return the settings of `make sweep` as Markdown: a table for each group of `harness sweep --help`."""
+    rows: dict[str, list[str]] = {group: [] for group in (*GROUPS, "")}
     told: set[int] = set()
     for name, parameter in settings_of(main.get_command(click.Context(main), "sweep")).items():
         if id(parameter) in told or not isinstance(parameter, click.Option):
             continue  # SHARE_NODES is EXCLUSIVE=0
         told.add(id(parameter))
-        if name in GROUPS:
-            lines += ["", f"### {GROUPS[name]}", "", "| setting | values | default | |", "|---|---|---|---|"]
-        lines.append(row(name, parameter))
-    return "\n".join([*lines, "", ""])
+        rows[getattr(parameter, "group", "")].append(row(name, parameter))
+    head = ["", "| setting | values | default | |", "|---|---|---|---|"]
+    titled = ((group or "The answer", own) for group, own in rows.items())
+    return "\n".join([line for title, own in titled for line in ("", f"### {title}", *head, *own)] + ["", ""])
 
 
 def row(name: str, option: click.Option) -> str:

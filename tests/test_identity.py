@@ -78,9 +78,8 @@ def test_an_upgrade_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("edited", "counts"),
-    [("train/step.py", True), ("comm/new.cc", True), ("report/svg.py", False), ("explain/new.py", False),
-     ("diagnosis/new.py", False)],
-)  # fmt: skip
+    [("train/step.py", True), ("comm/new.cc", True), ("report/svg.py", False), ("why/new.py", False)],
+)
 def test_the_harness_itself_counts_where_a_launch_runs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str, counts: bool
 ) -> None:

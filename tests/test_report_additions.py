@@ -48,7 +48,8 @@ def test_a_report_loads_nothing_that_launches(tmp_path: Path) -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     names = loaded.stdout.splitlines()
     assert "harness.report.sweep_page" in names
-    registry = {"harness.sweep", "harness.sweep.schedulers"}  # which modules there are, for an option's help
+    # Which schedulers there are and which settings jobs have, for an option's help.
+    registry = {"harness.sweep", "harness.sweep.schedulers", "harness.sweep.job_options"}
     launching = ("harness.sweep", "harness.doctor", "harness.probe.probing", "harness.probe.measure", "harness.comm")
     heavy = ("harness.train", "harness.transparent", "harness.bench", "tensorflow", "keras", "mpi4py")
     assert [name for name in names if name.startswith((*launching, *heavy)) and name not in registry] == []

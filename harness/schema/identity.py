@@ -20,9 +20,8 @@ from harness.base.provenance import package_version
 from harness.schema.workload import Workload, is_script, script_command
 
 _READERS = frozenset(
-    {"analysis", "bench", "bundle", "claims", "diagnosis", "doctor", "explain", "prediction", "probe", "regression",
-     "report"}
-)  # fmt: skip
+    {"analysis", "bench", "bundle", "claims", "doctor", "prediction", "probe", "regression", "report", "why"}
+)
 """Rooms that a launch never enters: they read what it wrote, or launch it in another way. A new room counts."""
 _SOURCES = (".py", ".cc", ".h")
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "mpi4py")
