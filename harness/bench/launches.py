@@ -137,13 +137,11 @@ class Ours(Contender):
 
 @dataclass(frozen=True, kw_only=True)
 class PartLaunch(Contender):
-    """No training: what a part of the steps of an epoch takes by itself, as the module of that name measures it."""
-
-    module: str
+    """No training: what the part of that name takes of the steps of an epoch, by itself."""
 
     def launch(self, task: Task, *, limit_s: int) -> Timing:
-        """Run the module on the ranks."""
-        command = (sys.executable, "-m", f"{_SCRIPTS}.{self.module}", _json(task))
+        """Run `part_alone` on the ranks."""
+        command = (sys.executable, "-m", f"{_SCRIPTS}.part_alone", _json(task), self.name)
         return combine_answers([_under_mpirun(self.ranks, command, limit_s)])
 
 

@@ -1,24 +1,117 @@
-"""The artifact description and evaluation appendix in Markdown, in the parts of the SC conference's form."""
+"""What a bundle says of each sweep, and its artifact description and evaluation appendix in the form of SC."""
 
 import platform
 import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
+from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
-from harness.bundle.bundled_sweep import SMOKE_MINUTES, BundledSweep, execution_seconds, smoke
 from harness.bundle.repetition import LOSS_BOUND
 from harness.claims.claim_rules import CONFIRMED
 from harness.claims.judgement import Judgement
 from harness.report.answer import Fact
 from harness.report.claims_page import published_words
 from harness.report.launch_summary import account_facts, on_one_machine
-from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
+from harness.report.sweep_facts import banners, data_facts, machine_facts, workload_facts
+from harness.report.sweep_page import headline
 from harness.schema.presets import study_name
+from harness.schema.record import RunRecord
 from harness.sweep.progress import layout_words
+from harness.why.known_causes import diagnose_sweep
+
+SMOKE_MINUTES = 30.0
+_PAUSE = timedelta(seconds=30)  # between launches: what starts and ends them belongs to them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundledSweep:
+    """One sweep of a bundle. `command` gives its launches, `limits` are sentences on what they do not show.
+
+    `figures` are the titles of its figures by file without the ending, below the bundle. `analysis_s` is what drawing
+    its report takes, in seconds.
+    """
+
+    name: str
+    answer: str
+    command: str
+    loaded: Loaded
+    analysis_s: float
+    figures: dict[str, str]
+    limits: tuple[str, ...]
+
+    @property
+    def runs(self) -> tuple[RunRecord, ...]:
+        """The launches that statements rest on: the valid ones, else all."""
+        return self.loaded.valid or self.loaded.runs
+
+    @property
+    def cheapest(self) -> RunRecord:
+        """The launch that takes the least time, one with valid times if there is one."""
+        return min(self.runs, key=lambda run: (run.wall_seconds, run.point.folder))
+
+    @property
+    def starting_s(self) -> float:
+        """What launches spent before training, in seconds: a part of `execution_seconds`."""
+        starts = [[r.import_s + r.load_s + r.distribute_s + r.compile_s for r in run.ranks] for run in self.loaded.runs]
+        return sum(map(max, starts))
+
+
+def bundled_sweep(loaded: Loaded, command: str, analysis_s: float, page: Path, root: Path) -> BundledSweep:
+    """Return what is to be said of the sweep `loaded`, whose drawn `page` (a folder) lies below `root`."""
+    assert loaded.study is not None, f"{loaded.folder} was checked to be a sweep"
+    launches = launch_frame(loaded.runs, loaded.epochs)
+    limits = [
+        *(one.text for one in banners(loaded.valid or loaded.runs, launches)),
+        *(f"{one.cause.capitalize()}: {one.evidence}" for one in diagnose_sweep(loaded)),
+        *(f"{layout_words(one.layout)} was not run: {one.reason}." for one in loaded.study.skipped),
+        *(f"A launch of {layout_words(one.point.layout)} failed: {one.reason}." for one in loaded.failures),
+    ]
+    bad = [f"{layout_words(run.point.layout)}, launch {run.point.repeat + 1}" for run in loaded.runs if run.invalid]
+    if bad:
+        of = f"{len(bad)} of {len(loaded.runs)} launches"
+        limits.append(f"{of} have no valid times and are in no statistic: {'; '.join(bad)}.")
+    figures = {}
+    for path in sorted(page.glob("*.svg")):
+        title = re.search(r"<dc:title>(.*?)</dc:title>", path.read_text(encoding="utf-8"), re.DOTALL)
+        figures[path.with_suffix("").relative_to(root).as_posix()] = title[1] if title else path.stem
+    return BundledSweep(
+        name=loaded.folder.name,
+        answer=headline(loaded, scale(launches)).replace("\u00a0", " "),
+        command=command,
+        loaded=loaded,
+        analysis_s=analysis_s,
+        figures=figures,
+        limits=tuple(limits),
+    )
+
+
+def smoke(sweeps: Sequence[BundledSweep]) -> tuple[tuple[BundledSweep, ...], float]:
+    """Return the sweeps whose cheapest launch fits into `SMOKE_MINUTES` beside all reports, and their minutes.
+
+    The cheapest come first; what takes too long is left out.
+    """
+    total, chosen = sum(one.analysis_s for one in sweeps) / 60, []
+    for one in sorted(sweeps, key=lambda one: one.cheapest.wall_seconds):
+        if total + one.cheapest.wall_seconds / 60 <= SMOKE_MINUTES:
+            total += one.cheapest.wall_seconds / 60
+            chosen.append(one)
+    return tuple(chosen), total
+
+
+def execution_seconds(runs: Sequence[RunRecord]) -> float:
+    """Return the seconds in which launches were under way, those at the same time counted once, short pauses too."""
+    total, until = timedelta(), None
+    for begin, end in sorted((run.ended - timedelta(seconds=run.wall_seconds), run.ended) for run in runs):
+        until = begin if until is None or begin - until > _PAUSE else until
+        total += max(timedelta(), end - until)
+        until = max(until, end)
+    return total.total_seconds()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,17 +162,13 @@ def _shell(*lines: str) -> str:
     return "\n".join(["```sh", *lines, "```"])
 
 
-def _facts(facts: Iterable[Fact]) -> str:
+def _facts(*facts: Fact) -> str:
     return markdown_table(("What", "Recorded"), [(one.name, one.value) for one in facts])
 
 
 def _minutes(seconds: float) -> str:
     value = seconds / 60
     return f"{value:.1f}" if value >= 0.1 else f"{value:.2f}"
-
-
-def _report(one: BundledSweep) -> str:
-    return shlex.join(["harness", "report", one.name])
 
 
 def _overview(sweeps: Sequence[BundledSweep], code: BundledCode) -> list[str]:
@@ -92,7 +181,10 @@ def _overview(sweeps: Sequence[BundledSweep], code: BundledCode) -> list[str]:
         "## Artifact description: contributions and artifacts",
         markdown_table(
             ("Contribution", "What was found", "Artifact", "Command that shows it"),
-            [(f"C{n}", one.answer, f"A{n}: {one.name}", _report(one)) for n, one in enumerate(sweeps, 1)],
+            [
+                (f"C{n}", one.answer, f"A{n}: {one.name}", shlex.join(["harness", "report", one.name]))
+                for n, one in enumerate(sweeps, 1)
+            ],
         ),
         "Time in minutes, measured. Set-up is of the software, once for all; execution is from the first launch's "
         "start to the last one's end without pauses; of it, starting is what launches spent before training.",
@@ -115,9 +207,9 @@ def _artifact(number: int, one: BundledSweep, bundle: str) -> list[str]:
         "### Expected results",
         _results(one),
         "### Set-up: hardware and software",
-        _facts((*machine_facts(runs), *account_facts(one.loaded.accounts))),
+        _facts(*machine_facts(runs), *account_facts(one.loaded.accounts)),
         "### Set-up: data and training",
-        _facts((*data_facts(runs, launches), *workload_facts(runs[0].point.workload, runs))),
+        _facts(*data_facts(runs, launches), *workload_facts(runs[0].point.workload, runs)),
         "### Execution",
         f"It took {_minutes(execution_seconds(one.loaded.runs))} minutes on the machine above.",
         _shell(*one.command.splitlines()),
@@ -127,8 +219,8 @@ def _artifact(number: int, one: BundledSweep, bundle: str) -> list[str]:
         rows = [(f"{name}.svg", title, f"harness report --from {bundle}") for name, title in one.figures.items()]
         found.append(markdown_table(("Figure (also .pdf, .png, .csv)", "Shows", "Command that makes it"), rows))
     else:
-        why = f"No launch is valid, so there is no figure; `{_report(one)}` draws the page that says why."
-        found.append(escaped(why))
+        command = shlex.join(["harness", "report", one.name])
+        found.append(escaped(f"No launch is valid, so there is no figure; `{command}` draws the page that says why."))
     if one.limits:
         found += ["### What it does not show", _items(one.limits)]
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.base import __version__
 from harness.base.errors import UserError
-from harness.bundle.bundled_sweep import BundledSweep
+from harness.bundle.appendix import BundledSweep
 from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
 from harness.schema.sweep import STUDY_FILE
 

@@ -17,7 +17,7 @@ from harness.base.errors import UserError
 from harness.base.files import resource, write_atomic
 from harness.base.processes import ask
 from harness.base.provenance import git, has_commit
-from harness.bundle.appendix import BundledCode, appendix
+from harness.bundle.appendix import BundledCode, BundledSweep, appendix, bundled_sweep, smoke
 from harness.bundle.archive import (
     MANIFEST,
     RECORDS,
@@ -29,7 +29,6 @@ from harness.bundle.archive import (
     pack,
     write_sums,
 )
-from harness.bundle.bundled_sweep import BundledSweep, bundled_sweep, smoke
 from harness.bundle.crate import WORKFLOW, write_crate
 from harness.schema.identity import harness_identity
 from harness.schema.message_cost import PROBES

@@ -24,7 +24,7 @@ COMMANDS = {
     "paper": ("judge", "harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
     "claims": ("judge", "harness.cli.claims", "Judge the papers' published numbers by the launches that are here."),
     "predict": ("look ahead", "harness.cli.predict", "Predict beyond this machine; recommend a layout for a deadline."),
-    "reproduce": ("repeat", "harness.cli.reproduce", "Launch again what was recorded, and judge what came out."),
+    "reproduce": ("repeat", "harness.cli.bundle", "Launch again what was recorded, and judge what came out."),
     "bundle": ("repeat", "harness.cli.bundle", "Put sweeps into one archive that a stranger can check and repeat."),
     "run": ("yours", "harness.cli.run", "Run a TensorFlow script of your own, unmodified, on many ranks."),
     "train": ("yours", "harness.cli.train", "Train one workload on the ranks of this MPI world."),

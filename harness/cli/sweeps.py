@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.answering import answering
-from harness.cli.bundle import redrawn
+from harness.cli.bundle import redrawn, whence
 from harness.cli.common import reports_option, results_option, style_option, sweep_argument
-from harness.cli.reproduce import whence
 from harness.cli.select import find_sweep, find_sweeps
 from harness.report.answer import Answer, plain
 

@@ -50,8 +50,8 @@ CONTENDERS: dict[str, Contender] = {
             shipped=True,
             fast=True,
         ),
-        PartLaunch(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", module="raw_sums", ranks=2),
-        PartLaunch(name="recording", title="recording alone, 2 ranks", module="recording_cost", ranks=2),
+        PartLaunch(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", ranks=2),
+        PartLaunch(name="recording", title="recording alone, 2 ranks", ranks=2),
     )
 }
 

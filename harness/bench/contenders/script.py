@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from harness import datasets, models
-from harness.bench.bench_record import WARM_UP_EPOCHS, ContenderOutput, ProcessPlace, Task
+from harness.bench.bench_record import ContenderOutput, ProcessPlace, Task
 from harness.datasets.shards import split_evenly
 
 if TYPE_CHECKING:
     import keras
 
-    from harness.comm.world import World
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
@@ -67,22 +65,11 @@ def print_answer(*, seconds: list[float], losses: list[float], model: "keras.Mod
     """Print the script's answer as one JSON line; `seconds` and `losses` of all epochs, warm-up first."""
     from harness.comm.policies import hash_weights
 
-    _print(ContenderOutput(seconds=tuple(seconds), losses=tuple(losses), weights=hash_weights(model.weights)))
+    print_output(ContenderOutput(seconds=tuple(seconds), losses=tuple(losses), weights=hash_weights(model.weights)))
 
 
-def time_part(task: Task, world: "World", epoch_seconds: Callable[[int], float]) -> None:
-    """Time a part of training alone: `epoch_seconds` returns what a rank takes for the part in so many steps.
-
-    Rank 0 prints the answer, the slowest rank's seconds of every epoch.
-    """
-    steps = task.rows // (task.batch_per_rank * world.size)
-    seconds = [epoch_seconds(steps) for _ in range(WARM_UP_EPOCHS + task.epochs)]
-    slowest = np.max(world.comm.allgather(seconds), axis=0)
-    if world.rank == 0:
-        _print(ContenderOutput(seconds=tuple(map(float, slowest))))
-
-
-def _print(output: ContenderOutput) -> None:
+def print_output(output: ContenderOutput) -> None:
+    """Print the script's answer as one JSON line."""
     print(msgspec.json.encode(output).decode(), flush=True)
 
 
