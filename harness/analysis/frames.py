@@ -1,6 +1,6 @@
 """Records as tables: one row per launch, one row per launch and epoch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.stats import sessions
-from harness.schema.record import FailedRank, RankRecord, RunRecord, Stretch
+from harness.schema.record import FailedRank, RunRecord, Stretch
 from harness.schema.workload import is_script
 
 _FENCE = 1.5  # Tukey, "Exploratory Data Analysis" (1977): this many interquartile ranges beyond the quartiles
@@ -62,14 +62,15 @@ def join_epochs(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     counts = [len(part["epoch"]) for part in parts]
     whose = [_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
     return pd.DataFrame(
-        {name: np.repeat(_column([one[name] for one in whose]), counts) for name in whose[0]}
+        # Texts are objects, which are not copied when repeated.
+        {
+            name: np.repeat(
+                np.array([one[name] for one in whose], dtype=object if isinstance(value, str) else None), counts
+            )
+            for name, value in whose[0].items()
+        }
         | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     )
-
-
-def _column(values: Sequence[object]) -> NDArray[Any]:
-    """Return `values` as an array; texts as objects, which are not copied when repeated."""
-    return np.array(values, dtype=object if isinstance(values[0], str) else None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,6 +202,8 @@ def _identity(run: RunRecord, session: Session) -> dict[str, Any]:
 
 def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
     layout = run.point.layout
+    one_off = {name: max(float(getattr(rank, name)) for rank in run.ranks) for name in ONE_OFF}
+    imported = one_off["import_s"] if is_script(run.point.workload) else 0.0  # a script's record begins before it
     return (
         _identity(run, session)
         | {
@@ -216,21 +219,11 @@ def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
             "global_batch": run.global_batch,
             "started": run.started,
             "identical_weights": run.weights.identical,
-            "inside_s": _inside(run),
+            "inside_s": (run.ended - run.started).total_seconds() - imported,
             "peak_memory_bytes": max(rank.peak_memory_bytes for rank in run.ranks),
         }
-        | {name: _worst(run.ranks, name) for name in ONE_OFF}
+        | one_off
     )
-
-
-def _inside(run: RunRecord) -> float:
-    """Return the seconds from the import to the record; a script's record begins before its import."""
-    whole = (run.ended - run.started).total_seconds()
-    return whole - _worst(run.ranks, "import_s") if is_script(run.point.workload) else whole
-
-
-def _worst(ranks: Iterable[RankRecord], name: str) -> float:
-    return max(float(getattr(rank, name)) for rank in ranks)
 
 
 def stretch_rate(run: RunRecord, stretch: Stretch) -> float:

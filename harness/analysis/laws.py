@@ -129,25 +129,24 @@ def fit_laws(scaling: Scaling, launches: pd.DataFrame) -> tuple[Fit, ...]:
     counts = np.array([point.ranks for point in points], dtype=float)
     if len(set(counts)) < 2 or len(set(counts)) < len(counts):
         return ()  # one count, or two layouts of one count, say nothing about a law in the ranks
-    found = _of_blocks(counts, _blocks([point.layout for point in points], launches))
+    found = _of_blocks(counts, [point.layout for point in points], launches)
     if found is None:
         found = _Rates(counts=counts, rates=np.array([point.rows_per_second for point in points]))
     first = AMDAHL if scaling.scaling == "strong" else GUSTAFSON
     return tuple(_fit(law, found, float(scaling.base.ranks)) for law in (first, USL))
 
 
-def _blocks(layouts: list[str], launches: pd.DataFrame) -> Array:
-    """Return the rows per second of the whole blocks, float64 [blocks, layouts]: one repeat of each, in one session."""
+def _of_blocks(counts: Array, layouts: list[str], launches: pd.DataFrame) -> _Rates | None:
+    """Return the geometric means of the whole blocks and their noise, None for fewer than 6 blocks.
+
+    A block has one repeat of each of the `layouts`, in one session.
+    """
     valid = launches[launches["valid"]]
     session = sessions(list(zip(valid["session_begin"], valid["session_end"], strict=True)))
     table = valid.assign(session=session).pivot_table(
         index=["repeat", "session"], columns="layout", values="rows_per_second"
     )
-    return table[layouts].dropna().to_numpy(dtype=float)
-
-
-def _of_blocks(counts: Array, blocks: Array) -> _Rates | None:
-    """Return the geometric means of `blocks` [blocks, points] and their noise, None for fewer than 6."""
+    blocks = table[layouts].dropna().to_numpy(dtype=float)
     if len(blocks) < NEEDED:
         return None
     logs = np.log(blocks)
@@ -175,7 +174,10 @@ def _fit(law: Law, found: _Rates, base: float) -> Fit:
     end = counts.max() * (1 if doubt else _REACH[min(2, len(counts) - law.numbers)])
     grid = np.unique(np.concatenate([counts, np.geomspace(counts.min(), end, 60)]))
     curve = _rate(law, weights, grid) / _rate(law, weights, np.array([base]))
-    low, high = (np.empty(0),) * 2 if likely is None else _band(law, likely, grid, base)
+    low = high = np.empty(0)
+    if likely is not None:
+        curves = _rate(law, likely, grid) / _rate(law, likely, np.array([base]))
+        low, high = curves.min(axis=0), curves.max(axis=0)
     keep = (grid <= counts.max()) | (high <= _WIDEST * low) if low.size else np.ones(len(grid), dtype=bool)
     return Fit(
         law=law.name,
@@ -262,11 +264,6 @@ def _estimates(law: Law, weights: Array, likely: Array | None) -> tuple[Coeffici
         Coefficient(name=name, value=float(value), low=low, high=high)
         for name, value, (low, high) in zip(law.coefficients, values, ends, strict=True)
     )
-
-
-def _band(law: Law, likely: Array, grid: Array, base: float) -> tuple[Array, Array]:
-    curves = _rate(law, likely, grid) / _rate(law, likely, np.array([base]))
-    return curves.min(axis=0), curves.max(axis=0)
 
 
 def _doubt(law: Law, found: _Rates) -> str:

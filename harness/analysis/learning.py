@@ -19,12 +19,7 @@ def curve_frame(epochs: pd.DataFrame) -> pd.DataFrame:
     each also as NAME_low and NAME_high (least and greatest launch).
     """
     valid = epochs[epochs["valid"]].sort_values("ranks", kind="stable")
-    groups = valid.groupby(["layout", "ranks", "epoch"], sort=False)
-    frame = groups[["trained_s", "rows_seen", *METRICS]].median()
-    lows, highs = groups[list(METRICS)].min(), groups[list(METRICS)].max()
-    frame = frame.join(lows.add_suffix("_low")).join(highs.add_suffix("_high"))
-    frame.insert(0, "launches", groups.size())
-    return frame.reset_index()
+    return _medians(valid, ["layout", "ranks", "epoch"], ["trained_s", "rows_seen"])
 
 
 def final_frame(launches: pd.DataFrame) -> pd.DataFrame:
@@ -33,8 +28,12 @@ def final_frame(launches: pd.DataFrame) -> pd.DataFrame:
     The last epoch, not the best one: choosing by the test rows would flatter.
     """
     valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
-    groups = valid.groupby(["layout", "ranks"], sort=False)
-    frame = groups[["epochs", "trained_s", *METRICS]].median()
+    return _medians(valid, ["layout", "ranks"], ["epochs", "trained_s"])
+
+
+def _medians(valid: pd.DataFrame, keys: list[str], columns: list[str]) -> pd.DataFrame:
+    groups = valid.groupby(keys, sort=False)
+    frame = groups[[*columns, *METRICS]].median()
     lows, highs = groups[list(METRICS)].min(), groups[list(METRICS)].max()
     frame = frame.join(lows.add_suffix("_low")).join(highs.add_suffix("_high"))
     frame.insert(0, "launches", groups.size())

@@ -12,7 +12,7 @@ _S = "\u00a0"  # a number and its unit stay on one line
 def seconds(value: float) -> str:
     """Return a duration in the unit that fits it: ``312 ms``, ``4.21 s``, ``2 min 05 s``, ``1 h 04 min``.
 
-    What is below a hundredth of a nanosecond is nothing that a clock has seen: ``< 0.01 ns``.
+    What is below a nanosecond is nothing that a clock has seen: ``< 1 ns``.
     """
     if not math.isfinite(value):
         return NONE
@@ -22,14 +22,9 @@ def seconds(value: float) -> str:
         return f"-{seconds(-value)}"
     if value < 1e-9:
         return f"<{_S}1{_S}ns"
-    if value < 1e-7:
-        return f"{significant(value * 1e9)}{_S}ns"
-    if value < 1e-3:
-        return f"{significant(value * 1e6)}{_S}µs"
-    if value < 1:
-        return f"{significant(value * 1e3)}{_S}ms"
-    if value < 60:
-        return f"{significant(value)}{_S}s"
+    for limit, scale, unit in ((1e-7, 1e9, "ns"), (1e-3, 1e6, "µs"), (1, 1e3, "ms"), (60, 1, "s")):
+        if value < limit:
+            return f"{significant(value * scale)}{_S}{unit}"
     whole = round(value)
     if whole < 3600:
         return f"{whole // 60}{_S}min{_S}{whole % 60:02d}{_S}s"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 
@@ -22,6 +23,7 @@ from harness.schema.record import RUN_FILE, RunRecord, decode, read_accounts, re
 from harness.schema.sweep import FAILURES, STUDY_FILE, Account, Failure, Study, sweep_folders
 from harness.schema.workload import Workload
 
+T = TypeVar("T")
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
 RULE = "settings as its preset has them, then most valid launches, then newest"
 _FREE = ("samples", "epochs", "seed", "data", "data_file", "distribution", "input")
@@ -70,9 +72,17 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     if not folder.is_dir():
         raise UserError(f"sweep '{folder}' is not a folder: give the path of a folder in results/")
     damaged: list[str] = []
-    study = _read_study(folder, damaged)
-    read = sorted(_read_runs(folder, study, damaged), key=_place)
-    accounts = _read_accounts(folder, damaged)
+    path = folder / STUDY_FILE
+    study = _decoded(path, Study, damaged) if path.exists() else None
+    read = sorted(
+        _read_runs(folder, study, damaged),
+        key=lambda one: (one.run.point.layout.ranks, one.run.point.folder, one.run.point.repeat),
+    )
+    accounts: tuple[Account, ...] = ()
+    try:
+        accounts = read_accounts(folder)
+    except UserError as error:
+        damaged.append(str(error))
     damaged.sort()
     code = study.sweep.code if study and not every_code else None
     every, read = read, [one for one in read if code in (None, one.run.point.code)]
@@ -80,8 +90,10 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     finished = {run.point.folder for run in runs}
     failures = tuple(
         failure
-        for failure in _read_failures(folder, damaged)
-        if failure.point.folder not in finished and code in (None, failure.point.code)
+        for path in sorted((folder / FAILURES).glob("*.json"))
+        if (failure := _decoded(path, Failure, damaged))
+        and failure.point.folder not in finished
+        and code in (None, failure.point.code)
     )
     return Loaded(
         folder=folder,
@@ -96,23 +108,13 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     )
 
 
-def _read_study(folder: Path, damaged: list[str]) -> Study | None:
-    path = folder / STUDY_FILE
-    if not path.exists():
-        return None
+def _decoded(path: Path, kind: type[T], damaged: list[str]) -> T | None:
+    """Return what the file holds, None where it is damaged: the error joins `damaged`."""
     try:
-        return decode(path.read_bytes(), Study, path)
+        return decode(path.read_bytes(), kind, path)
     except UserError as error:
         damaged.append(str(error))
         return None
-
-
-def _read_accounts(folder: Path, damaged: list[str]) -> tuple[Account, ...]:
-    try:
-        return read_accounts(folder)
-    except UserError as error:
-        damaged.append(str(error))
-        return ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,11 +124,6 @@ class _Read:
     run: RunRecord
     epochs: Columns
     slow: SlowRank | None
-
-
-def _place(one: _Read) -> tuple[int, str, int]:
-    point = one.run.point
-    return point.layout.ranks, point.folder, point.repeat
 
 
 def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterator[_Read]:
@@ -176,27 +173,15 @@ def _is_launch(child: Path) -> bool:
     return child.is_dir() and (_LAUNCH.fullmatch(child.name) is not None or (child / RUN_FILE).exists())
 
 
-def _read_failures(folder: Path, damaged: list[str]) -> Iterator[Failure]:
-    for path in sorted((folder / FAILURES).glob("*.json")):
-        try:
-            yield decode(path.read_bytes(), Failure, path)
-        except UserError as error:
-            damaged.append(str(error))
-
-
 def _check_record(child: Path, run: RunRecord, study: Study | None) -> None:
     """Refuse a record that contradicts its folder or the study."""
     point = run.point
     again = "delete the folder and run the point again"
     if child.name != point.folder:
         raise UserError(f"'{child}' holds the record of '{point.folder}', so it was moved by hand: {again}")
-    if study and _unsized(point.workload) != _unsized(study.sweep.workload):
+    # Under weak scaling the number of rows grows with the ranks.
+    if study and replace(point.workload, samples=None) != replace(study.sweep.workload, samples=None):
         raise UserError(f"'{child}' trained another workload than {STUDY_FILE} names: move it to a folder of its own")
-
-
-def _unsized(workload: Workload) -> Workload:
-    """Return `workload` without its number of rows, which grows with the ranks under weak scaling."""
-    return replace(workload, samples=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

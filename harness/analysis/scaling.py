@@ -280,9 +280,7 @@ def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
     ideal = valid["layout"].map(lambda layout: points[layout].ideal)
     cores = valid.loc[valid["layout"] == scaling.base.layout, "cores"].iloc[0]
     known = valid["layout"].map(lambda layout: points[layout].speedup is not None)
-    ratio = (scaling.base.seconds / valid["seconds"]).where(known)
-    strong = scaling.scaling == "strong"
-    return valid.assign(
-        speedup=ratio if strong else ratio * ideal,
-        efficiency=(ratio if strong else ratio * ideal) / (valid["cores"] / cores),
-    )
+    speedup = (scaling.base.seconds / valid["seconds"]).where(known)
+    if scaling.scaling != "strong":
+        speedup *= ideal
+    return valid.assign(speedup=speedup, efficiency=speedup / (valid["cores"] / cores))

@@ -50,7 +50,10 @@ def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] |
     """
     chosen = _choose(epochs, shown)
     starts = _starts(run)
-    placed = [_at(calls, start) for calls, start in zip(epochs, starts, strict=True)]
+    placed = [
+        replace(calls, **{name: getattr(calls, name) + start for name in ("begin", "end", "entry", "exit")})
+        for calls, start in zip(epochs, starts, strict=True)
+    ]
     yield from _names(run)
     yield from _launch_track(run, starts)
     for rank in run.ranks:
@@ -65,12 +68,6 @@ def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] |
             if run.epochs[number].test_accuracy is not None:
                 yield from _events(_evaluation(run, rank, whole.end, float(later[rank.rank])), rank.rank + 2)
         yield from _arrows(run, placed[number], ids)
-
-
-def _at(calls: Calls, start: float) -> Calls:
-    """Return `calls` with times since the trace began, of an epoch that rank 0 began at `start`."""
-    own = {name: getattr(calls, name) + start for name in ("begin", "end", "entry", "exit")}
-    return replace(calls, **own)
 
 
 def trace_file(run: RunRecord, events: Iterator[Event]) -> bytes:
@@ -155,24 +152,19 @@ def _step(words: str, calls: Calls, number: int, who: tuple[int, int], left: flo
     out = max(float(calls.exit[number, rank]), left)  # by another host's clock all may be off by a little
     entry = min(max(float(calls.entry[number, rank]), left), out)
     released = min(max(float(calls.entry[number, last]), entry), out)
-    args: Event = {
-        "skew_us": _us(released - entry),
-        "wire_us": _us(out - released),
-        "last_rank": last,
-    }
+    args: Event = {"skew_us": _us(released - entry), "wire_us": _us(out - released), "last_rank": last}
     if error_s > 0:
         args["clock_error_us"] = _us(error_s)
     parts = [Slice(name="allreduce (wire)", begin=released, end=out)]
     if released > entry:
         parts.insert(0, Slice(name=f"wait for rank {last}", begin=entry, end=released))
     inside = [Slice(name="allreduce", begin=entry, end=out, args=args, inside=tuple(parts))]
-    own: Event = {}
     waited = float(calls.input[number, rank])
     if waited > 0:
         placed = {"placed": "at the step's start"}
         inside.insert(0, Slice(name="input", begin=left, end=min(left + waited, entry), args=placed))
-    if calls.statistics[number, rank] > 0:
-        own["batch_normalisation_us"] = _us(float(calls.statistics[number, rank]))
+    normalised = float(calls.statistics[number, rank])
+    own: Event = {"batch_normalisation_us": _us(normalised)} if normalised > 0 else {}
     return Slice(name=words, begin=left, end=out, args=own, inside=tuple(inside))
 
 

@@ -32,10 +32,14 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
     subject = captions.subject(runs[0].point.workload)
     tables = _tables(found, proofs, findings)
     figures = [heat_map(found, subject), *([waterfall(found.main, found, subject)] if found.main else [])]
+    confirmed = ""
+    if proofs:
+        held = sum(one.verdict == CONFIRMED for one in proofs.proofs)
+        confirmed = f" Counterfactual launches confirm {held} of {len(proofs.proofs)} expectations."
     meanings = Items(texts=[f"{metric.name}: {metric.meaning}." for metric in TREE])
     return Answer(
         question=f"Why does {subject} not scale better?",
-        sentence=" ".join([_sentence(found), *([_proof_sentence(proofs)] if proofs else [])]),
+        sentence=f"{_sentence(found)}{confirmed}",
         table=_overheads_table(found.main, found.network) if found.main else None,
         data={
             "trees": found.efficiencies,
@@ -264,8 +268,3 @@ def _sentence(found: Explanation) -> str:
 def _share(item: Overhead, sign: int = 1) -> str:
     assert item.share is not None
     return numbers.percent(sign * item.share)
-
-
-def _proof_sentence(proofs: Proofs) -> str:
-    held = sum(one.verdict == CONFIRMED for one in proofs.proofs)
-    return f"Counterfactual launches confirm {held} of {len(proofs.proofs)} expectations."

@@ -233,7 +233,11 @@ def diagnose_sweep(loaded: Loaded) -> tuple[Finding, ...]:
     """
     if not loaded.runs:
         return find_causes((), loaded.failures)
-    base = _base(loaded)
+    base = None
+    if loaded.valid:  # the middle launch on fewest ranks
+        fewest = min(run.point.layout.ranks for run in loaded.valid)
+        frame = launch_frame([run for run in loaded.valid if run.point.layout.ranks == fewest], loaded.epochs)
+        base = read_run(loaded.folder / middle_launch(frame))
     cases = [case for run in _chosen(loaded) if (case := _case(loaded, run, base))]
     return find_causes(cases, loaded.failures)
 
@@ -248,15 +252,6 @@ def _chosen(loaded: Loaded) -> list[RunRecord]:
         places.append((run.point.folder not in slow, seen[layout], -run.point.layout.ranks))
     order = sorted(range(len(places)), key=places.__getitem__)
     return [loaded.runs[place] for place in order[:MOST_LAUNCHES]]
-
-
-def _base(loaded: Loaded) -> RunRecord | None:
-    """Return the middle launch on fewest ranks with its epochs, None where none is valid."""
-    if not loaded.valid:
-        return None
-    fewest = min(run.point.layout.ranks for run in loaded.valid)
-    frame = launch_frame([run for run in loaded.valid if run.point.layout.ranks == fewest], loaded.epochs)
-    return read_run(loaded.folder / middle_launch(frame))
 
 
 def _case(loaded: Loaded, run: RunRecord, base: RunRecord | None) -> Case | None:

@@ -149,7 +149,9 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
         run = read_run(folder / row["run"])
         epochs = read_calls(folder / row["run"], run)
         _check(run, epochs)
-        row |= _useful(epochs, run) | _skew(epochs, run, row) | _wire(run, row, epochs, cost_of(run))
+        shares = skew_shares(epochs, [rank.batch for rank in run.ranks])
+        row |= {f"skew_{cause}_seconds": row["skew_seconds"] * share for cause, share in shares.items()}
+        row |= _useful(epochs, run) | _wire(run, row, epochs, cost_of(run))
         rows.append(row | _compute(run, epochs, row))
         last.setdefault(str(row["layout"]), []).append(last_ranks(epochs))
     return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(found) for layout, found in last.items()})
@@ -177,11 +179,6 @@ def _useful(epochs: Iterable[Calls], run: RunRecord) -> dict[str, float]:
         ideal,
     )
     return {name: float(np.median(value)) for name, value in zip(USEFUL_COLUMNS, values, strict=True)}
-
-
-def _skew(epochs: tuple[Calls, ...], run: RunRecord, row: Mapping[str, float]) -> dict[str, float]:
-    shares = skew_shares(epochs, [rank.batch for rank in run.ranks])
-    return {f"skew_{cause}_seconds": row["skew_seconds"] * share for cause, share in shares.items()}
 
 
 def _wire(

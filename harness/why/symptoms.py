@@ -68,15 +68,14 @@ def contending_threads(case: Case) -> Symptom | None:
     """The ranks' own threads wait for each other: more of them than cores."""
     waiting = _waiting(case)
     others = case.run.provenance.other_load
-    named = {
-        name: value
-        for name, value in case.run.provenance.environment.items()
-        if name.endswith(("_NUM_THREADS", "_PARALLELISM_THREADS")) and value.isdecimal()
-    }
     if waiting - min(waiting, others) < _CONTENDED:
         return None
     most = case.run.point.layout.threads
-    said = ", ".join(f"{name}={value}" for name, value in named.items() if int(value) > most)
+    said = ", ".join(
+        f"{name}={value}"
+        for name, value in case.run.provenance.environment.items()
+        if name.endswith(("_NUM_THREADS", "_PARALLELISM_THREADS")) and value.isdecimal() and int(value) > most
+    )
     text = f"Threads of the ranks wait {numbers.percent(waiting)} of their time for a core that no other program has"
     return Symptom(text=f"{text}{f' ({said})' if said else ''}.", cost=waiting)
 
