@@ -120,26 +120,13 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None]) -> Iterator[B
         UserError: a contender is unknown, the machine is under load, or the synthetic rows cannot be prepared; what
             was yielded before holds.
     """
-    record = _new_record(settings)
-    bench = _Bench(settings, say)
-    for workload in settings.workloads:
-        say(f"preparing the synthetic rows of {workload}")
-        datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
-    for number in range(settings.rounds):
-        for workload in settings.workloads:
-            samples = bench.run_round(workload, number)
-            record = replace(record, samples=record.samples + samples)
-            yield record
-
-
-def _new_record(settings: BenchSettings) -> BenchRecord:
     commit, dirty = git_commit()
-    return BenchRecord(
+    versions = {"harness": __version__, "python": platform.python_version()}
+    record = BenchRecord(
         schema=SCHEMA,
         started=datetime.now(UTC),
         machine=describe_machine(gpus=()),
-        versions={"harness": __version__, "python": platform.python_version()}
-        | {name: package_version(name) for name in _PACKAGES},
+        versions=versions | {name: package_version(name) for name in _PACKAGES},
         commit=commit,
         dirty=dirty,
         workloads=settings.workloads,
@@ -149,6 +136,14 @@ def _new_record(settings: BenchSettings) -> BenchRecord:
         quick=settings.quick,
         samples=(),
     )
+    bench = _Bench(settings, say)
+    for workload in settings.workloads:
+        say(f"preparing the synthetic rows of {workload}")
+        datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
+    for number in range(settings.rounds):
+        for workload in settings.workloads:
+            record = replace(record, samples=record.samples + bench.run_round(workload, number))
+            yield record
 
 
 class _Bench:
@@ -209,7 +204,7 @@ class _Bench:
                 seconds=measured.seconds,
                 loss=measured.loss,
                 invalid=measured.invalid,
-                details=dict(measured.details),
+                details=measured.details,
             )
         end = CpuUsage.now()
         load = other_load(begin, end)

@@ -189,10 +189,10 @@ def open_bundle(folder: Path) -> Manifest:
 def wrong_files(folder: Path) -> list[str]:
     """Return a sentence on every file of an unpacked bundle that does not have its stated checksum."""
     stated, there = read_sums(folder), set(files_in(folder)) - {SUMS}
-    lost = [f"'{name}' is missing from the bundle" for name in sorted(set(stated) - there)]
+    absent = [f"'{name}' is missing from the bundle" for name in sorted(set(stated) - there)]
     strange = [f"'{name}' is in the bundle and has no checksum" for name in sorted(there - set(stated))]
     other = [f"'{name}' was changed" for name in sorted(there & set(stated)) if sha256(folder / name) != stated[name]]
-    return [*lost, *strange, *other]
+    return [*absent, *strange, *other]
 
 
 def verify_bundle(archive: Path) -> tuple[Verification, ...]:
@@ -205,16 +205,16 @@ def verify_bundle(archive: Path) -> tuple[Verification, ...]:
         wrong = wrong_files(folder)
         count = f"{len(files_in(folder)) - 1:,} files have their checksums"
         found = [Verification(what="files", found="; ".join(wrong[:3]) or count, good=not wrong)]
-        try:
-            found.append(Verification(what="records", found=_records(folder), good=True))
-        except UserError as error:
-            found.append(Verification(what="records", found=str(error), good=False))
-        try:
-            count = f"{check_crate(folder):,} entities, and all they refer to exists"
-            found.append(Verification(what="RO-Crate", found=count, good=True))
-        except UserError as error:
-            found.append(Verification(what="RO-Crate", found=str(error), good=False))
+        for what, examine in (("records", _records), ("RO-Crate", _entities)):
+            try:
+                found.append(Verification(what=what, found=examine(folder), good=True))
+            except UserError as error:
+                found.append(Verification(what=what, found=str(error), good=False))
     return tuple(found)
+
+
+def _entities(folder: Path) -> str:
+    return f"{check_crate(folder):,} entities, and all they refer to exists"
 
 
 def _records(folder: Path) -> str:
@@ -273,11 +273,8 @@ def redraw(archive: Path, target: Path) -> Redrawn:
             shutil.copytree(folder / RECORDS, made / RECORDS)
             draw_pages(made, manifest.sweeps, manifest.moment)
             files = tuple(name for name in files_in(folder) if name.startswith(f"{REPORTS}/"))
-            different = tuple(
-                name
-                for name in files
-                if not (made / name).is_file() or (made / name).read_bytes() != (folder / name).read_bytes()
-            )
+            again = set(files_in(made))
+            different = tuple(one for one in files if one not in again or sha256(made / one) != sha256(folder / one))
             (made / MARK).write_text(manifest.name + "\n", encoding="utf-8")
     pages = tuple(target / REPORTS / name / PAGE for name in (*manifest.sweeps, CLAIMS_FOLDER))
     return Redrawn(files=files, different=different, pages=pages, drawn_with=manifest.drawn_with)

@@ -176,10 +176,10 @@ def check_crate(folder: Path) -> int:
         raise UserError(f"{CRATE} is missing or not an RO-Crate: {error!r}") from error
     if len(known) != len(graph) or specification != _SPEC:
         raise UserError(f"{CRATE} names an entity twice or is not of {_SPEC}")
-    lost = [part for part in parts if part not in known or not (folder / part).exists()]
-    lost += [at for at in _references(graph) if at not in known and "://" not in at]
-    if lost:
-        raise UserError(f"{CRATE} refers to '{lost[0]}', which does not exist")
+    absent = [part for part in parts if part not in known or not (folder / part).exists()]
+    absent += [at for at in _references(graph) if at not in known and "://" not in at]
+    if absent:
+        raise UserError(f"{CRATE} refers to '{absent[0]}', which does not exist")
     return len(known)
 
 

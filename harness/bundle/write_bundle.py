@@ -8,7 +8,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.analysis.read_results import Loaded, load_sweep
@@ -74,9 +74,8 @@ def write_bundle(folders: Sequence[Path], target: Path, command: Command, *, off
     with tempfile.TemporaryDirectory(prefix="harness-bundle-") as temporary:
         root = Path(temporary)
         loaded = [_copy(folder, root / RECORDS / name) for folder, name in zip(folders, names, strict=True)]
-        for place in sorted(
-            {folder.resolve().parent / PROBES for folder in folders}
-        ):  # a page's reference rests on them
+        # A page's reference rests on the probes beside the sweeps.
+        for place in sorted({folder.resolve().parent / PROBES for folder in folders}):
             for probe in sorted(place.glob("[!.]*/")):
                 shutil.copytree(probe, root / RECORDS / PROBES / probe.name, dirs_exist_ok=True)
         runs = [run for one in loaded for run in one.runs]
@@ -239,16 +238,19 @@ def _add_wheels(folder: Path) -> None:
     """
     folder.mkdir()
     pip = [sys.executable, *_PIP]
-    lock = str(resource(LOCK))
     own = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(_CHECKOUT)]
     others = [*pip, "download", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(folder)]
-    others += ["-r", lock]
+    others += ["-r", str(resource(LOCK))]
     if not (_CHECKOUT / "pyproject.toml").exists():
         raise UserError("--offline needs a checkout, which the harness's own wheel is built from: run it there")
-    for command in (own, others):
-        made = ask(command, limit_s=_PIP_LIMIT_S, changes={"SOURCE_DATE_EPOCH": "315532800"})
+    _ask_pip((own, others), "the wheels cannot be had", {"SOURCE_DATE_EPOCH": "315532800"})
+
+
+def _ask_pip(commands: Sequence[Sequence[str]], failure: str, changes: Mapping[str, str | None]) -> None:
+    for command in commands:
+        made = ask(command, limit_s=_PIP_LIMIT_S, changes=changes)
         if made.code != 0:
-            raise UserError(f"--offline: the wheels cannot be had: {made.last_error}")
+            raise UserError(f"--offline: {failure}: {made.last_error}")
 
 
 def try_wheels(folder: Path) -> float:
@@ -261,12 +263,7 @@ def try_wheels(folder: Path) -> float:
         install = [f"{name}/bin/python", *_PIP, "--isolated", "install", "--no-deps", "--no-index"]
         install += ["--find-links", str(folder)]
         began = time.monotonic()
-        for command in (
-            [sys.executable, "-m", "venv", name],
-            [*install, "--require-hashes", "-r", str(resource(LOCK))],
-            [*install, "mpi-tf-harness"],
-        ):
-            made = ask(command, limit_s=_PIP_LIMIT_S, changes={"PIP_CONFIG_FILE": os.devnull})
-            if made.code != 0:
-                raise UserError(f"--offline: the wheels do not install: {made.last_error}")
+        locked = [*install, "--require-hashes", "-r", str(resource(LOCK))]
+        commands = ([sys.executable, "-m", "venv", name], locked, [*install, "mpi-tf-harness"])
+        _ask_pip(commands, "the wheels do not install", {"PIP_CONFIG_FILE": os.devnull})
         return time.monotonic() - began

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,19 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
 
     @functools.wraps(function)
     def command(*arguments: Any, as_json: bool, quiet: bool, **options: Any) -> int:
-        with _aside(as_json, quiet):
+        with contextlib.ExitStack() as stack:  # standard output stays free for the answer
+            if as_json:
+                stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+            elif quiet:
+                nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
             answer = function(*arguments, **options)
         if as_json:
             click.echo(_document(answer))
         elif quiet:
             click.echo(plain(answer.sentence))
         else:
-            _tell(answer)
+            _print_answer(answer)
         if answer.problem:
             raise RunError(answer.problem)
         return answer.code
@@ -53,18 +58,6 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
         click.option("--quiet", is_flag=True, help="Print nothing but the answer's sentence."),
     )
     return with_options(flags)(command)
-
-
-@contextlib.contextmanager
-def _aside(as_json: bool, quiet: bool) -> Iterator[None]:
-    """Keep standard output free for the answer."""
-    with contextlib.ExitStack() as stack:
-        if as_json:
-            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        elif quiet:
-            nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-        yield
 
 
 def _document(answer: Answer) -> str:
@@ -79,13 +72,13 @@ def _document(answer: Answer) -> str:
         "page": str(answer.page or ""),
         "problem": answer.problem,
     }
-    told = {name: value for name, value in screen.items() if value or name == "answer"} | dict(answer.data)
-    # NumPy's numbers are no JSON, nor are paths.
-    content = msgspec.json.encode(told, enc_hook=lambda one: one.item() if hasattr(one, "item") else str(one))
+    said = {name: value for name, value in screen.items() if value or name == "answer"} | dict(answer.data)
+    # NumPy's numbers and paths are not JSON.
+    content = msgspec.json.encode(said, enc_hook=lambda one: one.item() if hasattr(one, "item") else str(one))
     return msgspec.json.format(content, indent=1).decode()
 
 
-def _tell(answer: Answer) -> None:
+def _print_answer(answer: Answer) -> None:
     to = Console(highlight=False)
     to.width = to.width if to.is_terminal else WIDTH
     for note in answer.notes:

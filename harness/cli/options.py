@@ -144,18 +144,14 @@ def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[t
     if not counts["nodes"]:
         limit = submission.open(oversubscribe=options["oversubscribe"]).limit()
     if not (counts["nodes"] or counts["cores"] or counts["gpus"]):
-        per_node = max(counts["ranks_per_node"] or (1,)) * max(counts["threads"])
-        counts["nodes"] = parse_counts("NODES", _default_nodes(per_node, submission.scheduler, limit))
+        if limit is None:
+            raise UserError("NODES= is needed: how many nodes there are is not known here")
+        most = limit.nodes or 1
+        if submission.scheduler == "local":  # on one machine its cores stand for nodes
+            most = max(1, most // max(1, max(counts["ranks_per_node"] or (1,)) * max(counts["threads"])))
+        counts["nodes"] = parse_counts("NODES", f"1..{most}*2")
     shares = parse_shares(options["shares"]) if options["shares"] else None
     return combine(Axes(**counts, zipped=options["zipped"]), limit, shares)
-
-
-def _default_nodes(cores_per_node: int, scheduler: str, limit: Any) -> str:
-    """Return the doublings of nodes that there are; on one machine its cores stand for them."""
-    if limit is None:
-        raise UserError("NODES= is needed: how many nodes there are is not known here")
-    nodes = limit.nodes or 1
-    return f"1..{max(1, nodes // max(1, cores_per_node)) if scheduler == 'local' else nodes}*2"
 
 
 _BATCH_OPTIONS = (
@@ -221,14 +217,21 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
             raise UserError(f"CONTAINER={image} is not a file: name an image, such as image.sif")
         options = options | {"container": str(Path(image).resolve())}
     scheduler, why = choose(options["scheduler"], site)
-    request = _request(scheduler_class(scheduler).suitable(site.request), options)
+    if options["nested"] and options["array"]:
+        raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")
+    names = {field.name for field in fields(JobRequest)}
+    asked = {name: value for name, value in options.items() if name in names and value not in (None, ())}
+    if options["nested"] or options["array"]:
+        asked["shape"] = "nested" if options["nested"] else "array"
+    request = replace(scheduler_class(scheduler).suitable(site.request), **asked)
     template = options["template"]
     if template is not None:
         if not Path(template).is_file():
             raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
         template = str(Path(template).resolve())
-    asked = options["site"]
-    site_file = str(Path(asked).resolve()) if asked and asked.endswith(".toml") else asked
+    site_file = options["site"]
+    if site_file and site_file.endswith(".toml"):
+        site_file = str(Path(site_file).resolve())
     return Submission(scheduler=scheduler, site=site, request=request, template=template, site_file=site_file), why
 
 
@@ -274,16 +277,3 @@ def more_launches(
         submission=submission,
         approve=approval(options),
     )
-
-
-def _request(usual: JobRequest, options: dict[str, Any]) -> JobRequest:
-    """Return the site's `usual` request with what was asked for."""
-
-    if options["nested"] and options["array"]:
-        raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")
-    shape = "nested" if options["nested"] else "array" if options["array"] else None
-    names = {field.name for field in fields(JobRequest)}
-    given = {name: value for name, value in options.items() if name in names and value not in (None, ())}
-    if shape:
-        given["shape"] = shape
-    return replace(usual, **given)

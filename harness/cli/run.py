@@ -117,21 +117,15 @@ def _output() -> int | None:
 
 
 def _run_ranks(
-    command: Sequence[str],
-    environment: Mapping[str, str | None],
-    *,
-    output: int | None = None,
-    handles: Sequence[int] = (),
+    command: Sequence[str], environment: Mapping[str, str | None], *, output: int | None, handles: Sequence[int]
 ) -> int:
     """Run `command` (mpirun and all) and return its exit code; a variable of None is unset.
 
     The ranks inherit standard error, and standard output unless they are to write to the descriptor `output`; mpirun
     inherits the open files `handles`. Ctrl-C, SIGTERM and a closed terminal end all of them.
     """
-    variables = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
-    for name, value in environment.items():
-        if value is None:
-            variables.pop(name, None)
+    changed = {**os.environ, **environment}
+    variables = {name: value for name, value in changed.items() if value is not None}
     with interruptible():
         scratch = Scratch()
         child = subprocess.Popen(
@@ -144,18 +138,13 @@ def _run_ranks(
         try:
             code = child.wait()
         except KeyboardInterrupt:
-            _end_launcher(child)
+            child.send_signal(signal.SIGTERM)  # mpirun ends its ranks
+            try:
+                child.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
             raise
         finally:
             scratch.close()
     return code if code >= 0 else 128 - code
-
-
-def _end_launcher(child: "subprocess.Popen[bytes]") -> None:
-    """End mpirun, which ends its ranks; kill it when it does not."""
-    child.send_signal(signal.SIGTERM)
-    try:
-        child.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()

@@ -25,7 +25,6 @@ from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
     from harness.schema.sweep import Sweep
-    from harness.schema.workload import Workload
     from harness.sweep.execute import SweepPlan
 
 
@@ -90,11 +89,17 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     workload = build_workload(options)
     submission, why = build_submission(options)
     layouts, refused = build_layouts(options, submission)
+    settings: tuple[tuple[str, str], ...] = ()
+    if options["tuned"]:
+        from harness.probe.probe_store import tuned_settings
+
+        settings, sentence = tuned_settings(workload, results)
+        click.echo(sentence)
     sweep = build_sweep(
         workload,
         layouts=layouts,
         data_dir=data_dir,
-        settings=_tuned(workload, results) if options["tuned"] else (),
+        settings=settings,
         **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
     )
     if submission.scheduler != "local" or options["scheduler"] != "auto":
@@ -125,14 +130,6 @@ def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
     if found is None:
         raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
     click.echo(f"prediction: {predict_first(sweep, results, *found)}")
-
-
-def _tuned(workload: "Workload", results: Path) -> tuple[tuple[str, str], ...]:
-    from harness.probe.probe_store import tuned_settings
-
-    settings, sentence = tuned_settings(workload, results)
-    click.echo(sentence)
-    return settings
 
 
 def run_and_answer(run: Callable[[], Path], folder: Path, reports: Path) -> Answer:

@@ -60,7 +60,14 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     try:
         point = world.on_root(lambda: _point(world.size - (options["spares"] or 0), point_file, options))
         if is_script(point.workload):
-            sys.exit(_run_script(world, point, record, options["hang_timeout"]))
+            from harness.transparent.run_settings import RunSettings
+            from harness.transparent.session import run_point
+
+            own, patience_s = point.workload, options["hang_timeout"]
+            settings = RunSettings(
+                sync=own.sync, batch=batch_mode(own), hang_timeout=patience_s, logs=_logs(record), record=record
+            )
+            sys.exit(run_point(world, settings, point))
         _train(world, point, record, options, import_begin, load_before)
     except SharedError as shared:
         if point is not None and survives(point.workload):  # spares wait for an agreement that will not come
@@ -78,15 +85,6 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
 
 def _logs(record: Path | None) -> Path:
     return record.parent / "rank-logs" / record.name if record else Path("harness-logs")
-
-
-def _run_script(world: "World", point: Point, record: Path | None, patience_s: float) -> int:
-    from harness.transparent.run_settings import RunSettings
-    from harness.transparent.session import run_point
-
-    batch, logs = batch_mode(point.workload), _logs(record)
-    settings = RunSettings(sync=point.workload.sync, batch=batch, hang_timeout=patience_s, logs=logs, record=record)
-    return run_point(world, settings, point)
 
 
 def _train(

@@ -4,6 +4,7 @@ import os
 import platform
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ _NODES = 2
 def all_checks(data_dir: Path | None) -> Iterator[Diagnostic]:
     """Yield every check as it is made; about 15 s altogether. `data_dir` is the data folder, None for the default."""
     yield check_load()  # first: the doctor's own processes come later
-    yield software.check_python()
+    yield ok("Python", f"{platform.python_version()}, {sys.executable}")
     tensorflow = software.try_tensorflow()
     yield software.check_tensorflow(tensorflow)
     for name, title in (("keras", "Keras"), ("numpy", "NumPy"), ("mpi4py", "mpi4py")):
@@ -78,7 +79,10 @@ def check_scheduler() -> Iterator[Diagnostic]:
 def check_cores() -> Iterator[Diagnostic]:
     """Yield the lines of the machine and of the cores that ranks may use."""
     physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-    yield ok("machine", f"{platform.node()}, {_cpu_name()}, {platform.system()} {platform.release()}")
+    import cpuinfo
+
+    cpu = cpuinfo.get_cpu_info().get("brand_raw", platform.machine())
+    yield ok("machine", f"{platform.node()}, {cpu}, {platform.system()} {platform.release()}")
     quota = cpu_quota()
     limit = f", cgroup limit {quota:g}" if quota is not None else ""
     usable = usable_cores()
@@ -129,12 +133,6 @@ def check_load() -> Diagnostic:
     return ok("other load", found)
 
 
-def _cpu_name() -> str:
-    import cpuinfo
-
-    return str(cpuinfo.get_cpu_info().get("brand_raw", platform.machine()))
-
-
 def check_cache() -> Diagnostic:
     """Return the line of the cache folder: it must be writable."""
     folder = cache_folder()
@@ -159,16 +157,12 @@ def check_data(data_dir: Path | None) -> Iterator[Diagnostic]:
         return
     yield ok("data folder", str(folder) if folder.is_dir() else f"{folder}, not there yet")
     for name in names():
-        yield ok(f"data {name}", _found(name, folder))
-
-
-def _found(name: str, folder: Path) -> str:
-    found = info(name).find(folder)
-    if found.missing:
-        return f"no original files (missing {', '.join(found.missing)}): a synthetic stand-in is used"
-    if info(name).separate_test and not found.test:
-        return "training files only: test rows are held out of them"
-    return "original files"
+        there, found = info(name).find(folder), "original files"
+        if there.missing:
+            found = f"no original files (missing {', '.join(there.missing)}): a synthetic stand-in is used"
+        elif info(name).separate_test and not there.test:
+            found = "training files only: test rows are held out of them"
+        yield ok(f"data {name}", found)
 
 
 def check_commit() -> Diagnostic:

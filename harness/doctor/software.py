@@ -6,7 +6,6 @@ prints one JSON line.
 
 import json
 import os
-import platform
 import re
 import shutil
 import sys
@@ -68,11 +67,6 @@ class TensorFlow:
     seconds: float = 0.0
     gpus: tuple[str, ...] = ()
     error: str = ""
-
-
-def check_python() -> Diagnostic:
-    """Return the interpreter's line."""
-    return ok("Python", f"{platform.python_version()}, {sys.executable}")
 
 
 def check_package(name: str, title: str) -> Diagnostic:
