@@ -58,7 +58,9 @@ def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] |
     yield from _launch_track(run, starts)
     for rank in run.ranks:
         yield from _events(_set_up(rank, min(starts[0], float(placed[0].begin[rank.rank]))), rank.rank + 2)
-        yield from _clock_error(rank, starts[0], starts[-1] + max(run.epochs[-1].seconds))
+        for at in (starts[0], starts[-1] + max(run.epochs[-1].seconds)) if rank.clock_error_s > 0 else ():
+            args = {"us": _us(rank.clock_error_s)}  # how far the rank's times may be off those of rank 0
+            yield {"ph": "C", "name": "clock may be off by", "pid": rank.rank + 2, "ts": _us(at), "args": args}
     ids = itertools.count(1)
     for number in chosen:
         later = placed[number + 1].begin if number + 1 < len(placed) else np.full(len(run.ranks), np.inf)
@@ -228,11 +230,3 @@ def _launch_track(run: RunRecord, starts: Sequence[float]) -> Iterator[Event]:
     for name, sentences in (("invalid", run.invalid), ("note", run.notes)):
         for sentence in sentences:
             yield {**place, "name": name, "ts": _us(starts[0]), "args": {"reason": sentence}}
-
-
-def _clock_error(rank: RankRecord, begin: float, end: float) -> Iterator[Event]:
-    """Yield the track of how far the rank's times may be off those of rank 0, where it has another clock."""
-    if rank.clock_error_s > 0:
-        for at in (begin, end):
-            args = {"us": _us(rank.clock_error_s)}
-            yield {"ph": "C", "name": "clock may be off by", "pid": rank.rank + 2, "ts": _us(at), "args": args}

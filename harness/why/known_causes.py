@@ -200,7 +200,11 @@ def find_causes(cases: Sequence[Case], failures: Iterable[Failure] = ()) -> tupl
     for case in cases:
         seen = {cause: symptom for cause in CATALOGUE if cause.find and (symptom := cause.find(case))}
         for cause, symptom in seen.items():
-            if not any(_explains(other, by, cause, symptom) for other, by in seen.items()):
+            if not any(
+                cause.name in other.explains
+                and (not other.measured or (symptom.cost or 0.0) <= 2 * (evidence.cost or 0.0))
+                for other, evidence in seen.items()
+            ):
                 found.setdefault((cause, symptom.who), []).append(symptom)
     for failure in failed:
         for cause in CATALOGUE:
@@ -208,12 +212,6 @@ def find_causes(cases: Sequence[Case], failures: Iterable[Failure] = ()) -> tupl
                 found.setdefault((cause, shown.who), []).append(shown)
     findings = [_finding(cause, every, len(cases) + len(failed)) for (cause, _), every in found.items()]
     return tuple(sorted(findings, key=lambda one: -1.0 if one.cost is None else one.cost, reverse=True))
-
-
-def _explains(cause: KnownCause, evidence: Symptom, other: KnownCause, symptom: Symptom) -> bool:
-    if other.name not in cause.explains:
-        return False
-    return not cause.measured or (symptom.cost or 0.0) <= 2 * (evidence.cost or 0.0)
 
 
 def _finding(cause: KnownCause, seen: Sequence[Symptom], of: int) -> Finding:

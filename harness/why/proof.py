@@ -250,7 +250,10 @@ def prove_overheads(
     folder.mkdir(parents=True)
     write_atomic(folder / PLAN_FILE, encode(chosen))
     for one in chosen:
-        say(f"expected: {one.name} ({one.how}) gives {_percents(one.expected)} of the epoch, against {one.against}")
+        low, high = 100 * one.expected.low, 100 * one.expected.high
+        span = f" ({low:.1f} to {high:.1f} %)" if one.expected.interval else ""
+        gain = f"{100 * one.expected.value:.1f} %{span}"
+        say(f"expected: {one.name} ({one.how}) gives {gain} of the epoch, against {one.against}")
     sides = {AS_IT_IS: as_it_is(run)} | {one.name: one.sweep for one in chosen}
     frames = _launch(sides, folder, blocks, data_dir, say)
     proofs = Proofs(
@@ -319,8 +322,3 @@ def _launch(
     loaded = {name: load_sweep(place, every_code=True) for name, place in made.items()}
     frames = {name: launch_frame(one.runs, one.epochs) for name, one in loaded.items()}
     return {name: frame[frame["valid"]] for name, frame in frames.items()}
-
-
-def _percents(expected: Expected) -> str:
-    span = f" ({100 * expected.low:.1f} to {100 * expected.high:.1f} %)" if expected.interval else ""
-    return f"{100 * expected.value:.1f} %{span}"
