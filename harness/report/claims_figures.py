@@ -28,18 +28,31 @@ _APART = 0.008  # of the axis: so little that no marker seems to be of another r
 Lines = Sequence[tuple[str, Sided]]
 
 
-def published_picture(claims: Sequence[Claim], name: str, subject: str) -> Picture | None:
-    """Return the published speedups in `claims` (one experiment, one base), None where no number is published."""
-    stated = [claim for claim in claims if claim.quantity == "speedup" and claim.value is not None]
+def published_figure(claims: Sequence[Claim], name: str) -> FigureBlock | None:
+    """Return the published speedups in `claims` of experiment `name` (one base), None where no number is published."""
+    subject, stated = name.upper(), [one for one in claims if one.quantity == "speedup" and one.value is not None]
     if not stated:
         return None
-    return draw(name, f"Published speedup of {subject}", lambda axes: _published(axes, stated))
+    base = numbers.plural(stated[0].base, stated[0].units.removesuffix("s"))
+    return FigureBlock(
+        picture=draw(
+            f"published-{name}", f"Published speedup of {subject}", lambda axes: _published(axes, stated, base)
+        ),
+        title="Published",
+        caption=f"Published speedup of {subject} over {base}: the numbers that the paper prints, and no line where it "
+        "prints none. The paper gives no absolute time, no spread, no batch size and no repeats. Dashed: ideal.",
+        table=_published_table(claims),
+    )
 
 
-def published_table(claims: Sequence[Claim]) -> pd.DataFrame:
-    """Return the numbers behind a published figure, one row per claim."""
+def _published_table(claims: Sequence[Claim]) -> pd.DataFrame:
     columns = ("figure", "experiment", "units", "base", "count", "quantity", "value", "kind", "erratum")
     return pd.DataFrame([{column: getattr(claim, column) for column in columns} for claim in claims])
+
+
+def _ideal(axes: Axes, ends: Sequence[int], base: int) -> None:
+    line = [end / base for end in ends]
+    axes.plot(ends, line, color=MUTED.light, linestyle=(0, (5, 3)), linewidth=1.2, label="ideal")
 
 
 def _speedup_axis(axes: Axes, label: str, *, logarithmic: bool) -> None:
@@ -51,32 +64,22 @@ def _speedup_axis(axes: Axes, label: str, *, logarithmic: bool) -> None:
     axes.set_ylabel(label)
 
 
-def _published(axes: Axes, claims: Sequence[Claim]) -> None:
-    base = claims[0].base
-    counts = [base, *(claim.count for claim in claims)]
+def _published(axes: Axes, claims: Sequence[Claim], base: str) -> None:
+    first = claims[0].base
+    counts = [first, *(claim.count for claim in claims)]
     logarithmic = rank_axis(axes, counts, f"{claims[0].units.capitalize()}")
-    ends = [min(counts), max(counts)]
-    axes.plot(
-        ends, [end / base for end in ends], color=MUTED.light, linestyle=(0, (5, 3)), linewidth=1.2, label="ideal"
-    )
-    style = {"linestyle": "none", "color": VERMILLION.light, "markersize": 8.0}
-    axes.plot([base], [1], marker="D", markerfacecolor=PAPER.light, label="base, 1 by definition", **style)  # type: ignore[arg-type]
-    good = [(claim.count, claim.value) for claim in claims if claim.value is not None and not claim.erratum]
-    axes.plot([x for x, _ in good], [y for _, y in good], marker="D", label="published", **style)  # type: ignore[arg-type]
-    wrong = [(claim.count, claim.value) for claim in claims if claim.value is not None and claim.erratum]
-    if wrong:
-        axes.plot(
-            [x for x, _ in wrong], [y for _, y in wrong],
-            linestyle="none", marker="x", markersize=8, color=MUTED.light, label="erratum",
-        )  # fmt: skip
-    for claim in claims:
-        assert claim.value is not None
-        axes.annotate(
-            f"{claim.value:g}", (claim.count, claim.value), textcoords="offset points", xytext=(9, -3), fontsize=8.5
-        )
-    _speedup_axis(
-        axes, f"Speedup over {numbers.plural(base, claims[0].units.removesuffix('s'))}", logarithmic=logarithmic
-    )
+    _ideal(axes, [min(counts), max(counts)], first)
+    diamond: dict[str, Any] = {"marker": "D", "color": VERMILLION.light, "markersize": 8.0}
+    cross: dict[str, Any] = {"marker": "x", "color": MUTED.light, "markersize": 8}
+    points = [(claim.count, claim.value or 0.0, bool(claim.erratum)) for claim in claims]
+    axes.plot([first], [1], linestyle="none", markerfacecolor=PAPER.light, label="base, 1 by definition", **diamond)
+    for label, wrong, look in (("published", False, diamond), ("erratum", True, cross)):
+        own = [(count, value) for count, value, erratum in points if erratum == wrong]
+        if own or not wrong:
+            axes.plot([x for x, _ in own], [y for _, y in own], linestyle="none", label=label, **look)
+    for count, value, _ in points:
+        axes.annotate(f"{value:g}", (count, value), textcoords="offset points", xytext=(9, -3), fontsize=8.5)
+    _speedup_axis(axes, f"Speedup over {base}", logarithmic=logarithmic)
 
 
 def experiment_picture(lines: Lines, claims: Sequence[Claim], name: str, goal: float | None) -> Picture:
@@ -105,25 +108,18 @@ def experiment_table(lines: Lines, claims: Sequence[Claim]) -> pd.DataFrame:
         base = sided.scaling.base.ranks if sided.scaling else None
         for side in sided.sides:
             point, target = side.point, side.target
-            rows.append(
-                {
-                    "series": sync,
-                    "base": base,
-                    "cores": side.ranks,
-                    "speedup": point.speedup if point else None,
-                    **_ends("speedup", point.speedup_interval if point else None),
-                    "speedup_to_accuracy": target.speedup if target else None,
-                    **_ends("speedup_to_accuracy", target.interval if target else None),
-                    "test_accuracy": side.accuracy,
-                    "launches": side.launches,
-                }
+            row: dict[str, object] = {"series": sync, "base": base, "cores": side.ranks}
+            row |= _with_ends("speedup", point.speedup if point else None, point.speedup_interval if point else None)
+            row |= _with_ends(
+                "speedup_to_accuracy", target.speedup if target else None, target.interval if target else None
             )
+            rows.append(row | {"test_accuracy": side.accuracy, "launches": side.launches})
     return pd.DataFrame(rows)
 
 
-def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
-    ends = (interval.low, interval.high) if interval else (None, None)
-    return dict(zip((f"{name}_low", f"{name}_high"), ends, strict=True))
+def _with_ends(name: str, value: float | None, interval: Interval | None) -> dict[str, object]:
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def _paint_experiment(axes: Axes, lines: Lines, printed: Sequence[Claim], goal: float | None) -> None:
@@ -167,10 +163,6 @@ def _series(
             axes.errorbar(place, ratio, yerr=lengths, fmt="none", ecolor=look["color"], capsize=3)
 
 
-Series = dict[str, list[tuple[int, float]]]
-"""By network: units and speedup over one unit, in ascending order."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageNetChart:
     """One kind of unit: the published chart, ours where there are sweeps, and a row of facts for each of our points."""
@@ -181,91 +173,57 @@ class ImageNetChart:
     rows: tuple[dict[str, Any], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _NetworkSweep:
-    title: str
-    scaling: Scaling
-    run: RunRecord
-
-
 def imagenet_charts(claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> tuple[ImageNetChart, ...]:
     """Return both charts: `claims` of paper B, and of each network the sweep in `evidence` that comes closest to it."""
-    return tuple(_chart(units, claims, _closest(units, claims, evidence)) for units in UNITS)
+    return tuple(_chart(units, [one for one in claims if one.units == units], evidence) for units in UNITS)
 
 
-def _closest(units: str, claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> list[_NetworkSweep]:
-    """Return for each network the sweep that differs least from its claims, the newest of equals."""
-    found = []
-    for title in TITLES:
-        for claim in [claim for claim in claims if (claim.experiment, claim.units) == (title, units)][:1]:
-            own = [
-                (len(compare_with_claim(claim, one).refusals), -len(one.counts), number)
-                for number, one in enumerate(evidence)
-                if is_about(claim, one)
-            ]
-            if own:
-                best = evidence[min(own)[-1]]
-                scaling = scale(best.launches)
-                assert scaling is not None
-                found.append(_NetworkSweep(title=title, scaling=scaling, run=best.runs[0]))
-    return found
-
-
-def _chart(units: str, claims: Sequence[Claim], sweeps: Sequence[_NetworkSweep]) -> ImageNetChart:
-    stated = [claim for claim in claims if claim.units == units and claim.value is not None]
-    series: Series = {}
-    for claim in stated:
-        assert claim.value is not None
-        series.setdefault(claim.experiment, [(claim.base, 1.0)]).append((claim.count, claim.value))
-    reading = max((claim.reading for claim in stated), default=0.0)
-    published = FigureBlock(
-        picture=draw(
-            f"imagenet-published-{units.lower()}",
-            f"Published ImageNet speedups on {units}",
-            lambda axes: _paint_networks(axes, series, units),
-        ),
-        title=f"Published, {units}",
-        caption=(
-            f"ImageNet speedups over one of the {units} as paper B's chart shows them, read off within "
-            f"{reading:g}. It gives no spread, no absolute times and no batch sizes. Dashed: ideal."
-        ),
-        table=published_table(stated),
-    )
-    ours = _ours(units, [sweep for sweep in sweeps if len(sweep.scaling.points) > 1])
-    rows = tuple(row for sweep in sweeps for row in _rows(sweep))
-    return ImageNetChart(units=units, published=published, ours=ours, rows=rows)
-
-
-def _ours(units: str, sweeps: Sequence[_NetworkSweep]) -> FigureBlock | None:
-    series = {
-        sweep.title: [(p.ranks, p.speedup or 1.0) for p in sweep.scaling.points if p.speedup or p is sweep.scaling.base]
-        for sweep in sweeps
-    }
-    if not series:
-        return None
+def _chart(units: str, claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> ImageNetChart:
     what = "GPUs" if units == "GPUs" else "cores"
-    bases = ", ".join(f"{s.title} {numbers.ranks(s.scaling.base.ranks)}" for s in sweeps)
-    return FigureBlock(
-        picture=draw(
-            f"imagenet-ours-{units.lower()}",
-            f"ImageNet speedups measured here, {what}",
-            lambda axes: _paint_networks(axes, series, what),
-        ),
-        title=f"Measured here, {what}",
-        caption=(
-            f"Speedups of one ImageNet sweep of each network, over its own base ({bases}); one rank on each of "
-            f"the {what}. Medians over launches; image sizes, batches and intervals are in the table. Dashed: ideal."
-        ),
-        table=pd.DataFrame([row for sweep in sweeps for row in _rows(sweep)]),
-    )
+    stated = [claim for claim in claims if claim.value is not None]
+    printed: dict[str, list[tuple[int, float]]] = {}
+    for claim in stated:
+        printed.setdefault(claim.experiment, [(claim.base, 1.0)]).append((claim.count, claim.value or 0.0))
+    published = _networks_figure(
+        ("published", f"Published ImageNet speedups on {units}", f"Published, {units}"), units, units, printed,
+        f"ImageNet speedups over one of the {units} as paper B's chart shows them, read off within "
+        f"{max((claim.reading for claim in stated), default=0.0):g}. It gives no spread, no absolute times and no "
+        "batch sizes. Dashed: ideal.",
+        _published_table(stated),
+    )  # fmt: skip
+    found = {title: one for title in TITLES if (one := _closest(title, claims, evidence))}
+    scalings = {title: scaling for title, one in found.items() if (scaling := scale(one.launches))}
+    rows = {title: _rows(title, scaling, found[title].runs[0]) for title, scaling in scalings.items()}
+    curves = {title: scaling for title, scaling in scalings.items() if len(scaling.points) > 1}
+    bases = ", ".join(f"{title} {numbers.ranks(scaling.base.ranks)}" for title, scaling in curves.items())
+    ours = _networks_figure(
+        ("ours", f"ImageNet speedups measured here, {what}", f"Measured here, {what}"), units, what,
+        {t: [(p.ranks, p.speedup or 1.0) for p in s.points if p.speedup or p is s.base] for t, s in curves.items()},
+        f"Speedups of one ImageNet sweep of each network, over its own base ({bases}); one rank on each of the {what}. "
+        "Medians over launches; image sizes, batches and intervals are in the table. Dashed: ideal.",
+        pd.DataFrame([row for title in curves for row in rows[title]]),
+    ) if curves else None  # fmt: skip
+    every = tuple(row for its in rows.values() for row in its)
+    return ImageNetChart(units=units, published=published, ours=ours, rows=every)
 
 
-def _rows(sweep: _NetworkSweep) -> list[dict[str, Any]]:
+def _closest(title: str, claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> ClaimEvidence | None:
+    """Return the sweep of a network that differs least from its first claim, the newest of equals."""
+    claim = next((claim for claim in claims if claim.experiment == title), None)
+    own = [one for one in evidence if claim and is_about(claim, one)]
+
+    def distance(one: ClaimEvidence) -> tuple[int, int]:
+        assert claim is not None
+        return len(compare_with_claim(claim, one).refusals), -len(one.counts)
+
+    return min(own, key=distance, default=None)
+
+
+def _rows(title: str, scaling: Scaling, run: RunRecord) -> list[dict[str, Any]]:
     """Return a row for every point: images/s with its interval, and what it was measured on."""
-    run, workload = sweep.run, sweep.run.point.workload
     return [
         {
-            "network": sweep.title,
+            "network": title,
             "ranks": point.ranks,
             "images_per_second": point.rows_per_second,
             "low": point.rows_interval.low if point.rows_interval else None,
@@ -274,24 +232,35 @@ def _rows(sweep: _NetworkSweep) -> list[dict[str, Any]]:
             "speedup": point.speedup,
             "image_size": run.data.features[0],
             "global_batch": point.global_batch,
-            "precision": workload.precision,
+            "precision": run.point.workload.precision,
             "images": f"{run.data.kind}, {'in files' if run.ranks[0].step_without_input_s else 'in memory'}",
         }
-        for point in sweep.scaling.points
+        for point in scaling.points
     ]
 
 
-def _paint_networks(axes: Axes, series: Series, units: str) -> None:
-    counts = [count for points in series.values() for count, _ in points]
-    logarithmic = rank_axis(axes, counts, units)
-    ends = [min(counts), max(counts)]
-    axes.plot(
-        ends, [end / ends[0] for end in ends], color=MUTED.light, linestyle=(0, (5, 3)), linewidth=1.2, label="ideal"
-    )
-    for network, points in series.items():
-        look = mark(TITLES.index(network))
-        x, y = [count for count, _ in points], [speedup for _, speedup in points]
-        axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.dashes, label=network)
-    _speedup_axis(
-        axes, f"Speedup over {ends[0]} {units.removesuffix('s') if ends[0] == 1 else units}", logarithmic=logarithmic
-    )
+def _networks_figure(
+    named: tuple[str, str, str],
+    units: str,
+    axis: str,
+    series: dict[str, list[tuple[int, float]]],
+    caption: str,
+    table: pd.DataFrame,
+) -> FigureBlock:
+    """Return a figure `named` by its file, what it shows, and its title: by network, units and speedup over one."""
+    place, shows, title = named
+
+    def paint(axes: Axes) -> None:
+        counts = [count for points in series.values() for count, _ in points]
+        logarithmic = rank_axis(axes, counts, axis)
+        least = min(counts)
+        _ideal(axes, [least, max(counts)], least)
+        for network, points in series.items():
+            look = mark(TITLES.index(network))
+            x, y = [count for count, _ in points], [speedup for _, speedup in points]
+            axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.dashes, label=network)
+        over = axis.removesuffix("s") if least == 1 else axis
+        _speedup_axis(axes, f"Speedup over {least} {over}", logarithmic=logarithmic)
+
+    picture = draw(f"imagenet-{place}-{units.lower()}", shows, paint)
+    return FigureBlock(picture=picture, title=title, caption=caption, table=table)

@@ -15,7 +15,7 @@ from harness.prediction.network_cost import BEST, Uncertain
 from harness.prediction.step_model import measured_base, predict_ratio
 from harness.report import captions
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table
-from harness.report.claims_figures import ImageNetChart, imagenet_charts, published_picture, published_table
+from harness.report.claims_figures import imagenet_charts, published_figure
 from harness.report.figure_origin import run_mark, sweeps_origin
 from harness.report.figures.speedups import series_table, speedup_picture
 from harness.report.launch_summary import machine_words, place_facts
@@ -96,11 +96,7 @@ def claims_answer(
             Section(title="Claims", name="claims", blocks=_ledger(judgements, published, network, target)),
             Section(title="Sweeps considered", name="ran", blocks=_considered(evidence, published.claims, target)),
             Section(title="Published and measured", name="figures", blocks=_pairs(judgements, published, target)),
-            Section(
-                title="ImageNet: paper B's networks",
-                name="imagenet",
-                blocks=_imagenet(imagenet_charts(published.of(OTHER_PAPER), evidence)),
-            ),
+            Section(title="ImageNet: paper B's networks", name="imagenet", blocks=_imagenet(published, evidence)),
             Section(title="Machine", name="machine", blocks=[machine] if runs else []),
         ),
         command=command,
@@ -257,7 +253,7 @@ def _pairs(judgements: Sequence[Judgement], published: Published, target: Path) 
     for name in EXPERIMENTS:
         claims, subject = published.of(PAPER, name), name.upper()
         used = [one.finding.used[0] for one in judgements if one.claim.experiment == name and one.finding.used]
-        printed, ours = _printed(claims, name, subject), _measured(used[0], name, subject, target) if used else None
+        printed, ours = published_figure(claims, name), _measured(used[0], name, subject, target) if used else None
         lead, missing = f"{experiment_title(name, claims)}.", ""
         if printed is None:
             missing = (
@@ -268,18 +264,6 @@ def _pairs(judgements: Sequence[Judgement], published: Published, target: Path) 
             missing += " Measured here: nothing, no sweep that may judge it has two rank counts."
         blocks += [Prose(lead=lead, text=missing.strip(), note=False), *(one for one in (printed, ours) if one)]
     return blocks
-
-
-def _printed(claims: Sequence[Claim], name: str, subject: str) -> FigureBlock | None:
-    picture = published_picture(claims, f"published-{name}", subject)
-    if picture is None:
-        return None
-    base = numbers.plural(claims[0].base, claims[0].units.removesuffix("s"))
-    caption = (
-        f"Published speedup of {subject} over {base}: the numbers that the paper prints, and no line where it "
-        "prints none. The paper gives no absolute time, no spread, no batch size and no repeats. Dashed: ideal."
-    )
-    return FigureBlock(picture=picture, title="Published", caption=caption, table=published_table(claims))
 
 
 def _measured(one: ClaimEvidence, name: str, subject: str, target: Path) -> FigureBlock | None:
@@ -296,7 +280,7 @@ def _measured(one: ClaimEvidence, name: str, subject: str, target: Path) -> Figu
     return FigureBlock(picture=picture, title="Measured here", caption=caption, table=table)
 
 
-def _imagenet(charts: Sequence[ImageNetChart]) -> list[Block]:
+def _imagenet(published: Published, evidence: Sequence[ClaimEvidence]) -> list[Block]:
     blocks: list[Block] = [
         Prose(
             text="From “User-transparent Distributed TensorFlow” (arXiv 1704.04560), not from the paper above. Ours "
@@ -305,28 +289,21 @@ def _imagenet(charts: Sequence[ImageNetChart]) -> list[Block]:
             "another image size."
         )
     ]
-    for chart in charts:
+    for chart in imagenet_charts(published.of(OTHER_PAPER), evidence):
         what = "GPUs" if chart.units == "GPUs" else "cores"
         nothing = f"Nothing: the results folder has no ImageNet sweep of two rank counts on {what}."
         blocks += [chart.published, chart.ours or Prose(lead=f"Measured here, {what}.", text=nothing, note=False)]
-        if not chart.rows:
-            continue
-        rows = []
+        rows: list[tuple[str | Cell, ...]] = []
         for row in chart.rows:
-            span = (
-                "" if row["low"] is None else f"{numbers.significant(row['low'])} to {numbers.significant(row['high'])}"
-            )
+            low, high = (numbers.significant(row[end]) if row[end] is not None else "" for end in ("low", "high"))
             rows.append(
                 (
                     row["network"],
                     str(row["ranks"]),
-                    Cell(text=numbers.significant(row["images_per_second"]), note=span),
+                    Cell(text=numbers.significant(row["images_per_second"]), note=f"{low} to {high}" if low else ""),
                     str(row["launches"]),
                     f"{row['speedup']:.2f}" if row["speedup"] else numbers.NONE,
-                    str(row["image_size"]),
-                    str(row["global_batch"]),
-                    row["precision"],
-                    row["images"],
+                    *(str(row[column]) for column in ("image_size", "global_batch", "precision", "images")),
                 )
             )
         headings = (
@@ -334,5 +311,5 @@ def _imagenet(charts: Sequence[ImageNetChart]) -> list[Block]:
         )  # fmt: skip
         note = "Images/s with its 95 % interval where there are six launches or more; with fewer there is none."
         title = f"ImageNet throughput on {what}"
-        blocks.append(Table(title=title, headings=headings, rows=rows, texts=(-2, -1), note=note))
+        blocks += [Table(title=title, headings=headings, rows=rows, texts=(-2, -1), note=note)] if rows else []
     return blocks

@@ -1,7 +1,7 @@
 """Several sweeps of one workload side by side: speed at equal samples beside speed to equal accuracy."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.learning import TimeToAccuracy, curve_frame, default_accuracy, side_by_side
+from harness.analysis.learning import Side, TimeToAccuracy, curve_frame, default_accuracy, side_by_side
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import PointScaling, Scaling, scale
+from harness.analysis.scaling import PointScaling, scale
 from harness.base.errors import UserError
 from harness.report import captions
 from harness.report.answer import Answer, Cell, FigureBlock, Section, Table
@@ -22,6 +22,7 @@ from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.render import PAGE, relative_link
 from harness.report.svg import draw, mark
+from harness.report.sweep_tables import ratio_cell, seconds_cell
 from harness.schema.presets import distinguishing_names
 
 FOLDER = "side-by-side"
@@ -29,25 +30,16 @@ FOLDER = "side-by-side"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicySweep:
-    """One sweep: its folder's name, what sets it apart from the others, its numbers, and its rows of epochs."""
+    """One sweep: what distinguishes it from the others, and its layouts beside theirs."""
 
-    name: str
     title: str
-    link: str
     loaded: Loaded
-    scaling: Scaling
-    epochs: pd.DataFrame
-    launches: pd.DataFrame
+    sides: Sequence[Side]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyRow:
-    """One layout of one sweep. `point` is its scaling over its own base, `target` over the common base."""
-
-    entry: PolicySweep
-    point: PointScaling
-    target: TimeToAccuracy
-    accuracy: float
+Row = tuple[PolicySweep, PointScaling, TimeToAccuracy, float]
+"""A layout with valid times: its sweep, its scaling over the sweep's own base, the time to the target over the common
+base, and its final test accuracy."""
 
 
 def policies_answer(folders: Sequence[Path], reports: Path, target: float | None = None) -> Answer:
@@ -61,23 +53,42 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
     """
     if len(folders) < 2:
         raise UserError("side by side needs at least two sweeps: name them")
-    entries = [_entry(folder, reports / FOLDER) for folder in folders]
-    _check_alike(entries)
-    entries = _titled(entries)
-    first = entries[0]
-    goal = target if target is not None else default_accuracy(first.launches, first.scaling.base.layout)
+    loaded = [load_sweep(folder) for folder in folders]
+    for one in loaded:
+        if not one.valid:
+            raise UserError(f"sweep '{one.folder}' has no valid launch: run it again")
+    kinds = {(one.runs[0].point.workload.name, one.runs[0].data.sha256) for one in loaded}
+    if len(kinds) > 1:
+        names = ", ".join(sorted({name for name, _ in kinds}))
+        raise UserError(f"the sweeps are not of one workload and data ({names}): compare like with like")
+    frames = [(launch_frame(one.runs, one.epochs), one.epochs) for one in loaded]
+    first = scale(frames[0][0])
+    assert first is not None
+    goal = target if target is not None else default_accuracy(frames[0][0], first.base.layout)
     if goal is None:
-        raise UserError(f"sweep '{first.loaded.folder}' has no test accuracy: side by side needs one")
-    rows = _rows(entries, goal)
-    subject = captions.subject(first.loaded.runs[0].point.workload)
-    every = [run for entry in entries for run in entry.loaded.runs]
-    command = shlex.join(["harness", "report", *(entry.name for entry in entries), "--together"])
+        raise UserError(f"sweep '{loaded[0].folder}' has no test accuracy: side by side needs one")
+    folder_names = [folder.resolve().name for folder in folders]
+    sweeps = [one.study.sweep.workload for one in loaded if one.study]
+    titles = distinguishing_names(sweeps) if len(sweeps) == len(loaded) else [""] * len(loaded)
+    entries = [
+        PolicySweep(title=title or name, loaded=one, sides=sided.sides)
+        for title, name, one, sided in zip(titles, folder_names, loaded, side_by_side(frames, goal), strict=True)
+    ]
+    rows = [
+        (entry, side.point, side.target, side.accuracy)
+        for entry in entries
+        for side in entry.sides
+        if side.point and side.target
+    ]
+    subject = captions.subject(loaded[0].runs[0].point.workload)
+    every = [run for one in loaded for run in one.runs]
+    command = shlex.join(["harness", "report", *folder_names, "--together"])
     command += f" --target {target:g}" if target is not None else ""
-    table = _table(rows, goal, first.scaling.base.ranks)
+    table = _table(rows, goal, first.base.ranks, reports)
     return Answer(
         question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",
         sentence=_headline(rows, goal),
-        facts=run_facts([run for entry in entries for run in entry.loaded.valid], every),
+        facts=run_facts([run for one in loaded for run in one.valid], every),
         sections=(
             Section(title=table.title, name="table", blocks=[table]),
             Section(title="Accuracy against time", name="figure", blocks=[_figure(entries, goal)]),
@@ -87,30 +98,30 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
         place=FOLDER,
         title=f"{subject}: {', '.join(entry.title for entry in entries)}",
         when=max(run.started for run in every),
-        machine=machine_words(first.loaded.runs[0].provenance.machine),
-        origin=sweeps_origin(command, [entry.loaded for entry in entries]),
+        machine=machine_words(loaded[0].runs[0].provenance.machine),
+        origin=sweeps_origin(command, loaded),
     )
 
 
-def _table(rows: Sequence[PolicyRow], goal: float, base: int) -> Table:
+def _table(rows: Sequence[Row], goal: float, base: int, reports: Path) -> Table:
     shown = numbers.percent(goal, 1)
-    cells = [
-        (
-            row.entry.title,
-            str(row.point.ranks),
-            str(row.point.launches),
-            _cell(row.point.seconds, numbers.seconds, numbers.seconds_span(row.point.seconds_interval)),
-            _cell(row.point.speedup, "{:.2f}".format, numbers.ratio_span(row.point.speedup_interval)),
-            replace(
-                _cell(row.target.seconds, numbers.seconds, "", missing="not reached"),
-                note=f"{row.target.reached} of {row.target.launches} launches",
-            ),
-            _cell(row.target.speedup, "{:.2f}".format, numbers.ratio_span(row.target.interval)),
-            _cell(row.accuracy, lambda value: numbers.percent(value, 2), ""),
-            Cell(text=row.entry.name, link=row.entry.link),
+    cells = []
+    for entry, point, target, accuracy in rows:
+        soon = Cell(text="not reached", value="") if target.seconds is None else seconds_cell(target.seconds)
+        name = entry.loaded.folder.resolve().name
+        cells.append(
+            (
+                entry.title,
+                str(point.ranks),
+                str(point.launches),
+                seconds_cell(point.seconds, point.seconds_interval),
+                ratio_cell(point.speedup, point.speedup_interval),
+                replace(soon, note=f"{target.reached} of {target.launches} launches"),
+                ratio_cell(target.speedup, target.interval),
+                Cell(text=numbers.percent(accuracy, 2), value=accuracy),
+                Cell(text=name, link=relative_link(reports / name / PAGE, reports / FOLDER)),
+            )
         )
-        for row in rows
-    ]
     headings = (
         "Sweep", "Ranks", "Launches", "Epoch time", "Speedup at\nequal samples", f"Training time\nto {shown}",
         f"Speedup to\n{shown}", "Final test\naccuracy", "Folder",
@@ -124,74 +135,21 @@ def _table(rows: Sequence[PolicyRow], goal: float, base: int) -> Table:
     return Table(title="At equal samples and to equal accuracy", headings=headings, rows=cells, note=note)
 
 
-def _cell(value: float | None, words: Callable[[float], str], span: str, *, missing: str = numbers.NONE) -> Cell:
-    """Return a number with its interval, by which the table is sorted."""
-    if value is None:
-        return Cell(text=missing, value="")
-    return Cell(text=words(value), note="" if span == numbers.NONE else span, value=value)
-
-
-def _titled(entries: Sequence[PolicySweep]) -> list[PolicySweep]:
-    """Return `entries`, each called by what sets it apart."""
-    studies = [entry.loaded.study for entry in entries]
-    if not all(studies):
-        return list(entries)
-    apart = distinguishing_names([study.sweep.workload for study in studies if study])
-    return [replace(entry, title=title or entry.name) for entry, title in zip(entries, apart, strict=True)]
-
-
-def _entry(folder: Path, place: Path) -> PolicySweep:
-    loaded = load_sweep(folder)
-    if not loaded.valid:
-        raise UserError(f"sweep '{folder}' has no valid launch: run it again")
-    epochs = loaded.epochs
-    launches = launch_frame(loaded.runs, epochs)
-    scaling = scale(launches)
-    assert scaling is not None
-    return PolicySweep(
-        name=folder.resolve().name,
-        title=folder.resolve().name,
-        link=relative_link(place.parent / folder.resolve().name / PAGE, place),
-        loaded=loaded,
-        scaling=scaling,
-        epochs=epochs,
-        launches=launches,
-    )
-
-
-def _check_alike(entries: Sequence[PolicySweep]) -> None:
-    kinds = {(e.loaded.runs[0].point.workload.name, e.loaded.runs[0].data.sha256) for e in entries}
-    if len(kinds) > 1:
-        names = ", ".join(sorted({name for name, _ in kinds}))
-        raise UserError(f"the sweeps are not of one workload and data ({names}): compare like with like")
-
-
-def _rows(entries: Sequence[PolicySweep], goal: float) -> tuple[PolicyRow, ...]:
-    sided = side_by_side([(entry.launches, entry.epochs) for entry in entries], goal)
-    return tuple(
-        PolicyRow(entry=entry, point=side.point, target=side.target, accuracy=side.accuracy)
-        for entry, one in zip(entries, sided, strict=True)
-        for side in one.sides
-        if side.point and side.target
-    )
-
-
-def _headline(rows: Sequence[PolicyRow], goal: float) -> str:
-    there = [row for row in rows if row.target.seconds is not None]
+def _headline(rows: Sequence[Row], goal: float) -> str:
+    there = [(target.seconds, entry, point) for entry, point, target, _ in rows if target.seconds is not None]
     if not there:
         return f"No sweep reaches {numbers.percent(goal, 1)} test accuracy."
-    best = min(there, key=lambda row: row.target.seconds or 0.0)
-    assert best.target.seconds is not None
+    seconds, entry, point = min(there, key=lambda found: found[0])
     return (
-        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {best.entry.title} on "
-        f"{numbers.ranks(best.point.ranks)}: {numbers.seconds(best.target.seconds)} of training."
+        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {entry.title} on "
+        f"{numbers.ranks(point.ranks)}: {numbers.seconds(seconds)} of training."
     )
 
 
 def _figure(entries: Sequence[PolicySweep], goal: float) -> FigureBlock:
     curves = pd.concat(
         [
-            curve_frame(entry.epochs).assign(sync=entry.loaded.runs[0].point.workload.sync, sweep=entry.title)
+            curve_frame(entry.loaded.epochs).assign(sync=entry.loaded.runs[0].point.workload.sync, sweep=entry.title)
             for entry in entries
         ]
     )
@@ -205,8 +163,9 @@ def _figure(entries: Sequence[PolicySweep], goal: float) -> FigureBlock:
         f"{numbers.seconds(float(row['trained_s']))}"
         for _, row in last.iterrows()
     )
-    title = "Test accuracy against time"
-    picture = draw("accuracy-by-policy", title, lambda axes: _paint(axes, curves, goal), numbers=spoken)
+    picture = draw(
+        "accuracy-by-policy", "Test accuracy against time", lambda axes: _paint(axes, curves, goal), numbers=spoken
+    )
     return FigureBlock(picture=picture, title="Accuracy against time", caption=caption, table=curves)
 
 
