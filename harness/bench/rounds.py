@@ -98,9 +98,7 @@ def correct_epochs(seconds: Sequence[float]) -> int | None:
     None when the launch is good as it is.
     """
     better = fit_epochs(median(seconds))
-    if better == len(seconds) or _SHORT_S <= sum(seconds) <= _LONG_S:
-        return None
-    return better
+    return None if better == len(seconds) or _SHORT_S <= sum(seconds) <= _LONG_S else better
 
 
 def shuffled(names: Iterable[str], *, seed: int, workload: str, number: int) -> list[str]:

@@ -221,9 +221,8 @@ def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> Reprod
         why = "another layout" if old.point.layout != new.point.layout else (*old.invalid, *new.invalid)[0]
         return ReproducedQuantity(**shown, verdict=NOT_COMPARED, remark=why)
     if len(before) < _LEAST:
-        return ReproducedQuantity(
-            **shown, verdict=NOT_COMPARED, remark=f"{len(before)} recorded launches have no spread"
-        )
+        why = f"{len(before)} recorded launches have no spread"
+        return ReproducedQuantity(**shown, verdict=NOT_COMPARED, remark=why)
     logs = [math.log(value) for value in before]
     launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
     half = math.hypot(launches, 1.96 * math.sqrt(2) * SESSION_SPREAD)

@@ -64,8 +64,7 @@ def list_all(baselines: Path) -> None:
     if not rows:
         click.echo(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
         return
-    headings = ("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine")
-    print_table(headings, rows)
+    print_table(("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine"), rows)
 
 
 @baseline.command(name="show")

@@ -145,7 +145,9 @@ def reproduce(name: str, same_layout: bool, results: Path, data_dir: Path | None
     verdicts = {line.verdict for line in found}
     code = 1 if repetition.DIFFERENT in verdicts else 3 if verdicts == {repetition.NOT_COMPARED} else 0
     said = [f"{line.verdict}: {line.remark}" if line.remark else line.verdict for line in found]
-    rows = [(ranks, one.quantity, one.recorded, one.now, told) for (ranks, one), told in zip(lines, said, strict=True)]
+    rows = [
+        (ranks, one.quantity, one.recorded, one.now, judged) for (ranks, one), judged in zip(lines, said, strict=True)
+    ]
     return Answer(
         sentence=repetition.overall_verdict(found),
         table=Table(title="", headings=("Ranks", "Quantity", "Recorded", "Now", "Verdict"), rows=rows),

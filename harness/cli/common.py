@@ -31,11 +31,8 @@ class GroupedCommand(click.Command):
         """Write the options, those without a group at the end."""
         for group in (*GROUPS, ""):
             own = [one for one in self.get_params(ctx) if getattr(one, "group", "") == group]
-            records = [
-                one.get_help_record(ctx) for one in sorted(own, key=lambda one: not getattr(one, "common", False))
-            ]
-            shown = [record for record in records if record is not None]
-            if shown:
+            own.sort(key=lambda one: not getattr(one, "common", False))
+            if shown := [record for one in own if (record := one.get_help_record(ctx)) is not None]:
                 with formatter.section(group or "Options"):
                     formatter.write_dl(shown)
 

@@ -141,7 +141,7 @@ def help_lines() -> Iterator[str]:
             own = settings_of(part)
             shared = [setting for setting in own if setting in swept]
             first = ""
-            if len(shared) > 10:  # the same training: not told twice
+            if len(shared) > 10:  # the same training: not listed twice
                 own = {setting: parameter for setting, parameter in own.items() if setting not in swept}
                 first = "the training of make sweep,"
             yield from _paragraph(f"make {name}{action}", own, first)

@@ -26,7 +26,7 @@ def find_sweeps(name: str | None, results: Path) -> tuple[Path, ...]:
     """Return the folder of the sweep called `name`, else of all whose names begin with it, the newest first.
 
     Raises:
-        UserError: there is none; the nearest name is told.
+        UserError: there is none; the nearest name is given.
     """
     if name is None:
         return _known(results)

@@ -20,12 +20,7 @@ from harness.probe.fit_costs import fit_launches
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
-from harness.schema.message_cost import (
-    PROBE_SCHEMA,
-    MessageCosts,
-    Probe,
-    Setting,
-)
+from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.record import decode, encode
 from harness.sweep.outcome import first_error
 from harness.sweep.schedulers import open_scheduler
@@ -52,10 +47,8 @@ def message_sizes(largest: int = _LARGEST) -> tuple[int, ...]:
     """
     if largest < 1024:
         raise UserError(f"LARGEST={largest} is too small: use at least 1024 bytes")
-    doublings = {_SMALLEST << power for power in range(64) if _SMALLEST << power <= largest}
-    return tuple(
-        sorted(doublings | {one.weights_bytes for one in EXPERIMENTS.values() if one.weights_bytes <= largest})
-    )
+    sizes = {_SMALLEST << power for power in range(64)} | {one.weights_bytes for one in EXPERIMENTS.values()}
+    return tuple(sorted(size for size in sizes if size <= largest))
 
 
 def algorithm_settings() -> tuple[Setting, ...]:
