@@ -9,11 +9,12 @@ from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
-from harness.analysis.stats import NEEDED, Interval
+from harness.analysis.stats import NEEDED
 from harness.claims.experiments import POLICIES
 from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table
 from harness.report.claims_figures import experiment_picture, experiment_table, printed_speedups
 from harness.report.render import PAGE, distinct, relative_link
+from harness.report.sweep_tables import ratio_cell, seconds_cell
 from harness.schema.claim import EXPERIMENTS, Claim, Published
 from harness.schema.option import conditions
 from harness.schema.presets import PRESETS, SOURCES
@@ -191,10 +192,12 @@ def experiment_sections(parts: Sequence[PaperExperiment], verdicts: dict[str, st
                 Cell(text=part.name, link=f"#{part.name}"),
                 printed or numbers.NONE,
                 str(top.ranks),
-                _ratio(top.point.speedup, top.point.speedup_interval),
+                ratio_cell(top.point.speedup, top.point.speedup_interval),
                 _accuracy(base.accuracy),
                 _accuracy(top.accuracy),
-                _ratio(target.speedup, target.interval) if target and reached else Cell(text="not reached", value=""),
+                ratio_cell(target.speedup, target.interval)
+                if target and reached
+                else Cell(text="not reached", value=""),
                 verdicts.get(part.name, numbers.NONE),
             )
         )
@@ -278,28 +281,18 @@ def _sides_table(measured: ExperimentTimes) -> Table:
                 Cell(text=averaged, link="" if number else line.link),
                 str(side.ranks),
                 Cell(text=str(side.launches), note="" if point else "times not valid"),
-                _seconds(point.seconds, point.seconds_interval) if point else none,
-                _ratio(point.speedup, point.speedup_interval) if point else none,
+                seconds_cell(point.seconds, point.seconds_interval) if point else none,
+                ratio_cell(point.speedup, point.speedup_interval) if point else none,
                 replace(_accuracy(side.accuracy), note=span if side.launches > 1 else ""),
             ]
             if measured.goal is not None and target:
                 missed = Cell(text="not reached", value="")
-                row += [missed if target.seconds is None else _seconds(target.seconds, None)]
-                row += [_ratio(target.speedup, target.interval)]
+                row += [missed if target.seconds is None else seconds_cell(target.seconds)]
+                row += [ratio_cell(target.speedup, target.interval)]
             elif measured.goal is not None:
                 row += [none, none]
             rows.append(row)
     return Table(title="At equal samples and to equal accuracy", headings=headings, rows=rows, texts=())
-
-
-def _ratio(value: float | None, interval: Interval | None) -> Cell:
-    if value is None:
-        return Cell(text=numbers.NONE, value="")
-    return Cell(text=f"{value:.2f}", note=numbers.ratio_span(interval) if interval else "", value=value)
-
-
-def _seconds(value: float, interval: Interval | None) -> Cell:
-    return Cell(text=numbers.seconds(value), note=numbers.seconds_span(interval) if interval else "", value=value)
 
 
 def _accuracy(value: float) -> Cell:
