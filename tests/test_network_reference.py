@@ -91,9 +91,11 @@ def test_ranks_of_one_host_are_not_charged_the_network(sweep: Path) -> None:
 def test_the_report_shows_it_where_there_is_a_probe_of_the_machine(sweep: Path, tmp_path: Path) -> None:
     other = replace(make_provenance().machine, fingerprint="another")
     write_probe(sweep.parent, other)
-    assert 'aria-label="Reference"' not in write_report(sweep, tmp_path / "reports").read_text()
+    assert 'aria-label="Reference by this machine' not in write_report(sweep, tmp_path / "reports").read_text()
     shutil.rmtree(sweep.parent / "probes")
     write_probe(sweep.parent, make_provenance().machine)
     page = write_report(sweep, tmp_path / "reports")
-    assert 'aria-label="Reference"' in page.read_text() and "Dotted: the reference by" in page.read_text()
+    assert (
+        'aria-label="Reference by this machine' in page.read_text() and "Dotted: the reference by" in page.read_text()
+    )
     assert "reference" in (page.parent / "laws.csv").read_text()

@@ -320,8 +320,8 @@ def test_a_layout_launched_a_week_later_has_no_interval_and_says_why(tmp_path: P
         late = make_launch(2, repeat, 1.2 + repeat / 100)
         write_run(tmp_path / "study", replace(late, started=late.started + WEEK, ended=late.ended + WEEK))
     page = str(Text(write_report(tmp_path / "study", tmp_path / "reports").read_text(encoding="utf-8")))
-    assert "6 launches each: in other sittings, so no interval." in page
-    assert "no interval: launched in another sitting than the base" in page and "0 launches short" not in page
+    assert "6 launches each: in other sessions, so no interval." in page
+    assert "no interval: launched in another session than the base" in page and "0 launches short" not in page
 
 
 def test_templates_refuse_unknown_names() -> None:

@@ -186,9 +186,9 @@ def _besides(jobs: pd.DataFrame, layouts: Sequence[str], counts: Array) -> tuple
 
 
 def _one_more(seconds: Array) -> Interval:
-    """Return the 95 % interval of one more launch in another sitting.
+    """Return the 95 % interval of one more launch in another session.
 
-    Student's t of the logarithms, and the deviation between sittings that is assumed where it was not measured.
+    Student's t of the logarithms, and the deviation between sessions that is assumed where it was not measured.
     """
     n = len(seconds)
     own = float(student.ppf(0.5 + LEVEL / 2, n - 1)) * float(np.std(np.log(seconds), ddof=1)) * math.sqrt(1 + 1 / n)

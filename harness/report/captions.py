@@ -110,7 +110,7 @@ def repeats(scaling: Scaling) -> str:
     if needed_launches(scaling):
         return f"{times}; 95 % interval of the median only where there are {NEEDED} or more."
     apart = any(point.other_session for point in scaling.points)
-    return f"{times}; bars: 95 % interval" + (", no ratio's at points of another sitting." if apart else ".")
+    return f"{times}; bars: 95 % interval" + (", no ratio's at points of another session." if apart else ".")
 
 
 def drawn(layouts: int, most: int) -> str:
@@ -126,7 +126,7 @@ def method(scaling: Scaling) -> str:
         "A point's time is the median over its launches. Speedup is the base's median over the point's median of "
         f"{work}; ratios are never averaged. The 95 % interval of a time is exact (binomial order statistics: at "
         "least 95 %), that of a ratio a bootstrap over the launches of both points, paired by the block of the "
-        f"interleaved order; both need {NEEDED} launches. Points that were launched in other sittings than the base "
+        f"interleaved order; both need {NEEDED} launches. Points that were launched in other sessions than the base "
         "(nothing ran for an hour between them) have no interval of a ratio. Variation, between launches and "
         "within one, is a relative standard deviation. A step's time is its epoch's over the "
         "number of steps. Outliers (Tukey's fences) are marked and counted; "
@@ -141,7 +141,7 @@ def _certainty(last: PointScaling, base: PointScaling) -> str:
     launches = numbers.plural(number, "launch")
     text = f"{launches} {each}" if each == "each" else f"{launches} against {base.launches}"
     if last.speedup_interval is None:
-        return f"{text}: " + ("in other sittings, so no interval" if last.other_session else "too few for an interval")
+        return f"{text}: " + ("in other sessions, so no interval" if last.other_session else "too few for an interval")
     return f"95 % interval {numbers.ratio_span(last.speedup_interval)}, {text}"
 
 

@@ -93,9 +93,9 @@ def test_a_requeued_launch_runs_again_and_counts(untrained: Untrained, cluster: 
     untrained.lab.behave(r1="hang")
     sweep = untrained.terminal.begin(*untrained.words("--nodes", "1", "--repeats", "1", "--requeue"))
     (job,) = submitted(untrained, 1)
-    wait_for(lambda: running_jobs(cluster) == 1, "the job to run")
+    wait_for(lambda: running_jobs(cluster) == 1 and bool(untrained.lab.launched()), "the launch to hang")
     node = node_of(cluster, job)
-    untrained.lab.behave()
+    untrained.lab.behave()  # the hanging launch has read what it is to do
     cluster.set_node(node, "down")
     wait_for(lambda: running_jobs(cluster) == 0, "the job to be requeued")
     assert [entry.state for entry in entries(untrained)] == ["queued"]
