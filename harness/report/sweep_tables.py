@@ -314,6 +314,7 @@ def learning_table(final: pd.DataFrame, names: Names) -> Table:
 
 def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: float, names: Names) -> Table:
     """Return the training time to the test accuracy `goal`, beside the speedup at equal samples."""
+    speedups = {point.layout: point.speedup for point in scaling.points}
     return Table(
         title=f"Time to {numbers.percent(goal, 1)} test accuracy",
         headings=(
@@ -327,9 +328,9 @@ def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: flo
                 f"{one.reached} of {one.launches}",
                 Cell(text="not reached", value="") if one.seconds is None else seconds_cell(one.seconds),
                 ratio_cell(one.speedup, one.interval),
-                ratio_cell(point.speedup),
+                ratio_cell(speedups.get(one.layout)),
             )
-            for one, point in zip(targets, scaling.points, strict=False)
+            for one in targets
         ],
         left=0,
         texts=(1,),
