@@ -230,10 +230,10 @@ def test_counterfactuals_are_launched_in_turn(tmp_path: Path, cache: Path, capsy
     )
     assert "Counterfactual launches confirm 0 of 1 expectations." in " ".join(said.split())  # one launch tells nothing
     (place,) = (tmp_path / "results" / FOLDER / name).iterdir()
-    assert {file.name for file in place.iterdir()} == {PLAN_FILE, PROOF_FILE, "as-it-is", "no-sums"}
+    assert {file.name for file in place.iterdir()} == {PLAN_FILE, PROOF_FILE, "as-it-is", "no-allreduce"}
     kept = newest_proofs(tmp_path / "results", name)
     assert kept and [one.verdict for one in kept.proofs] == [OPEN]
-    (record,) = place.glob("no-sums/*/*/run.json")
+    (record,) = place.glob("no-allreduce/*/*/run.json")
     told = json.loads(record.read_text())
     assert told["point"]["workload"]["sync"] == "none" and told["point"]["layout"]["nodes"] == 2
     assert "What is expected was written down before" in Path(said.splitlines()[-1]).read_text()
