@@ -159,8 +159,9 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
         "horovod",
     ],
 )
-@pytest.mark.usefixtures("warm")
-def test_a_contender_trains(name: str, cache: Path) -> None:
+def test_a_contender_trains(name: str, cache: Path, request: pytest.FixtureRequest) -> None:
+    if name not in ("mwms", "parameter-server"):  # gRPC does not outlive a fork: these have a Python of their own
+        request.getfixturevalue("warm")
     contender = CONTENDERS[name]
     if getattr(contender, "python", None) == PYTHON:
         contender = replace(contender, python=sys.executable)
