@@ -91,16 +91,19 @@ def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str) -> An
     study = loaded.study.sweep if loaded.study else None
     real = any(run.data.kind == "real" and not run.point.workload.data_file for run in loaded.runs)
     times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
-    content: dict[str, Any] = {
-        "question": f"How does {_subject(loaded)} scale?",
-        "sentence": headline(loaded, scaling),
-        "facts": run_facts(used, loaded.runs) if loaded.runs else (),
-        "data": {"sweep": loaded.folder.name, "scaling": None},
-        "code": NOTHING_VALID if loaded.runs and not any(run.point.oversubscribe for run in loaded.runs) else 0,
-        "sections": (),
-    }
     if scaling is not None and launches is not None:
-        content |= _measured(loaded, launches, scaling)
+        content = _measured(loaded, launches, scaling)
+    else:
+        oversubscribed = any(run.point.oversubscribe for run in loaded.runs)
+        content = {
+            "question": f"How does {_subject(loaded)} scale?",
+            "sentence": headline(loaded, None),
+            "data": {"sweep": loaded.folder.name, "scaling": None},
+            "facts": run_facts(used, loaded.runs) if loaded.runs else (),
+            "code": NOTHING_VALID if loaded.runs and not oversubscribed else 0,
+            "sections": [],
+        }
+    content["sections"] += _conditions(loaded, launches, scaling, target)
     return Answer(
         banners=(*other_code(loaded), *(banners(used, launches) if launches is not None else ())),
         command=sweep_command(study) if study else "",
@@ -114,7 +117,7 @@ def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str) -> An
         trained_on=data_words(used[0]) if used else "",
         files={} if launches is None else {LAUNCHES: launches.to_csv(index=False, lineterminator="\n")},
         origin=sweeps_origin(drawn_by, [loaded]),
-        **content | {"sections": [*content["sections"], *_conditions(loaded, launches, scaling, target)]},
+        **content,
     )
 
 
@@ -139,7 +142,7 @@ def _subject(loaded: Loaded) -> str:
 
 
 def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling) -> dict[str, Any]:
-    """Return what an answer has beyond that of a sweep without a valid launch."""
+    """Return what the answer of a sweep with valid launches has of its own."""
     workload = loaded.runs[0].point.workload
     alone = on_one_machine(loaded.runs)
     view = SweepView(
@@ -170,7 +173,6 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling) -> dict[
         "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy},
         "tiles": _tiles(scaling, beyond, final, loaded.runs, targets, goal),
         "facts": run_facts(loaded.valid, loaded.runs),
-        "code": 0,
         "sections": _sections(loaded, view, beyond, final, targets, goal),
     }
 
@@ -185,7 +187,6 @@ def _sections(
 ) -> list[Section]:
     """Return what was measured: scaling, time, laws, prediction, learning."""
     scaling, names, figures = view.scaling, view.names, draw_figures(view)
-    sweep = loaded.folder.resolve().name
     claims = [
         one
         for one in read_published(resource(CLAIMS_FILE)).claims
@@ -195,7 +196,7 @@ def _sections(
     how = f"{scaling.scaling.capitalize()} scaling. {captions.repeats(scaling)} {captions.method(scaling)}"
     time: list[Block] = [*figures["time"]]
     if beyond:
-        time.append(tables.overheads_table(beyond, scaling, names, sweep))
+        time.append(tables.overheads_table(beyond, scaling, names, loaded.folder.resolve().name))
     time += [tables.epoch_table(view.parts, names), tables.launch_table(view.parts, names)]
     laws: list[Block] = [tables.laws_table(view.fits, scaling)] if view.fits else []
     if view.fits and view.reference:

@@ -388,7 +388,6 @@ def launches_table(launches: pd.DataFrame, folder: str, timelines: Mapping[str, 
         ),
         rows=rows,
         texts=(3, -1),
-        note="All launches as a table: launches.csv, beside this page.",
     )  # fmt: skip
 
 
