@@ -76,10 +76,11 @@ class Links:
             except subprocess.TimeoutExpired:
                 found.append("it did not end")
             self.ended_s.append(time.monotonic() - begin)
-            self.noticed_s.append(((watched(record) / REQUEST).stat().st_mtime if not found else math.nan) - cut)
-            deadline = self.patience * (
-                2 if kind == "shrink" else 1
-            )  # harness.comm.elastic_world: other ranks are ended first
+            request = watched(record) / REQUEST  # with "shrink" none where the cut met ranks that agree on failures
+            if kind == "abort" and not found and not request.exists():
+                found.append("no rank noticed it")
+            self.noticed_s.append((request.stat().st_mtime if request.exists() else math.nan) - cut)
+            deadline = self.patience * (2 if kind == "shrink" else 1)  # elastic_world: other ranks are ended first
             while processes_of(record) and time.monotonic() < begin + deadline + END_S:
                 time.sleep(0.1)
             found += [f"{one} is left" for one in processes_of(record)]
@@ -90,7 +91,7 @@ class Links:
             code = process.wait(LIMIT_S)
             if code or read_run(record).weights.sha256 != self.sha256:
                 found.append(f"exit code {code}: {said(record).read_text(errors='replace')[-2000:]}")
-        elif process.poll() in (0, None) or "no progress" not in report(record):
+        elif process.poll() in (0, None) or not explained(record):
             found.append(f"exit code {process.poll()}: {said(record).read_text(errors='replace')[-2000:]}")
         return found
 
@@ -105,9 +106,12 @@ def watched(record: Path) -> Path:
     return record.parent / "rank-logs" / record.name / "hang"
 
 
-def report(record: Path) -> str:
-    """Return the page of a launch whose watch has ended it."""
-    return (watched(record) / REPORT).read_text()
+def explained(record: Path) -> bool:
+    """Tell whether a launch has said why it ended: on the page of its watch, or as ranks that agree on failures do."""
+    page = watched(record) / REPORT
+    if page.exists():
+        return "no progress" in page.read_text()
+    return "the network is broken or a host is gone" in said(record).read_text(errors="replace")
 
 
 def main() -> int:

@@ -42,14 +42,17 @@ def test_a_sweep_over_nodes_from_submit_to_report_and_only_what_is_missing_again
     assert found[2].provenance.launcher.startswith("srun --mpi=pmix --nodes=2 --ntasks=2")
     assert " 1 rank, launch 1" in terminal.harness("status", terminal.sweep_folder.name)
 
+    # Nodes that are one machine may keep each other busy: a launch without valid times is made again too.
+    busy = sum(bool(record.invalid) for record in found.values())
     said = terminal.harness(*command)
-    assert "2 launches, 2 done, 0 to run" in said
-    assert len(cluster.jobs()) - before == 2
+    assert f"2 launches, {2 - busy} done, {busy} to run" in said
+    assert len(cluster.jobs()) - before == 2 + busy
 
     (one,) = [point for point in read_study(terminal.sweep_folder).sweep.points() if point.layout.nodes == 1]
     shutil.rmtree(terminal.sweep_folder / one.folder)
-    assert "2 launches, 1 done, 1 to run" in terminal.harness(*command)
-    assert len(cluster.jobs()) - before == 3
+    again = 1 + sum(bool(record.invalid) for record in records(terminal).values())
+    assert f"2 launches, {2 - again} done, {again} to run" in terminal.harness(*command)
+    assert len(cluster.jobs()) - before == 2 + busy + again
 
 
 def test_one_allocation_runs_all_points_on_nested_nodes(terminal: Terminal, cluster: Cluster) -> None:
