@@ -14,6 +14,7 @@ import psutil
 
 from harness.base.cores import allowed_cpus
 from harness.base.errors import UserError
+from harness.base.turns import clock, current
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -45,15 +46,20 @@ class CpuUsage:
     @classmethod
     def now(cls) -> "CpuUsage":
         """Return the usage so far."""
-        own, hosts = os.times(), _cpu_times()
+        own, turns = os.times(), current()
         return cls(
-            clock=time.perf_counter(),
-            host=sum(sum(host) - host.idle - host.iowait - host.guest - host.guest_nice for host in hosts),
+            clock=clock(),
+            host=busy_s() - (turns.host_s if turns else 0.0),
             own=own.user + own.system + own.children_user + own.children_system,
-            stolen=sum(getattr(host, "steal", 0.0) for host in hosts),
+            stolen=sum(getattr(host, "steal", 0.0) for host in _cpu_times()),
             queued=_queued_s(),
             preempted=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )
+
+
+def busy_s() -> float:
+    """Return the CPU seconds, stolen ones included, that the CPUs of this process's cgroup were busy so far."""
+    return float(sum(sum(one) - one.idle - one.iowait - one.guest - one.guest_nice for one in _cpu_times()))
 
 
 def _cpu_times() -> list[Any]:

@@ -172,6 +172,14 @@ _BATCH_OPTIONS = (
     setting(
         "--nested", group=WHERE, is_flag=True, help="One allocation of the largest size; the smaller points run inside."
     ),
+    setting(
+        "--turns/--no-turns",
+        group=WHERE,
+        common=True,
+        default=None,
+        help="Train all layouts of a repeat in turns of 50 ms, so that they see the same machine [default: turns where "
+        "this machine is the scheduler].",
+    ),
     setting("--array", group=WHERE, is_flag=True, help="One job array for each layout, not a job for each launch."),
     *field_options(JobRequest, WHERE),
     setting("--template", group=WHERE, help="Your own job script template, instead of jobs/templates."),
@@ -223,6 +231,12 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     asked = {name: value for name, value in options.items() if name in names and value not in (None, ())}
     if options["nested"] or options["array"]:
         asked["shape"] = "nested" if options["nested"] else "array"
+    if options["turns"] and (scheduler != "local" or options["template"]):
+        raise UserError(
+            "TURNS=1 is for SCHEDULER=local without a TEMPLATE: elsewhere launches follow each other, leave it out"
+        )
+    if scheduler == "local" and options["turns"] is not False and not options["template"] and "shape" not in asked:
+        asked["shape"] = "block"
     request = replace(scheduler_class(scheduler).suitable(site.request), **asked)
     template = options["template"]
     if template is not None:

@@ -49,6 +49,8 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     import_begin = psutil.Process().create_time()
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from harness.base import turns
+    from harness.base.cpu_contention import busy_s
     from harness.comm.world import abort, abort_together, check_start, impatiently, start
     from harness.schema.sweep import AGAIN
     from harness.train.checkpoint import Stopped
@@ -56,6 +58,7 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     with impatiently(options["hang_timeout"]):
         world = start()
     check_start(world.size)
+    turns.join(world.rank, world.size, busy_s)
     point: Point | None = None
     try:
         point = world.on_root(lambda: _point(world.size - (options["spares"] or 0), point_file, options))

@@ -19,6 +19,7 @@ import psutil
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
+from harness.base.turns import clock
 from harness.comm.world import World
 
 if TYPE_CHECKING:
@@ -135,12 +136,12 @@ class HangWatch:
     @contextlib.contextmanager
     def inside(self, label: str, size: int) -> Iterator[None]:
         """Watch one exchange that is made from Python."""
-        call = [next(self._numbers), label, size, time.perf_counter(), 0.0]
+        call = [next(self._numbers), label, size, clock(), 0.0]
         self._calls.append(call)
         try:
             yield
         finally:
-            call[4] = time.perf_counter()
+            call[4] = clock()
 
     def watched(self, comm: "MPI.Intracomm") -> "MPI.Intracomm":
         """Return `comm` with every collective call from Python watched."""
@@ -152,7 +153,7 @@ class HangWatch:
             if request.exists():
                 self._answer()
                 end_late(self._folder, apart=not self._together)
-            now = time.perf_counter()
+            now = clock()
             longest = min((call for call in self._recent() if call.open), key=lambda call: call.entry, default=None)
             waited = 0.0 if longest is None else now - longest.entry
             if waited > self._timeout_s:
@@ -217,7 +218,7 @@ class HangWatch:
         """Write down this rank's calls and where its Python is."""
         frame = sys._current_frames().get(self._main or 0)
         stack = tuple(line.rstrip() for line in traceback.format_stack(frame)) if frame else ()
-        state = RankState(rank=self._world.rank, host=os.uname().nodename, pid=os.getpid(), now=time.perf_counter(),
+        state = RankState(rank=self._world.rank, host=os.uname().nodename, pid=os.getpid(), now=clock(),
                           calls=self._recent(), stack=stack)  # fmt: skip
         _write(self._folder / f"rank-{self._world.rank}.json", msgspec.json.encode(state))
 

@@ -7,7 +7,6 @@ the fastest counts, and it is wrong by at most half its round trip.
 
 import os
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from harness.base.turns import clock
 from harness.comm.world import World
 from harness.schema.layout import Layout
 from harness.schema.record import RankRecord
@@ -141,13 +141,13 @@ def read_offset(world: World, hosts: list[str]) -> Offset:
     offset and no error.
     """
     leaders = {host: hosts.index(host) for host in hosts if host != hosts[0]}
-    found = {hosts[0]: Offset(at=time.perf_counter(), offset_s=0.0, error_s=0.0)}
+    found = {hosts[0]: Offset(at=clock(), offset_s=0.0, error_s=0.0)}
     message = np.zeros(1)
     for host, leader in leaders.items():
         if world.rank == leader:
             for _ in range(_EXCHANGES):
                 world.comm.Recv(message, source=0)
-                message[0] = time.perf_counter()
+                message[0] = clock()
                 world.comm.Send(message, dest=0)
         elif world.rank == 0:
             found[host] = _measure_offset(world, leader)
@@ -160,10 +160,10 @@ def _measure_offset(world: World, leader: int) -> Offset:
     sent, received = np.zeros(1), np.empty(1)
     best = Offset(at=0.0, offset_s=0.0, error_s=float("inf"))
     for _ in range(_EXCHANGES):
-        begin = time.perf_counter()
+        begin = clock()
         world.comm.Send(sent, dest=leader)
         world.comm.Recv(received, source=leader)
-        end = time.perf_counter()
+        end = clock()
         theirs = float(received[0])
         if (end - begin) / 2 < best.error_s:
             best = Offset(at=theirs, offset_s=theirs - (begin + end) / 2, error_s=(end - begin) / 2)

@@ -2,7 +2,6 @@
 
 import functools
 import sys
-import time
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+
+from harness.base.turns import clock
 
 if TYPE_CHECKING:
     import keras
@@ -203,14 +204,14 @@ class BridgeReduction:
         return np.array([list(call) for call in self._recent]).reshape(-1, 4)
 
     def _allreduce(self, label: str, packed: npt.NDArray[np.generic], *_: object) -> npt.NDArray[np.generic]:
-        entry = time.perf_counter()
+        entry = clock()
         self._entered += 1
         self._recent.append([self._entered, packed.nbytes, entry, 0.0])
         self._compare(label, packed)
         total = np.empty_like(packed)
         for begin in range(0, packed.size, _MESSAGE):
             self._comm.Allreduce(packed[begin : begin + _MESSAGE], total[begin : begin + _MESSAGE])
-        left = time.perf_counter()
+        left = clock()
         self._recent[-1][3] = left
         self._calls.add(entry, left)
         return total

@@ -223,7 +223,7 @@ class RunRecord:
     and the order of rows came from, None in a script's record and in older ones. `segments` are the attempts of a
     launch that was taken up from a checkpoint, in their order; empty for one that ran in one piece. `losses` are the
     ranks that it outlived, `stretches` what was trained between: `ranks` and the times of epochs are of those that came
-    to the end.
+    to the end. `block` names the block in which it trained in turns with others, empty for one that ran alone.
     """
 
     schema: int
@@ -243,6 +243,7 @@ class RunRecord:
     segments: tuple[Segment, ...] = field(default=())
     losses: tuple[FailedRank, ...] = field(default=())
     stretches: tuple[Stretch, ...] = field(default=())
+    block: str = ""
 
     @property
     def wall_seconds(self) -> float:

@@ -159,6 +159,7 @@ class Sweep:
 
 STUDY_FILE = "sweep.json"  # results/<sweep>/sweep.json
 FAILURES = "failures"  # results/<sweep>/failures/<point folder>.json
+ROUNDS = "rounds"  # results/<sweep>/rounds/<block>.parquet
 LOGS = "logs"  # results/<sweep>/logs/<point folder>.log
 
 

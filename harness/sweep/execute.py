@@ -7,14 +7,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from harness.base.cores import memory_limit
 from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.datasets import locate, prepare
 from harness.models import check_model
+from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import Point, Skipped, Sweep
 from harness.sweep.job_loop import Launches
-from harness.sweep.jobs import Group, NodeHours, estimate, group_points, write_group
+from harness.sweep.jobs import Group, NodeHours, blocks, estimate, group_points, write_group
 from harness.sweep.outcome import ask_accounts
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import Pace, display, layout_words, say
@@ -211,19 +213,32 @@ class _Command:
         known = survey(self.folder, self.points)
         missing = known.missing(self.points, invalid_too=invalid_too)
         queued = {running.point.folder for running in carried}
+        groups = self._groups([point for point in missing if point.folder not in queued], known)
         plan = SweepPlan(
             folder=self.folder,
             points=self.points,
             missing=missing,
             skipped=self.skipped,
             known=known,
-            groups=group_points(
-                (point for point in missing if point.folder not in queued), self.submission.request.shape
-            ),
+            groups=groups,
             carried=tuple(carried),
         )
         _announce(plan, self.console)
         return plan
+
+    def _groups(self, missing: Sequence[Point], known: Survey) -> tuple[Group, ...]:
+        """Return the jobs that launch the `missing` points."""
+        shape = self.submission.request.shape
+        if shape != "block":
+            return group_points(missing, shape)
+        peaks: dict[Layout, int] = {}
+        for record in known.records.values():
+            layout, peak = record.point.layout, max(rank.peak_memory_bytes for rank in record.ranks)
+            peaks[layout] = max(peaks.get(layout, 0), peak)
+        groups, notes = blocks(missing, self.points, peaks, memory_limit())
+        for note in notes:
+            say(self.console, note)
+        return groups
 
     def cost(self, plan: SweepPlan) -> NodeHours:
         """Return what the plan's jobs may cost."""
@@ -263,7 +278,7 @@ class _Command:
             missing = ()
         if missing:
             say(self.console, f"without valid times, so once more: {len(missing)} of {len(plan.missing)} launches")
-        return replace(plan, missing=missing, known=known, groups=group_points(missing, "jobs"), carried=())
+        return replace(plan, missing=missing, known=known, groups=self._groups(missing, known), carried=())
 
 
 def _announce(plan: SweepPlan, console: Console) -> None:

@@ -59,6 +59,7 @@ class Launches:
         self._noted = 0.0
         self._over: list[Running] = []
         self._tried: Counter[str] = Counter()
+        self._together: dict[str, int] = {}  # launches of a job that trains them in turns, by its name
         self.failed = self.dropped = 0
 
     def run(self) -> int:
@@ -112,6 +113,9 @@ class Launches:
         if not batch or waits is not None:
             return
         others = bool(self._running)
+        self._together |= {
+            queue_name(self._folder, group): len(group.points) for group in batch if group.shape == "block"
+        }
         prepared = [self._prepare(group) for group in batch]
         self._note(now=True)
         try:
@@ -152,7 +156,7 @@ class Launches:
     def _submit_one(self, group: Group, job: Job, *, others: bool) -> bool:
         """Submit one job; return False when the queue takes no more for now."""
         if not self._scheduler.survives_client:
-            self._shown.started(self._pace.name(group.points[0]))
+            self._shown.started(self._pace.name(*group.points))
         try:
             identifiers = self._scheduler.submit(job)
         except UserError as error:
@@ -219,7 +223,8 @@ class Launches:
         else:
             self._last_reasons.pop(point.layout, None)
             wall_s = (datetime.now(UTC) - running.started).total_seconds() if local else outcome.record.wall_seconds
-            self._pace.take(outcome.record, wall_s)
+            together = self._together.get(running.name, 1)
+            self._pace.take(outcome.record, wall_s / together)
             text = f"{self._pace.speed(outcome.record)}{text}; took {format_seconds(wall_s)}"
         waiting = [other for group in self._waiting for other in group.points]
         left = self._pace.left([*waiting, *(other.point for other in self._running.values())])

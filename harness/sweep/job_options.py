@@ -8,7 +8,7 @@ from harness.base.errors import UserError, unknown
 from harness.schema.option import option
 
 LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")
-SHAPES = ("jobs", "array", "nested")
+SHAPES = ("jobs", "array", "nested", "block")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,7 +16,8 @@ class JobRequest:
     """Settings of the jobs; an empty text means: not asked for.
 
     `memory` is per node, ``0`` for all of it. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each
-    layout) or ``nested`` (one allocation of the largest size for all).
+    layout), ``nested`` (one allocation of the largest size for all) or ``block`` (one for each repeat, whose launches
+    train in turns).
 
     Raises:
         UserError: a field is out of its range or could not be written into a directive.

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base import __version__
@@ -12,17 +13,19 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder, resource, write_atomic
 from harness.schema.layout import Layout
 from harness.schema.record import encode
-from harness.schema.sweep import LOGS, Point, digest
+from harness.schema.sweep import LOGS, ROUNDS, Point, digest
+from harness.schema.workload import survives
 from harness.sweep.job_options import JobRequest, seconds, walltime
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.plan import time_left
 from harness.sweep.scheduler import Job, Scheduler
 from harness.sweep.site import Partition, Site
+from harness.sweep.turns import Block, RankSet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """The launches of one job, in launch order. `shape` is ``jobs``, ``array`` or ``nested``."""
+    """The launches of one job, in launch order. `shape` is one of `job_options.SHAPES`."""
 
     shape: str
     points: tuple[Point, ...]
@@ -58,13 +61,61 @@ def _shared(point: Point, shape: str) -> object:
     return point
 
 
+_RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
+
+
+def blocks(
+    points: Sequence[Point], all_points: Sequence[Point], peaks: Mapping[Layout, int], free: int
+) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """Return the jobs for the missing `points`: a block for each repeat, in turns, and what to say of them.
+
+    `all_points` are the sweep's. A block has the layout with the fewest ranks, which the others are compared with,
+    even where that launch is not missing. `peaks` are the bytes that a rank of a layout took before; where all of a
+    repeat do not fit into the `free` bytes of this machine, it has several blocks, each with the base. What cannot wait
+    for a turn is launched alone: ranks that outlive others, GPUs whose memory is taken whole, more ranks than cores.
+    """
+
+    def resident(point: Point) -> bool:
+        return not (survives(point.workload) or point.layout.gpus_per_rank or point.oversubscribe)
+
+    def taken(point: Point) -> int:
+        return point.layout.ranks * max(peaks.values(), default=_RANK_BYTES)
+
+    groups, notes = [], dict[str, None]()
+    for repeat in dict.fromkeys(point.repeat for point in points):
+        missing = [point for point in points if point.repeat == repeat]
+        alone = [point for point in missing if not resident(point)]
+        together = [point for point in missing if resident(point)]
+        groups += [Group(shape="jobs", points=(point,)) for point in alone]
+        base = min(
+            (point for point in all_points if point.repeat == repeat and resident(point)),
+            key=lambda point: (point.layout.ranks, point.layout.nodes, point.layout.threads),
+            default=None,
+        )
+        others = [point for point in together if point != base]
+        if not others or base is None:
+            groups += [Group(shape="jobs", points=(point,)) for point in together]
+            continue
+        while others:
+            block, room = [base, others.pop(0)], free - taken(base)
+            room -= taken(block[1])
+            while others and taken(others[0]) <= room:
+                block.append(others.pop(0))
+                room -= taken(block[-1])
+            if room < 0 or others:
+                need = sum(map(taken, block)) / 2**30
+                notes[f"in turns: {len(block)} layouts at a time, which need about {need:.1f} GB of memory"] = None
+            groups.append(Group(shape="block", points=tuple(block)))
+    return tuple(groups), tuple(notes)
+
+
 def time_limit(group: Group, request: JobRequest, limit: Partition | None) -> str:
     """Return the time limit of a job: its launches one after the other, within what the partition allows.
 
     Where that is not enough, the rest is missing and runs with the next command.
     """
     total = sum(request.limit_s(point.layout.nodes) for point in group.points)
-    if group.shape != "nested":
+    if group.shape not in ("nested", "block"):
         return walltime(total / len(group.points))  # an array's launches are the same
     return walltime(min(total, seconds(limit.walltime)) if limit is not None and limit.walltime else total)
 
@@ -238,6 +289,8 @@ def write_group(
     folder = folder.resolve()
     first, layout, name = group.points[0], group.layout, queue_name(folder, group)
     path = folder / JOBS / (f"{first.folder}.sh" if group.shape == "jobs" else f"{group.shape}-{name}.sh")
+    launches = tuple(_launch(point, scheduler, folder) for point in group.points)
+    data = str(data_dir.resolve()) if data_dir is not None else None
     script = JobScript(
         name=name,
         title=" ".join(_title(group).split()),
@@ -245,12 +298,12 @@ def write_group(
         script_name=path.name,
         workdir=str(Path.cwd()),
         layout=layout,
-        launches=tuple(_launch(point, scheduler, folder) for point in group.points),
+        launches=launches,
         environment=_environment(scheduler, layout) | dict(first.settings),
         python=sys.executable,
         jobs=str(folder / JOBS),
         logs=str(folder / LOGS),
-        data_dir=str(data_dir.resolve()) if data_dir is not None else None,
+        data_dir=data,
         binds=_binds(folder, data_dir, first.workload.data_file),
         shape=group.shape,
         walltime=time_limit(group, scheduler.request, scheduler.limit()),
@@ -261,8 +314,32 @@ def write_group(
     check_directives(text, scheduler, template or scheduler.template)
     _write_inputs(group, scheduler.helpers(layout), folder)
     write_atomic(path, text)
+    if group.shape == "block":
+        write_atomic(path.with_suffix(".json"), encode(_block(path.stem, launches, folder, data)))
+        return Job(name=name, script=path, log=folder / LOGS / f"{name}.log")
     tasks = len(group.points) if group.shape == "array" else 0
     return Job(name=name, script=path, log=folder / LOGS / f"{first.folder}.log", tasks=tasks)
+
+
+def _block(name: str, launches: Sequence[JobLaunch], folder: Path, data_dir: str | None) -> Block:
+    """Return the block of `launches`, whose name tells it from one of the same launches at another time."""
+    name = f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    given = ("--data-dir", data_dir) if data_dir is not None else ()
+    sets = tuple(
+        RankSet(
+            name=one.name,
+            words=(
+                *one.launcher.words, sys.executable, "-m", "harness", "train", *given,
+                "--point", one.point_file, "--record", one.record,
+            ),
+            log=str(folder / LOGS / f"{one.name}.log"),
+            changes={"HARNESS_LAUNCHER": " ".join(one.launcher.words)}
+            | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(one.layout.threads)),
+            exit_file=str(folder / JOBS / f"{one.name}.exit"),
+        )
+        for one in launches
+    )  # fmt: skip
+    return Block(name=name, sets=sets, rounds=str(folder / ROUNDS / f"{name}.parquet"))
 
 
 def _environment(scheduler: Scheduler, layout: Layout) -> dict[str, str | None]:

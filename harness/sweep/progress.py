@@ -37,9 +37,14 @@ class Pace:
         """Return the seconds that `points` will take one after the other, None before any launch has ended."""
         return time_left(points, self._seconds)
 
-    def name(self, point: Point) -> str:
-        """Return a launch as people count: ``2 ranks, launch 3 of 6``."""
+    def name(self, point: Point, *others: Point) -> str:
+        """Return a launch as people count: ``2 ranks, launch 3 of 6``; with `others`, of the block they are in."""
         number = point.repeat + 1
+        if others:
+            ranks = ", ".join(
+                str(one.layout.ranks) for one in sorted((point, *others), key=lambda one: one.layout.ranks)
+            )
+            return f"{ranks} ranks in turns, block {number} of {max(self._launches.values())}"
         return f"{layout_words(point.layout)}, launch {number} of {max(number, self._launches[point.layout])}"
 
     def speed(self, record: RunRecord) -> str:

@@ -85,8 +85,11 @@ def next_command(folder: Path, sweep: Sweep) -> str:
         return ""
     words: Words = [("SCHEDULER", submission.scheduler)]
     words += [("SITE", submission.site_file)] if submission.site_file else []
-    if submission.request.shape not in ("jobs", submission.site.request.shape):
-        words.append((submission.request.shape, True))
+    shape = submission.request.shape
+    if submission.scheduler == "local":
+        words += [("no-turns", True)] if shape == "jobs" and not submission.template else []
+    elif shape not in ("jobs", submission.site.request.shape):
+        words.append((shape, True))
     for one, asked in options(JobRequest):
         value = getattr(submission.request, one.name)
         if value == getattr(submission.site.request, one.name):

@@ -18,6 +18,7 @@ import tensorflow as tf
 from harness.base import __version__
 from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, overloads
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
+from harness.base.turns import BLOCK
 from harness.comm.gpus import Gpu
 from harness.comm.placement import HostClock, RankPlace, misplacements, scheduled
 from harness.comm.world import needs_sync
@@ -124,6 +125,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         invalid=(f"it was ended and taken up from a checkpoint: {attempts} attempts",)
         if attempts
         else disturbances(replica.point.layout, places, ranks, loads, failures, by_nodes=scheduled()),
+        block=os.environ.get(BLOCK, ""),
         notes=tuple(note for note in (replica.reduction.note, drifted, *outcome.notes) if note),
         seed=replica.point.seed,
         segments=outcome.segments,

@@ -1,6 +1,5 @@
 """How far a launch has come: what a rank has of its epochs, and all variables; as arrays, and back."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import UserError
+from harness.base.turns import clock, current
 from harness.comm.policies import hash_weights
 from harness.comm.world import World, needs_sync
 from harness.schema.record import EpochRecord
@@ -45,9 +45,11 @@ class PartialEpoch:
         return self.before + sum(map(len, self.losses))
 
     def add(self, replica: Replica, begin: float, losses: tf.Tensor) -> None:
-        """Add steps that have just been made; `begin` (s, perf_counter) is the epoch's."""
+        """Add steps that have just been made; `begin` (s, clock) is the epoch's."""
         self.losses.append(losses.numpy())
-        self.seconds = time.perf_counter() - begin
+        self.seconds = clock() - begin
+        if turns := current():
+            turns.leave()
         if replica.statistics:
             self.statistics.append(per_step(replica.statistics.take_calls(), len(losses)))
         self.calls.append(replica.reduction.take_calls() - begin)
@@ -165,7 +167,7 @@ def steps_from_arrays(arrays: Arrays) -> tuple[list[Columns], PartialEpoch]:
     columns = {name.removeprefix("columns/"): value for name, value in arrays.items() if name.startswith("columns/")}
     found: list[Columns] = []
     if columns:
-        columns["begin_s"] = np.full(len(columns["epoch"]), time.perf_counter())
+        columns["begin_s"] = np.full(len(columns["epoch"]), clock())
         borders = np.flatnonzero(np.diff(columns["epoch"])) + 1
         pieces = {name: np.split(value, borders) for name, value in columns.items()}
         found = [{name: value[epoch] for name, value in pieces.items()} for epoch in range(len(borders) + 1)]

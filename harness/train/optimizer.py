@@ -8,6 +8,7 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.comm.policies import Synchroniser
 from harness.comm.reduction import Descent
+from harness.comm.turns import pass_turn
 from harness.schema.option import import_own
 from harness.schema.workload import OPTIMIZERS, Workload
 
@@ -76,6 +77,7 @@ def update(
     variables: list[keras.Variable],
 ) -> None:
     """Apply what the policy makes of this rank's gradients, in the reduction itself where it can make the step."""
+    pass_turn(gradients)
     in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own update needs them
     if (
         synchroniser.updater is not None

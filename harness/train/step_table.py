@@ -104,8 +104,9 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
     (float64, seconds since rank 0 began the epoch, on rank 0's clock, NaN for a step without synchronisation), skew_s
     and wire_s (float64, the parts of exit_s - entry_s, `on_one_clock`), loss_sum (float32); where batch
     normalisation is synchronised statistics_s (float64, seconds inside its calls), where images are in files
-    input_s (float64, seconds waited for the batch). Where sums overlap with the backward pass, entry_s is when the rank
-    has all its gradients.
+    input_s (float64, seconds waited for the batch), of a launch in turns turn (int32: the number of the turn in which
+    the step was timed, 0 for the first steps of turns, which are not). Where sums overlap with the backward pass,
+    entry_s is when the rank has all its gradients.
 
     Raises:
         UserError: the folder cannot be written or the disk is full; nothing is left behind.

@@ -1,6 +1,5 @@
 """One launch from the inside, the same on every rank."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
+from harness.base.turns import clock, current
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
 from harness.comm.placement import HostClock, Offset, RankPlace, observe, read_offset
@@ -101,18 +101,25 @@ def train(
             )
         )
     data = load(world, point, data_dir)
-    begin = time.perf_counter()
+    turns = current()
+    if turns:
+        turns.rest()
+    begin = clock()
     replica = prepare_replica(world, point, data, gpu)
-    compile_s = time.perf_counter() - begin
+    compile_s = clock() - begin
     if watch:
         for reduction in (replica.reduction, *([replica.statistics] if replica.statistics else [])):
             watch.opened(reduction)
         watch.start()
     checkpointing = Checkpointing(replica, record)
     progress = checkpointing.resume()
+    if turns:
+        turns.wait()
     begun = TrainingStart.now(world)
     with checkpointing.stoppable():
         evaluate_s = _train_epochs(replica, checkpointing, progress, report)
+    if turns:
+        turns.finish()
     return begun.conclude(
         replica,
         started=started,
@@ -133,9 +140,9 @@ def _train_epochs(
     while progress.epoch < workload.epochs:
         number, made = progress.epoch, progress.part.steps
         losses, columns, *times = train_epoch(replica, number, progress, checkpointing)
-        tick = time.perf_counter()
+        tick = clock()
         scores = evaluate_all(replica)
-        evaluate_s += time.perf_counter() - tick
+        evaluate_s += clock() - tick
         progress.epochs.append(epoch_record(replica, number, losses, columns, (times[0], times[1]), scores))
         progress.steps.append(columns)
         progress.part = PartialEpoch()
@@ -162,9 +169,9 @@ def train_epoch(
     progress = progress or Progress()
     part = progress.part
     replica.world.comm.Barrier()
-    begin = time.perf_counter() - part.seconds
+    begin = clock() - part.seconds
     order, partial, salt = epoch_order(replica, number)
-    part.input_s += time.perf_counter() - begin - part.seconds
+    part.input_s += clock() - begin - part.seconds
     step, steps = part.steps, len(order)
     while checkpointing and (pause := checkpointing.next_pause(step, steps)) < steps:
         part.add(replica, begin, replica.epoch(order[step:pause], partial, salt, last=False))
@@ -173,12 +180,15 @@ def train_epoch(
     if step < replica.data.shards.steps(replica.point.workload.drop_remainder):
         part.add(replica, begin, replica.epoch(order[step:], partial, salt))
     else:
-        part.seconds = time.perf_counter() - begin
+        part.seconds = clock() - begin
     losses = np.concatenate(part.losses or [np.zeros(0, np.float32)])
     extra = {}
     if losses.ndim == 2:
         losses, extra["input_s"] = losses[:, 0], losses[:, 1].astype(np.float64)
         part.input_s += float(extra["input_s"].sum())
+    if turns := current():
+        marks = turns.take_marks(len(losses) - part.before)
+        extra["turn"] = np.array([0] * part.before + marks, np.int32)
     if replica.statistics:
         extra["statistics_s"] = np.concatenate(part.statistics)
     columns = step_columns(

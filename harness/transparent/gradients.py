@@ -15,6 +15,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from harness.base.errors import UserError
+from harness.comm.turns import pass_turn
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import own_variable
@@ -126,6 +127,7 @@ class GradientAverager:
         self._runtime.synchronised = True
         policy = self._runtime.sync
         if not policy.shares_gradients:
+            pass_turn(gradients)
             return policy.gradients(gradients, self._runtime.collectives.mean)
         own = own or self._runtime.in_own_step
         present = [
@@ -147,6 +149,7 @@ class GradientAverager:
     def _means(self, gradients: Sequence[Any], variables: Sequence[Any], *more: tf.Tensor) -> list[Any]:
         """Return means over the ranks of gradients and of `more` tensors. Sparse gradients stay sparse."""
         collectives, owner = self._runtime.collectives, variables[0]
+        pass_turn(gradients)
         dense = [i for i, gradient in enumerate(gradients) if not isinstance(gradient, tf.IndexedSlices)]
         values = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
         mean = functools.partial(collectives.differentiable_mean, owner=owner)

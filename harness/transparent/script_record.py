@@ -2,7 +2,7 @@
 
 import inspect
 import math
-import time
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from keras.src.trainers import data_adapters
 
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
+from harness.base.turns import BLOCK, clock, current
 from harness.comm.gpus import Gpu
 from harness.comm.placement import HostClock, observe, read_offset
 from harness.comm.reduction import Reduction
@@ -71,7 +72,7 @@ class EpochClock(keras.callbacks.Callback):
         self._take()
         self._usage = CpuUsage.now()
         self._steps, self._seconds, self._evaluation = 0, None, 0.0
-        self._begin = time.perf_counter()
+        self._begin = clock()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Count the steps, which `steps_per_execution` bundles."""
@@ -80,11 +81,11 @@ class EpochClock(keras.callbacks.Callback):
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Stop the epoch's clock: the validation at its end is timed separately."""
         self._stop()
-        self._evaluation = time.perf_counter()
+        self._evaluation = clock()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Keep the epoch."""
-        now = time.perf_counter()
+        now = clock()
         self._stop()
         self.epochs.append(
             ScriptEpoch(
@@ -102,7 +103,9 @@ class EpochClock(keras.callbacks.Callback):
 
     def _stop(self) -> None:
         if self._seconds is None:
-            self._seconds = time.perf_counter() - self._begin
+            self._seconds = clock() - self._begin
+            if turns := current():
+                turns.leave()
             self._calls = self._take()
 
     def _take(self) -> npt.NDArray[np.float64]:
@@ -239,6 +242,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             ),
             invalid=disturbances(point.layout, places, ranks, loads)
             + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
+            block=os.environ.get(BLOCK, ""),
             notes=seen.notes,
         )
         write_run(folder, record, [epoch for part in on_one_clock(steps, clocks) for epoch in part])

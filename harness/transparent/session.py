@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.errors import RunError, SharedError, UserError
+from harness.base.turns import current
 from harness.comm.gpus import Gpu, own_gpu
 from harness.comm.hang import END, HangWatch
 from harness.comm.world import World, abort
@@ -100,6 +101,8 @@ class Session:
         )
 
     def _finish(self) -> None:
+        if turns := current():
+            turns.finish()
         trained = self._found is not None and self._found[0].synchronised
         with self._watch.inside(END, 0):
             seen = self.world.comm.allgather(trained)

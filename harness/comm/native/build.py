@@ -10,7 +10,9 @@ from harness.base.errors import RunError
 from harness.base.processes import ask
 from harness.comm.launcher import find_launcher
 
-_NAMES = ("allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "messages", "update", "wait")
+_NAMES = (
+    "allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "messages", "turn", "update", "wait"
+)  # fmt: skip
 _SOURCES = tuple(f"{name}.cc" for name in _NAMES)
 _HEADERS = ("arithmetic.h", "group.h", "wire.h")
 _LIMIT_S = 600.0  # of the compiler; a minute on a slow machine

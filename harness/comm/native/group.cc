@@ -23,7 +23,7 @@ constexpr uint64_t kUpdate = kSum<T> | 64;
 double Now() {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec + 1e-9 * time.tv_nsec;
+  return time.tv_sec + 1e-9 * time.tv_nsec - Paused();
 }
 
 Group::Group(MPI_Comm comm, size_t bytes, Way way, bool guard, bool patient)

@@ -15,8 +15,10 @@
 
 namespace harness {
 
-// Seconds on the clock of Python's time.perf_counter (CLOCK_MONOTONIC), one for all processes of a host.
+// Seconds on the clock of Python's `harness.base.turns.clock`: CLOCK_MONOTONIC, one for all processes of a host, less the
+// seconds in which this rank has waited for its turns.
 double Now();
+double Paused();
 
 // The processor's own counter, which costs half as much to read as a clock; the clock's nanoseconds elsewhere.
 inline uint64_t Ticks() {

@@ -1,0 +1,145 @@
+"""A rank that trains in turns with the launches that it is compared with, and waits for them without using a core.
+
+The other end is `harness.sweep.turns`. This module needs nothing but the standard library: a program that is not ours
+takes turns by `Turns.join` before its first step and `Turns.step` in every one.
+"""
+
+import contextlib
+import ctypes
+import os
+import socket
+import time
+from collections.abc import Callable
+
+TURNS = "HARNESS_TURNS"
+"""Environment variable of every rank of a block: address and port of the referee, number of the rank's set."""
+BLOCK = "HARNESS_BLOCK"
+"""Environment variable of every rank of a block: its name, which the launch's record keeps."""
+FIRST_STEPS = 3
+"""Steps at the begin of a turn that are trained but not timed: caches are cold."""
+
+
+class TurnState(ctypes.Structure):
+    """What the native operation shares with Python: passes left, time of the last pass, seconds of waiting."""
+
+    _fields_ = (("left", ctypes.c_int64), ("last", ctypes.c_double), ("paused", ctypes.c_double))
+    left: int
+    last: float
+    paused: float
+
+
+class Turns:
+    """The turns of this process, rank `rank` of `ranks` of its set.
+
+    A turn has `FIRST_STEPS` steps and then those that are timed; it ends at a pass of `step`. Between turns the rank
+    waits in a read of its socket. `busy_s` returns the CPU seconds of its host so far; `host_s` are those of its waits.
+    """
+
+    def __init__(self, address: str, rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> None:
+        host, port, number = address.rsplit(":", 2)
+        self._socket = socket.create_connection((host, int(port)), timeout=30)
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = self._socket.makefile("rwb", buffering=0)
+        self._tell(f"rank {number} {rank} {ranks}")
+        self.state = TurnState(0, 0.0, 0.0)
+        self._busy_s, self.host_s = busy_s, 0.0
+        self._turn = self._steps = 0  # the number of the turn, from 1, and how many steps of it are timed
+        self._begin: float | None = None  # of those
+        self._timed: tuple[int, float] | None = None  # steps and seconds, where the turn ends before its time
+        self._passed = self._asked = 0  # passes before the last boundary, and from there to the next one
+        self._marks = [(0, 0)]  # from which pass on steps are timed in which turn, 0 for none
+        self._until(1)
+
+    def step(self) -> None:
+        """Pass, once a step, at the same place of every step: here a turn ends and the next one begins."""
+        self.state.last = clock()
+        self.state.left -= 1
+        if self.state.left == 0:
+            self.boundary()
+
+    def rest(self) -> None:
+        """Let steps pass until `wait`: those of a warm-up are no training. Without, the first step waits."""
+        self.state.left = 0
+
+    def wait(self) -> None:
+        """Say that this rank is ready and wait for its first turn."""
+        self._asked = 0
+        self.boundary()
+
+    def boundary(self, word: str = "done") -> int:
+        """Go on behind the first steps of a turn, or end the turn and wait for the next; return the passes left."""
+        self._passed, self._asked = self._passed + self._asked, 0
+        if self._turn and self._begin is None and self._timed is None:
+            self._begin = clock()
+            return self._until(self._steps, self._turn)
+        if self._turn:
+            steps, seconds = self._timed or (self._steps, self.state.last - (self._begin or 0.0))
+            self._tell(f"{word} {steps} {seconds:.9f}")
+        else:
+            self._tell("ready")
+        busy_s = self._busy_s()
+        words = self._file.readline().split()
+        if not words:  # the referee has gone, and its block with it
+            os._exit(1)
+        self._turn, self._steps, self._begin, self._timed = int(words[1]), int(words[2]), None, None
+        self.state.paused = float(words[3])
+        self.host_s += self._busy_s() - busy_s
+        return self._until(FIRST_STEPS if self._steps else _FOREVER)
+
+    def leave(self) -> None:
+        """End the turn's time at the last pass: what follows is no step, such as the evaluation behind an epoch."""
+        if not self._steps or self._timed is not None:
+            return
+        made = self._asked - self.state.left
+        self._timed = (made, self.state.last - self._begin) if self._begin is not None else (0, 0.0)
+        self._passed += made
+        self._until(1)
+
+    def finish(self) -> None:
+        """Say that no step follows, and wait until no other launch of the block trains: what comes now takes long."""
+        self.leave()
+        self._timed = self._timed or (0, 0.0)
+        self.boundary("last")
+
+    def take_marks(self, steps: int) -> list[int]:
+        """Return for the last `steps` passes the number of the turn in which each was timed, 0 where it was not."""
+        passed = self._passed + self._asked - self.state.left
+        marks: list[int] = []
+        for (begin, turn), end in zip(self._marks, [*(begin for begin, _ in self._marks[1:]), passed], strict=True):
+            marks += [turn] * (end - begin)
+        self._marks = [(passed, self._marks[-1][1])]
+        return marks[len(marks) - steps :]
+
+    def _until(self, passes: int, turn: int = 0) -> int:
+        """Have `boundary` called after so many passes, of steps that are timed in `turn`."""
+        self._asked = self.state.left = passes
+        self._marks.append((self._passed, turn))
+        return passes
+
+    def _tell(self, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._file.write(f"{text}\n".encode())
+
+
+_FOREVER = 2**62
+_turns: Turns | None = None
+
+
+def join(rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> Turns | None:
+    """Return the turns of this process, which takes them from now on; None where it is in no block."""
+    global _turns
+    address = os.environ.get(TURNS)
+    if address and _turns is None:
+        _turns = Turns(address, rank, ranks, busy_s)
+    return _turns
+
+
+def current() -> Turns | None:
+    """Return the turns that this process has joined."""
+    return _turns
+
+
+def clock() -> float:
+    """Return seconds on the clock of time.perf_counter, less those in which this process waited for its turns."""
+    return time.perf_counter() - (_turns.state.paused if _turns is not None else 0.0)

@@ -1,0 +1,288 @@
+"""A block: launches started together on the same cores, which train in turns, so that they can be compared.
+
+What is compared is started at once. One set of ranks has the turn, the others wait and use no core
+(`harness.base.turns`). A round gives every set one turn, in an order drawn by chance; what the machine does within
+those tenths of a second falls on all of them. As a program, ``python -m harness.sweep.turns BLOCK`` is what a job of
+several launches runs.
+"""
+
+import contextlib
+import os
+import random
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.base.files import write_atomic
+from harness.base.turns import BLOCK, TURNS
+from harness.schema.record import decode
+
+TURN_S = 0.05
+_FEWEST = 20  # timed steps of a turn; 3 where a step takes longer than `_LONG_S`
+_LONG_S = 0.02
+_TRIES = 2  # rounds from which the number of steps in a turn is found; they are not kept
+_GRACE_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankSet:
+    """One launch of a block: the command `words` that starts its ranks, whose output goes to `log`.
+
+    `changes` are made to the environment, None unsets. Its exit code is written to `exit_file`, if there is one.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    log: str
+    changes: Mapping[str, str | None] = field(default_factory=dict)
+    exit_file: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """The launches of a block, and the file of its rounds."""
+
+    name: str
+    sets: tuple[RankSet, ...]
+    rounds: str
+
+
+@dataclass(kw_only=True)
+class _Resident:
+    """A set that was started. `ranks` are its connections, `waits_since` when its last turn ended (monotonic s)."""
+
+    number: int
+    set: RankSet
+    process: "subprocess.Popen[bytes]"
+    ranks: dict[int, "_Rank"] = field(default_factory=dict)
+    size: int = 0
+    seconds: list[float] = field(default_factory=list)
+    waits_since: float = 0.0
+    trained: bool = False
+    paused_s: float = 0.0
+    turns: int = 0
+
+    def over(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.size) and len(self.ranks) == self.size and all(rank.heard for rank in self.ranks.values())
+
+
+@dataclass(kw_only=True)
+class _Rank:
+    """A rank's connection: what it has said since it was last told something."""
+
+    socket: socket.socket
+    rest: bytes = b""
+    heard: list[str] = field(default_factory=list)
+
+
+class Referee:
+    """Starts the sets of `block`, gives them turns until the last has ended, and keeps the rounds.
+
+    `rounds`: one row for each turn, see `run_block`. Sets that end, or fail, leave the others to go on.
+    """
+
+    def __init__(self, block: Block, *, pass_fds: tuple[int, ...] = ()) -> None:
+        self._random = random.Random(block.name)
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self._server.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self._unknown: list[_Rank] = []
+        self.rounds: list[tuple[int, str, int, int, float, float]] = []
+        port = self._server.getsockname()[1]
+        self._sets: list[_Resident] = []
+        for number, one in enumerate(block.sets):
+            changes = {**one.changes, TURNS: f"127.0.0.1:{port}:{number}", BLOCK: block.name}
+            environment = {**os.environ, **{name: value for name, value in changes.items() if value is not None}}
+            for name in (name for name, value in changes.items() if value is None):
+                environment.pop(name, None)
+            with Path(one.log).open("wb") as log:
+                process = subprocess.Popen(
+                    one.words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True, pass_fds=pass_fds,
+                )  # fmt: skip
+            self._sets.append(_Resident(number=number, set=one, process=process))
+
+    def run(self) -> dict[str, int]:
+        """Return the exit code of every set, by name; a signal counts as 128 and its number."""
+        self._until(lambda: all(one.ready or one.over() for one in self._sets))
+        begun, number = time.monotonic(), 0
+        while len(going := [one for one in self._sets if not one.over() and not one.trained]) > 1:
+            steps = self._steps(going, number)
+            rows = []
+            for place, one in enumerate(self._random.sample(going, len(going))):
+                made, seconds = self._turn(one, steps[one.number])
+                if made:
+                    one.seconds.append(seconds / made)
+                    rows.append((number - _TRIES, one.set.name, place, made, seconds, time.monotonic() - begun))
+            if number >= _TRIES:
+                self.rounds += rows
+            number += 1
+        for one in going:  # one at most: it trains on alone
+            self._turn(one, 0)
+        for one in self._sets:
+            self._give(one, 0)
+        codes = {one.set.name: one.process.wait() for one in self._sets}
+        return {name: code if code >= 0 else 128 - code for name, code in codes.items()}
+
+    def stop(self) -> None:
+        """End all that was started and is left: by SIGTERM, 10 s later by SIGKILL."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for one in self._sets:
+                if not one.over():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(one.process.pid, number)
+            deadline = time.monotonic() + _GRACE_S
+            while time.monotonic() < deadline and not all(one.over() for one in self._sets):
+                time.sleep(0.05)
+        for one in self._sets:
+            self._close(one)
+        self._server.close()
+        self._selector.close()
+
+    def _steps(self, going: list[_Resident], number: int) -> dict[int, int]:
+        """Return how many steps each set makes in its next turn; sets of equally many ranks make equally many."""
+        steps = {}
+        for one in going:
+            steps[one.number] = 4
+            if one.seconds:
+                step = median(one.seconds[: _TRIES + 1])
+                steps[one.number] = max(round(TURN_S / step), 3 if step > _LONG_S else _FEWEST)
+        sizes = {one.number: one.size for one in going}
+        return {key: min(steps[other] for other in steps if sizes[other] == sizes[key]) for key in steps}
+
+    def _turn(self, one: _Resident, steps: int) -> tuple[int, float]:
+        """Give a set the turn, for so many timed steps or to its end (0), and wait until it gives it back.
+
+        Return the steps that it timed and the slowest rank's seconds; 0 steps where it has ended.
+        """
+        if not one.ready:  # it has not come to its first step, and does not
+            self._until(lambda: one.over() or one.ready)
+        if one.over():
+            return 0, 0.0
+        self._give(one, steps)
+        self._until(lambda: one.over() or one.ready)
+        one.waits_since = time.monotonic()
+        if one.over():
+            self._close(one)
+            return 0, 0.0
+        parts = [rank.heard[-1].split() for rank in one.ranks.values()]
+        one.trained = any(part[0] == "last" for part in parts)
+        return min(int(part[1]) for part in parts), max(float(part[2]) for part in parts)
+
+    def _give(self, one: _Resident, steps: int) -> None:
+        now = time.monotonic()
+        one.paused_s += now - (one.waits_since or now)
+        one.turns += bool(steps)
+        for rank in one.ranks.values():
+            rank.heard.clear()
+            with contextlib.suppress(OSError):  # it has died: its launcher ends the set
+                rank.socket.sendall(f"go {one.turns} {steps} {one.paused_s:.9f}\n".encode())
+
+    def _until(self, done: Any) -> None:
+        """Take in what ranks say until `done`; processes that end say nothing, and are looked at."""
+        while not done():
+            for key, _ in self._selector.select(timeout=0.2):
+                if key.fileobj is self._server:
+                    connection, _ = self._server.accept()
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._selector.register(connection, selectors.EVENT_READ, _Rank(socket=connection))
+                else:
+                    self._take(key.data)
+
+    def _take(self, rank: _Rank) -> None:
+        content = b""
+        with contextlib.suppress(OSError):
+            content = rank.socket.recv(65536)
+        if not content:
+            self._selector.unregister(rank.socket)
+            rank.socket.close()
+            return
+        *lines, rank.rest = (rank.rest + content).split(b"\n")
+        for line in lines:
+            words = line.decode(errors="replace").split()
+            if words[:1] == ["rank"] and len(words) == 4 and all(word.isdigit() for word in words[1:]):
+                number, place, size = map(int, words[1:])
+                if number < len(self._sets):
+                    self._sets[number].ranks[place], self._sets[number].size = rank, size
+            else:
+                rank.heard.append(line.decode(errors="replace"))
+                for one in self._sets:
+                    if rank in one.ranks.values() and one.ready and words == ["ready"]:
+                        one.waits_since = time.monotonic()
+
+    def _close(self, one: _Resident) -> None:
+        for rank in one.ranks.values():
+            if rank.socket.fileno() >= 0:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(rank.socket)
+                rank.socket.close()
+
+
+def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> dict[str, int]:
+    """Run `block` to its end, write its rounds, and return the exit code of every launch by name.
+
+    Columns of the rounds' file, one row a turn: round (int32), launch (its name), place (int32, in the round's order),
+    steps (int32, timed), seconds (float64, of the slowest rank for those steps), at_s (float64, since the first round).
+    Whatever ends this process in an orderly way ends the launches too.
+    """
+    referee = Referee(block, pass_fds=pass_fds)
+    try:
+        codes = referee.run()
+    finally:
+        referee.stop()
+    import pandas as pd
+
+    columns = ["round", "launch", "place", "steps", "seconds", "at_s"]
+    frame = pd.DataFrame(referee.rounds, columns=columns).astype({"round": "int32", "place": "int32", "steps": "int32"})
+    path = Path(block.rounds)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(path.with_name(f".{path.name}.{os.getpid()}"), index=False)
+    path.with_name(f".{path.name}.{os.getpid()}").replace(path)
+    for one in block.sets:
+        if one.exit_file:
+            write_atomic(Path(one.exit_file), f"{codes[one.name]}\n")
+    return codes
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn SIGTERM into an exception, so that what was started is ended."""
+
+    def end(number: int, _: Any) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def main(path: Path) -> int:
+    """Run the block in the file at `path` and return the first exit code that is not 0."""
+    try:
+        block = decode(path.read_bytes(), Block, path)
+        with _terminable():
+            codes = run_block(block)
+    except UserError as error:
+        print(f"harness: {error}", file=sys.stderr)
+        return 2
+    return next((code for code in codes.values() if code), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
