@@ -130,7 +130,8 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is left of
     inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
     metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not
-    finite. `outlier` marks valid launches far from the others of their layout (`outliers`).
+    finite. rounds = the `rounds.BlockRounds` of a launch in turns, None without. `outlier` marks valid launches far
+    from the others of their layout (`outliers`).
     """
     epochs = epoch_frame(runs) if epochs is None else epochs
     groups = epochs.groupby("run", sort=False)
@@ -154,6 +155,9 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     frame["step_seconds"] = frame["seconds"] / frame["steps"]
     parts = frame[[*_TIMED, "trained_s"]].sum(axis=1)
     frame["overhead_s"] = (frame["inside_s"] - parts).clip(lower=0.0)
+    frame["rounds"] = None
+    if "rounds" in epochs:
+        frame["rounds"] = epochs.drop_duplicates("run").set_index("run")["rounds"]
     frame["outlier"] = False
     for _, group in frame[frame["valid"]].groupby("layout", sort=False):
         frame.loc[group.index, "outlier"] = outliers(group["seconds"])

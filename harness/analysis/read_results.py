@@ -16,6 +16,7 @@ import pandas as pd
 
 from harness.analysis.frames import Columns, epoch_columns, epoch_times, join_epochs
 from harness.analysis.numbers import plural
+from harness.analysis.rounds import read_rounds
 from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.base.errors import UserError
 from harness.schema.presets import PRESETS, resolve
@@ -99,13 +100,20 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         folder=folder,
         study=study,
         runs=runs,
-        epochs=join_epochs(runs, [one.epochs for one in read]) if read else pd.DataFrame(),
+        epochs=_with_rounds(folder, runs, join_epochs(runs, [one.epochs for one in read])) if read else pd.DataFrame(),
         slow=tuple(one.slow for one in read if one.slow),
         damaged=tuple(damaged),
         failures=failures,
         other_code=len(every) - len(read),
         accounts=accounts,
     )
+
+
+def _with_rounds(folder: Path, runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFrame:
+    """Return `epochs` with the rounds of the blocks in which `runs` trained in turns."""
+    found = {block: read_rounds(folder, block) for block in {run.block for run in runs} if block}
+    of_run = {run.point.folder: found.get(run.block) for run in runs}
+    return epochs.assign(rounds=epochs["run"].map(of_run)) if found else epochs
 
 
 def _decoded(path: Path, kind: type[T], damaged: list[str]) -> T | None:

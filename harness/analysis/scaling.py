@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.frames import between
+from harness.analysis.rounds import FEWEST_BLOCKS, layout_ratio
 from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval, sessions
 from harness.base.errors import UserError
 from harness.schema.claim import Claim
@@ -27,6 +28,8 @@ class PointScaling:
     epoch time over its steps. `between` is the relative standard deviation of the launches (None for one),
     `within` the median over launches of that of their epochs (None for one epoch); `outliers` counts launches
     that stand out. `other_session`: launched in other sessions than the base, so that its speedup has no interval.
+    `blocks`: in how many it trained in turns with the base, so that speedup and interval are of their rounds
+    (`rounds.layout_ratio`), else 0.
     `flags` are short sentences: superlinear, indivisible, not comparable, in another session.
     """
 
@@ -53,6 +56,7 @@ class PointScaling:
     efficiency: float | None
     efficiency_interval: Interval | None
     other_session: bool
+    blocks: int
     flags: tuple[str, ...]
 
     @property
@@ -114,7 +118,10 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
     different = _different_work(group, base)
     ratio = None if different else float(base["seconds"].median() / group["seconds"].median())
     same = group["layout"].iloc[0] == base["layout"].iloc[0]
+    in_turns = None if different or same else layout_ratio(base, group)
     interval = None if different or same else paired_ratio(base, group)
+    if in_turns:
+        ratio, interval = in_turns.ratio, in_turns.interval
     # Strong: the same rows in less time. Weak: more rows in the same time.
     strong = first["scaling"] == "strong"
     cores = int(first["cores"]) / int(base["cores"].iloc[0])
@@ -122,7 +129,9 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
     to_efficiency = to_speedup / cores
     efficiency = None if ratio is None else ratio * to_efficiency
     bounds = interval.scaled(to_efficiency) if interval else None
-    elsewhere = not different and not same and min(len(base), len(group)) >= NEEDED and comparable(base, group) is None
+    elsewhere = (
+        not (different or same or in_turns) and min(len(base), len(group)) >= NEEDED and comparable(base, group) is None
+    )
     flags = [
         different,
         _OTHER_SESSION if elsewhere else "",
@@ -154,6 +163,7 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
         efficiency=efficiency,
         efficiency_interval=bounds,
         other_session=elsewhere,
+        blocks=in_turns.blocks if in_turns else 0,
         flags=tuple(flag for flag in flags if flag),
     )
 
@@ -236,7 +246,8 @@ def _indivisible(first: dict[str, Any]) -> list[str]:
 
 def needed_launches(scaling: Scaling) -> int:
     """Return how many launches the point with fewest launches still needs for an interval, 0 where none does."""
-    return max(0, NEEDED - scaling.repeats[0])
+    least = FEWEST_BLOCKS if all(point.blocks for point in scaling.others) and scaling.others else NEEDED
+    return max(0, least - scaling.repeats[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -105,12 +105,19 @@ def repeats(scaling: Scaling) -> str:
     """Return how many launches stand behind each point and what the error bars are."""
     high = scaling.repeats[1]
     times = _launches(scaling)
+    if in_turns(scaling):
+        return f"{times}, in turns; bars: 95 % interval over blocks."
     if high < NEEDED:
         return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
     if needed_launches(scaling):
         return f"{times}; 95 % interval of the median only where there are {NEEDED} or more."
     apart = any(point.other_session for point in scaling.points)
     return f"{times}; bars: 95 % interval" + (", no ratio's at points of another session." if apart else ".")
+
+
+def in_turns(scaling: Scaling) -> bool:
+    """Tell whether every ratio is of launches that trained in turns."""
+    return bool(scaling.others) and all(point.blocks for point in scaling.others)
 
 
 def drawn(layouts: int, most: int) -> str:
@@ -121,6 +128,19 @@ def drawn(layouts: int, most: int) -> str:
 def method(scaling: Scaling) -> str:
     """Return how a time, a ratio and an interval are computed."""
     work = "its epoch time" if scaling.scaling == "strong" else "its epoch time, times the ratio of the ranks"
+    if in_turns(scaling):
+        return (
+            "All layouts of a repeat were resident on the same cores and trained in turns of about 50 ms, a round "
+            "giving each one turn in random order. A ratio is formed within rounds, of the slowest rank's seconds per "
+            f"step and the steps of {work.removeprefix('its ')}; the sample is the block, the median of its rounds' "
+            "logarithms. "
+            "Speedup is the mean over blocks, its 95 % interval Student's t. A launch's time is the median over its "
+            "epochs of the slowest rank's training time, without evaluation and without the turns of others; a point's "
+            f"time is the median over its launches, its interval exact (binomial order statistics, from {NEEDED} "
+            "launches on). Variation, between launches and within one, is a relative standard deviation. A step's time "
+            "is its epoch's over the number of steps. Outliers (Tukey's fences) are marked and counted; invalid "
+            "launches count nowhere and are listed below."
+        )
     return (
         "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation. "
         "A point's time is the median over its launches. Speedup is the base's median over the point's median of "
@@ -140,6 +160,8 @@ def _certainty(last: PointScaling, base: PointScaling) -> str:
     number = counts[0] if len(counts) == 1 else last.launches
     launches = numbers.plural(number, "launch")
     text = f"{launches} {each}" if each == "each" else f"{launches} against {base.launches}"
+    if last.blocks:
+        text = f"{numbers.plural(last.blocks, 'block')} in turns"
     if last.speedup_interval is None:
         return f"{text}: " + ("in other sessions, so no interval" if last.other_session else "too few for an interval")
     return f"95 % interval {numbers.ratio_span(last.speedup_interval)}, {text}"

@@ -7,6 +7,7 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.analysis.stats import NEEDED
 from harness.datasets import info, names
+from harness.report.captions import in_turns
 from harness.report.launch_summary import commit_words, data_words, days, machine_words
 from harness.report.render import distinct
 from harness.schema.option import conditions
@@ -37,7 +38,10 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
         "order; a launch is the sample. Its time is the median over its epochs of the slowest rank's training time "
         "after compilation and warm-up, without evaluation; a point's time is the median over launches; speedup is "
         f"the ratio of medians over {numbers.ranks(scaling.base.ranks)} ({numbers.seconds(scaling.base.seconds)}).",
-        "Intervals are 95 %: binomial order statistics for times, a bootstrap over blocks of launches for ratios."
+        "All layouts of a repeat trained in turns on the same cores; ratios are formed within rounds of turns, their "
+        "95 % intervals are Student's t over blocks."
+        if in_turns(scaling)
+        else "Intervals are 95 %: binomial order statistics for times, a bootstrap over blocks of launches for ratios."
         if low >= NEEDED
         else f"With fewer than {NEEDED} launches of a layout we give no intervals there.",
         f"{numbers.plural(excluded, 'launch')} with invalid times (other load, missing cores) were excluded."

@@ -22,7 +22,6 @@ from harness.analysis.learning import (
 )
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, ratios_frame, reference_points, scale
-from harness.analysis.stats import NEEDED
 from harness.analysis.time_parts import breakdown_frame
 from harness.base.errors import UserError
 from harness.base.files import resource
@@ -336,7 +335,7 @@ def _ratios(scaling: Scaling) -> list[Tile]:
         detail = f"{numbers.ranks(base.ranks)}, median of {numbers.plural(base.launches, 'launch')}"
         return [Tile(name="Epoch time", value=numbers.seconds(base.seconds), detail=detail)]
     assert last.speedup is not None and last.efficiency is not None
-    missing = f"no interval: {needed_launches(scaling)} launches short of {NEEDED}"
+    missing = f"no interval: {numbers.plural(needed_launches(scaling), 'launch')} too few"
     if last.other_session:
         missing = "no interval: launched in another session than the base"
     doubt = "95 % interval "

@@ -19,12 +19,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.turns import BLOCK, TURNS
 from harness.schema.record import decode
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TURN_S = 0.05
 _FEWEST = 20  # timed steps of a turn; 3 where a step takes longer than `_LONG_S`
@@ -49,11 +52,11 @@ class RankSet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """The launches of a block, and the file of its rounds."""
+    """The launches of a block, and the file of its turns where it is a job's."""
 
     name: str
     sets: tuple[RankSet, ...]
-    rounds: str
+    rounds: str = ""
 
 
 @dataclass(kw_only=True)
@@ -91,7 +94,7 @@ class _Rank:
 class Referee:
     """Starts the sets of `block`, gives them turns until the last has ended, and keeps the rounds.
 
-    `rounds`: one row for each turn, see `run_block`. Sets that end, or fail, leave the others to go on.
+    `rounds`: one row for each turn, see `BlockEnd`. Sets that end, or fail, leave the others to go on.
     """
 
     def __init__(self, block: Block, *, pass_fds: tuple[int, ...] = ()) -> None:
@@ -232,13 +235,20 @@ class Referee:
                 rank.socket.close()
 
 
-def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> dict[str, int]:
-    """Run `block` to its end, write its rounds, and return the exit code of every launch by name.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockEnd:
+    """What came of a block: every launch's exit code by name, and its turns.
 
-    Columns of the rounds' file, one row a turn: round (int32), launch (its name), place (int32, in the round's order),
-    steps (int32, timed), seconds (float64, of the slowest rank for those steps), at_s (float64, since the first round).
-    Whatever ends this process in an orderly way ends the launches too.
+    Columns of `turns`, one row a turn: round (int32), launch (its name), place (int32, in the round's order), steps
+    (int32, timed), seconds (float64, of the slowest rank for those steps), at_s (float64, since the first round).
     """
+
+    codes: "dict[str, int]"
+    turns: "pd.DataFrame"
+
+
+def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> BlockEnd:
+    """Run `block` to its end. Whatever ends this process in an orderly way, an exception too, ends its launches."""
     referee = Referee(block, pass_fds=pass_fds)
     try:
         codes = referee.run()
@@ -247,15 +257,8 @@ def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> dict[str, int]
     import pandas as pd
 
     columns = ["round", "launch", "place", "steps", "seconds", "at_s"]
-    frame = pd.DataFrame(referee.rounds, columns=columns).astype({"round": "int32", "place": "int32", "steps": "int32"})
-    path = Path(block.rounds)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_parquet(path.with_name(f".{path.name}.{os.getpid()}"), index=False)
-    path.with_name(f".{path.name}.{os.getpid()}").replace(path)
-    for one in block.sets:
-        if one.exit_file:
-            write_atomic(Path(one.exit_file), f"{codes[one.name]}\n")
-    return codes
+    turns = pd.DataFrame(referee.rounds, columns=columns)
+    return BlockEnd(codes=codes, turns=turns.astype({"round": "int32", "place": "int32", "steps": "int32"}))
 
 
 @contextlib.contextmanager
@@ -273,15 +276,23 @@ def _terminable() -> Iterator[None]:
 
 
 def main(path: Path) -> int:
-    """Run the block in the file at `path` and return the first exit code that is not 0."""
+    """Run the block in the file at `path`, write its turns and exit codes, and return the first code that is not 0."""
     try:
         block = decode(path.read_bytes(), Block, path)
         with _terminable():
-            codes = run_block(block)
+            end = run_block(block)
+        rounds = Path(block.rounds)
+        rounds.parent.mkdir(parents=True, exist_ok=True)
+        staged = rounds.with_name(f".{rounds.name}")
+        end.turns.to_parquet(staged, index=False)
+        staged.replace(rounds)
+        for one in block.sets:
+            if one.exit_file:
+                write_atomic(Path(one.exit_file), f"{end.codes[one.name]}\n")
     except UserError as error:
         print(f"harness: {error}", file=sys.stderr)
         return 2
-    return next((code for code in codes.values() if code), 0)
+    return next((code for code in end.codes.values() if code), 0)
 
 
 if __name__ == "__main__":

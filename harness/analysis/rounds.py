@@ -1,0 +1,95 @@
+"""What trained in turns, compared within rounds: the sample is the block, the median of its rounds' log ratios.
+
+Rounds of one block alone decide nothing: every start of a launch has a speed of its own (0.7 to 1 % on a virtual
+machine), which its rounds share. Over blocks Student's t of their medians holds.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from harness.analysis.stats import LEVEL, Interval
+from harness.schema.sweep import ROUNDS
+
+FEWEST_BLOCKS = 3
+_FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockRounds:
+    """A block's seconds per step, float64, one row a round and one column a launch; NaN where it had no turn."""
+
+    steps: pd.DataFrame
+
+    def log_ratios(self, first: str, second: str) -> NDArray[np.float64]:
+        """Return the logarithms of `first`'s step times over `second`'s, of the rounds in which both had a turn."""
+        if first not in self.steps or second not in self.steps:
+            return np.zeros(0)
+        both = self.steps[[first, second]].dropna()
+        ratios: NDArray[np.float64] = np.log(both[first].to_numpy() / both[second].to_numpy())
+        return ratios
+
+
+def block_rounds(turns: pd.DataFrame) -> BlockRounds:
+    """Return the rounds of a block's `turns` (see `harness.sweep.turns.run_block`)."""
+    long = turns[turns["steps"] >= _FEWEST_STEPS]
+    seconds = long.assign(step=long["seconds"] / long["steps"])
+    return BlockRounds(seconds.pivot(index="round", columns="launch", values="step"))
+
+
+def read_rounds(folder: Path, block: str) -> BlockRounds | None:
+    """Return the rounds of a `block` of the sweep in `folder`, its launches by their layouts; None without them."""
+    path = folder / ROUNDS / f"{block}.parquet"
+    try:
+        turns = pd.read_parquet(path)
+        return block_rounds(turns.assign(launch=turns["launch"].map(launch_layout)))
+    except (OSError, ValueError, KeyError):  # a file that is missing, cut or another program's
+        return None
+
+
+def launch_layout(launch: str) -> str:
+    """Return what of a launch's folder's name (`Point.folder`) says its layout."""
+    return launch.rsplit("-", 2)[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockRatio:
+    """A ratio over blocks: the mean of their medians, as a factor, and its 95 % interval."""
+
+    ratio: float
+    interval: Interval
+    blocks: int
+
+
+def ratio_over_blocks(medians: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:
+    """Return the ratio of which `medians` are the blocks' median log ratios; None for fewer than 3 blocks.
+
+    The interval is Student's, of the logarithms; two-sided with probability `level`.
+    """
+    values = np.asarray(medians, dtype=float)
+    if len(values) < FEWEST_BLOCKS:
+        return None
+    mean = float(values.mean())
+    reach = float(student.ppf(0.5 + level / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    return BlockRatio(
+        ratio=math.exp(mean),
+        interval=Interval(low=math.exp(mean - reach), high=math.exp(mean + reach)),
+        blocks=len(values),
+    )
+
+
+def layout_ratio(base: pd.DataFrame, group: pd.DataFrame) -> BlockRatio | None:
+    """Return the seconds of an epoch of `base` over those of `group`, rows of `frames.launch_frame` of one layout each.
+
+    Of the blocks in which valid launches of `group` trained in turns with the base's layout; None for fewer than 3.
+    """
+    first, second = launch_layout(base["run"].iloc[0]), launch_layout(group["run"].iloc[0])
+    work = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))
+    ratios = [block.log_ratios(first, second) for block in group["rounds"] if isinstance(block, BlockRounds)]
+    return ratio_over_blocks([float(np.median(one)) + work for one in ratios if len(one)])
