@@ -18,6 +18,7 @@ from harness.analysis.stats import LEVEL, Interval
 from harness.schema.sweep import ROUNDS
 
 FEWEST_BLOCKS = 3
+_UNDISTURBED = 0.95
 _FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
 
 
@@ -37,8 +38,12 @@ class BlockRounds:
 
 
 def block_rounds(turns: pd.DataFrame) -> BlockRounds:
-    """Return the rounds of a block's `turns` (see `harness.sweep.turns.run_block`)."""
-    long = turns[turns["steps"] >= _FEWEST_STEPS]
+    """Return the undisturbed rounds of a block's `turns` (see `harness.sweep.turns.BlockEnd`).
+
+    A turn in which a rank had clearly less of its core than in most turns of its launch was disturbed by others.
+    """
+    usual = turns.groupby("launch")["cores"].transform("quantile", 0.75)
+    long = turns[(turns["steps"] >= _FEWEST_STEPS) & (turns["cores"] >= _UNDISTURBED * usual)]
     seconds = long.assign(step=long["seconds"] / long["steps"])
     return BlockRounds(seconds.pivot(index="round", columns="launch", values="step"))
 

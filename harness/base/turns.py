@@ -46,7 +46,8 @@ class Turns:
         self._busy_s, self.host_s = busy_s, 0.0
         self._turn = self._steps = 0  # the number of the turn, from 1, and how many steps of it are timed
         self._begin: float | None = None  # of those
-        self._timed: tuple[int, float] | None = None  # steps and seconds, where the turn ends before its time
+        self._cpu_s = 0.0  # of this process, at that begin
+        self._timed: tuple[int, float, float] | None = None  # what was timed, where the turn ends before its time
         self._passed = self._asked = 0  # passes before the last boundary, and from there to the next one
         self._marks = [(0, 0)]  # from which pass on steps are timed in which turn, 0 for none
         self._until(1)
@@ -71,11 +72,11 @@ class Turns:
         """Go on behind the first steps of a turn, or end the turn and wait for the next; return the passes left."""
         self._passed, self._asked = self._passed + self._asked, 0
         if self._turn and self._begin is None and self._timed is None:
-            self._begin = clock()
+            self._cpu_s, self._begin = time.process_time(), clock()
             return self._until(self._steps, self._turn)
         if self._turn:
-            steps, seconds = self._timed or (self._steps, self.state.last - (self._begin or 0.0))
-            self._tell(f"{word} {steps} {seconds:.9f}")
+            steps, seconds, share = self._timed or self._measure(self._steps)
+            self._tell(f"{word} {steps} {seconds:.9f} {share:.4f}")
         else:
             self._tell("ready")
         busy_s = self._busy_s()
@@ -92,14 +93,14 @@ class Turns:
         if not self._steps or self._timed is not None:
             return
         made = self._asked - self.state.left
-        self._timed = (made, self.state.last - self._begin) if self._begin is not None else (0, 0.0)
+        self._timed = self._measure(made)
         self._passed += made
         self._until(1)
 
     def finish(self) -> None:
         """Say that no step follows, and wait until no other launch of the block trains: what comes now takes long."""
         self.leave()
-        self._timed = self._timed or (0, 0.0)
+        self._timed = self._timed or (0, 0.0, 0.0)
         self.boundary("last")
 
     def take_marks(self, steps: int) -> list[int]:
@@ -110,6 +111,12 @@ class Turns:
             marks += [turn] * (end - begin)
         self._marks = [(passed, self._marks[-1][1])]
         return marks[len(marks) - steps :]
+
+    def _measure(self, steps: int) -> tuple[int, float, float]:
+        """Return the steps that were timed, their seconds, and the cores that this process had meanwhile."""
+        if self._begin is None or not steps:
+            return 0, 0.0, 0.0
+        return steps, self.state.last - self._begin, (time.process_time() - self._cpu_s) / (clock() - self._begin)
 
     def _until(self, passes: int, turn: int = 0) -> int:
         """Have `boundary` called after so many passes, of steps that are timed in `turn`."""

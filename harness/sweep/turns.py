@@ -104,7 +104,7 @@ class Referee:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
         self._unknown: list[_Rank] = []
-        self.rounds: list[tuple[int, str, int, int, float, float]] = []
+        self.rounds: list[tuple[int, str, int, int, float, float, float]] = []
         port = self._server.getsockname()[1]
         self._sets: list[_Resident] = []
         for number, one in enumerate(block.sets):
@@ -127,10 +127,10 @@ class Referee:
             steps = self._steps(going, number)
             rows = []
             for place, one in enumerate(self._random.sample(going, len(going))):
-                made, seconds = self._turn(one, steps[one.number])
+                made, seconds, cores = self._turn(one, steps[one.number])
                 if made:
                     one.seconds.append(seconds / made)
-                    rows.append((number - _TRIES, one.set.name, place, made, seconds, time.monotonic() - begun))
+                    rows.append((number - _TRIES, one.set.name, place, made, seconds, cores, time.monotonic() - begun))
             if number >= _TRIES:
                 self.rounds += rows
             number += 1
@@ -167,24 +167,29 @@ class Referee:
         sizes = {one.number: one.size for one in going}
         return {key: min(steps[other] for other in steps if sizes[other] == sizes[key]) for key in steps}
 
-    def _turn(self, one: _Resident, steps: int) -> tuple[int, float]:
+    def _turn(self, one: _Resident, steps: int) -> tuple[int, float, float]:
         """Give a set the turn, for so many timed steps or to its end (0), and wait until it gives it back.
 
-        Return the steps that it timed and the slowest rank's seconds; 0 steps where it has ended.
+        Return the steps that it timed, the slowest rank's seconds and the cores of the rank that had least; 0 steps
+        where it has ended.
         """
         if not one.ready:  # it has not come to its first step, and does not
             self._until(lambda: one.over() or one.ready)
         if one.over():
-            return 0, 0.0
+            return 0, 0.0, 0.0
         self._give(one, steps)
         self._until(lambda: one.over() or one.ready)
         one.waits_since = time.monotonic()
         if one.over():
             self._close(one)
-            return 0, 0.0
+            return 0, 0.0, 0.0
         parts = [rank.heard[-1].split() for rank in one.ranks.values()]
         one.trained = any(part[0] == "last" for part in parts)
-        return min(int(part[1]) for part in parts), max(float(part[2]) for part in parts)
+        return (
+            min(int(part[1]) for part in parts),
+            max(float(part[2]) for part in parts),
+            min(float(part[3]) for part in parts),
+        )
 
     def _give(self, one: _Resident, steps: int) -> None:
         now = time.monotonic()
@@ -240,7 +245,8 @@ class BlockEnd:
     """What came of a block: every launch's exit code by name, and its turns.
 
     Columns of `turns`, one row a turn: round (int32), launch (its name), place (int32, in the round's order), steps
-    (int32, timed), seconds (float64, of the slowest rank for those steps), at_s (float64, since the first round).
+    (int32, timed), seconds (float64, of the slowest rank for those steps), cores (float64, CPU seconds a second of the
+    rank that had least), at_s (float64, since the first round).
     """
 
     codes: "dict[str, int]"
@@ -256,7 +262,7 @@ def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> BlockEnd:
         referee.stop()
     import pandas as pd
 
-    columns = ["round", "launch", "place", "steps", "seconds", "at_s"]
+    columns = ["round", "launch", "place", "steps", "seconds", "cores", "at_s"]
     turns = pd.DataFrame(referee.rounds, columns=columns)
     return BlockEnd(codes=codes, turns=turns.astype({"round": "int32", "place": "int32", "steps": "int32"}))
 

@@ -98,6 +98,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
     reduction = replica.reduction.name + (", staged through host memory" if replica.gpu else "")
     drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
     attempts, failures = len(outcome.segments), tuple(map(str, outcome.losses))
+    invalid, met = disturbances(replica.point.layout, places, ranks, loads, failures, by_nodes=scheduled())
     record = RunRecord(
         schema=SCHEMA,
         point=replica.point,
@@ -122,11 +123,9 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         ),
         losses=outcome.losses,
         stretches=outcome.stretches,
-        invalid=(f"it was ended and taken up from a checkpoint: {attempts} attempts",)
-        if attempts
-        else disturbances(replica.point.layout, places, ranks, loads, failures, by_nodes=scheduled()),
+        invalid=(f"it was ended and taken up from a checkpoint: {attempts} attempts",) if attempts else invalid,
         block=os.environ.get(BLOCK, ""),
-        notes=tuple(note for note in (replica.reduction.note, drifted, *outcome.notes) if note),
+        notes=tuple(note for note in (replica.reduction.note, drifted, *met, *outcome.notes) if note),
         seed=replica.point.seed,
         segments=outcome.segments,
     )
@@ -167,14 +166,22 @@ def disturbances(
     failures: tuple[str, ...] = (),
     *,
     by_nodes: bool = False,
-) -> tuple[str, ...]:
-    """Return which ranks failed or were misplaced, else what other work there was; `places` with each host's cores."""
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return why times are not valid, and notes: ranks that failed or were misplaced, else what other work there was.
+
+    `places` with each host's cores. Other work does not make a launch in turns invalid: the turns that it met are left
+    out of all that is compared.
+    """
+    misplaced = failures + misplacements(layout, [where for where, _ in places], by_nodes=by_nodes)
+    if misplaced:
+        return misplaced, ()
     needed = {host: count * layout.threads for host, count in Counter(where.host for where, _ in places).items()}
-    return (
-        failures + misplacements(layout, [where for where, _ in places], by_nodes=by_nodes)
-        or overloads(loads, needed, {where.host: cores for where, cores in places})
-        or delayed([rank.host for rank in ranks], [rank.queued_share for rank in ranks], loads)
+    others = overloads(loads, needed, {where.host: cores for where, cores in places}) or delayed(
+        [rank.host for rank in ranks], [rank.queued_share for rank in ranks], loads
     )
+    if not os.environ.get(BLOCK):
+        return others, ()
+    return (), tuple(f"{reason}; turns that this met are left out of ratios, not of times" for reason in others)
 
 
 def finite(value: float | None) -> float | None:

@@ -209,6 +209,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
     def write() -> None:
         assert gathered is not None
         ranks, clocks, steps, times = zip(*gathered, strict=True)
+        invalid, met = disturbances(point.layout, places, ranks, loads)
         record = RunRecord(
             schema=SCHEMA,
             point=point,
@@ -240,10 +241,9 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             weights=WeightsRecord(
                 parameters=seen.fit.sizes[0], bytes=seen.fit.sizes[1], sha256=seen.sha256, identical=True
             ),
-            invalid=disturbances(point.layout, places, ranks, loads)
-            + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
+            invalid=invalid + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
             block=os.environ.get(BLOCK, ""),
-            notes=seen.notes,
+            notes=(*met, *seen.notes),
         )
         write_run(folder, record, [epoch for part in on_one_clock(steps, clocks) for epoch in part])
 
