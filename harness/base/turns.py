@@ -61,16 +61,15 @@ class Turns:
 
     def rest(self) -> None:
         """Let steps pass until `wait`: those of a warm-up are no training. Without, the first step waits."""
-        self.state.left = 0
+        self._asked = self.state.left = 0
 
     def wait(self) -> None:
         """Say that this rank is ready and wait for its first turn."""
-        self._asked = 0
         self.boundary()
 
     def boundary(self, word: str = "done") -> int:
         """Go on behind the first steps of a turn, or end the turn and wait for the next; return the passes left."""
-        self._passed, self._asked = self._passed + self._asked, 0
+        self._passed += self._asked - self.state.left
         if self._turn and self._begin is None and self._timed is None:
             self._cpu_s, self._begin = time.process_time(), clock()
             return self._until(self._steps, self._turn)

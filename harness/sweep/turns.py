@@ -194,7 +194,7 @@ class Referee:
     def _give(self, one: _Resident, steps: int) -> None:
         now = time.monotonic()
         one.paused_s += now - (one.waits_since or now)
-        one.turns += bool(steps)
+        one.turns += 1
         for rank in one.ranks.values():
             rank.heard.clear()
             with contextlib.suppress(OSError):  # it has died: its launcher ends the set

@@ -1,0 +1,144 @@
+"""Turns: sets of ranks resident on the same cores, one of which trains while the others wait without using a core."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from harness.sweep.turns import Block, RankSet, run_block
+
+# One rank of a program that is not ours: it makes STEPS steps of a millisecond and writes down when, and its marks.
+_RANK = """
+import json, os, sys, time
+from harness.base.turns import clock, join
+rank, ranks, steps, out = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+turns = join(rank, ranks)
+times = []
+for step in range(steps):
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.001:
+        pass
+    turns.step()
+    times.append(clock())
+    if step == steps // 2:
+        turns.leave()  # an epoch has ended: what follows is no step
+        time.sleep(0.02)
+cpu = time.process_time()
+turns.finish()
+marks = turns.take_marks(steps)
+json.dump({"times": times, "marks": marks, "paused": turns.state.paused, "cpu": cpu}, open(f"{out}.{rank}", "w"))
+if len(sys.argv) > 5 and rank == 0:
+    sys.exit(int(sys.argv[5]))
+"""
+
+
+def rank_set(
+    name: str, folder: Path, *, ranks: int = 1, steps: int = 300, code: int = 0, program: str = _RANK
+) -> RankSet:
+    """Return a set of `ranks` processes that do not know each other, started by a shell."""
+    (folder / "rank.py").write_text(program)
+    start = f'"{sys.executable}" "{folder}/rank.py"'
+    lines = [f'{start} {rank} {ranks} {steps} "{folder}/{name}" {code} &' for rank in range(ranks)]
+    waits = "code=0; for job in $(jobs -p); do wait $job || code=$?; done; exit $code"
+    return RankSet(name=name, words=("bash", "-c", "\n".join([*lines, waits])), log=str(folder / f"{name}.log"))
+
+
+def said(folder: Path, name: str, rank: int = 0) -> dict[str, list[float]]:
+    """Return what a rank wrote down."""
+    found: dict[str, list[float]] = json.loads((folder / f"{name}.{rank}").read_text())
+    return found
+
+
+def test_sets_take_turns_and_what_is_between_is_in_no_time(tmp_path: Path) -> None:
+    sets = (rank_set("one", tmp_path), rank_set("two", tmp_path, ranks=2))
+    end = run_block(Block(name="b", sets=sets))
+    assert end.codes == {"one": 0, "two": 0}, (tmp_path / "one.log").read_text()
+    steps = end.turns["seconds"] / end.turns["steps"]
+    assert 0.0009 < steps.median() < 0.004  # a millisecond, on a machine that others use too
+    assert {"one", "two"} == set(end.turns["launch"])
+    both = end.turns.groupby("round")["launch"].nunique()
+    assert (both[both.index < both.index.max()] == 2).all()
+    for name, rank in (("one", 0), ("two", 0), ("two", 1)):
+        found = said(tmp_path, name, rank)
+        assert found["times"] == sorted(found["times"])
+        assert found["times"][-1] - found["times"][0] < 1.5, "the turns of others are in its time"
+        assert found["paused"] > 0.2
+        assert len(found["marks"]) == 300
+        assert found["cpu"] < 1.2, "waiting took processor time"
+
+
+def test_marks_name_the_turn_of_every_timed_step(tmp_path: Path) -> None:
+    end = run_block(Block(name="b", sets=(rank_set("one", tmp_path), rank_set("two", tmp_path))))
+    for name in ("one", "two"):
+        marks = pd.Series(said(tmp_path, name)["marks"])
+        timed = end.turns[end.turns["launch"] == name]
+        # The first two rounds are for finding the number of steps; turn 1 is the first of them.
+        counted = marks[marks > 2].value_counts().sort_index()
+        assert list(counted) == [steps for steps in timed["steps"] if steps]
+        assert (marks == 0).sum() >= 3 * marks.nunique() - 6
+
+
+def test_chance_decides_the_order_of_a_round(tmp_path: Path) -> None:
+    end = run_block(Block(name="b", sets=(rank_set("one", tmp_path, steps=900), rank_set("two", tmp_path, steps=900))))
+    first = end.turns[end.turns["place"] == 0]["launch"].value_counts()
+    assert first.min() >= 2
+
+
+def test_a_set_that_fails_leaves_the_others_to_go_on(tmp_path: Path) -> None:
+    broken = _RANK.replace("    turns.step()", "    turns.step()\n    if step == 60 and rank == 1: os._exit(7)")
+    (tmp_path / "b").mkdir()
+    # As mpirun does, the shell would wait for rank 0: it ends with the first that fails.
+    failing = rank_set("bad", tmp_path / "b", ranks=2, program=broken)
+    script = failing.words[2].replace("code=0; for job in $(jobs -p); do wait $job || code=$?; done; exit $code",
+                                      "wait -n || { code=$?; kill $(jobs -p); exit $code; }; wait")  # fmt: skip
+    failing = RankSet(name="bad", words=("bash", "-c", script), log=failing.log)
+    end = run_block(Block(name="b", sets=(rank_set("good", tmp_path), failing)))
+    assert end.codes == {"good": 0, "bad": 7}
+    assert len(said(tmp_path, "good")["times"]) == 300
+
+
+def test_a_set_that_never_starts_is_no_hang(tmp_path: Path) -> None:
+    missing = RankSet(name="bad", words=("bash", "-c", "exit 3"), log=str(tmp_path / "bad.log"))
+    end = run_block(Block(name="b", sets=(rank_set("good", tmp_path, steps=50), missing)))
+    assert end.codes == {"good": 0, "bad": 3}
+    assert end.turns.empty  # nothing to compare with
+
+
+def left(mark: str) -> list[int]:
+    """Return the processes that were started with `mark` in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TURNS_TEST") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_whatever_ends_the_block_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    sets = (rank_set("one", tmp_path, steps=100_000), rank_set("two", tmp_path, ranks=2, steps=100_000))
+    import msgspec
+
+    file = tmp_path / "block.json"
+    file.write_bytes(msgspec.json.encode(Block(name="b", sets=sets, rounds=str(tmp_path / "rounds.parquet"))))
+    mark = f"{os.getpid()}-{number}"
+    referee = subprocess.Popen([sys.executable, "-m", "harness.sweep.turns", str(file)],
+                               env=os.environ | {"TURNS_TEST": mark}, stderr=subprocess.DEVNULL)  # fmt: skip
+    deadline = time.monotonic() + 30
+    while len(left(mark)) < 6 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    referee.send_signal(number)
+    referee.wait(timeout=30)
+    while left(mark) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left(mark)
