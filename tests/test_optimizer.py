@@ -1,12 +1,20 @@
 """The fused updates are Keras's own, to rounding."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from harness.comm.autotune import build_native
+from harness.comm.native.operation import NativeReduction
+from harness.comm.policies import Synchroniser
+from harness.comm.reduction import BridgeReduction
 from harness.schema.presets import resolve
-from harness.train.optimizer import build_optimizer
+from harness.schema.sync import NoSync
+from harness.train.optimizer import FusedAdam, FusedMomentum, FusedSGD, build_optimizer, update
 
 STEPS = 30
 
@@ -42,3 +50,93 @@ def test_fused_updates_are_those_of_keras(name, keras_class, schedule):
     ours, theirs = train(build_optimizer(workload, steps_per_epoch=STEPS, ranks=1)), train(keras_class(rate))
     assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
     assert np.abs(ours - np.linspace(-1, 1, 50)).max() > 0.01
+
+
+SETTINGS = {
+    "weight_decay": {"weight_decay": 0.1},
+    "clipnorm": {"clipnorm": 0.2},
+    "clipvalue": {"clipvalue": 0.05},
+    "global_clipnorm": {"global_clipnorm": 0.2},
+    "use_ema": {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 2},
+    "loss_scale_factor": {"loss_scale_factor": 8.0},
+    "gradient_accumulation_steps": {"gradient_accumulation_steps": 3},
+}
+ATTRIBUTES = {"constraint": keras.constraints.MaxNorm(0.2), "overwrite_with_gradient": True, "trainable": False}
+RULES = {
+    "sgd": (FusedSGD, keras.optimizers.SGD),
+    "momentum": (FusedMomentum, lambda rate: keras.optimizers.SGD(rate, momentum=0.9)),
+    "adam": (FusedAdam, keras.optimizers.Adam),
+}
+
+
+class ClimbingSGD(FusedSGD):
+    """An optimizer of the user's own that makes another step."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        variable.assign_add(learning_rate * gradient)
+
+
+@pytest.fixture
+def alone():
+    """Return what updates the weights of one rank by its own gradients, in the native operation."""
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():  # a test before this one built the native operation, which asks MPI for its name only
+        MPI.Init()
+    library, failure = build_native()
+    assert library, failure
+    native = NativeReduction(MPI.COMM_SELF, library, largest=0, way="messages")
+    return Synchroniser(policy=NoSync(), reduction=BridgeReduction(MPI.COMM_SELF), weight=1.0, alone=native)
+
+
+def weights_after(make, apply, settings=None, attributes=None, dtype="float32"):
+    """Return the weights after 4 steps of an optimizer with these settings on variables with these attributes.
+
+    It was built with one more variable, before them, that was frozen since.
+    """
+    variables = [keras.Variable(np.linspace(-1, 2, 12).reshape(4, 3), dtype=dtype) for _ in range(3)]
+    for name, value in (attributes or {}).items():
+        for variable in variables[1:]:
+            setattr(variable, name, value)
+    optimizer = make(0.01)
+    for name, value in (settings or {}).items():
+        setattr(optimizer, name, value)
+    optimizer.build(variables)
+    optimizer.apply([place + tf.ones_like(each.value) for place, each in enumerate(variables)], variables)
+
+    @tf.function
+    def step(gradient):
+        apply(optimizer, [gradient, -gradient], variables[1:])
+
+    for seed in range(4):
+        step(tf.constant(np.random.default_rng(seed).normal(size=(4, 3)), dtype))
+    return np.concatenate([np.asarray(tf.cast(variable.value, tf.float64)).ravel() for variable in variables])
+
+
+def test_every_setting_of_keras_that_an_optimizer_takes_is_among_those_compared():
+    compared = {*SETTINGS, *SETTINGS["use_ema"], "learning_rate", "name", "self", "kwargs"}
+    assert set(inspect.signature(BaseOptimizer.__init__).parameters) == compared
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("changed", ["nothing", *SETTINGS, *ATTRIBUTES, "bfloat16"])
+def test_an_update_in_the_sum_is_that_of_keras_whatever_is_set(alone, rule, changed):
+    ours, theirs = RULES[rule]
+    options = {
+        "settings": SETTINGS.get(changed),
+        "attributes": {changed: ATTRIBUTES[changed]} if changed in ATTRIBUTES else None,
+        "dtype": "bfloat16" if changed == "bfloat16" else "float32",
+    }
+    found = weights_after(ours, lambda optimizer, *pair: update(optimizer, alone, *pair), **options)
+    expected = weights_after(theirs, lambda optimizer, *pair: optimizer.apply(*pair), **options)
+    tolerance = 0.02 if changed == "bfloat16" else 2e-6
+    assert found == pytest.approx(expected, rel=tolerance, abs=tolerance)
+
+
+def test_a_step_of_the_users_own_is_made(alone):
+    climbs, falls = (
+        weights_after(make, lambda optimizer, *pair: update(optimizer, alone, *pair))
+        for make in (ClimbingSGD, FusedSGD)
+    )
+    assert (climbs + falls) / 2 == pytest.approx(np.tile(np.linspace(-1, 2, 12), 3), abs=1e-6)
+    assert np.abs(climbs - falls).max() > 1e-3

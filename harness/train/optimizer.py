@@ -1,6 +1,6 @@
 """Keras's optimizers, by the names users write; SGD, momentum and Adam update with TensorFlow's fused kernels."""
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import keras
 import tensorflow as tf
@@ -79,22 +79,33 @@ def update(
     """Apply what the policy makes of this rank's gradients, in the reduction itself where it can make the step."""
     pass_turn(gradients)
     in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own update needs them
-    if (
-        synchroniser.updater is not None
-        and in_host_memory
-        and isinstance(optimizer, FusedSGD | FusedMomentum | FusedAdam)
-    ):
-        synchroniser.updater.update(optimizer.descent(), variables, gradients, "gradients")
+    if synchroniser.updater is not None and in_host_memory and _only_steps(optimizer, variables):
+        synchroniser.updater.update(optimizer.descent(variables), variables, gradients, "gradients")
         optimizer.iterations.assign_add(1)
     else:
         optimizer.apply(synchroniser.gradients(gradients), variables)
 
 
+def _only_steps(
+    optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]
+) -> "TypeGuard[FusedSGD | FusedMomentum | FusedAdam]":
+    """Tell whether Keras's `apply` would only make the steps: no clipping, averaging, constraint or the like."""
+    besides = (optimizer.clipnorm, optimizer.clipvalue, optimizer.global_clipnorm, optimizer.weight_decay,
+               optimizer.loss_scale_factor, optimizer.gradient_accumulation_steps)  # fmt: skip
+    return (
+        type(optimizer) in (FusedSGD, FusedMomentum, FusedAdam)  # one that is derived may have a step of its own
+        and all(setting is None for setting in besides)
+        and not optimizer.use_ema
+        and not any(variable.constraint or variable.overwrite_with_gradient for variable in variables)
+        and all(variable.dtype in ("float32", "float64") for variable in variables)
+    )
+
+
 class FusedSGD(keras.optimizers.SGD):
     """Keras's SGD without momentum, each variable updated by one operation instead of two."""
 
-    def descent(self) -> Descent:
-        """Return the step that comes next."""
+    def descent(self, variables: list[keras.Variable]) -> Descent:
+        """Return the step of `variables` that comes next."""
         return Descent(rule="sgd", rate=self.learning_rate, steps=self.iterations.value)
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
@@ -110,13 +121,13 @@ class FusedMomentum(keras.optimizers.SGD):
     def __init__(self, learning_rate: Rate) -> None:
         super().__init__(learning_rate, momentum=_MOMENTUM)
 
-    def descent(self) -> Descent:
-        """Return the step that comes next."""
+    def descent(self, variables: list[keras.Variable]) -> Descent:
+        """Return the step of `variables` that comes next."""
         return Descent(
             rule="momentum",
             rate=self.learning_rate,
             steps=self.iterations.value,
-            first=self.momentums,
+            first=[self.momentums[self._get_variable_index(variable)] for variable in variables],
             decay1=self.momentum,
         )
 
@@ -135,14 +146,15 @@ class FusedMomentum(keras.optimizers.SGD):
 class FusedAdam(keras.optimizers.Adam):
     """Keras's Adam, each variable updated by one operation instead of about a dozen; the same formula."""
 
-    def descent(self) -> Descent:
-        """Return the step that comes next."""
+    def descent(self, variables: list[keras.Variable]) -> Descent:
+        """Return the step of `variables` that comes next."""
+        indices = list(map(self._get_variable_index, variables))
         return Descent(
             rule="adam",
             rate=self.learning_rate,
             steps=self.iterations.value,
-            first=self._momentums,
-            second=self._velocities,
+            first=[self._momentums[index] for index in indices],
+            second=[self._velocities[index] for index in indices],
             decay1=self.beta_1,
             decay2=self.beta_2,
             epsilon=self.epsilon,
@@ -151,7 +163,7 @@ class FusedAdam(keras.optimizers.Adam):
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Update the moments and the variable (Kingma and Ba 2015, the efficient form at the end of section 2)."""
         kind = gradient.dtype
-        step = tf.cast(self.iterations.value + 1, kind)
+        step = tf.cast(self.iterations + 1, kind)
         index = self._get_variable_index(variable)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
