@@ -48,14 +48,29 @@ def test_a_rank_that_is_lost_before_mpi_knows_it_ends_the_launch():
     assert "Timeout" in finished.stderr and "in start" in finished.stderr
 
 
-def train(ranks, record, *options):
+def train(ranks, record, *options, **environment):
     """Train two epochs on ranks that may be lost, and return the ended launch."""
     launcher, *words = rank_command(ranks)
     command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000,
                "--data-kind", "synthetic", "--epochs", 2, "--seed", 1, "--record", record, *options]  # fmt: skip
     return subprocess.run(
-        list(map(str, command)), env=rank_environment(), capture_output=True, text=True, timeout=200, check=False
-    )
+        list(map(str, command)), env=rank_environment() | environment, capture_output=True, text=True, timeout=200,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.mpi
+def test_a_rank_that_fails_between_the_pieces_of_a_step_leaves_no_half_of_it(tmp_path):
+    """With HARNESS_OVERLAP=1 pieces would be summed and applied one by one: the record says that they are not."""
+    records = []
+    for name, code in (("lives", 0), ("dies", LOST)):
+        options = ("--on-failure", "replace", "--spares", 1, "--model", f"tests.mpi.faulty:{name}_between_pieces")
+        finished = train(3, tmp_path / name, *options, "--threads", 2, HARNESS_OVERLAP="1")
+        assert finished.returncode == code, finished.stderr[-3000:]
+        records.append(read_run(tmp_path / name))
+    assert [len(record.losses) for record in records] == [0, 1]
+    assert records[0].weights.sha256 == records[1].weights.sha256
+    assert all("HARNESS_OVERLAP=1 is left out" in " ".join(record.notes) for record in records)
 
 
 @pytest.mark.mpi

@@ -34,8 +34,8 @@ def train(monkeypatch, folder, fail=None, **fields):
     from harness.train import elastic, training
 
     workload = Workload(
-        dataset="adult", model="dnn", batch_per_rank=64, samples=1000, epochs=3, data="synthetic",
-        on_failure="shrink", seed=3, **fields,
+        dataset="adult", model="dnn", batch_per_rank=64, samples=1000, epochs=3, data="synthetic", seed=3,
+        **{"on_failure": "shrink", **fields},
     )  # fmt: skip
     failures = iter((False, True))
     if fail:
@@ -73,3 +73,21 @@ def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(
         assert [epoch.epoch for epoch in outcome.epochs] == told == [0, 1, 2]
         assert all(epoch.seconds[0] > 0 for epoch in outcome.epochs)  # else no one can read the record
         assert outcome.epochs[-1].test_loss == whole.epochs[-1].test_loss
+
+
+def test_sums_over_hosts_go_the_way_that_they_went_before_a_failure(monkeypatch, tmp_path):
+    """A way is chosen by the clock: another one adds up in another order, and weights are not the same bit for bit."""
+    from harness.comm import autotune
+
+    faster, opened = iter([("messages", "tried"), ("node-aware", "tried")]), []
+
+    monkeypatch.setenv("HARNESS_SYNC_ALONE", "1")
+    monkeypatch.setattr(autotune, "faster_way", lambda *_: next(faster))
+    real = autotune.NativeReduction
+    monkeypatch.setattr(
+        autotune,
+        "NativeReduction",
+        lambda *words, way, **options: opened.append(way) or real(*words, way=way, **options),
+    )
+    train(monkeypatch, tmp_path, "elastic.evaluate_all", on_failure="replace", spares=1)
+    assert opened == ["messages", "messages"]

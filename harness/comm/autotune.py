@@ -28,6 +28,7 @@ _TYPES = {"bf16": tf.bfloat16, "fp16": tf.float16}
 _MOST = 0.02
 
 CHOICES = ("native", "messages", "node-aware", "bridge")
+_BETWEEN_HOSTS = ("messages", "node-aware")
 
 
 def select(
@@ -38,6 +39,8 @@ def select(
     room: int = 0,
     guard: bool = False,
     threads: int = 1,
+    whole: bool = False,
+    kept: str = "",
 ) -> Reduction:
     """Return the reduction on `world` for calls of up to so many `tensors`, by their bytes; `wire` as in `Workload`.
 
@@ -51,14 +54,20 @@ def select(
     rank, all take the bridge; the note says why.
 
     Where a rank has several `threads`, sums between hosts are made in pieces while gradients are still computed; those
-    of one host, which take less, are not. HARNESS_OVERLAP=1 or 0 chooses by hand.
+    of one host, which take less, are not. HARNESS_OVERLAP=1 or 0 chooses by hand. Where failures are to be outlived a
+    step is made `whole`, as a rank may fail between two pieces of one; and the way between hosts that was taken before,
+    `kept`, is taken again, as another adds up in another order.
 
     Raises:
         UserError: HARNESS_REDUCTION or HARNESS_OVERLAP is something else.
         SharedError: the wire type needs the operation and there is none, on every rank.
     """
     sent = [size // 2 for size in tensors] if wire != "float32" else tensors
-    reduction = _select(world, tensors, max(room, sum(tensors)), guard, _overlap(world, sent, threads))
+    overlap = _overlap(world, sent, threads)
+    reduction = _select(world, tensors, max(room, sum(tensors)), guard, overlap and not whole, kept)
+    if overlap and whole and os.environ.get("HARNESS_OVERLAP"):
+        why = "HARNESS_OVERLAP=1 is left out: a rank that fails between the pieces of a step would leave half of it"
+        reduction.note = "; ".join(part for part in (reduction.note, why) if part)
     if wire == "float32" or not needs_sync(world.size):
         return reduction
     if not isinstance(reduction, Updater):
@@ -67,7 +76,7 @@ def select(
     return WireReduction(reduction, wire)
 
 
-def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, overlap: bool) -> Reduction:
+def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, overlap: bool, kept: str) -> Reduction:
     choice = os.environ.get("HARNESS_REDUCTION") or "native"
     if choice not in CHOICES:
         raise unknown("HARNESS_REDUCTION", choice, CHOICES)
@@ -77,7 +86,10 @@ def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, ove
     failures = [reason for reason in world.comm.allgather(failure) if reason]
     if library is None or failures:
         return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failures[0]}")
-    way, note = faster_way(world, library, tensors) if choice == "native" else (choice, "")
+    way, note = choice, ""
+    if choice == "native":
+        again = kept in _BETWEEN_HOSTS
+        way, note = (kept, f"{kept} is in use as before the failure") if again else faster_way(world, library, tensors)
     reduction = NativeReduction(world.comm, library, largest=largest, way=way, guard=guard, overlap=overlap)
     if reduction.short_of_memory:
         note = (
@@ -151,24 +163,28 @@ def faster_way(world: World, library: Path, tensors: Sequence[int]) -> tuple[str
         return "native", ""
     if len(set(hosts)) == world.size:
         return "messages", ""
-    ways = ("messages", "node-aware")
     counts = [max(1, size // 4) for size in tensors]
     largest = 4 * sum(counts)
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    seconds: dict[str, list[float]] = {way: [] for way in _BETWEEN_HOSTS}
     with ExitStack() as stack:
-        sums = {way: stack.enter_context(direct_sum(world.comm, library, largest=largest, way=way)) for way in ways}
+        sums = {
+            way: stack.enter_context(direct_sum(world.comm, library, largest=largest, way=way))
+            for way in _BETWEEN_HOSTS
+        }
         if sums["node-aware"][0] != "node-aware":
             return "node-aware", ""  # the reduction that is opened this way says why it is another
         values = np.zeros(sum(counts), np.float32)
         for _ in range(_CALLS):
-            for way in ways:
+            for way in _BETWEEN_HOSTS:
                 world.comm.Barrier()
                 begin = time.perf_counter()
                 sums[way][1](values.ctypes.data, counts)
                 seconds[way].append(time.perf_counter() - begin)
-    found = {way: median(np.max(world.comm.allgather(seconds[way]), axis=0)[3:]) for way in ways}  # warm by then
-    best = min(ways, key=lambda way: found[way])
-    figures = ", ".join(f"{way} {1e3 * found[way]:.3f} ms" for way in ways)
+    found = {
+        way: median(np.max(world.comm.allgather(seconds[way]), axis=0)[3:]) for way in _BETWEEN_HOSTS
+    }  # warm by then
+    best = min(_BETWEEN_HOSTS, key=lambda way: found[way])
+    figures = ", ".join(f"{way} {1e3 * found[way]:.3f} ms" for way in _BETWEEN_HOSTS)
     return (
         best,
         f"a sum of {len(counts)} tensors, {largest:,} bytes, over these hosts takes {figures}: {best} is in use",
@@ -184,6 +200,7 @@ class WireReduction:
     def __init__(self, inner: Reduction, wire: str) -> None:
         self._inner = inner
         self._wire = wire
+        self.way = inner.way
         self.name = f"{inner.name}, {wire} on the wire"
         self.note = inner.note
         self._checks, self._worst = 0, 0.0

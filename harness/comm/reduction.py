@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 class Reduction(Protocol):
     """One grouped allreduce: all tensors of a step in one call.
 
-    `name` says what it is in the run record; `note` why it is not what was wanted, empty otherwise.
+    `name` says what it is in the run record; `note` why it is not what was wanted, empty otherwise. `way` is the choice
+    of HARNESS_REDUCTION that it is.
     """
 
+    way: str
     name: str
     note: str
 
@@ -171,6 +173,7 @@ class BridgeReduction:
     allreduce of a small network.
     """
 
+    way = "bridge"
     name = "numpy_function bridge"
 
     def __init__(self, comm: "MPI.Intracomm", note: str = "") -> None:

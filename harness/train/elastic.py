@@ -71,12 +71,16 @@ class FailureNotice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureKnowledge:
-    """What a process knows of failures, to be exchanged: those on record, and who has failed beyond them."""
+    """What a process knows of failures, to be exchanged: those on record, and who has failed beyond them.
+
+    `way` is that of the first attempt's sums: what makes them anew in its place adds up in the same order.
+    """
 
     losses: tuple[FailedRank, ...] = ()
     stretches: tuple[Stretch, ...] = ()
     failed: tuple[tuple[Member, FailureNotice], ...] = ()
     noticed: FailureNotice | None = None
+    way: str = ""
 
 
 @dataclass(kw_only=True)
@@ -153,7 +157,8 @@ class Survivor:
         for loss in losses:
             failed.pop((loss.host, loss.pid), None)
         stretches = max((each.stretches for each in known), key=lambda made: sum(stretch.steps for stretch in made))
-        self.known = FailureKnowledge(losses=losses, stretches=stretches, failed=tuple(failed.values()))
+        way = next((each.way for each in known if each.way), "")
+        self.known = FailureKnowledge(losses=losses, stretches=stretches, failed=tuple(failed.values()), way=way)
         if any(member.slot is not None for member in change.failed):
             self.steps = {}
         self.epochs = [
@@ -200,7 +205,9 @@ class Survivor:
         data = load(world, self.point, self.data_dir, tuple(member.share for member in self.team.trainers))
         if data.files is not None:
             raise SharedError(UserError("ON_FAILURE needs rows held in memory: use INPUT=resident or ON_FAILURE=abort"))
-        replica = prepare_replica(world, self.point, data, warm=self.team.complete)
+        replica = prepare_replica(world, self.point, data, warm=self.team.complete, way=self.known.way)
+        if self.point.workload.on_failure == "replace":
+            self.known = replace(self.known, way=self.known.way or replica.reduction.way)
         made = world.comm.allgather(self.kept.made if self.kept else None)
         restarted = not any(world.comm.allgather(self.original or self.kept is not None))
         found = [steps for steps in made if steps is not None]

@@ -60,9 +60,11 @@ class Replica:
 
 
 def prepare_replica(
-    world: World, point: Point, data: RankData, gpu: Gpu | None = None, *, warm: bool = True
+    world: World, point: Point, data: RankData, gpu: Gpu | None = None, *, warm: bool = True, way: str = ""
 ) -> Replica:
     """Build the model with rank 0's weights, compile the epoch and, if `warm`, run a few steps that leave no trace.
+
+    `way` is the one that sums took before a failure, so that they are the same again.
 
     Raises:
         SharedError: the workload's network or augmentation does not suit the data, or a step does not fit into
@@ -82,7 +84,10 @@ def prepare_replica(
     part, statistics = _place_layers(world, workload, model)
     sizes = [variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables]
     beside = policy.shares_gradients  # weights are averaged when no gradients are computed
-    reduction = select(world, sizes, wire=workload.wire, threads=point.layout.threads if beside else 1)
+    reduction = select(
+        world, sizes, wire=workload.wire, threads=point.layout.threads if beside else 1,
+        whole=workload.on_failure != "abort", kept=way,
+    )  # fmt: skip
     state = TrainState(
         model=model,
         optimizer=optimizer,

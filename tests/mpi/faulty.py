@@ -95,6 +95,48 @@ def dies(features, classes):
     return _network(features, classes, _DieLater())
 
 
+class _DieBetweenPieces(keras.layers.Layer):
+    """A layer that kills rank 1 on the way back in step 18, some time after the gradients of later layers are known."""
+
+    kills = True
+
+    def call(self, inputs, training=False):
+        import tensorflow as tf
+
+        calls = [0]
+
+        def fail(upstream):
+            calls[0] += 1
+            if self.kills and _RANK == 1 and calls[0] > 20:
+                time.sleep(0.5)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return upstream
+
+        @tf.custom_gradient
+        def passed(values):
+            return values, lambda upstream: tf.ensure_shape(
+                tf.numpy_function(fail, [upstream], tf.float32), values.shape
+            )
+
+        return passed(inputs)
+
+
+def _in_two_pieces(features, classes, layer):
+    return _network(features, classes, keras.layers.Dense(600, "relu"), layer, keras.layers.Dense(600, "relu"))
+
+
+def dies_between_pieces(features, classes):
+    """Kill rank 1 when the first piece of a step's gradients, of 1.4 MB, may be summed and the second is not known."""
+    return _in_two_pieces(features, classes, _DieBetweenPieces())
+
+
+def lives_between_pieces(features, classes):
+    """Be the same network and fail nobody."""
+    layer = _DieBetweenPieces()
+    layer.kills = False
+    return _in_two_pieces(features, classes, layer)
+
+
 class _DieWithTheOther(_FailLater):
     rank = 2
 
