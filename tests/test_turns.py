@@ -12,7 +12,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from harness.sweep.turns import Block, RankSet, run_block
+from harness.sweep.block import Block, RankSet, run_block
 
 # One rank of a program that is not ours: it makes STEPS steps of a millisecond and writes down when, and its marks.
 _RANK = """
@@ -131,7 +131,7 @@ def test_whatever_ends_the_block_leaves_nothing_behind(tmp_path: Path, number: s
     file = tmp_path / "block.json"
     file.write_bytes(msgspec.json.encode(Block(name="b", sets=sets, rounds=str(tmp_path / "rounds.parquet"))))
     mark = f"{os.getpid()}-{number}"
-    referee = subprocess.Popen([sys.executable, "-m", "harness.sweep.turns", str(file)],
+    referee = subprocess.Popen([sys.executable, "-m", "harness.sweep.block", str(file)],
                                env=os.environ | {"TURNS_TEST": mark}, stderr=subprocess.DEVNULL)  # fmt: skip
     deadline = time.monotonic() + 30
     while len(left(mark)) < 6 and time.monotonic() < deadline:

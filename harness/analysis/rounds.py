@@ -38,7 +38,7 @@ class BlockRounds:
 
 
 def block_rounds(turns: pd.DataFrame) -> BlockRounds:
-    """Return the undisturbed rounds of a block's `turns` (see `harness.sweep.turns.BlockEnd`).
+    """Return the undisturbed rounds of a block's `turns` (see `harness.sweep.block.BlockEnd`).
 
     A turn in which a rank had clearly less of its core than in most turns of its launch was disturbed by others.
     """

@@ -1,8 +1,10 @@
 """Which reduction a launch takes: what was asked for, what can be built, what is faster on these hosts.
 
-And gradients that travel as 16-bit floats: half the bytes, a stated loss of precision.
+And gradients that travel as 16-bit floats, half the bytes and a stated loss of precision; and the pass of every step
+at which a rank may have to wait for its turn (`harness.base.turns`).
 """
 
+import ctypes
 import os
 import time
 from collections.abc import Sequence
@@ -15,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from harness.base import turns
 from harness.base.errors import RunError, SharedError, UserError, unknown
 from harness.comm.native import build as native_build
 from harness.comm.native.operation import NativeReduction, direct_sum, in_pieces
 from harness.comm.placement import observe
-from harness.comm.reduction import BridgeReduction, Reduction, Updater
+from harness.comm.reduction import BridgeReduction, Reduction, Updater, in_sequence
 from harness.comm.world import World, needs_sync
 
 _CALLS = 15  # of each way, in a trial
@@ -249,3 +252,50 @@ class WireReduction:
 
 def _vector(tensors: list[tf.Tensor]) -> npt.NDArray[np.float64]:
     return np.concatenate([np.asarray(tensor, np.float64).ravel() for tensor in tensors])
+
+
+_Boundary = ctypes.CFUNCTYPE(ctypes.c_int64)
+_native: tuple[Any, Any] | None = None  # the operations' module, and what it calls, which must be kept
+
+
+def pass_turn(gradients: Sequence[Any]) -> None:
+    """Build, or eagerly make, the pass of a step whose `gradients` are to be exchanged next; nothing outside a block.
+
+    By the native operation, which costs nothing that can be measured, else by way of Python.
+    """
+    current = turns.current()
+    if current is None:
+        return
+    native = _operations(current)
+    if native is None and tf.executing_eagerly():
+        current.step()
+        return
+    ready = [gradient for gradient in gradients[-1:] if isinstance(gradient, tf.Tensor)]  # the first to be known
+    with tf.control_dependencies([] if tf.executing_eagerly() else ready), in_sequence() as sequence:
+        if native is not None:
+            native.harness_turn(sequence=sequence)
+        else:
+            tf.numpy_function(_pass, [sequence], tf.int64)
+
+
+def _pass(_: object) -> np.int64:
+    current = turns.current()
+    assert current is not None
+    current.step()
+    return np.int64(0)
+
+
+def _operations(current: turns.Turns) -> Any:
+    """Return the module of the native operation, which counts for `current` from now on; None without it."""
+    global _native
+    module = native_operations()
+    if module is None:
+        return None
+    if _native is None:
+        loaded = ctypes.CDLL(str(build_native()[0]))
+        shared = turns.TurnState.in_dll(loaded, "harness_turn_state")
+        shared.left, shared.last, shared.paused = current.state.left, current.state.last, current.state.paused
+        current.state, called = shared, _Boundary(current.boundary)
+        loaded.harness_take_turns(called)
+        _native = module, called
+    return _native[0]

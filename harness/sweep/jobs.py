@@ -15,12 +15,12 @@ from harness.schema.layout import Layout
 from harness.schema.record import encode
 from harness.schema.sweep import LOGS, ROUNDS, Point, digest
 from harness.schema.workload import survives
+from harness.sweep.block import Block, RankSet
 from harness.sweep.job_options import JobRequest, seconds, walltime
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.plan import time_left
 from harness.sweep.scheduler import Job, Scheduler
 from harness.sweep.site import Partition, Site
-from harness.sweep.turns import Block, RankSet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

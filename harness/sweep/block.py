@@ -2,7 +2,7 @@
 
 What is compared is started at once. One set of ranks has the turn, the others wait and use no core
 (`harness.base.turns`). A round gives every set one turn, in an order drawn by chance; what the machine does within
-those tenths of a second falls on all of them. As a program, ``python -m harness.sweep.turns BLOCK`` is what a job of
+those tenths of a second falls on all of them. As a program, ``python -m harness.sweep.block BLOCK`` is what a job of
 several launches runs.
 """
 
@@ -262,9 +262,9 @@ def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> BlockEnd:
         referee.stop()
     import pandas as pd
 
-    columns = ["round", "launch", "place", "steps", "seconds", "cores", "at_s"]
-    turns = pd.DataFrame(referee.rounds, columns=columns)
-    return BlockEnd(codes=codes, turns=turns.astype({"round": "int32", "place": "int32", "steps": "int32"}))
+    columns = {"round": "int32", "launch": "str", "place": "int32", "steps": "int32", "seconds": "float64",
+               "cores": "float64", "at_s": "float64"}  # fmt: skip
+    return BlockEnd(codes=codes, turns=pd.DataFrame(referee.rounds, columns=list(columns)).astype(columns))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,72 @@
+"""Ratios of what trained in turns: undisturbed rounds, one value a block, Student's t over blocks."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.analysis.rounds import block_rounds, ratio_over_blocks, read_rounds
+from harness.schema.sweep import ROUNDS
+
+
+def turns(
+    rng: np.random.Generator, ratio: float, *, rounds: int = 60, start: float = 0.009, spread: float = 0.05
+) -> pd.DataFrame:
+    """Return a block's turns: `a` takes `ratio` times as long as `b`; each start has a speed of its own."""
+    drift = np.exp(np.cumsum(rng.normal(0, 0.02, rounds)))  # the machine moves, both with it
+    rows = []
+    for name, factor in (("a", ratio), ("b", 1.0)):
+        own = factor * math.exp(rng.normal(0, start / math.sqrt(2)))
+        steps = 0.001 * drift * own * np.exp(rng.normal(0, spread / math.sqrt(2), rounds))
+        rows += [(number, name, 0, 50, 50 * step, 0.99, 0.1 * number) for number, step in enumerate(steps)]
+    return pd.DataFrame(rows, columns=["round", "launch", "place", "steps", "seconds", "cores", "at_s"])
+
+
+def test_the_interval_over_blocks_covers_the_truth_as_often_as_it_says() -> None:
+    rng, covered, widths = np.random.default_rng(1), 0, []
+    for _ in range(300):
+        medians = [float(np.median(block_rounds(turns(rng, 1.6)).log_ratios("a", "b"))) for _ in range(6)]
+        found = ratio_over_blocks(medians)
+        assert found is not None
+        covered += found.interval.low <= 1.6 <= found.interval.high
+        widths.append((found.interval.high - found.interval.low) / 2 / 1.6)
+    assert 0.91 <= covered / 300 <= 0.985
+    assert np.median(widths) < 0.015  # six blocks settle a ratio to within 1.5 %
+
+
+def test_fewer_than_three_blocks_have_no_interval() -> None:
+    assert ratio_over_blocks([0.1, 0.2]) is None
+
+
+def test_turns_that_other_work_met_are_left_out() -> None:
+    """Another process has the core of `a` in a third of the rounds: what is left is as without it."""
+    rng = np.random.default_rng(2)
+    table = turns(rng, 1.0, rounds=300, start=0.0)
+    met = (table["launch"] == "a") & (rng.random(len(table)) < 0.45)
+    table.loc[met, "seconds"] *= 2.0
+    table.loc[met, "cores"] = 0.5
+    ratios = block_rounds(table).log_ratios("a", "b")
+    assert abs(np.median(ratios)) < 0.01
+    assert 100 < len(ratios) < 220
+    assert abs(np.median(block_rounds(table.assign(cores=1.0)).log_ratios("a", "b"))) > 0.03
+
+
+def test_turns_of_few_steps_do_not_count() -> None:
+    table = turns(np.random.default_rng(3), 1.0, rounds=10)
+    table.loc[table["round"] < 4, "steps"] = 2
+    assert len(block_rounds(table).log_ratios("a", "b")) == 6
+
+
+def test_rounds_are_read_by_layout_and_a_damaged_file_is_none(tmp_path: Path) -> None:
+    (tmp_path / ROUNDS).mkdir()
+    table = turns(np.random.default_rng(4), 1.2).replace({"a": "n1x1x1-r0-0123456789ab", "b": "n2x1x1-r0-ba9876543210"})
+    table.to_parquet(tmp_path / ROUNDS / "whole.parquet")
+    found = read_rounds(tmp_path, "whole")
+    assert found is not None
+    assert np.median(found.log_ratios("n1x1x1", "n2x1x1")) == pytest.approx(math.log(1.2), abs=0.05)
+    assert len(found.log_ratios("n1x1x1", "n4x1x1")) == 0
+    (tmp_path / ROUNDS / "cut.parquet").write_bytes(b"PAR1")
+    assert read_rounds(tmp_path, "cut") is None
+    assert read_rounds(tmp_path, "absent") is None
