@@ -368,7 +368,7 @@ def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeyp
         assert not has_ended(rank)
         (folder,) = lab.results.iterdir()
         assert read_status(folder).count("running") == 0
-        (left,) = read_running(folder)
+        left, *_ = read_running(folder)
         lab.behave()
         said = lab.run(read_study(folder).sweep)
         assert has_ended(rank)

@@ -258,24 +258,26 @@ _Boundary = ctypes.CFUNCTYPE(ctypes.c_int64)
 _native: tuple[Any, Any] | None = None  # the operations' module, and what it calls, which must be kept
 
 
-def pass_turn(gradients: Sequence[Any]) -> None:
+def pass_turn(gradients: Sequence[Any]) -> list[Any]:
     """Build, or eagerly make, the pass of a step whose `gradients` are to be exchanged next; nothing outside a block.
 
-    By the native operation, which costs nothing that can be measured, else by way of Python.
+    By the native operation, which costs nothing that can be measured, else by way of Python. Return the operation that
+    what is no exchange has to wait for, if there is one: exchanges wait by themselves.
     """
     current = turns.current()
     if current is None:
-        return
+        return []
     native = _operations(current)
     if native is None and tf.executing_eagerly():
         current.step()
-        return
+        return []
     ready = [gradient for gradient in gradients[-1:] if isinstance(gradient, tf.Tensor)]  # the first to be known
     with tf.control_dependencies([] if tf.executing_eagerly() else ready), in_sequence() as sequence:
         if native is not None:
-            native.harness_turn(sequence=sequence)
+            passed = native.harness_turn(sequence=sequence)
         else:
-            tf.numpy_function(_pass, [sequence], tf.int64)
+            passed = tf.numpy_function(_pass, [sequence], tf.int64)
+    return [] if passed is None or tf.executing_eagerly() else [passed]
 
 
 def _pass(_: object) -> np.int64:

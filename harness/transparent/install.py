@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
+from harness.base.turns import current
 from harness.comm.world import World
 from harness.transparent.patch import ImportHook, OwnRows, offer_old_name
 from harness.transparent.run_settings import RunSettings
@@ -92,7 +93,27 @@ def install(
         _replace_all(runtime)
         ImportHook(_refuse_old_keras, ["tf_keras"]).install()
         check_ranks(runtime, script)
+    elif current() is not None:
+        _take_turns_alone()
     return runtime, measured
+
+
+def _take_turns_alone() -> None:
+    """Have a rank without others, whose gradients are not averaged, pass its turn in every optimizer's step."""
+    import tensorflow as tf
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+    from harness.comm.autotune import pass_turn
+    from harness.transparent.patch import replace
+
+    def apply(original: Callable[..., Any], optimizer: Any, grads: Any, *others: Any, **named: Any) -> Any:
+        grads = list(grads)
+        gradients = [pair[0] if isinstance(pair, tuple) else pair for pair in grads]
+        with tf.control_dependencies(pass_turn(gradients)):
+            return original(optimizer, grads, *others, **named)
+
+    replace(BaseOptimizer, "apply", ("self", "grads"), apply)
+    replace(tf.compat.v1.train.Optimizer, "apply_gradients", ("self", "grads_and_vars"), apply)
 
 
 def _replace_all(runtime: "Runtime") -> None:
