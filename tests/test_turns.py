@@ -20,7 +20,7 @@ import json, os, sys, time
 from harness.base.turns import clock, join
 rank, ranks, steps, out = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 turns = join(rank, ranks)
-times = []
+times, began = [], time.perf_counter()
 for step in range(steps):
     begin = time.perf_counter()
     while time.perf_counter() - begin < 0.001:
@@ -33,7 +33,8 @@ for step in range(steps):
 cpu = time.process_time()
 turns.finish()
 marks = turns.take_marks(steps)
-json.dump({"times": times, "marks": marks, "paused": turns.state.paused, "cpu": cpu}, open(f"{out}.{rank}", "w"))
+json.dump({"times": times, "marks": marks, "paused": turns.state.paused, "cpu": cpu,
+           "wall": time.perf_counter() - began}, open(f"{out}.{rank}", "w"))
 if len(sys.argv) > 5 and rank == 0:
     sys.exit(int(sys.argv[5]))
 """
@@ -61,15 +62,16 @@ def test_sets_take_turns_and_what_is_between_is_in_no_time(tmp_path: Path) -> No
     end = run_block(Block(name="b", sets=sets))
     assert end.codes == {"one": 0, "two": 0}, (tmp_path / "one.log").read_text()
     steps = end.turns["seconds"] / end.turns["steps"]
-    assert 0.0009 < steps.median() < 0.004  # a millisecond, on a machine that others use too
+    assert steps.median() > 0.0009  # a millisecond at least, more where others use the machine
     assert {"one", "two"} == set(end.turns["launch"])
     both = end.turns.groupby("round")["launch"].nunique()
     assert (both[both.index < both.index.max()] == 2).all()
     for name, rank in (("one", 0), ("two", 0), ("two", 1)):
         found = said(tmp_path, name, rank)
         assert found["times"] == sorted(found["times"])
-        assert found["times"][-1] - found["times"][0] < 1.5, "the turns of others are in its time"
         assert found["paused"] > 0.2
+        own = found["times"][-1] - found["times"][0]
+        assert own < found["wall"] - 0.9 * found["paused"], "the turns of others are in its time"
         assert len(found["marks"]) == 300
         assert found["cpu"] < 1.2, "waiting took processor time"
 

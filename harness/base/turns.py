@@ -15,8 +15,6 @@ TURNS = "HARNESS_TURNS"
 """Environment variable of every rank of a block: address and port of the referee, number of the rank's set."""
 BLOCK = "HARNESS_BLOCK"
 """Environment variable of every rank of a block: its name, which the launch's record keeps."""
-FIRST_STEPS = 3
-"""Steps at the begin of a turn that are trained but not timed: caches are cold."""
 
 
 class TurnState(ctypes.Structure):
@@ -31,8 +29,9 @@ class TurnState(ctypes.Structure):
 class Turns:
     """The turns of this process, rank `rank` of `ranks` of its set.
 
-    A turn has `FIRST_STEPS` steps and then those that are timed; it ends at a pass of `step`. Between turns the rank
-    waits in a read of its socket. `busy_s` returns the CPU seconds of its host so far; `host_s` are those of its waits.
+    A turn has `first_steps`, which are trained but not timed as caches are cold, and then those that are timed; it ends
+    at a pass of `step`. Between turns the rank waits in a read of its socket. `busy_s` returns the CPU seconds of its
+    host so far; `host_s` are those of its waits.
     """
 
     def __init__(self, address: str, rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> None:
@@ -43,6 +42,7 @@ class Turns:
         self._file = self._socket.makefile("rwb", buffering=0)
         self._tell(f"rank {number} {rank} {ranks}")
         self.state = TurnState(0, 0.0, 0.0)
+        self.first_steps = 3
         self._busy_s, self.host_s = busy_s, 0.0
         self._turn = self._steps = 0  # the number of the turn, from 1, and how many steps of it are timed
         self._begin: float | None = None  # of those
@@ -85,7 +85,7 @@ class Turns:
         self._turn, self._steps, self._begin, self._timed = int(words[1]), int(words[2]), None, None
         self.state.paused = float(words[3])
         self.host_s += self._busy_s() - busy_s
-        return self._until(FIRST_STEPS if self._steps else _FOREVER)
+        return self._until(self.first_steps if self._steps else _FOREVER)
 
     def leave(self) -> None:
         """End the turn's time at the last pass: what follows is no step, such as the evaluation behind an epoch."""

@@ -105,22 +105,26 @@ class Referee:
         self._selector.register(self._server, selectors.EVENT_READ)
         self._unknown: list[_Rank] = []
         self.rounds: list[tuple[int, str, int, int, float, float, float]] = []
-        port = self._server.getsockname()[1]
+        self._block, self._pass_fds = block, pass_fds
         self._sets: list[_Resident] = []
-        for number, one in enumerate(block.sets):
-            changes = {**one.changes, TURNS: f"127.0.0.1:{port}:{number}", BLOCK: block.name}
+
+    def _start(self) -> None:
+        port = self._server.getsockname()[1]
+        for number, one in enumerate(self._block.sets):
+            changes = {**one.changes, TURNS: f"127.0.0.1:{port}:{number}", BLOCK: self._block.name}
             environment = {**os.environ, **{name: value for name, value in changes.items() if value is not None}}
             for name in (name for name, value in changes.items() if value is None):
                 environment.pop(name, None)
             with Path(one.log).open("wb") as log:
                 process = subprocess.Popen(
                     one.words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
-                    start_new_session=True, pass_fds=pass_fds,
+                    start_new_session=True, pass_fds=self._pass_fds,
                 )  # fmt: skip
             self._sets.append(_Resident(number=number, set=one, process=process))
 
     def run(self) -> dict[str, int]:
         """Return the exit code of every set, by name; a signal counts as 128 and its number."""
+        self._start()
         self._until(lambda: all(one.ready or one.over() for one in self._sets))
         begun, number = time.monotonic(), 0
         while len(going := [one for one in self._sets if not one.over() and not one.trained]) > 1:

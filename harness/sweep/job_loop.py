@@ -247,10 +247,18 @@ class Launches:
         if self._last_reasons.get(layout) != outcome.text:
             self._last_reasons[layout] = outcome.text
             return
-        dropped = [group for group in self._waiting if {point.layout for point in group.points} == {layout}]
-        launches = sum(len(group.points) for group in dropped)
+        waiting, launches = list[Group](), 0
+        for group in self._waiting:
+            kept = tuple(point for point in group.points if point.layout != layout)
+            if group.shape == "block" and kept:
+                launches += len(group.points) - len(kept)
+                group = Group(shape="block" if len(kept) > 1 else "jobs", points=kept)
+            elif not kept:
+                launches += len(group.points)
+                continue
+            waiting.append(group)
         if launches:
-            self._waiting = [group for group in self._waiting if group not in dropped]
+            self._waiting = waiting
             self.dropped += launches
             self._shown.dropped(launches)
             self._say(f"{layout_words(layout)}: failed twice in the same way, so {launches} more are not tried")

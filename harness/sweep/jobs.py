@@ -14,7 +14,7 @@ from harness.base.files import cache_folder, resource, write_atomic
 from harness.schema.layout import Layout
 from harness.schema.record import encode
 from harness.schema.sweep import LOGS, ROUNDS, Point, digest
-from harness.schema.workload import survives
+from harness.schema.workload import IMAGENET, survives
 from harness.sweep.block import Block, RankSet
 from harness.sweep.job_options import JobRequest, seconds, walltime
 from harness.sweep.launch_command import LaunchCommand, surviving
@@ -72,11 +72,16 @@ def blocks(
     `all_points` are the sweep's. A block has the layout with the fewest ranks, which the others are compared with,
     even where that launch is not missing. `peaks` are the bytes that a rank of a layout took before; where all of a
     repeat do not fit into the `free` bytes of this machine, it has several blocks, each with the base. What cannot wait
-    for a turn is launched alone: ranks that outlive others, GPUs whose memory is taken whole, more ranks than cores.
+    for a turn is launched alone: ranks that outlive others, images that are decoded ahead of the steps, GPUs whose
+    memory is taken whole, more ranks than cores.
     """
 
     def resident(point: Point) -> bool:
-        return not (survives(point.workload) or point.layout.gpus_per_rank or point.oversubscribe)
+        own = point.workload
+        decodes = own.dataset == IMAGENET and (
+            own.input == "files" or (own.input == "auto" and not point.data_id.startswith("synthetic"))
+        )
+        return not (survives(own) or decodes or point.layout.gpus_per_rank or point.oversubscribe)
 
     def taken(point: Point) -> int:
         return point.layout.ranks * max(peaks.values(), default=_RANK_BYTES)

@@ -59,6 +59,9 @@ def agreed_seeding(world: World, seed: int, original: Callable[..., Any]) -> Cal
     return seeding
 
 
+_PREFETCHED = 16  # steps at the begin of a turn: batches that a pipeline of the script's has made ready meanwhile
+
+
 def install(
     world: World, settings: RunSettings, watch: "Watch", own: OwnRows, *, script: Path, threads: int, seed: int
 ) -> "tuple[Runtime, FitObservations]":
@@ -89,11 +92,14 @@ def install(
     measured = FitObservations()
     if settings.record is not None:
         measured.install(runtime)
+    turns = current()
+    if turns is not None:
+        turns.first_steps = _PREFETCHED
     if world.size > 1:
         _replace_all(runtime)
         ImportHook(_refuse_old_keras, ["tf_keras"]).install()
         check_ranks(runtime, script)
-    elif current() is not None:
+    elif turns is not None:
         _take_turns_alone()
     return runtime, measured
 
