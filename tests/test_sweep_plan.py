@@ -1,6 +1,7 @@
 """The plan of a sweep: which launches, in which order, how long they take."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,9 @@ from hypothesis import strategies as st
 
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
+from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
+from harness.sweep.jobs import blocks
 from harness.sweep.plan import Axes, combine, divide, format_seconds, launch_order, parse_shares, time_left
 from tests.factories import make_workload
 
@@ -100,3 +103,49 @@ def test_shares_are_for_layouts_of_several_ranks() -> None:
 def test_wrong_shares_are_one_sentence(text: str) -> None:
     with pytest.raises(UserError, match=r"^SHARES="):
         parse_shares(text)
+
+
+def study(*, nodes, repeats, **change):
+    """Return a sweep of one rank a node, its workload changed."""
+    workload = resolve(dataset=change.pop("dataset", "adult"), model=change.pop("model", "dnn"), preset="default")
+    layouts = tuple(Layout(nodes=count) for count in nodes)
+    return Sweep(workload=replace(workload, **change), layouts=layouts, repeats=repeats)
+
+
+def blocks_of(points, every, *, peaks=None, free=2**40):
+    """Return what `blocks` makes of missing `points`: shape and layouts of each job, and what it says."""
+    groups, notes = blocks(points, every, peaks or {}, free)
+    return [(group.shape, [point.layout.ranks for point in group.points]) for group in groups], notes
+
+
+def test_a_block_has_one_repeat_of_every_layout_with_the_base_first():
+    every = launch_order(sweep := study(nodes=(4, 1, 2), repeats=2), sweep.layouts)
+    found, notes = blocks_of(every, every)
+    assert [(shape, sorted(ranks)) for shape, ranks in found] == [("block", [1, 2, 4])] * 2
+    assert [ranks[0] for _, ranks in found] == [1, 1]
+    assert notes == ()
+
+
+def test_a_layout_that_is_added_later_trains_with_the_base_again():
+    every = launch_order(sweep := study(nodes=(1, 2), repeats=1), sweep.layouts)
+    missing = [point for point in every if point.layout.ranks == 2]
+    assert blocks_of(missing, every)[0] == [("block", [1, 2])]
+    alone = [point for point in every if point.layout.ranks == 1]
+    assert blocks_of(alone, every)[0] == [("jobs", [1])]
+
+
+def test_layouts_that_do_not_fit_into_memory_together_have_blocks_of_their_own_each_with_the_base():
+    every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=1), sweep.layouts)
+    found, notes = blocks_of(every, every, peaks={Layout(nodes=1): 10**9}, free=5 * 10**9)
+    assert sorted((shape, sorted(ranks)) for shape, ranks in found) == [("block", [1, 2]), ("block", [1, 4])]
+    assert "2 layouts at a time" in notes[0]
+
+
+def test_what_cannot_wait_for_a_turn_is_launched_alone():
+    for change in ({"on_failure": "shrink"}, {"dataset": "imagenet", "model": "resnet50", "input": "files"}):
+        sweep = study(nodes=(1, 2), repeats=1, **change)
+        every = launch_order(sweep, sweep.layouts)
+        assert sorted(blocks_of(every, every)[0]) == [("jobs", [1]), ("jobs", [2])]
+    sweep = replace(study(nodes=(1, 2), repeats=1), oversubscribe=True)
+    every = launch_order(sweep, sweep.layouts)
+    assert sorted(blocks_of(every, every)[0]) == [("jobs", [1]), ("jobs", [2])]
