@@ -31,7 +31,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     """Let the function of a click command end with the answer that it returns; add ``--json`` and ``--quiet``.
 
     With ``--json`` standard output has one document and nothing else: all that is said meanwhile goes to standard
-    error. With ``--quiet`` it is not said.
+    error. With ``--quiet`` it is not said; warnings go to standard error, the sentence alone to standard output.
     """
 
     @functools.wraps(function)
@@ -46,6 +46,8 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
         if as_json:
             click.echo(_document(answer))
         elif quiet:
+            for banner in answer.banners:
+                click.echo(plain(f"{banner.kind}: {banner.text}"), err=True)
             click.echo(plain(answer.sentence))
         else:
             _print_answer(answer)
@@ -55,7 +57,9 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
 
     flags = (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document, all else on standard error."),
-        click.option("--quiet", is_flag=True, help="Print nothing but the answer's sentence."),
+        click.option(
+            "--quiet", is_flag=True, help="Print the answer's sentence only, and its warnings on standard error."
+        ),
     )
     return with_options(flags)(command)
 

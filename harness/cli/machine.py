@@ -193,5 +193,6 @@ def probe(
         found = run_probe(ProbeSettings(settings=settings, **options), click.echo)
     folder = write_probe(found, results)
     best = best_settings(found.probe, workloads or tuple(EXPERIMENTS))
-    print_table(settings_table(best).headings, settings_table(best).rows)
+    if best:
+        print_table(settings_table(best).headings, settings_table(best).rows)
     return write_page(probe_answer(found.probe, folder, best), reports, results)

@@ -16,29 +16,36 @@ _SEED = 0
 Array = npt.NDArray[np.float64]
 
 
-def fit_launches(launches: Sequence[Sequence[MessageSeries]]) -> tuple[MessageCost, ...]:
-    """Return the cost of every operation and level in the series of several launches."""
+def fit_launches(launches: Sequence[Sequence[MessageSeries]], *, valid: bool = True) -> tuple[MessageCost, ...]:
+    """Return the cost of every operation and level in the series of several launches; no intervals if not `valid`."""
     groups: dict[tuple[str, str, int], dict[int, list[float]]] = {}
     for one in (series for launch in launches for series in launch):
         group = groups.setdefault((one.operation, one.level, one.ranks), {})
         group.setdefault(one.bytes, []).append(float(np.median(one.seconds)))
-    return tuple(fit_cost(*key, samples) for key, samples in groups.items())
+    return tuple(fit_cost(*key, samples, valid=valid) for key, samples in groups.items())
 
 
 def fit_cost(
-    operation: str, level: str, ranks: int, samples: Mapping[int, Sequence[float]], *, seed: int = _SEED
+    operation: str,
+    level: str,
+    ranks: int,
+    samples: Mapping[int, Sequence[float]],
+    *,
+    seed: int = _SEED,
+    valid: bool = True,
 ) -> MessageCost:
     """Return the cost that the `samples` of an operation show: seconds by bytes, at least two sizes.
 
     There is one sample of every launch, its median: calls of one launch are not independent. The line is fitted to
     the medians, every size with the same relative weight and neither part below zero. Its intervals are percentiles
-    of fits to resampled launches (bootstrap, seeded); None below 6 launches.
+    of fits to resampled launches (bootstrap, seeded); None below 6 launches, and where
+    they are not `valid`.
     """
     sizes = np.array(sorted(samples), dtype=float)
     values = [np.asarray(samples[int(size)], dtype=float) for size in sizes]
     medians = np.array([np.median(sample) for sample in values])
     alpha, beta = _line(sizes, medians)
-    intervals = _intervals(sizes, values, seed)
+    intervals = _intervals(sizes, values, seed) if valid else (None, None)
     errors = np.abs((alpha + beta * sizes) / medians - 1)
     worst = int(errors.argmax())
     return MessageCost(
@@ -53,7 +60,7 @@ def fit_cost(
             MessageTime(
                 bytes=int(size),
                 launches=tuple(map(float, sample)),
-                seconds=_estimate(np.median(sample), median_interval(sample)),
+                seconds=_estimate(np.median(sample), median_interval(sample) if valid else None),
             )
             for size, sample in zip(sizes, values, strict=True)
         ),

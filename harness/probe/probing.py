@@ -133,6 +133,13 @@ def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSampl
         seconds = time.perf_counter() - begin
     commit, dirty = git_commit()
     first, everyone = answers[DEFAULT.name][0], [answer for several in answers.values() for answer in several]
+    reasons = tuple(dict.fromkeys(reason for answer in everyone for reason in answer.invalid))
+    # Whole rounds: settings are compared within a round.
+    rounds = range(settings.launches)
+    valid = [number for number in rounds if not any(several[number].invalid for several in answers.values())]
+    if valid and reasons:
+        left_out = f"{len(rounds) - len(valid)} of {len(rounds)} rounds are left out"
+        failures.insert(0, f"{left_out}, in which times were not valid: {reasons[0]}")
     busy = [f"measured beside other processes that kept {load:.1f} cores busy"] if load > 1 else []
     probe = Probe(
         schema=PROBE_SCHEMA,
@@ -142,11 +149,14 @@ def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSampl
         launcher=shlex.join(command),
         hosts=first.hosts,
         by_setting=tuple(
-            MessageCosts(setting=one, costs=fit_launches([answer.series for answer in answers[one.name]]))
+            MessageCosts(
+                setting=one,
+                costs=fit_launches([answers[one.name][n].series for n in valid or rounds], valid=bool(valid)),
+            )
             for one in (DEFAULT, *settings.settings)
             if one.name in answers
         ),
-        invalid=tuple(dict.fromkeys(reason for answer in everyone for reason in answer.invalid)),
+        invalid=() if valid else reasons,
         notes=(*busy, *failures, *dict.fromkeys(note for answer in everyone for note in answer.notes)),
         commit=commit,
         dirty=dirty,

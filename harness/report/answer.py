@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from harness.report.figure_origin import Origin
     from harness.report.svg import Picture
 
+NOTHING_VALID = 3  # exit code where launches ran and have no valid times
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:

@@ -9,6 +9,8 @@ from harness.analysis.stats import NEEDED
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload
 
+DOUBTFUL = 1.25  # efficiency beyond which a rank's rows that fit a cache are hardly the reason
+
 
 def subject(workload: Workload) -> str:
     """Return the workload's name as papers print it, ``MNIST-DNN``, and that of a file of the user's own as it is."""
@@ -38,13 +40,19 @@ def headline(scaling: Scaling, workload: Workload) -> str:
         only = f"{numbers.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {name}"
         return f"{only} in {numbers.seconds(base.seconds)}; {_one_point(scaling)}."
     assert last.speedup is not None and last.efficiency is not None
+    ranks, certainty = numbers.ranks(last.ranks), _certainty(last, base)
     efficiency = f"efficiency {numbers.percent(last.efficiency)}"
+    alone = workload.sync == "none"
+    verb = f"without synchronisation {_verb(last.ranks, 'compute')}" if alone else _verb(last.ranks, "train")
     if scaling.scaling == "weak":
         work = f"{last.ideal:g} times the rows of {numbers.ranks(base.ranks)}"
-        fact = f"{numbers.ranks(last.ranks)} {_verb(last.ranks, 'train')} {name} on {work} at {last.speedup:.2f} times"
-        return f"{fact} the rate ({efficiency}), {_certainty(last, base)}."
-    fact = f"{numbers.ranks(last.ranks)} {_verb(last.ranks, 'train')} {name} {last.speedup:.2f} times as fast as"
-    return f"{fact} {numbers.ranks(base.ranks)} ({efficiency}), {_certainty(last, base)}."
+        fact = f"{ranks} {verb} {name} on {work} at {last.speedup:.2f} times the rate ({efficiency}), {certainty}"
+    else:
+        fact = f"{ranks} {verb} {name} {last.speedup:.2f} times as fast as {numbers.ranks(base.ranks)} ({efficiency}), "
+        fact += certainty
+    if last.efficiency > DOUBTFUL:
+        fact = f"No speedup to rely on, the base is slow for a reason of its own: {fact}"
+    return f"{fact}; an upper limit, no training." if alone else f"{fact}."
 
 
 def to_accuracy(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float | None) -> str:
@@ -162,8 +170,13 @@ def _certainty(last: PointScaling, base: PointScaling) -> str:
     text = f"{launches} {each}" if each == "each" else f"{launches} against {base.launches}"
     if last.blocks:
         text = f"{numbers.plural(last.blocks, 'block')} in turns"
+    excluded = last.excluded + base.excluded
+    if excluded:
+        every = excluded + last.launches + base.launches
+        text += f" ({excluded} of {numbers.plural(every, 'launch')} invalid and left out)"
     if last.speedup_interval is None:
-        return f"{text}: " + ("in other sessions, so no interval" if last.other_session else "too few for an interval")
+        apart = "measured more than an hour apart, so no interval: the same command with REPEATS=, in one go, gives one"
+        return f"{text}: " + (apart if last.other_session else "too few for an interval")
     return f"95 % interval {numbers.ratio_span(last.speedup_interval)}, {text}"
 
 

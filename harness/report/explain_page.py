@@ -11,6 +11,7 @@ from harness.report.answer import Answer, Cell, Items, Section, Table, Tile
 from harness.report.explain_figures import heat_map, waterfall
 from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
+from harness.report.sweep_facts import left_out
 from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies
 from harness.why.known_causes import Finding
 from harness.why.overheads import LEAST, Overhead, PointOverheads
@@ -41,6 +42,7 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
         question=f"Why does {subject} not scale better?",
         sentence=f"{_sentence(found)}{confirmed}",
         table=_overheads_table(found.main, found.network) if found.main else None,
+        banners=left_out(found.loaded.runs),
         data={
             "trees": found.efficiencies,
             "bills": found.overheads,

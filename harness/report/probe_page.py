@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness.analysis import numbers
 from harness.probe.probe_store import TunedSetting, fastest_way
-from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Section, Table, Tile, facts
+from harness.report.answer import NOTHING_VALID, Answer, Banner, Cell, Fact, FigureBlock, Section, Table, Tile, facts
 from harness.report.launch_summary import commit_words, core_hours, machine_words
 from harness.report.render import distinct
 from harness.report.svg import MUTED, Picture, draw, mark
@@ -34,7 +34,8 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
     ]
     return Answer(
         question="What do messages between ranks cost here?",
-        sentence=_headline(probe.by_setting[0]),
+        sentence=_headline(probe),
+        code=NOTHING_VALID if probe.invalid else 0,
         table=_summary_table(costs),
         data={"probe": folder, "costs": costs, "best": chosen, "invalid": probe.invalid},
         banners=_banners(probe),
@@ -90,11 +91,13 @@ def _probe_facts(probe: Probe) -> tuple[Fact, ...]:
 
 
 def best_settings(probe: Probe, workloads: Sequence[str]) -> dict[str, TunedSetting]:
-    """Return the best setting of each of the `workloads` whose number of bytes was measured.
+    """Return the best setting of each of the `workloads` whose number of bytes was measured, none of invalid times.
 
     Raises:
         UserError: the probe holds no allreduce.
     """
+    if probe.invalid:
+        return {}
     measured = max(size.bytes for cost in probe.by_setting[0].costs for size in cost.sizes)
     sizes = {name: EXPERIMENTS[name].weights_bytes for name in workloads}
     return {name: fastest_way(probe, size) for name, size in sizes.items() if size <= measured}
@@ -110,12 +113,16 @@ def settings_table(best: Mapping[str, TunedSetting]) -> Table:
     return Table(title="Best settings", headings=("Workload", "Bytes", "An allreduce", "Best setting"), rows=rows)
 
 
-def _headline(usual: MessageCosts) -> str:
+def _headline(probe: Probe) -> str:
     """Return what an allreduce over all ranks takes, of the smallest and of the largest message that was measured."""
+    if probe.invalid:
+        return f"No times are valid, so none are used and no setting is recommended: {probe.invalid[0]}. Probe again."
+    usual = probe.by_setting[0]
     cost = usual.find(ALLREDUCE, _widest(usual)) or usual.costs[0]
+    few = f"{numbers.plural(len(cost.sizes[0].launches), 'launch')}, too few for an interval"
     small, large = (
         f"{_size_words(size.bytes)} take {numbers.seconds(size.seconds.value)} "
-        f"(95 % interval {_span(size.seconds) or numbers.NONE})"
+        f"({f'95 % interval {_span(size.seconds)}' if _span(size.seconds) else few})"
         for size in (cost.sizes[0], cost.sizes[-1])
     )
     return f"{cost.operation.capitalize()} over {numbers.ranks(cost.ranks)}: {small}, {large}."

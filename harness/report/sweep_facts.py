@@ -10,7 +10,9 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.analysis.read_results import Loaded
+from harness.analysis.scaling import Scaling
 from harness.report.answer import Banner, Fact, facts
+from harness.report.captions import DOUBTFUL
 from harness.report.launch_summary import data_words, fewest_and_most, partial
 from harness.report.render import distinct
 from harness.schema.option import conditions
@@ -57,6 +59,12 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
     if alone:
         sentences.append(
             f"{_launches(alone, len(runs))} ran without synchronisation: a limit of the machine, no training."
+        )
+    slow = sum(any("numpy_function bridge is in use" in note for note in run.notes) for run in runs)
+    if slow:
+        sentences.append(
+            f"{_launches(slow, len(runs))} summed through Python, several times slower, because no compiler built the "
+            "native operation: `harness doctor` says what is missing."
         )
     differing = sum(not run.weights.identical and run.point.workload.sync != "none" for run in runs)
     if differing:
@@ -118,6 +126,27 @@ def banners(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Banner, 
             found.append(Banner(kind="data", text=text))
     sentences = (*mixtures(runs), *doubts(runs, own))
     return (*found, *(Banner(kind="warning", text=text) for text in sentences))
+
+
+def left_out(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
+    """Return a banner if some of `runs` are invalid and others are not: how many, and for what most of all."""
+    reasons = [reason for run in runs for reason in run.invalid[:1]]
+    if not reasons or len(reasons) == len(runs):
+        return ()
+    most = max(dict.fromkeys(reasons), key=reasons.count)
+    text = f"{len(reasons)} of {numbers.plural(len(runs), 'launch')} are invalid and left out, mostly: {most}."
+    return (Banner(kind="warning", text=text),)
+
+
+def superlinear(scaling: Scaling) -> tuple[Banner, ...]:
+    """Return a banner if more speedup than ranks was measured, beyond what the launches' scatter explains."""
+    found = [one for one in scaling.others if one.efficiency and one.efficiency > DOUBTFUL]
+    names = distinct(f"{numbers.ranks(one.ranks)} ({numbers.percent(one.efficiency or 0)})" for one in found)
+    text = (
+        f"Efficiency far above 100 % on {names}, more than caches explain: the launches on "
+        f"{numbers.ranks(scaling.base.ranks)} were slowed by something else. Measure them again."
+    )
+    return (Banner(kind="warning", text=text),) if found else ()
 
 
 def other_code(loaded: Loaded) -> tuple[Banner, ...]:

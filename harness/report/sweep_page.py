@@ -28,7 +28,7 @@ from harness.base.files import resource
 from harness.prediction.forecast import Score, network_reference, read_prediction, score
 from harness.report import captions
 from harness.report import sweep_tables as tables
-from harness.report.answer import Answer, Block, Card, Items, Section, Tile
+from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Items, Section, Tile
 from harness.report.captions import last_point, target_of
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
@@ -45,7 +45,15 @@ from harness.report.launch_summary import (
 from harness.report.methods import bibtex, methods
 from harness.report.publish import write_page
 from harness.report.render import PAGE, SCREEN, check_replaceable, relative_link
-from harness.report.sweep_facts import banners, data_facts, machine_facts, other_code, workload_facts
+from harness.report.sweep_facts import (
+    banners,
+    data_facts,
+    left_out,
+    machine_facts,
+    other_code,
+    superlinear,
+    workload_facts,
+)
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.presets import study_name, sweep_command
 from harness.schema.record import RunRecord
@@ -53,7 +61,6 @@ from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import PARTS, PointOverheads, overheads
 
 LAUNCHES = "launches.csv"
-NOTHING_VALID = 3  # exit code of a sweep whose launches ran and have no valid times
 
 
 def report_sweep(sweep_folder: Path, reports: Path, *, base: int | None = None, style: str = SCREEN) -> Answer:
@@ -104,7 +111,12 @@ def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str) -> An
         }
     content["sections"] += _conditions(loaded, launches, scaling, target)
     return Answer(
-        banners=(*other_code(loaded), *(banners(used, launches) if launches is not None else ())),
+        banners=(
+            *(superlinear(scaling) if scaling is not None else ()),
+            *left_out(loaded.runs),
+            *other_code(loaded),
+            *(banners(used, launches) if launches is not None else ()),
+        ),
         command=sweep_command(study) if study else "",
         remark="It needs the same original files: DATA_DIR=folder says where they are." if study and real else "",
         kind="sweep",

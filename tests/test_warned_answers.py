@@ -1,0 +1,105 @@
+"""No headline without its warnings: invalid launches, no training, more speedup than there can be."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.analysis.frames import launch_frame
+from harness.analysis.scaling import scale
+from harness.cli.sweeps import report
+from harness.probe import probing
+from harness.probe.measure import ProbeResult
+from harness.probe.probing import parse_settings
+from harness.report import captions
+from harness.report.answer import plain
+from harness.report.probe_page import best_settings, probe_answer
+from harness.schema.record import RunRecord
+from tests.factories import make_launch, make_point, make_run, make_workload, write_run, write_study
+from tests.test_probe import make_probe
+
+BUSY = "other processes kept 1.2 cores of node1 busy"
+
+
+def headline(runs: list[RunRecord], **changes: object) -> str:
+    """The sentence of a sweep of these `runs`."""
+    scaling = scale(launch_frame(runs))
+    assert scaling is not None
+    return plain(captions.headline(scaling, make_workload(**changes)))
+
+
+def launches(seconds: dict[int, float], **changes: object) -> list[RunRecord]:
+    """Six launches a rank count of so many seconds."""
+    return [make_launch(n, k, s * (1 + k / 100), **changes) for n, s in seconds.items() for k in range(6)]
+
+
+def test_a_sentence_counts_the_launches_that_are_invalid() -> None:
+    runs = [*launches({1: 1.0, 2: 0.6}), make_launch(2, 6, 0.6, invalid=(BUSY,))]
+    assert "(1 of 13 launches invalid and left out)" in headline(runs)
+    assert "invalid" not in headline(launches({1: 1.0, 2: 0.6}))
+
+
+def test_without_synchronisation_nothing_trains() -> None:
+    runs = [
+        make_run(make_point(n, k, sync="none"), seconds=[[t] * n]) for n, t in ((1, 1.0), (2, 0.52)) for k in (0, 1)
+    ]
+    said = headline(runs, sync="none")
+    assert said.startswith("2 ranks without synchronisation compute MNIST-DNN 1.92 times")
+    assert said.endswith("an upper limit, no training.")
+
+
+def test_more_speedup_than_caches_explain_is_no_headline() -> None:
+    assert headline(launches({1: 1.0, 2: 0.26})).startswith("No speedup to rely on")
+    assert headline(launches({1: 1.0, 2: 0.48})).startswith("2 ranks train")
+
+
+@pytest.mark.slow
+def test_a_quiet_sentence_and_the_page_carry_the_same_warnings(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "busy"
+    write_study(folder)
+    for run in [*launches({1: 1.0, 2: 0.26}), make_launch(2, 6, 0.6, invalid=(BUSY,))]:
+        write_run(folder, run)
+    where = ["--results", str(folder.parent), "--reports", str(tmp_path / "reports")]
+    told = CliRunner().invoke(report, [*where, "--quiet"], catch_exceptions=False)
+    said = " ".join(told.output.split())
+    page = plain((tmp_path / "reports" / "busy" / "index.html").read_text())
+    for text in (
+        f"1 of 13 launches are invalid and left out, mostly: {BUSY}.",
+        "Efficiency far above 100 % on 2 ranks",
+    ):
+        assert text in said and text in page
+
+
+def test_a_probe_leaves_out_rounds_that_other_work_met(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    samples = make_probe({"default": (1e-5, 1e-9), "other": (1e-5, 1e-10)}).samples
+
+    def measured(bad: int) -> probing.ProbeSamples:
+        done = {"default": 0, "other": 0}
+
+        def measure(*arguments: object) -> ProbeResult:
+            name = "other" if arguments[-1].mca else "default"  # type: ignore[attr-defined]
+            number = done[name]
+            done[name] += 1
+            return ProbeResult(
+                hosts=("node1", "node1"),
+                mpi_library="Open MPI v5.0.11",
+                series=tuple(one for setting, launch, one in samples if (setting, launch) == (name, number)),
+                invalid=(BUSY,) if name == "default" and number < bad else (),
+                notes=(),
+            )
+
+        monkeypatch.setattr(probing, "_measure", measure)
+        monkeypatch.setattr(probing, "wait_until_quiet", lambda say, force: 0.0)
+        asked = probing.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=other"]))
+        return probing.run_probe(asked, lambda line: None)
+
+    quiet, half, busy = (measured(bad).probe for bad in (0, 3, 6))
+    assert [len(one.by_setting[0].costs[0].sizes[0].launches) for one in (quiet, half, busy)] == [6, 3, 6]
+    assert (quiet.invalid, half.invalid, busy.invalid) == ((), (), (BUSY,))
+    assert half.notes == (f"3 of 6 rounds are left out, in which times were not valid: {BUSY}",)
+    assert best_settings(quiet, ["mnist-dnn"])["mnist-dnn"].environment
+    assert not best_settings(half, ["mnist-dnn"])["mnist-dnn"].environment  # three rounds show nothing
+    assert best_settings(busy, ["mnist-dnn"]) == {}
+    answer = probe_answer(busy, tmp_path, {})
+    assert answer.code == 3 and answer.sentence.startswith("No times are valid")
+    assert "interval" not in answer.sentence
