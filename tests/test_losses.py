@@ -1,5 +1,6 @@
 """Ranks that are lost: killed, or stopped so that they live and do not come."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,7 +20,7 @@ from harness.schema.workload import Workload
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.train.elastic import check_workload
 from tests.losses import unaccounted
-from tests.mpi.launch import rank_command, rank_environment, run_ranks
+from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks
 
 
 @pytest.mark.mpi
@@ -46,6 +47,18 @@ def test_a_rank_that_is_lost_before_mpi_knows_it_ends_the_launch():
     finished = subprocess.run(command, env=rank_environment(), capture_output=True, text=True, timeout=60, check=False)
     assert finished.returncode != 0
     assert "Timeout" in finished.stderr and "in start" in finished.stderr
+
+
+@pytest.mark.mpi
+def test_ranks_that_live_go_on_wherever_another_dies_and_keep_nothing_of_the_group():
+    """While a group opens, in its trial and in a sum that has been waited for for long; a thread and memory each."""
+    launcher, *words = rank_command(6)
+    command = [launcher, "--with-ft", "ulfm", *words, str(PROGRAMS / "openings.py")]
+    finished = subprocess.run(command, env=rank_environment(), capture_output=True, text=True, timeout=100, check=False)
+    (line,) = (line for line in finished.stdout.splitlines() if line.startswith("RESULT "))
+    for found in json.loads(line.removeprefix("RESULT ")):
+        assert all(found["met"]), found
+        assert not any((*found["mapped"], *found["threads"], found["files"])), found
 
 
 def train(ranks, record, *options, **environment):

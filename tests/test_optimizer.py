@@ -140,3 +140,10 @@ def test_a_step_of_the_users_own_is_made(alone):
     )
     assert (climbs + falls) / 2 == pytest.approx(np.tile(np.linspace(-1, 2, 12), 3), abs=1e-6)
     assert np.abs(climbs - falls).max() > 1e-3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_update_of_float64_in_the_sum_has_all_its_digits(alone, rule):
+    steps = (lambda optimizer, *pair: update(optimizer, alone, *pair), lambda optimizer, *pair: optimizer.apply(*pair))
+    found, expected = (weights_after(RULES[rule][0], apply, dtype="float64") for apply in steps)
+    assert found == pytest.approx(expected, rel=0, abs=1e-14)

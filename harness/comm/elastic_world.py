@@ -22,7 +22,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.hostlock import of_process, remove_dead
 from harness.comm.autotune import build_native
 from harness.comm.hang import EXIT_CODE, REQUEST, end_late, end_launcher_later
-from harness.comm.native.operation import give_up, outlive
+from harness.comm.native.operation import close_groups, give_up, outlive
 from harness.comm.world import FAULT_TOLERANCE, World
 
 if TYPE_CHECKING:
@@ -193,8 +193,10 @@ class Team:
         return self.world is not None and _knows_a_failure(self.world.comm)
 
     def shrink(self) -> None:
-        """Go on with those that live."""
+        """Go on with those that live, without the groups of the attempt that has failed."""
         self.complete = False
+        if library := build_native()[0]:
+            close_groups(library)
         with self._limited("shrinking"):
             self.comm = cast("MPI.Intracomm", self.comm.Shrink())
 

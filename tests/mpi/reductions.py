@@ -3,11 +3,13 @@
 import json
 import os
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from harness.comm.autotune import CHOICES, select
 from harness.comm.policies import hash_weights, verify_replicas
+from harness.comm.reduction import Descent, Reduction, Updater
 from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
@@ -22,6 +24,23 @@ TOO_LARGE = 1000  # bytes of shared memory that no call fits into: the operation
 
 NO_ROOM = 2**50  # bytes: more than any shared memory
 
+
+def one_nan(reduction: Reduction) -> bool:
+    """Tell whether all ranks get the same bits from numbers that are none, other ones on each rank."""
+    nans = [tf.constant(np.full(shape, 0x7FC00001 + world.rank, np.uint32).view(np.float32)) for shape in SHAPES]
+    results = [total.numpy().tobytes() for total in reduction.sum(nans)]
+    for rule, moments in (("sgd", 0), ("momentum", 1), ("adam", 2)) if isinstance(reduction, Updater) else ():
+        first, second, variables = ([keras.Variable(np.ones(shape, np.float32)) for shape in SHAPES] for _ in range(3))
+        step = Descent(
+            rule=rule, rate=tf.constant(0.1), steps=tf.constant(0, tf.int64), decay1=0.9, decay2=0.999, epsilon=1e-7,
+            first=first if moments else (), second=second if moments > 1 else (),
+        )  # fmt: skip
+        reduction.update(step, variables, nans, "numbers that are none")
+        results += [variable.numpy().tobytes() for variable in (*variables, *first, *second)]
+    reduction.take_calls()
+    return len(set(world.comm.allgather(b"".join(results)))) == 1
+
+
 os.environ["HARNESS_SYNC_ALONE"] = "1"  # one rank sums too
 world = start()
 configure_tensorflow(1)
@@ -29,19 +48,21 @@ found: dict[str, dict[str, object]] = {}
 for choice in (*CHOICES, "too large", "no room"):
     os.environ["HARNESS_REDUCTION"] = choice if choice in CHOICES else "native"
     reduction = select(world, [{"too large": TOO_LARGE, "no room": NO_ROOM}.get(choice, 4 * 2**20)])
-    errors = []
-    for dtype, scale in ((np.float32, 1.0), (np.float64, 1.0), (np.float32, 0.25)):
+    errors = dict.fromkeys((np.float32, np.float64), 0.0)
+    for dtype, scale in ((np.float32, 1.0), (np.float64, 1.0), (np.float32, 0.25), (np.float64, 0.3)):
         for _ in range(3):  # buffers are used in turns
             values = [np.random.default_rng(world.rank).normal(size=shape).astype(dtype) for shape in SHAPES]
             totals = tf.function(reduction.sum)([tf.constant(value) for value in values], scale)
             for value, total in zip(values, totals, strict=True):
                 expected = sum(world.comm.allgather(value.astype(np.float64))) * scale
-                errors.append(float(np.abs(total.numpy() - expected).max(initial=0.0)))
+                errors[dtype] = max(errors[dtype], float(np.abs(total.numpy() - expected).max(initial=0.0)))
     calls = reduction.take_calls()
     found[choice] = {
         "name": reduction.name,
         "note": reduction.note,
-        "error": max(errors),
+        "error": errors[np.float32],
+        "error of float64": errors[np.float64],
+        "one NaN": one_nan(reduction),
         "calls": len(calls),
         "ordered": bool((np.diff(calls.ravel()) > 0).all()),
     }

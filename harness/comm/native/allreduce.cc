@@ -33,7 +33,7 @@ REGISTER_OP("HarnessAllreduce")
     .Attr("group: int")
     .Attr("label: string")
     .Attr("last: bool = true")
-    .Attr("scale: float = 1.0")
+    .Attr("scale: int")
     .SetIsStateful()  // never merged with another call, never folded away
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       for (int i = 0; i < context->num_outputs(); ++i) context->set_output(i, context->input(i));
@@ -50,7 +50,9 @@ class AllreduceOp : public OpKernel {
     std::string label;
     OP_REQUIRES_OK(construction, construction->GetAttr("label", &label));
     label_ = Label(label);
-    OP_REQUIRES_OK(construction, construction->GetAttr("scale", &scale_));
+    int64_t scale;
+    OP_REQUIRES_OK(construction, construction->GetAttr("scale", &scale));
+    scale_ = static_cast<T>(FromBits(scale));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -68,7 +70,7 @@ class AllreduceOp : public OpKernel {
       elements += segments[i].count;
     }
     group->Enter(entry, elements * sizeof(T), label_);
-    const std::string failure = group->Sum(segments, static_cast<T>(scale_), label_);
+    const std::string failure = group->Sum(segments, scale_, label_);
     group->Leave(entry, failure.empty() && last_);
     OP_REQUIRES(context, failure.empty(),
                 absl::InternalError(absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
@@ -79,7 +81,7 @@ class AllreduceOp : public OpKernel {
   int64_t group_;
   bool last_;  // piece of what is exchanged
   Label label_{""};
-  float scale_;
+  T scale_;
 };
 
 REGISTER_OP("HarnessReady")

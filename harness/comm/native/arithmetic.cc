@@ -15,7 +15,7 @@
 namespace harness {
 namespace {
 
-inline float FromBits(uint32_t bits) {
+inline float Float(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return value;
@@ -45,7 +45,7 @@ HARNESS_VECTORISED void ShiftAndScale(const uint8_t* in, const float* shift, con
 // A bfloat16 is the upper half of a float32.
 HARNESS_VECTORISED void AddWide(const BFloat16* in, float* total, size_t count) {
   const uint16_t* halves = reinterpret_cast<const uint16_t*>(in);
-  for (size_t i = 0; i < count; ++i) total[i] += FromBits(static_cast<uint32_t>(halves[i]) << 16);
+  for (size_t i = 0; i < count; ++i) total[i] += Float(static_cast<uint32_t>(halves[i]) << 16);
 }
 
 HARNESS_VECTORISED void Narrow(const float* in, BFloat16* out, size_t count) {
@@ -157,12 +157,14 @@ HARNESS_VECTORISED void Descend(const Rule<double>& rule, const double* sums, co
   Step(rule, One<double>{sums}, piece);
 }
 
-HARNESS_VECTORISED void AddAndDescend(const Rule<float>& rule, const float* other, const Segment<float>& piece) {
-  Step(rule, Two<float>{piece.in, other}, piece);
+HARNESS_VECTORISED void AddAndDescend(const Rule<float>& rule, const float* a, const float* b,
+                                      const Segment<float>& piece) {
+  Step(rule, Two<float>{a, b}, piece);
 }
 
-HARNESS_VECTORISED void AddAndDescend(const Rule<double>& rule, const double* other, const Segment<double>& piece) {
-  Step(rule, Two<double>{piece.in, other}, piece);
+HARNESS_VECTORISED void AddAndDescend(const Rule<double>& rule, const double* a, const double* b,
+                                      const Segment<double>& piece) {
+  Step(rule, Two<double>{a, b}, piece);
 }
 
 }  // namespace harness

@@ -23,9 +23,9 @@ void ShiftAndScale(const uint8_t* in, const float* shift, const float* factor, f
 void Descend(const Rule<float>& rule, const float* sums, const Segment<float>& piece);
 void Descend(const Rule<double>& rule, const double* sums, const Segment<double>& piece);
 
-// As Descend, by the sums of the piece's gradients (`in`) and the other rank's, in one pass.
-void AddAndDescend(const Rule<float>& rule, const float* other, const Segment<float>& piece);
-void AddAndDescend(const Rule<double>& rule, const double* other, const Segment<double>& piece);
+// As Descend, by the sums of rank 0's and rank 1's gradients, in one pass.
+void AddAndDescend(const Rule<float>& rule, const float* a, const float* b, const Segment<float>& piece);
+void AddAndDescend(const Rule<double>& rule, const double* a, const double* b, const Segment<double>& piece);
 
 // Adds 16-bit floats to float32 ones, and rounds these to the nearest 16-bit float, ties to even.
 void AddWide(const Float16* in, float* total, size_t count);

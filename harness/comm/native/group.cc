@@ -28,20 +28,26 @@ double Now() {
 
 Group::Group(MPI_Comm comm, size_t bytes, Way way, bool guard, bool patient)
     : guard_(guard), patient_(patient), bytes_(RoundUp(bytes, kLine)) {
-  Require(MPI_Comm_dup(comm, &comm_));
-  Require(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
-  Require(MPI_Comm_rank(comm_, &rank_));
-  Require(MPI_Comm_size(comm_, &size_));
-  if (way != Way::kMessages && size_ > 1) OpenSharedMemory(way);
+  try {
+    Require(MPI_Comm_dup(comm, &comm_));
+    Require(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+    Require(MPI_Comm_rank(comm_, &rank_));
+    Require(MPI_Comm_size(comm_, &size_));
+    if (way != Way::kMessages && size_ > 1) OpenSharedMemory(way);
+  } catch (...) {  // a rank has died: others may wait for this one in what it does not go on with
+    GiveUp();
+    Close();
+    throw;
+  }
 }
 
-Group::~Group() {
+void Group::Close() {
   LeaveMemory();
   int ended = 0;
   MPI_Finalized(&ended);  // groups still open when the process ends are closed after MPI itself
-  if (ended) return;
-  if (peers_ != MPI_COMM_NULL) MPI_Comm_free(&peers_);
-  if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
+  for (MPI_Comm* comm : {&peers_, &host_, &comm_}) {
+    if (!ended && *comm != MPI_COMM_NULL) MPI_Comm_free(comm);
+  }
 }
 
 void Group::GiveUp() {
@@ -49,8 +55,9 @@ void Group::GiveUp() {
   // Not in every library: https://fault-tolerance.org, MPI 5.
   static const auto revoke = reinterpret_cast<int (*)(MPI_Comm)>(dlsym(RTLD_DEFAULT, "MPIX_Comm_revoke"));
   if (revoke == nullptr || size_ == 1) return;
-  if (comm_ != MPI_COMM_NULL) revoke(comm_);
-  if (peers_ != MPI_COMM_NULL) revoke(peers_);
+  for (MPI_Comm comm : {comm_, host_, peers_}) {
+    if (comm != MPI_COMM_NULL) revoke(comm);
+  }
 }
 
 template <typename T>
@@ -115,11 +122,12 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
   });
   const std::string lost = Meet();
   if (!lost.empty()) return lost;
-  const T* other = Values<T>(1 - place_);
+  // In one order on both: of two values that are no numbers, processors take the first.
+  const T *zero = Values<T>(0), *one = Values<T>(1);
   UpdateInOnePass(
       segments, {0, elements}, rule,
-      [&](const Segment<T>& piece, size_t offset, T* sums) { Add(piece.in, other + offset, sums, piece.count); },
-      [&](const Segment<T>& piece, size_t offset) { AddAndDescend(rule, other + offset, piece); });
+      [&](const Segment<T>& piece, size_t offset, T* sums) { Add(zero + offset, one + offset, sums, piece.count); },
+      [&](const Segment<T>& piece, size_t offset) { AddAndDescend(rule, zero + offset, one + offset, piece); });
   return "";
 }
 

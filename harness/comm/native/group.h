@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <future>
 #include <string>
 #include <thread>
@@ -126,7 +127,7 @@ class Group {
   // A `patient` group leaves the core to others while it waits for messages.
   // Throws std::runtime_error when MPI fails.
   Group(MPI_Comm comm, size_t bytes, Way way, bool guard, bool patient);
-  ~Group();
+  ~Group() { Close(); }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -183,7 +184,8 @@ class Group {
   template <typename T>
   Range Slice(int rank, size_t elements) const;
   void OpenSharedMemory(Way way);
-  void MapMemory(MPI_Comm host);
+  void MapMemory();
+  void Close();
   void Publish(const Signature& signature, const Label& label);
   std::string Meet();
   std::string Compare(const Signature& signature, const Label& label, MPI_Comm comm);
@@ -214,6 +216,7 @@ class Group {
   int place_ = 0;                        // this rank among those of its host
   int here_ = 1;                         // ranks of its host
   std::vector<int> ranks_;               // their numbers in the group
+  MPI_Comm host_ = MPI_COMM_NULL;        // the ranks of this one's host
   MPI_Comm peers_ = MPI_COMM_NULL;       // the ranks of this one's place on every host, when node-aware
   size_t bytes_ = 0;
   uint64_t call_ = 0;
@@ -229,6 +232,13 @@ class Group {
   std::atomic<uint64_t> entered_{0};
   Call recent_[kRecent];
 };
+
+// A double as operations have it among their attributes, whose own floats have fewer digits.
+inline double FromBits(int64_t bits) {
+  double value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
 
 // Returns the open group with this number, or null.
 Group* FindGroup(int64_t number);

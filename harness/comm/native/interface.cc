@@ -61,6 +61,11 @@ void harness_close(int64_t number) {
   harness::groups.erase(number);
 }
 
+void harness_close_all() {
+  std::lock_guard<std::mutex> lock(harness::groups_mutex);
+  harness::groups.clear();
+}
+
 // Has every call of every group come back with a failure, on all ranks.
 void harness_give_up() {
   std::lock_guard<std::mutex> lock(harness::groups_mutex);
@@ -109,15 +114,16 @@ double harness_record(int64_t number, uint64_t calls, uint64_t bytes) {
 }
 
 // Writes number, bytes, entry and exit of the last calls (at most 32) to `calls` and returns how many. Any thread may
-// ask.
+// ask, also while another closes the group.
 uint64_t harness_recent(int64_t number, double* calls) {
-  harness::Group* group = harness::FindGroup(number);
-  return group ? group->Recent(calls) : 0;
+  std::lock_guard<std::mutex> lock(harness::groups_mutex);
+  const auto found = harness::groups.find(number);
+  return found == harness::groups.end() ? 0 : found->second->Recent(calls);
 }
 
 // Sums `tensors` arrays of floats over all ranks of group `number`, in place: the first of counts[0] floats, and so on,
-// end to end from `values`. Returns 0, or 1 when that failed.
-int harness_sum(int64_t number, float* values, const uint64_t* counts, uint64_t tensors) {
+// end to end from `values`. Returns 0, or 1 with what went wrong in `failure`, of `room` bytes.
+int harness_sum(int64_t number, float* values, const uint64_t* counts, uint64_t tensors, char* failure, uint64_t room) {
   static const harness::Label label("timed sum");
   harness::Group* group = harness::FindGroup(number);
   if (!group) return 1;
@@ -126,7 +132,7 @@ int harness_sum(int64_t number, float* values, const uint64_t* counts, uint64_t 
     segments.push_back({values, values, static_cast<size_t>(counts[i])});
     values += counts[i];
   }
-  return group->Sum(segments, 1.0f, label).empty() ? 0 : 1;
+  return std::snprintf(failure, room, "%s", group->Sum(segments, 1.0f, label).c_str()) > 0;
 }
 
 }  // extern "C"

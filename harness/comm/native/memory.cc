@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <memory>
 
 #include "group.h"
 
@@ -13,17 +14,16 @@ namespace harness {
 // POSIX shared memory under a name that is gone as soon as every rank of the host has opened it. Nothing changes where
 // there is not enough of it, or the hosts are not as `way` needs them: `memory_` stays null on every rank.
 void Group::OpenSharedMemory(Way way) {
-  MPI_Comm host;
-  Require(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host));
-  Require(MPI_Comm_size(host, &here_));
-  Require(MPI_Comm_rank(host, &place_));
+  Require(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host_));
+  Require(MPI_Comm_set_errhandler(host_, MPI_ERRORS_RETURN));
+  Require(MPI_Comm_size(host_, &here_));
+  Require(MPI_Comm_rank(host_, &place_));
   int most = 0, least = 0;
   Require(MPI_Allreduce(&here_, &most, 1, MPI_INT, MPI_MAX, comm_));
   Require(MPI_Allreduce(&here_, &least, 1, MPI_INT, MPI_MIN, comm_));
-  if (way == Way::kNodeAware ? most > 1 && most < size_ && most == least : most == size_) MapMemory(host);
+  if (way == Way::kNodeAware ? most > 1 && most < size_ && most == least : most == size_) MapMemory();
   ranks_.resize(here_);
-  Require(MPI_Allgather(&rank_, 1, MPI_INT, ranks_.data(), 1, MPI_INT, host));
-  Require(MPI_Comm_free(&host));
+  Require(MPI_Allgather(&rank_, 1, MPI_INT, ranks_.data(), 1, MPI_INT, host_));
   if (memory_ != nullptr && way == Way::kNodeAware) {
     Require(MPI_Comm_split(comm_, place_, rank_, &peers_));
     Require(MPI_Comm_set_errhandler(peers_, MPI_ERRORS_RETURN));
@@ -33,35 +33,36 @@ void Group::OpenSharedMemory(Way way) {
   }
 }
 
-void Group::MapMemory(MPI_Comm host) {
+void Group::MapMemory() {
   region_ = kHeader + 2 * bytes_;  // two buffers: a rank may start a call while others still read the last one
   char name[64] = "";
   int file = -1;
+  const std::shared_ptr<void> last(nullptr, [&](void*) {  // on every way out
+    if (file >= 0) close(file);
+    if (place_ == 0 && name[0] != 0) shm_unlink(name);
+  });
   if (place_ == 0) {
     std::snprintf(name, sizeof name, "/harness-%ld-%p", static_cast<long>(getpid()), static_cast<void*>(this));
     file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file < 0) name[0] = 0;
     if (file >= 0 && ftruncate(file, here_ * region_) != 0) {
       close(file);
-      shm_unlink(name);
       file = -1;
     }
-    if (file < 0) name[0] = 0;
   }
-  Require(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host));
+  Require(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host_));
   if (place_ != 0 && name[0] != 0) file = shm_open(name, O_RDWR, 0600);
   // Every rank has its own region placed, on its NUMA node, before any maps it: a write beyond a full /dev/shm kills.
   int placed = file >= 0 && posix_fallocate(file, place_ * region_, region_) == 0;
-  Require(MPI_Allreduce(MPI_IN_PLACE, &placed, 1, MPI_INT, MPI_MIN, host));
+  Require(MPI_Allreduce(MPI_IN_PLACE, &placed, 1, MPI_INT, MPI_MIN, host_));
   void* memory = MAP_FAILED;
   if (placed) memory = mmap(nullptr, here_ * region_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
-  if (file >= 0) close(file);
   int opened = memory != MAP_FAILED, all = 0;
   if (opened) {
     memory_ = static_cast<char*>(memory);
     Live();
   }
   const int code = MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm_);
-  if (place_ == 0 && name[0] != 0) shm_unlink(name);
   if (code != MPI_SUCCESS || !all) LeaveMemory();
   Require(code);
   short_of_memory_ = !all;

@@ -81,11 +81,17 @@ def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) 
 
     def total(address: int, counts: Sequence[int]) -> None:
         numbers = (ctypes.c_uint64 * len(counts))(*counts)
-        if native.harness_sum(number, ctypes.c_void_p(address), numbers, ctypes.c_uint64(len(counts))):
-            raise RunError(f"the native sum of {4 * sum(counts)} bytes failed")
+        failure = ctypes.create_string_buffer(_FAILURE_BYTES)
+        words = (numbers, ctypes.c_uint64(len(counts)), failure, ctypes.c_uint64(_FAILURE_BYTES))
+        if native.harness_sum(number, ctypes.c_void_p(address), *words):
+            why = failure.value.decode(errors="replace")
+            raise RunError(f"the native sum of {4 * sum(counts)} bytes failed: {why}")
 
     try:
         yield taken, total
+    except Exception:
+        native.harness_give_up()  # or others wait for this rank in sums that it does not come to
+        raise
     finally:
         native.harness_close(number)
 
@@ -103,6 +109,18 @@ def give_up(library: Path) -> None:
     """Have all sums of all groups that this rank is in fail, on all their ranks."""
     tf.load_op_library(str(library))
     ctypes.CDLL(str(library)).harness_give_up()
+
+
+def _bits(*values: float) -> list[int]:
+    """Return float64 values as an operation's attributes take them, whose own floats are of 32 bits."""
+    found: list[int] = np.array(values, np.float64).view(np.int64).tolist()
+    return found
+
+
+def close_groups(library: Path) -> None:
+    """Close all groups that this rank is in, with their threads and shared memory: all ranks have come out of them."""
+    tf.load_op_library(str(library))
+    ctypes.CDLL(str(library)).harness_close_all()
 
 
 _RECENT = 32  # Group::kRecent
@@ -163,7 +181,7 @@ class NativeReduction:
         sums = dict[int, tf.Tensor]()
         for piece, options in self._pieces(tensors, label):
             values = [tensors[index] for index in piece]
-            found = self._operation.harness_allreduce(values=values, scale=scale, **options)
+            found = self._operation.harness_allreduce(values=values, scale=_bits(scale)[0], **options)
             sums |= zip(piece, found, strict=True)
         return [sums[index] for index in range(len(tensors))]
 
@@ -183,9 +201,7 @@ class NativeReduction:
                 rate=rate,
                 steps=step.steps,
                 rule=step.rule,
-                decay1=step.decay1,
-                decay2=step.decay2,
-                epsilon=step.epsilon,
+                constants=_bits(step.decay1, step.decay2, step.epsilon),
                 **options,
             )
 

@@ -35,9 +35,7 @@ REGISTER_OP("HarnessUpdate")
     .Attr("S: int >= 0")
     .Attr("T: {float, double}")
     .Attr("rule: {'sgd', 'momentum', 'adam'}")
-    .Attr("decay1: float")
-    .Attr("decay2: float")
-    .Attr("epsilon: float")
+    .Attr("constants: list(int)")  // decay1, decay2 and epsilon
     .Attr("group: int")
     .Attr("label: string")
     .Attr("last: bool = true")
@@ -56,9 +54,7 @@ class UpdateOp : public OpKernel {
     label_ = Label(label);
     OP_REQUIRES_OK(construction, construction->GetAttr("rule", &rule));
     kind_ = rule == "sgd" ? Rule<T>::kSgd : rule == "momentum" ? Rule<T>::kMomentum : Rule<T>::kAdam;
-    OP_REQUIRES_OK(construction, construction->GetAttr("decay1", &decay1_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("decay2", &decay2_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("epsilon", &epsilon_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("constants", &constants_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -118,12 +114,13 @@ class UpdateOp : public OpKernel {
 
   // Adam's moments begin as zeros: what that takes from them is in the rate.
   Rule<T> MakeRule(T rate, int64_t steps) const {
-    const T decay1 = static_cast<T>(decay1_), decay2 = static_cast<T>(decay2_);
+    const auto constant = [this](int number) { return static_cast<T>(FromBits(constants_[number])); };
+    const T decay1 = constant(0), decay2 = constant(1);
     if (kind_ == Rule<T>::kAdam) {
       const T done = static_cast<T>(steps + 1);
       rate = rate * std::sqrt(1 - std::pow(decay2, done)) / (1 - std::pow(decay1, done));
     }
-    return {kind_, rate, decay1, decay2, static_cast<T>(epsilon_)};
+    return {kind_, rate, decay1, decay2, constant(2)};
   }
 
   // A tensor that someone still reads is replaced by a copy, as TensorFlow's own updates do.
@@ -142,7 +139,7 @@ class UpdateOp : public OpKernel {
   bool last_;  // piece of what is exchanged
   Label label_{""};
   typename Rule<T>::Kind kind_;
-  float decay1_, decay2_, epsilon_;
+  std::vector<int64_t> constants_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("HarnessUpdate").Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"),

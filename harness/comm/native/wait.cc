@@ -22,6 +22,10 @@ std::atomic<bool> outlives{false};
 
 namespace {
 
+#ifndef HARNESS_SPINS
+#define HARNESS_SPINS 0  // as if so many were over
+#endif
+
 constexpr int kSpins = 20000;     // pauses before the core is offered to others
 constexpr int kEnded_us = 1'000'000;  // within which the launcher of ranks that outlive no other has ended them all
 constexpr double kLook_s = 0.001;  // between looks at whether the awaited rank still lives
@@ -75,8 +79,9 @@ bool Group::Arrived(int rank, int phase) const { return Arrivals(rank, phase).lo
 // no other rank may judge of the call otherwise.
 std::string Group::Await(int rank, int phase) const {
   double begin = 0, looked = 0;
-  for (int spins = 0; !Arrived(rank, phase); ++spins) {
+  for (int spins = HARNESS_SPINS; !Arrived(rank, phase);) {
     if (spins < kSpins) {
+      ++spins;
       HARNESS_PAUSE();
       continue;
     }
@@ -105,7 +110,8 @@ std::string Group::AwaitAll(int phase) const {
 std::string Group::WhyNot(int rank, int phase, double waited) const {
   const auto name = [this](int lost) { return "harness: lost rank " + std::to_string(ranks_[lost]) + ": "; };
   for (int other = 0; other < here_; ++other) {
-    if (!Arrived(other, phase) && !Lives(PeerOf(other).life) && !Arrived(other, phase)) {
+    const bool left = PeerOf(other).gave_up.load(std::memory_order_acquire);  // it may have closed the group since
+    if (!left && !Arrived(other, phase) && !Lives(PeerOf(other).life) && !Arrived(other, phase)) {
       return name(other) + "its process is gone";
     }
   }
