@@ -103,13 +103,9 @@ def weights_after(make, apply, settings=None, attributes=None, dtype="float32"):
         setattr(optimizer, name, value)
     optimizer.build(variables)
     optimizer.apply([place + tf.ones_like(each.value) for place, each in enumerate(variables)], variables)
-
-    @tf.function
-    def step(gradient):
-        apply(optimizer, [gradient, -gradient], variables[1:])
-
     for seed in range(4):
-        step(tf.constant(np.random.default_rng(seed).normal(size=(4, 3)), dtype))
+        gradient = tf.constant(np.random.default_rng(seed).normal(size=(4, 3)), dtype)
+        apply(optimizer, [gradient, -gradient], variables[1:])
     return np.concatenate([np.asarray(tf.cast(variable.value, tf.float64)).ravel() for variable in variables])
 
 
