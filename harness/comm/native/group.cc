@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "arithmetic.h"
 #include "wire.h"
@@ -122,12 +123,21 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
   });
   const std::string lost = Meet();
   if (!lost.empty()) return lost;
-  // In one order on both: of two values that are no numbers, processors take the first.
-  const T *zero = Values<T>(0), *one = Values<T>(1);
+  // Rank 0's first on both: of two values that are no numbers a processor's sum is the first.
+  const auto pair = [&](const Segment<T>& piece, size_t offset) {
+    const T* other = Values<T>(1 - place_) + offset;
+    return place_ == 0 ? std::pair(piece.in, other) : std::pair(other, piece.in);
+  };
   UpdateInOnePass(
       segments, {0, elements}, rule,
-      [&](const Segment<T>& piece, size_t offset, T* sums) { Add(zero + offset, one + offset, sums, piece.count); },
-      [&](const Segment<T>& piece, size_t offset) { AddAndDescend(rule, zero + offset, one + offset, piece); });
+      [&](const Segment<T>& piece, size_t offset, T* sums) {
+        const auto [zero, one] = pair(piece, offset);
+        Add(zero, one, sums, piece.count);
+      },
+      [&](const Segment<T>& piece, size_t offset) {
+        const auto [zero, one] = pair(piece, offset);
+        AddAndDescend(rule, zero, one, piece);
+      });
   return "";
 }
 
