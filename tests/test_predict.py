@@ -130,6 +130,34 @@ def test_measured_stragglers_follow_the_sample() -> None:
     assert measured_factor([1.0, 3.0], [1, 2, 1000]) == pytest.approx([1, (1 / 4 + 3 * 3 / 4) / 2, 1.5])
 
 
+def related_steps(random: np.random.Generator, kind: str, size: int) -> np.ndarray:
+    """Return compute times of steps, slow ones of which come together."""
+    if kind == "AR(1)":
+        fresh, found = random.normal(0, 0.1 * (1 - 0.9**2) ** 0.5, size), np.empty(size)
+        found[0] = random.normal(0, 0.1)
+        for n in range(1, size):
+            found[n] = 0.9 * found[n - 1] + fresh[n]
+        return 1 + found
+    slow, keeps = np.empty(size, dtype=bool), random.random(size)
+    slow[0] = False
+    for n in range(1, size):
+        slow[n] = keeps[n] > (0.1 if slow[n - 1] else 0.98)
+    return 1 + 0.3 * slow + random.normal(0, 0.01, size)
+
+
+@pytest.mark.parametrize("kind", ["AR(1)", "bursts"])
+@pytest.mark.parametrize("period", [16, 100])
+def test_the_wait_after_several_steps_knows_that_slow_ones_come_together(kind: str, period: int) -> None:
+    """16 steps of AR(1) wait 0.11 for the slowest of 8; single steps over a root said 0.04."""
+    random = np.random.default_rng(5)
+    true = related_steps(random, kind, 8 * 400 * period).reshape(8, 400, period).mean(axis=2)
+    waits = float(true.max(axis=0).mean() / true.mean()) - 1
+    recorded = tuple(related_steps(random, kind, 20_000))
+    asked = base(jitter=recorded, workload=make_workload(sync=f"weights:{period}"))
+    row = predict(asked, [1, 8], Uncertain.exact(FLAT), "ring").iloc[1]
+    assert row["straggler_s"] / row["compute_s"] == pytest.approx(waits, rel=0.12)
+
+
 def test_a_step_is_computation_wait_and_allreduce() -> None:
     row = predict(base(jitter=(0.9, 1.0, 1.1)), [1, 8], Uncertain.exact(FLAT), "ring").iloc[1]
     reduce = allreduce_seconds("ring", [8], 712_440, FLAT)[0]

@@ -121,7 +121,7 @@ def blamed(machine: MachineNoise, histories: int, *, commits: int = 10) -> int:
     found = 0
     for _ in range(histories):
         days = [simulate(random, machine, blocks=6, commit=f"{n:040x}"[::-1], day=n) for n in range(commits)]
-        found += any(change.state is not None for change in history_of(days).changes)
+        found += any(change.blamed for change in history_of(days).changes)
     return found
 
 

@@ -28,6 +28,8 @@ Array = NDArray[np.float64]
 _KNOTS = 160
 _MOST_JITTER = 20_000
 _MOST_RUNS = 24  # whose steps are read
+_DRAWS = 4000
+_MOST_BLOCKS = 64  # whose mean is drawn; that of more varies as theirs, over the root of how many times more there are
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +38,9 @@ class Base:
 
     `compute_s` is of one step on `ranks` ranks without synchronisation, `low_s` and `high_s` the ends of its
     interval (or of the measured range). `rows` are an epoch's (strong scaling) or a rank's (weak). `bytes` are
-    the trained weights'. `jitter` are compute times of single steps over their rank's mean, `imbalance` the ranks'
-    means over the mean of all ranks; without them no rank is slower than another. `source` says where all that comes
-    from.
+    the trained weights'. `jitter` are compute times over their rank's mean, in order of time, each of `every` steps;
+    `imbalance` the ranks' means over the mean of all ranks; without them no rank is slower than another. `source` says
+    where all that comes from.
     """
 
     workload: Workload
@@ -50,6 +52,7 @@ class Base:
     low_s: float
     high_s: float
     jitter: tuple[float, ...] = ()
+    every: int = 1
     imbalance: tuple[float, ...] = ()
     source: str = ""
 
@@ -80,7 +83,8 @@ def measured_base(loaded: Loaded) -> Base:
     exact = median_interval(compute)
     run, scaling = runs[0], runs[0].point.scaling
     rows = int(frame["all_rows"].iloc[0])
-    jitter, imbalance = _unevenness(loaded)
+    every = find_policy(run.point.workload.sync).period or 1
+    jitter, imbalance = _unevenness(loaded, every)
     return Base(
         workload=run.point.workload,
         scaling=scaling,
@@ -91,14 +95,15 @@ def measured_base(loaded: Loaded) -> Base:
         low_s=exact.low if exact else float(compute.min()),
         high_s=exact.high if exact else float(compute.max()),
         jitter=jitter,
+        every=every,
         imbalance=imbalance,
         source=f"{len(runs)} launches on {fewest} rank{'s' if fewest > 1 else ''} of {loaded.folder.name}"
         + ("" if exact else ", range of the launches for want of an interval"),
     )
 
 
-def _unevenness(loaded: Loaded) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the compute times of single steps over their rank's mean, and the ranks' means over that of all ranks.
+def _unevenness(loaded: Loaded, every: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the compute times of `every` steps over their rank's mean, and the ranks' means over that of all ranks.
 
     Of the launches on most ranks: the times between two synchronisation calls, of which one rank alone makes none.
     What one rank always takes longer is in the second, what differs from step to step in the first.
@@ -108,23 +113,23 @@ def _unevenness(loaded: Loaded) -> tuple[tuple[float, ...], tuple[float, ...]]:
     steps: list[Array] = []
     lasting: list[float] = []
     for run in runs:
-        own = _compute_times(loaded.folder / run.point.folder)
+        own = _compute_times(loaded.folder / run.point.folder, every)
         if len(own):
             means = own.mean(axis=0)
-            steps.append((own / means).ravel())
+            steps += list((own / means).T)
             lasting += (means / means.mean()).tolist()
     if not steps:
         return (), ()
-    values = np.sort(np.concatenate(steps))
-    return tuple(map(float, values[:: max(1, len(values) // _MOST_JITTER)])), tuple(sorted(lasting))
+    values = np.concatenate([one[: max(1, _MOST_JITTER // len(steps))] for one in steps])
+    return tuple(map(float, values)), tuple(sorted(lasting))
 
 
-def _compute_times(folder: Path) -> Array:
-    """Return the seconds between the synchronisation calls of successive steps, [pairs of calls, ranks]."""
+def _compute_times(folder: Path, every: int) -> Array:
+    """Return the seconds between synchronisation calls that are `every` steps apart, [pairs of calls, ranks]."""
     run = read_run(folder)
     times = [np.zeros((0, len(run.ranks)))]
     with suppress(UserError):  # its record has what all else rests on
-        times += [(one.entry[1:] - one.exit[:-1])[np.diff(one.step) == 1] for one in read_calls(folder, run)]
+        times += [(one.entry[1:] - one.exit[:-1])[np.diff(one.step) == every] for one in read_calls(folder, run)]
     return np.concatenate(times)
 
 
@@ -256,10 +261,34 @@ def _slowest(base: Base, counts: Array, between: Array) -> Array:
     lasting = measured_factor(base.imbalance, counts) if base.imbalance else np.ones_like(counts)
     if not base.jitter:
         return lasting
-    single = measured_factor(base.jitter, counts)
-    # Sums of many steps vary less (central limit theorem), but for what lasts; without synchronisation over an epoch.
-    factor: Array = lasting * (1 + (single - 1) / np.sqrt(np.where(np.isfinite(between), between, 1e12)))
+    factor = lasting.copy()
+    apart = np.maximum(1, np.round(between / base.every))
+    for steps in np.unique(apart[np.isfinite(apart)]):  # without synchronisation only what lasts is waited for
+        own = apart == steps
+        factor[own] *= measured_factor(block_means(base.jitter, int(steps)), counts[own])
     return factor
+
+
+def block_means(times: ArrayLike, steps: int) -> Array:
+    """Return what means of so many `steps` may be, float64 [draws], from the `times` of single ones in order.
+
+    A moving-block bootstrap (Kuensch, Annals of Statistics 17, 1989): slow steps come together, so that means vary
+    more than single steps over a root. A block is four times as long as the autocorrelation is beyond noise, a tenth
+    of the `times` at most.
+    """
+    values = np.asarray(times, dtype=float)
+    rest, size = values - values.mean(), len(values)
+    products = np.fft.irfft(np.abs(np.fft.rfft(rest, 2 * size)) ** 2)[:size]
+    related = products > 2 / np.sqrt(size) * products[0]
+    lasts = size if related.all() else int(np.argmin(related))
+    block = min(steps, max(1, min(4 * lasts, size // 10)))
+    sums = np.concatenate([[0.0], values.cumsum()])
+    means: Array = (sums[block:] - sums[:-block]) / block
+    blocks = min(_MOST_BLOCKS, -(-steps // block))
+    if blocks > 1:
+        drawn = np.random.default_rng(0).choice(means, (_DRAWS, blocks)).mean(axis=1)
+        means = drawn.mean() + (drawn - drawn.mean()) * np.sqrt(blocks * block / steps)
+    return means
 
 
 def assumptions(base: Base, ranks: ArrayLike) -> tuple[str, ...]:

@@ -1,28 +1,27 @@
-"""A study over commits: one series for each quantity, and the changes in it that noise does not explain."""
+"""A study over commits: one series for each quantity, the steps in it, and which of them the code is to blame for.
+
+Launches of a session share what the machine does, and so may sessions: a machine with two speeds that last makes
+steps of its own, which launches alone never tell from a change of the code. The code is blamed by sessions only, where
+neither chance nor a lasting speed of the machine puts them in the order that was measured; else nobody can tell.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.stats import sessions
 from harness.regression.measurements import group_by_code, state_names
-from harness.regression.noise import learn_noise
-from harness.regression.quantities import (
-    CURVE,
-    RELATIVE,
-    TIME,
-    CostSample,
-    Values,
-    as_cost,
-    samples,
-)
-from harness.regression.significance import PRACTICAL, ComparedRow, row_of_sessions
+from harness.regression.quantities import CURVE, RELATIVE, TIME, CostSample, Values, as_cost, as_slowdown, samples
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
 
 SHORTEST = 4  # launches before and after a change
-CHANCE = 0.05  # of a split in a series without a change, as in the paper
+CHANCE = 0.05  # of a split in a series without a change, as in the paper, and of blaming a commit for nothing
+PRACTICAL = 0.03  # part of the speed or efficiency: the least step that makes a difference to anyone
 _PERMUTATIONS = 199
 
 
@@ -83,7 +82,7 @@ class CostSeries:
     """One quantity at one layout (None: the curve). `costs` [launches or blocks] run through all states.
 
     `states` [as costs] is the number of the state (of `History.states`) that each belongs to, `sessions` [as costs]
-    the number of its session; each state was measured in sessions of its own.
+    the number of its session, in order of time; each state was measured in sessions of its own.
     """
 
     quantity: str
@@ -98,43 +97,34 @@ class CostSeries:
         values: Values = np.exp(self.costs if self.quantity == TIME else -self.costs)
         return values
 
-    def part(self, begin: int, end: int) -> CostSample:
-        """Return the sample of the launches from `begin` to `end`."""
-        return CostSample(
-            quantity=self.quantity,
-            layout=self.layout,
-            costs=self.costs[begin:end],
-            blocks=tuple(range(begin, end)),
-            sessions=self.sessions[begin:end],
-            value=float(np.median(self.values[begin:end])),
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChangePoint:
-    """A step in a series at launch `index`: the `row` compares the launches after it with those before.
+    """A step in a series at launch `index`, by `slowdown` (above 0 is worse) of the speed or the efficiency.
 
     `state` is the first state after the step, None where the step lies among launches of the same code: then
-    it was not the code.
+    it was not the code. `doubt` says why nobody can tell whether that state made the step, empty where it did.
     """
 
     series: CostSeries
     index: int
-    row: ComparedRow
+    slowdown: float
     state: int | None
+    doubt: str = ""
+
+    @property
+    def blamed(self) -> bool:
+        """Whether the code made the step."""
+        return self.state is not None and not self.doubt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """All that was measured of one study on one machine, states of the code in the order of their first launch.
-
-    `assumed` says that what lies between sessions was assumed, for want of sessions of the same code.
-    """
+    """All that was measured of one study on one machine, states of the code in the order of their first launch."""
 
     states: tuple[Measurement, ...]
     series: tuple[CostSeries, ...]
     changes: tuple[ChangePoint, ...]
-    assumed: bool
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -150,32 +140,32 @@ def history_of(measured: Sequence[Measurement]) -> History:
     states = tuple(sorted(group_by_code(measured), key=lambda state: min(one.started for one in state.launches)))
     layouts = sorted({layout for state in states for layout in state.layouts}, key=lambda one: (one.ranks, str(one)))
     series = _series(states, layouts)
-    found = [_changes(one, len(series)) for one in series]
-    return History(
-        states=states,
-        series=series,
-        changes=tuple(change for changes, _ in found for change in changes),
-        assumed=any(assumed for _, assumed in found),
-    )
+    changes = tuple(change for one in series for change in _changes(one, len(series)))
+    return History(states=states, series=series, changes=changes)
 
 
 def _series(states: Sequence[Measurement], layouts: Sequence[Layout]) -> tuple[CostSeries, ...]:
     parts: dict[tuple[str, Layout | None], list[tuple[int, CostSample]]] = {}
+    starts = {}
     for number, state in enumerate(states):
+        times = [(launch.started, launch.ended) for launch in state.launches]
+        for session, (begin, _) in sorted(zip(sessions(times), times, strict=True), reverse=True):
+            starts[number, session] = begin
         own = [layout for layout in layouts if state.of(layout)]
         for sample in samples(state, state, own):
             if _same_base(sample, own, layouts):
                 parts.setdefault(sample.key, []).append((number, sample))
+    place = {key: order for order, key in enumerate(sorted(starts, key=lambda key: (starts[key], key)))}
     found = []
     for (quantity, layout), samples_of_states in parts.items():
-        sessions = [(number, session) for number, sample in samples_of_states for session in sample.sessions]
+        keys = [(number, session) for number, sample in samples_of_states for session in sample.sessions]
         found.append(
             CostSeries(
                 quantity=quantity,
                 layout=layout,
                 costs=np.concatenate([sample.costs for _, sample in samples_of_states]),
-                states=tuple(number for number, _ in sessions),
-                sessions=tuple(map(sessions.index, sessions)),
+                states=tuple(number for number, _ in keys),
+                sessions=tuple(place[key] for key in keys),
             )
         )
     return tuple(found)
@@ -190,30 +180,56 @@ def _same_base(sample: CostSample, own: Sequence[Layout], layouts: Sequence[Layo
     return sample.quantity == TIME or own[0] == layouts[0]
 
 
-def _changes(series: CostSeries, comparisons: int) -> tuple[list[ChangePoint], bool]:
-    """Return the changes in `series`, and whether what lies between sessions was assumed."""
-    points = change_points(series.costs)
+def _changes(series: CostSeries, comparisons: int) -> list[ChangePoint]:
+    """Return the steps in `series`, one of `comparisons` series, that make a difference to anyone."""
+    points = change_points(series.costs, chance=CHANCE / comparisons)
     edges = (0, *points, len(series.costs))
-    # The step was looked for at all these places, and either up or down.
-    comparisons *= 2 * max(1, len(series.costs) - 2 * SHORTEST + 1)
-    noise = learn_noise(_same_code(series, edges))
     found = []
     for before, index, after in zip(edges, points, edges[2:], strict=False):
-        row = row_of_sessions(series.part(before, index), series.part(index, after), noise, comparisons=comparisons)
-        if abs(as_cost(row.slowdown, True)) > as_cost(max(row.floor or 0.0, PRACTICAL), True):
+        distance = float(np.median(series.costs[index:after]) - np.median(series.costs[before:index]))
+        if abs(distance) > as_cost(PRACTICAL, True):
             state = _attribute(series.states, index)
-            found.append(ChangePoint(series=series, index=index, row=row, state=state))
-    return found, noise is None or noise.assumed
+            doubt = "" if state is None else _doubt(series, state, comparisons)
+            slowdown = as_slowdown(distance, True)
+            found.append(ChangePoint(series=series, index=index, slowdown=slowdown, state=state, doubt=doubt))
+    return found
 
 
-def _same_code(series: CostSeries, edges: Sequence[int]) -> list[list[Values]]:
-    """Return the launches of each state between two changes, session by session: A/A runs."""
-    parts = [sum(edge <= place for edge in edges) for place in range(len(series.costs))]
-    keys = list(zip(series.states, parts, series.sessions, strict=True))
-    found: dict[tuple[int, int], list[Values]] = {}
-    for key in dict.fromkeys(keys):
-        found.setdefault(key[:2], []).append(series.costs[[own == key for own in keys]])
-    return list(found.values())
+def _doubt(series: CostSeries, state: int, comparisons: int) -> str:
+    """Return why nobody can tell whether `state` differs from the one before it, empty where its sessions show it.
+
+    They do where all of them lie beyond all of the other's, and both chances of that, for all borders between states
+    together, are at most `CHANCE`: by the order of independent sessions (Wilcoxon), and by `lasting_chance`.
+    """
+    order = list(dict.fromkeys(series.states))
+    earlier = order[order.index(state) - 1]
+    states, numbers = np.array(series.states), np.array(series.sessions)
+    middles = {
+        int(one): float(np.median(series.costs[numbers == one]))
+        for one in np.unique(numbers[(states == state) | (states == earlier)])
+    }
+    later = {one: bool(states[numbers == one][0] == state) for one in middles}
+    now = [middles[one] for one in middles if later[one]]
+    then = [middles[one] for one in middles if not later[one]]
+    measured = f"{len(then)} and {len(now)} sessions of the two commits"
+    if max(now) >= min(then) and max(then) >= min(now):
+        return f"{measured} overlap"
+    by_order = 2 / comb(len(middles), len(now)) * comparisons
+    if max(by_order, lasting_chance(list(later.values()))) * (len(order) - 1) > CHANCE:
+        return f"{measured} are too few to tell a change of the code from a speed of the machine that lasts"
+    return ""
+
+
+def lasting_chance(later: Sequence[bool]) -> float:
+    """Return how likely at most a machine with two speeds is to be at one in all `later` sessions, else at the other.
+
+    Sessions are in order of time. It keeps its speed from one to the next with a chance of a half or more: that for
+    which this order is likeliest (maximum likelihood).
+    """
+    turns = sum(one != other for one, other in pairwise(later))
+    stays = len(later) - 1 - turns
+    keeps = max(0.5, stays / max(1, stays + turns))
+    return float(keeps**stays * (1 - keeps) ** turns)
 
 
 def _attribute(states: Sequence[int], index: int) -> int | None:

@@ -9,13 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
 from harness.analysis import numbers
-from harness.analysis.stats import SESSION_SPREAD
-from harness.regression.history import ChangePoint, CostSeries, History
+from harness.regression.history import PRACTICAL, ChangePoint, CostSeries, History
 from harness.regression.quantities import TIME
 from harness.report import captions
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.axes import time_unit
-from harness.report.check_page import change_words
 from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
 from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
@@ -39,13 +37,13 @@ def _block(history: History, series: CostSeries, subject: str) -> FigureBlock:
         lambda axes: _paint(axes, history, series, changes),
         numbers=_spoken(history, series),
     )
-    found = "; ".join(change_words(change.row) for change in changes)
+    found = "; ".join(map(_change_words, changes))
     what = "Every launch"
     if series.quantity != TIME:
         what = "Every repeat: its launch over the base's launch beside it, so that drift cancels"
     caption = (
         f"{what}, and the median of each commit, "
-        + (f"with {numbers.plural(len(changes), 'change')}: {found}." if found else "without a change.")
+        + (f"with {numbers.plural(len(changes), 'step')}: {found}." if found else "without a step.")
         + " The vertical axis does not begin at 0."
     )
     commits = [history.names[state] for state in series.states]
@@ -75,7 +73,7 @@ def _paint(axes: Axes, history: History, series: CostSeries, changes: list[Chang
         label = "median of a commit" if number == 0 else ""
         axes.hlines(np.median(values[own]), own[0] - 0.4, own[-1] + 0.4, color=BLUE.light, linewidth=2, label=label)
     for number, change in enumerate(changes):
-        label = "change" if number == 0 else ""
+        label = "step" if number == 0 else ""
         axes.axvline(change.index - 0.5, color=VERMILLION.light, linestyle=(0, (4, 2)), linewidth=1.2, label=label)
     _commit_axis(axes, history, series)
     axes.set_ylabel(f"{series.quantity.capitalize()} ({unit})" if time else series.quantity.capitalize())
@@ -134,9 +132,11 @@ def history_answer(history: History) -> Answer:
         ],
         left=2,
         texts=(),
-        note="Medians over launches. Changes are found by E-divisive (Matteson and James, 2014) among single launches, "
-        "at a level of 5 %, and kept when they exceed the noise floor of launches of the same commit. A plus sign "
-        "marks uncommitted changes.",
+        note="Medians over launches. Steps are found by E-divisive (Matteson and James, 2014) among single launches, "
+        f"at a level of 5 %, and named from {numbers.percent(PRACTICAL)}. A commit is blamed where all its sessions lie "
+        "beyond all of the one before, and neither chance nor a speed of the machine that lasts from session to "
+        "session does that in more than 5 % of histories, over all commits together. A plus sign marks uncommitted "
+        "changes.",
     )  # fmt: skip
     return Answer(
         question=f"Did {subject} change from commit to commit?",
@@ -162,28 +162,35 @@ def history_answer(history: History) -> Answer:
 
 
 def history_sentence(history: History) -> str:
-    """Return the whole history in a sentence, and what its errors rest on."""
+    """Return the whole history in a sentence."""
     launches = sum(len(state.launches) for state in history.states)
     over = f"{numbers.plural(len(history.states), 'commit')} and {numbers.plural(launches, 'launch')}"
-    found = numbers.plural(len(history.changes), "change") if history.changes else "No change"
-    assumed = (
-        f" Between sessions a deviation of {numbers.percent(SESSION_SPREAD)} is assumed." if history.assumed else ""
-    )
-    return f"{found} beyond the noise over {over}.{assumed}"
+    if not history.changes:
+        return f"No step over {over}."
+    blamed = sum(change.blamed for change in history.changes)
+    untold = sum(bool(change.doubt) for change in history.changes)
+    whose = f"{blamed} by a commit, {untold} nobody can tell"
+    return f"{numbers.plural(len(history.changes), 'step')} over {over}: {whose}."
 
 
 def change_sentence(history: History, change: ChangePoint) -> str:
     """Return what changed, by how much, and where."""
-    floor = "not known" if change.row.floor is None else numbers.percent(change.row.floor, 1)
-    size = f"{change_words(change.row)} (noise floor {floor})"
     if change.state is None:
         number = change.series.states[change.index]
         where = f"among launches of {history.names[number]}: not the code, so look at the machine"
     else:
         after = history.names[change.state]
-        earlier = [state for state in dict.fromkeys(change.series.states) if change.state and state < change.state]
+        earlier = [state for state in dict.fromkeys(change.series.states) if state < change.state]
         where = f"at {after}" + (f" after {history.names[earlier[-1]]}" if earlier else "")
-    return f"{_series_name(change.series).capitalize()}: {size}, {where}"
+        if change.doubt:
+            where += f": cannot tell whether by the code, for {change.doubt}; measure both again, in turn"
+    return f"{_series_name(change.series).capitalize()}: {_change_words(change)}, {where}"
+
+
+def _change_words(change: ChangePoint) -> str:
+    """Return a step in words: ``13.0 % less speed``."""
+    what = "speed" if change.series.quantity == TIME else "efficiency"
+    return f"{numbers.percent(abs(change.slowdown), 1)} {'less' if change.slowdown > 0 else 'more'} {what}"
 
 
 def _medians(history: History, state: int) -> Sequence[str]:
