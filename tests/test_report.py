@@ -189,7 +189,9 @@ def test_six_launches_give_intervals_in_table_and_caption(tmp_path: Path) -> Non
         write_run(tmp_path / "s", make_launch(2, repeat, seconds))
     text = str(Text(write_report(tmp_path / "s", tmp_path / "reports").read_text()))
     assert "2.00 times as fast as 1 rank (efficiency 100 %), 95 % interval" in text
-    assert "1.00 to 1.50 s" in text and "6 launches per point; bars: 95 % interval." in text
+    assert (
+        "1.00 to 1.50 s" in text and "6 launches per point; bars: 95 % interval, a time's of this session only." in text
+    )
     assert "too few" not in text
 
 

@@ -1,8 +1,11 @@
 """Scaling laws fitted to what was measured, and how far each may be trusted.
 
-All three are linear in the work per second or its inverse, so that non-negative least squares finds the fit:
+All are linear in the work per second or its inverse, so that non-negative least squares finds the fit:
 Amdahl (AFIPS 1967) t(p) = t1 (s + (1 - s)/p) for strong scaling; Gustafson (CACM 31, 1988) x(p) = x1 (p - s (p - 1))
-for weak scaling; Gunther's Universal Scalability Law x(p) = x1 p / (1 + a (p - 1) + b p (p - 1)) for both.
+for weak scaling; Gunther's Universal Scalability Law x(p) = x1 p / (1 + a (p - 1) + b p (p - 1)) for both; and what
+none of these has, the allreduce whose steps are log2 p: t(p) = t1 (s + (1 - s)/p + c log2 p), weak scaling
+t1 (1 + c log2 p). Beyond the counts the band of a law is that of all laws which the points do not refute: what was
+measured cannot tell which of them holds.
 
 The noise that a law is compared with is what launches of one count differ by once their block is taken out. From it
 come the F test for lack of fit (Draper & Smith, "Applied Regression Analysis", 3rd edition, 1998, section 2.1), and
@@ -12,7 +15,7 @@ than 95 % (Self & Liang, JASA 82, 1987), where percentiles of a bootstrap cover 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +39,7 @@ class Law:
 
     `columns` maps counts float64 [points] to float64 [points, coefficients + 1]; `inverse` says that the
     combination is the time of a unit of work (1/x), else the work per second x. The first weight scales, the
-    others over it are the coefficients, but for `fractions`: where the weights are parts of a whole.
+    others over it are the coefficients, but for `fractions`: where the first two are parts of a whole, which scales.
     """
 
     name: str
@@ -65,7 +68,8 @@ class Coefficient:
 class Fit:
     """A law fitted to a sweep. `counts`, `speedup`, `low`, `high`: the curve over the base and its 95 % band.
 
-    `worst_error` is the largest relative distance from a measured point, at `worst_ranks`. `doubt` says why the law
+    Beyond the counts the band is that of all laws that are not refuted. `worst_error` is the largest relative distance
+    from a measured point, at `worst_ranks`. `doubt` says why the law
     is not identified by what was measured, or that the measurements refute it; then there is no curve beyond the
     measured counts, and of a refuted law neither band nor intervals. With fewer counts than the law has numbers there
     is no curve and there are no `estimates`: many laws fit.
@@ -105,6 +109,22 @@ USL = Law(
 )
 
 
+LOGARITHM = Law(
+    name="Amdahl and log2 p",
+    coefficients=("serial fraction", "cost of a doubling"),
+    columns=lambda p: np.stack([np.ones_like(p), 1 / p, np.log2(p)], axis=1),
+    inverse=True,
+    fractions=True,
+)
+WEAK_LOGARITHM = Law(
+    name="log2 p",
+    coefficients=("cost of a doubling",),
+    columns=lambda p: np.stack([1 / p, np.log2(p) / p], axis=1),
+    inverse=True,
+    fractions=False,
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rates:
     """What a law is fitted to: rows per second [points] at `counts`, and the noise of their logarithms.
@@ -119,7 +139,7 @@ class _Rates:
 
 
 def fit_laws(scaling: Scaling, launches: pd.DataFrame) -> tuple[Fit, ...]:
-    """Return Amdahl (strong scaling) or Gustafson (weak scaling), and USL, fitted to the points.
+    """Return Amdahl (strong scaling) or Gustafson (weak scaling), USL, and the law in log2 p, fitted to the points.
 
     `launches` are the rows that `scaling` was made of. Relative errors are minimised: of geometric means over the
     whole blocks of the launch order, of medians where there are fewer than 6. Points of another session than the base's
@@ -132,8 +152,10 @@ def fit_laws(scaling: Scaling, launches: pd.DataFrame) -> tuple[Fit, ...]:
     found = _of_blocks(counts, [point.layout for point in points], launches)
     if found is None:
         found = _Rates(counts=counts, rates=np.array([point.rows_per_second for point in points]))
-    first = AMDAHL if scaling.scaling == "strong" else GUSTAFSON
-    return tuple(_fit(law, found, float(scaling.base.ranks)) for law in (first, USL))
+    strong = scaling.scaling == "strong"
+    laws = (AMDAHL, USL, LOGARITHM) if strong else (GUSTAFSON, USL, WEAK_LOGARITHM)
+    solved = [_solve(law, found) for law in laws]
+    return tuple(_fit(one, solved, found, float(scaling.base.ranks)) for one in solved)
 
 
 def _of_blocks(counts: Array, layouts: list[str], launches: pd.DataFrame) -> _Rates | None:
@@ -156,32 +178,59 @@ def _of_blocks(counts: Array, layouts: list[str], launches: pd.DataFrame) -> _Ra
     return _Rates(counts=counts, rates=np.exp(logs.mean(axis=0)), variance=variance, freedom=freedom)
 
 
-def _fit(law: Law, found: _Rates, base: float) -> Fit:
-    counts = found.counts
-    if len(counts) < law.numbers:
-        doubt = (
-            f"{len(counts)} rank counts cannot fix a law of {law.numbers} numbers: measure at least {law.numbers + 1}"
-        )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Solved:
+    """A law with its best weights [columns], all likely ones [rays, columns], None without a band, and its doubt."""
+
+    law: Law
+    weights: Array
+    likely: Array | None
+    doubt: str
+
+    def band(self, grid: Array, base: float) -> tuple[Array, Array]:
+        """Return the least and the most of the speedup over `base` at `grid`; there are likely weights."""
+        assert self.likely is not None
+        curves = _rate(self.law, self.likely, grid) / _rate(self.law, self.likely, np.array([base]))
+        return curves.min(axis=0), curves.max(axis=0)
+
+
+def _solve(law: Law, found: _Rates) -> _Solved:
+    if len(found.counts) < law.numbers:
+        return _Solved(law=law, weights=np.empty(0), likely=None, doubt=(
+            f"{len(found.counts)} rank counts cannot fix a law of {law.numbers} numbers: measure at least "
+            f"{law.numbers + 1}"
+        ))  # fmt: skip
+    weights = solve(law, found.counts, found.rates)
+    refuted = _lack_of_fit(law, found, weights)
+    likely = _likely(law, found, weights) if found.freedom and not refuted else None
+    return _Solved(law=law, weights=weights, likely=likely, doubt=refuted or _doubt(law, found))
+
+
+def _fit(one: _Solved, solved: Sequence[_Solved], found: _Rates, base: float) -> Fit:
+    """Return the curve of `one` of the laws that were `solved`."""
+    law, weights, counts = one.law, one.weights, found.counts
+    if not weights.size:
         return Fit(
-            law=law.name, estimates=(), worst_error=math.nan, worst_ranks=0, doubt=doubt,
+            law=law.name, estimates=(), worst_error=math.nan, worst_ranks=0, doubt=one.doubt,
             counts=(), speedup=(), low=(), high=(),
         )  # fmt: skip
-    weights = solve(law, counts, found.rates)
     errors = np.abs(_rate(law, weights, counts) / found.rates - 1)
-    refuted = _lack_of_fit(law, found, weights)
-    doubt = refuted or _doubt(law, found)
-    likely = _likely(law, found, weights) if found.freedom and not refuted else None
+    doubt = one.doubt or _untested(solved, found)
     end = counts.max() * (1 if doubt else _REACH[min(2, len(counts) - law.numbers)])
     grid = np.unique(np.concatenate([counts, np.geomspace(counts.min(), end, 60)]))
     curve = _rate(law, weights, grid) / _rate(law, weights, np.array([base]))
     low = high = np.empty(0)
-    if likely is not None:
-        curves = _rate(law, likely, grid) / _rate(law, likely, np.array([base]))
-        low, high = curves.min(axis=0), curves.max(axis=0)
-    keep = (grid <= counts.max()) | (high <= _WIDEST * low) if low.size else np.ones(len(grid), dtype=bool)
+    keep = np.ones(len(grid), dtype=bool)
+    if one.likely is not None:
+        low, high = one.band(grid, base)
+        beyond = grid > counts.max()
+        for other in (other for other in solved if other.likely is not None):
+            least, most = other.band(grid, base)
+            low, high = np.where(beyond, np.minimum(low, least), low), np.where(beyond, np.maximum(high, most), high)
+        keep = ~beyond | (high <= _WIDEST * low)
     return Fit(
         law=law.name,
-        estimates=_estimates(law, weights, likely),
+        estimates=_estimates(law, weights, one.likely),
         worst_error=float(errors.max()),
         worst_ranks=int(counts[errors.argmax()]),
         doubt=doubt,
@@ -190,6 +239,14 @@ def _fit(law: Law, found: _Rates, base: float) -> Fit:
         low=tuple(map(float, low[keep])) if low.size else (),
         high=tuple(map(float, high[keep])) if high.size else (),
     )
+
+
+def _untested(solved: Sequence[_Solved], found: _Rates) -> str:
+    """Return that the counts are too few to test every law, the one in log2 p too, else an empty text."""
+    most = max(one.law.numbers for one in solved)
+    if len(found.counts) > most:
+        return ""
+    return f"{len(found.counts)} rank counts cannot test for a cost in log2 p: measure at least {most + 1}"
 
 
 def _design(law: Law, counts: Array, rates: Array) -> Array:
@@ -206,8 +263,8 @@ def solve(law: Law, counts: Array, rates: Array) -> Array:
 
 def coefficients(law: Law, weights: Array) -> Array:
     """Return the law's coefficients, float64 [..., coefficients], of weights [..., columns]."""
-    scale = weights.sum(axis=-1) if law.fractions else weights[..., 0]
-    parts = weights[..., :1] if law.fractions else weights[..., 1:]
+    scale = weights[..., :2].sum(axis=-1) if law.fractions else weights[..., 0]
+    parts = np.delete(weights, 1, axis=-1) if law.fractions else weights[..., 1:]
     values: Array = parts / np.maximum(scale, np.finfo(float).tiny)[..., None]
     return values
 

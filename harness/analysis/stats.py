@@ -66,7 +66,11 @@ def order_ranks(n: int, level: float = LEVEL) -> tuple[int, int] | None:
 
 
 def median_interval(values: ArrayLike) -> Interval | None:
-    """Return the exact order-statistic 95 % interval of the median of `values`, None below 6 values."""
+    """Return the order-statistic 95 % interval of the median of `values`, None below 6 values.
+
+    Of this session only: exact for independent values. Where two speeds of a machine last over launches (kept with a
+    chance of 0.8 to 0.95), it covered 41 to 88 % of the true medians.
+    """
     data = np.sort(np.asarray(values, dtype=float))
     ranks = order_ranks(len(data))
     if ranks is None:

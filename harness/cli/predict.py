@@ -184,12 +184,13 @@ def _ways(found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...]) -> 
     from harness.schema.presets import distinguishing_names
 
     plain = [replace(one.valid[0].point.workload, epochs=1) for one in found]
+    choices = sum(len({run.point.layout for run in one.valid}) + len(nodes) for one in found)
     ways: list[Way] = []
     for one, name in zip(found, distinguishing_names(plain), strict=True):
         called = name or plain[0].name
-        ways += measured_ways(one, called, job)
+        ways += measured_ways(one, called, job, choices)
         if nodes:
-            predicted, why = predicted_ways(one, called, job, nodes)
+            predicted, why = predicted_ways(one, called, job, nodes, choices)
             ways += predicted
             if why:
                 click.echo(why)

@@ -18,7 +18,7 @@ from scipy.stats import t as student
 from harness.analysis.frames import launch_frame
 from harness.analysis.normal_form import LINEAR, forms, grow
 from harness.analysis.read_results import Loaded
-from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval
+from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval, sessions
 from harness.base.files import write_atomic
 from harness.prediction.growth import grow_points, grown_frame, growth_points
 from harness.prediction.step_model import measured_base
@@ -102,8 +102,11 @@ def choose_way(ways: Sequence[Way], limits: JobLimits) -> Way | None:
     return min(fit, key=cost, default=None)
 
 
-def measured_ways(loaded: Loaded, name: str, job: TrainingJob) -> Iterator[Way]:
-    """Yield a way for each layout of `loaded` with 2 valid launches or more that reaches the job's end."""
+def measured_ways(loaded: Loaded, name: str, job: TrainingJob, choices: int = 1) -> Iterator[Way]:
+    """Yield a way for each layout of `loaded` with 2 valid launches or more that reaches the job's end.
+
+    The intervals hold for the one that is chosen of so many `choices` too.
+    """
     launches = _jobs(loaded, job)
     layouts = {str(run.point.layout): run.point.layout for run in loaded.valid}
     for layout, group in launches.groupby("layout", sort=False):
@@ -118,13 +121,20 @@ def measured_ways(loaded: Loaded, name: str, job: TrainingJob) -> Iterator[Way]:
             layout=layouts[str(layout)],
             launches=len(seconds),
             seconds=float(np.median(seconds)),
-            interval=_one_more(seconds),
+            interval=one_more(
+                seconds, sessions(list(zip(group["session_begin"], group["session_end"], strict=True))), choices
+            ),
             accuracy=accuracy if known else None,
         )
 
 
-def predicted_ways(loaded: Loaded, name: str, job: TrainingJob, nodes: Sequence[int]) -> tuple[tuple[Way, ...], str]:
-    """Return the ways on those `nodes` that were not measured, by growth models, or none and why."""
+def predicted_ways(
+    loaded: Loaded, name: str, job: TrainingJob, nodes: Sequence[int], choices: int = 1
+) -> tuple[tuple[Way, ...], str]:
+    """Return the ways on those `nodes` that were not measured, by growth models, or none and why.
+
+    Their bands are widened by what lies between sessions, for the one that is chosen of so many `choices`.
+    """
     layouts = {run.point.layout for run in loaded.valid}
     widest = max(layouts, key=lambda layout: layout.ranks)
     asked = [replace(widest, nodes=count, last_node=None, shares=None) for count in nodes]
@@ -149,12 +159,17 @@ def predicted_ways(loaded: Loaded, name: str, job: TrainingJob, nodes: Sequence[
     frame = grown_frame(growth, counts)
     besides, low, high = _besides(_jobs(loaded, job), list(points.index), counts)
     epochs = frame[["epoch_s", "epoch_low_s", "epoch_high_s"]].to_numpy() * job.epochs
+    job_s = np.column_stack([epochs[:, 0] + besides, epochs[:, 1] + low, epochs[:, 2] + high])
+    chance = 1 - (1 - LEVEL) / choices / 2
+    more = float(norm.ppf(chance)) * SESSION_SPREAD * math.sqrt(2)  # of the sweep's own session, and of the job's
+    wider = float(norm.ppf(chance) / norm.ppf(0.5 + LEVEL / 2))
+    reach = np.hypot(np.abs(np.log(job_s[:, 1:] / job_s[:, :1])) * wider, more)
     return tuple(
         Way(
-            folder=loaded.folder, name=name, layout=layout, launches=0, seconds=float(epochs[n, 0] + besides[n]),
-            interval=Interval(low=float(epochs[n, 1] + low[n]), high=float(epochs[n, 2] + high[n])), accuracy=None,
+            folder=loaded.folder, name=name, layout=layout, launches=0, seconds=middle,
+            interval=Interval(low=middle * math.exp(-below), high=middle * math.exp(above)), accuracy=None,
         )
-        for n, layout in enumerate(asked)
+        for layout, middle, (below, above) in zip(asked, job_s[:, 0].tolist(), reach.tolist(), strict=True)
     ), ""  # fmt: skip
 
 
@@ -185,14 +200,25 @@ def _besides(jobs: pd.DataFrame, layouts: Sequence[str], counts: Array) -> tuple
     return value, np.minimum(low, value), np.maximum(high, value)
 
 
-def _one_more(seconds: Array) -> Interval:
-    """Return the 95 % interval of one more launch in another session.
+def one_more(seconds: Array, session: Sequence[int], choices: int = 1) -> Interval:
+    """Return the 95 % interval of one more launch in another session, of the best of so many `choices`.
 
-    Student's t of the logarithms, and the deviation between sessions that is assumed where it was not measured.
+    Student's t of the logarithms within the `session` that each of the `seconds` is of, and of the sessions' means,
+    with `SESSION_SPREAD` at least, which stands in for what one session cannot show. The way that looked best was
+    partly lucky: the error is shared out over all that it was chosen from (Bonferroni).
     """
-    n = len(seconds)
-    own = float(student.ppf(0.5 + LEVEL / 2, n - 1)) * float(np.std(np.log(seconds), ddof=1)) * math.sqrt(1 + 1 / n)
-    reach = math.hypot(own, float(norm.ppf(0.5 + LEVEL / 2)) * SESSION_SPREAD)
+    logs, groups = np.log(seconds), np.asarray(session)
+    means = np.array([logs[groups == one].mean() for one in np.unique(groups)])
+    tail = 1 - (1 - LEVEL) / choices / 2
+    n, several = len(logs), len(means)
+    rest = logs - means[np.unique(groups, return_inverse=True)[1]]
+    within = (
+        math.sqrt(float(rest @ rest) / (n - several)) * float(student.ppf(tail, n - several)) if n > several else 0.0
+    )
+    between = float(norm.ppf(tail)) * SESSION_SPREAD
+    if several > 1:
+        between = max(between, float(student.ppf(tail, several - 1)) * float(np.std(means, ddof=1)))
+    reach = math.hypot(within * math.sqrt(1 + 1 / n), between * math.sqrt(1 + 1 / several))
     middle = float(np.median(seconds))
     return Interval(low=middle * math.exp(-reach), high=middle * math.exp(reach))
 

@@ -118,9 +118,11 @@ def repeats(scaling: Scaling) -> str:
     if high < NEEDED:
         return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
     if needed_launches(scaling):
-        return f"{times}; 95 % interval of the median only where there are {NEEDED} or more."
+        return f"{times}; 95 % interval of the median, a time's of this session only, where there are {NEEDED} or more."
     apart = any(point.other_session for point in scaling.points)
-    return f"{times}; bars: 95 % interval" + (", no ratio's at points of another session." if apart else ".")
+    return f"{times}; bars: 95 % interval, a time's of this session only" + (
+        ", no ratio's at points of another session." if apart else "."
+    )
 
 
 def in_turns(scaling: Scaling) -> bool:
@@ -152,8 +154,9 @@ def method(scaling: Scaling) -> str:
     return (
         "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation. "
         "A point's time is the median over its launches. Speedup is the base's median over the point's median of "
-        f"{work}; ratios are never averaged. The 95 % interval of a time is exact (binomial order statistics: at "
-        "least 95 %), that of a ratio a bootstrap over the launches of both points, paired by the block of the "
+        f"{work}; ratios are never averaged. The 95 % interval of a time (binomial order statistics) is of this session "
+        "only: another may find the machine at another speed, and with speeds that last over launches it holds the "
+        "true time less often than 95 %. That of a ratio a bootstrap over the launches of both points, paired by the block of the "
         f"interleaved order; both need {NEEDED} launches. Points that were launched in other sessions than the base "
         "(nothing ran for an hour between them) have no interval of a ratio. Variation, between launches and "
         "within one, is a relative standard deviation. A step's time is its epoch's over the "

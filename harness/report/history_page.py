@@ -133,8 +133,8 @@ def history_answer(history: History) -> Answer:
         left=2,
         texts=(),
         note="Medians over launches. Steps are found by E-divisive (Matteson and James, 2014) among single launches, "
-        f"at a level of 5 %, and named from {numbers.percent(PRACTICAL)}. A commit is blamed where all its sessions lie "
-        "beyond all of the one before, and neither chance nor a speed of the machine that lasts from session to "
+        f"at a level of 5 %, and named from {numbers.percent(PRACTICAL)}. A commit is blamed where all its sessions "
+        "lie beyond all of the one before, and neither chance nor a speed of the machine that lasts from session to "
         "session does that in more than 5 % of histories, over all commits together. A plus sign marks uncommitted "
         "changes.",
     )  # fmt: skip

@@ -75,9 +75,12 @@ def _table(ways: Sequence[Way], chosen: Way | None, *, measured: bool) -> Table:
         )  # fmt: skip
         place = (("take: " if way is chosen else "") + basis, f"{way.layout.ranks:,}", f"{way.layout.nodes:,}")
         rows.append([*place, *(Cell(text=value, computed=not measured) for value in values), way.name])
-    note = "Intervals are for one more launch in another session; their upper end has to meet the limit."
+    note = (
+        "Intervals are for one more launch in another session, and hold together for all ways, of which the best was "
+        "chosen (Bonferroni); their upper end has to meet the limit."
+    )
     if not measured:
-        note = "Predicted by growth models of the sweep's parts, without accuracy."
+        note = f"Predicted by growth models of the sweep's parts, without accuracy. {note}"
     return Table(title="Measured" if measured else "Predicted", headings=_HEADINGS, rows=rows, note=note)
 
 

@@ -311,7 +311,9 @@ def _cuts(measured: ExperimentTimes) -> tuple[str, ...]:
     least, most = (pick(side.launches for line in measured.lines for side in line.sided.sides) for pick in (min, max))
     interval = f"too few for an interval, which needs {NEEDED}: no number has one"
     if most >= NEEDED:
-        interval = "small print and bars: 95 % intervals" + (f" where there are {NEEDED}" if least < NEEDED else "")
+        interval = "small print and bars: 95 % intervals, a time's of its session only" + (
+            f" where there are {NEEDED}" if least < NEEDED else ""
+        )
     return (
         f"{numbers.count(rows)} {kind} of the data set's {numbers.count(whole.train_rows)}",
         f"{epochs} epochs",

@@ -130,7 +130,7 @@ def _table(rows: Sequence[Row], goal: float, base: int, reports: Path) -> Table:
         "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. Speedup to "
         f"accuracy is over the first sweep's {numbers.ranks(base)}: the median training time after which a "
         "launch first has the target, epochs not interpolated; one that never reaches it counts as infinitely long. "
-        "Below: 95 % intervals, where there are 6 launches."
+        "Below: 95 % intervals, a time's of this session only, where there are 6 launches."
     )
     return Table(title="At equal samples and to equal accuracy", headings=headings, rows=cells, note=note)
 

@@ -197,7 +197,7 @@ def _figures(probe: Probe) -> Iterator[FigureBlock]:
     where = (
         f"{numbers.ranks(probe.ranks)} on {numbers.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
         f"Medians of {distinct({len(size.launches) for cost in usual.costs for size in cost.sizes}, ' to ')} launches "
-        "each, error bars: 95 % interval; the slowest rank counts."
+        "each, error bars: 95 % interval of this session only; the slowest rank counts."
     )
     table = _times_frame([usual])
     yield FigureBlock(

@@ -193,7 +193,9 @@ def launch_table(parts: pd.DataFrame, names: Names) -> Table:
 def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
     """Return the laws that were fitted, with their coefficients and whether they may be extended."""
     law = (
-        "Amdahl: time = t1 (s + (1 - s)/p)." if scaling.scaling == "strong" else "Gustafson: rate = r1 (p - s (p - 1))."
+        "Amdahl: time = t1 (s + (1 - s)/p), with log2 p: + t1 c log2 p."
+        if scaling.scaling == "strong"
+        else "Gustafson: rate = r1 (p - s (p - 1)). Log2 p: time = t1 (1 + c log2 p)."
     )
     rows = []
     for fit in fits:
@@ -212,7 +214,7 @@ def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
         may = f"no: {fit.doubt}"
         if not fit.doubt:
             furthest = numbers.ranks(int(fit.counts[-1]))
-            may = f"not refuted; as far as its band is narrow, to {furthest} at most"
+            may = f"to {furthest}, if the law holds"
         rows.append((fit.law, "; ".join(coefficients) or "not identified", error, may))
     return Table(
         title="Laws",
@@ -223,7 +225,9 @@ def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
         "squares of relative errors, on geometric means over whole blocks of launches (with fewer than 6 of them on "
         "the medians, without intervals). Points of another session than the base's are left out. Intervals by profile "
         "likelihood, from the noise of launches within their blocks. A law whose errors are beyond that noise (F test "
-        "for lack of fit, 5 %) is refuted: it has neither band nor intervals, and ends with the points.",
+        "for lack of fit, 5 %) is refuted: it has neither band nor intervals, and ends with the points. Beyond these "
+        "a curve is drawn where the bands of all laws that are not refuted agree within a factor of 2, and its band is "
+        "theirs together: which of them holds is not known.",
     )
 
 

@@ -26,7 +26,10 @@ def laws(view: SweepView) -> FigureBlock | None:
     fits, scaling, reference = [fit for fit in view.fits if fit.counts], view.scaling, view.reference
     if not fits:
         return None
-    beyond = "A law that what was measured refutes, or cannot test, ends at the last measured count."
+    beyond = (
+        "A law that what was measured refutes, or cannot test, ends at the last measured count; beyond it a curve is "
+        "true if the law holds, and bands are those of all laws together."
+    )
     bands = "Shaded: 95 % bands by profile likelihood." if any(fit.low for fit in fits) else "No bands."
     limit = "Dotted: the reference by the probed network, no bound. " if reference else ""
     caption = (
