@@ -309,7 +309,7 @@ def _imagenet(published: Published, evidence: Sequence[ClaimEvidence]) -> list[B
         headings = (
             "Network", "Ranks", "Images/s", "Launches", "Speedup", "Image size", "Global batch", "Precision", "Images",
         )  # fmt: skip
-        note = "Images/s with its 95 % interval, of its session only, where there are six launches or more; with fewer there is none."
+        note = "Images/s with its 95 % interval, of its session only, where there are six launches or more."
         title = f"ImageNet throughput on {what}"
         blocks += [Table(title=title, headings=headings, rows=rows, texts=(-2, -1), note=note)] if rows else []
     return blocks

@@ -41,8 +41,8 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
         "All layouts of a repeat trained in turns on the same cores; ratios are formed within rounds of turns, their "
         "95 % intervals are Student's t over blocks."
         if in_turns(scaling)
-        else "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks of "
-        "launches for ratios."
+        else "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks "
+        "of launches for ratios."
         if low >= NEEDED
         else f"With fewer than {NEEDED} launches of a layout we give no intervals there.",
         f"{numbers.plural(excluded, 'launch')} with invalid times (other load, missing cores) were excluded."
