@@ -114,7 +114,7 @@ def repeats(scaling: Scaling) -> str:
     high = scaling.repeats[1]
     times = _launches(scaling)
     if in_turns(scaling):
-        return f"{times}, in turns; bars: 95 % interval over blocks."
+        return f"{times}, in turns; bars: 95 % interval over blocks, a time's of this session only."
     if high < NEEDED:
         return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
     if needed_launches(scaling):
@@ -146,7 +146,7 @@ def method(scaling: Scaling) -> str:
             "logarithms. "
             "Speedup is the mean over blocks, its 95 % interval Student's t. A launch's time is the median over its "
             "epochs of the slowest rank's training time, without evaluation and without the turns of others; a point's "
-            f"time is the median over its launches, its interval exact (binomial order statistics, from {NEEDED} "
+            f"time is the median over its launches, its interval of this session only (order statistics, from {NEEDED} "
             "launches on). Variation, between launches and within one, is a relative standard deviation. A step's time "
             "is its epoch's over the number of steps. Outliers (Tukey's fences) are marked and counted; invalid "
             "launches count nowhere and are listed below."
@@ -156,9 +156,9 @@ def method(scaling: Scaling) -> str:
         "A point's time is the median over its launches. Speedup is the base's median over the point's median of "
         f"{work}; ratios are never averaged. The 95 % interval of a time (binomial order statistics) is of this "
         "session only: another may find the machine at another speed, and with speeds that last over launches it holds "
-        "the true time less often. That of a ratio is a bootstrap over the launches of both points, paired by the block "
-        f"of the interleaved order; both need {NEEDED} launches. Points that were launched in other sessions than the base "
-        "(nothing ran for an hour between them) have no interval of a ratio. Variation, between launches and "
+        "the true time less often. That of a ratio is a bootstrap over the launches of both points, paired by the "
+        f"block of the interleaved order; both need {NEEDED} launches. Points that were launched in other sessions "
+        "than the base (nothing ran for an hour between them) have no interval of a ratio. Variation, between launches and "
         "within one, is a relative standard deviation. A step's time is its epoch's over the "
         "number of steps. Outliers (Tukey's fences) are marked and counted; "
         "invalid launches count nowhere and are listed below."
