@@ -158,8 +158,8 @@ def method(scaling: Scaling) -> str:
         "session only: another may find the machine at another speed, and with speeds that last over launches it holds "
         "the true time less often. That of a ratio is a bootstrap over the launches of both points, paired by the "
         f"block of the interleaved order; both need {NEEDED} launches. Points that were launched in other sessions "
-        "than the base (nothing ran for an hour between them) have no interval of a ratio. Variation, between launches and "
-        "within one, is a relative standard deviation. A step's time is its epoch's over the "
+        "than the base (nothing ran for an hour between them) have no interval of a ratio. Variation, between launches "
+        "and within one, is a relative standard deviation. A step's time is its epoch's over the "
         "number of steps. Outliers (Tukey's fences) are marked and counted; "
         "invalid launches count nowhere and are listed below."
     )
