@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from harness.cli.sweep_command import sweep
 from tests.factories import make_run, write_run, write_study
 
 ROOT = Path(__file__).parents[1]
@@ -67,3 +69,19 @@ def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
     assert harness("status", "adult-dnn", folder=tmp_path).stdout == status.stdout
     wrong = harness("status", "mnist-dnn", folder=tmp_path)
     assert (wrong.returncode, f"known are {folder.name}" in wrong.stderr) == (2, True)
+
+
+def test_synthetic_rows_and_a_data_dir_that_is_not_taken_are_said_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("DATA_DIR", "/scratch/mnist")
+    plan = ["--dataset", "mnist", "--nodes", "1", "--epochs", "2", "--dry-run", "--results", str(tmp_path / "results")]
+    told = CliRunner().invoke(sweep, plan, catch_exceptions=False)
+    assert told.stdout.startswith("SYNTHETIC DATA: no MNIST files in ")
+    assert "DATA_DIR=/scratch/mnist of the environment is not used" in told.stderr
+    asked_for = CliRunner().invoke(sweep, [*plan, "--data-kind", "synthetic"], catch_exceptions=False)
+    assert asked_for.stdout.startswith("data: mnist, synthetic: ") and "SYNTHETIC" not in asked_for.stdout
+    (tmp_path / "here").mkdir()
+    named = CliRunner().invoke(sweep, [*plan, "--data-dir", str(tmp_path / "here")], catch_exceptions=False)
+    assert "of the environment" not in named.stderr

@@ -1,11 +1,13 @@
 """No headline without its warnings: invalid launches, no training, more speedup than there can be."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from harness.analysis.frames import launch_frame
+from harness.analysis.numbers import significant
 from harness.analysis.scaling import scale
 from harness.cli.sweeps import report
 from harness.probe import probing
@@ -13,6 +15,7 @@ from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
 from harness.report import captions
 from harness.report.answer import plain
+from harness.report.launch_summary import cost
 from harness.report.probe_page import best_settings, probe_answer
 from harness.schema.record import RunRecord
 from tests.factories import make_launch, make_point, make_run, make_workload, write_run, write_study
@@ -103,3 +106,11 @@ def test_a_probe_leaves_out_rounds_that_other_work_met(monkeypatch: pytest.Monke
     answer = probe_answer(busy, tmp_path, {})
     assert answer.code == 3 and answer.sentence.startswith("No times are valid")
     assert "interval" not in answer.sentence
+
+
+def test_the_cost_of_launches_has_their_imports_and_a_block_once() -> None:
+    one, two = make_run(make_point(1)), make_run(make_point(2), invalid=(BUSY,))
+    each = [30 + run.ranks[0].import_s for run in (one, two)]
+    assert plain(cost([one, two])) == f"{significant((each[0] + 2 * each[1]) / 3600, 2)} core-hours in 2 launches"
+    block = [replace(run, block="block-1") for run in (one, two)]
+    assert plain(cost(block)) == f"{significant(2 * max(each) / 3600, 2)} core-hours in 2 launches"

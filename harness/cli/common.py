@@ -1,5 +1,6 @@
 """Options and arguments that several commands have, each declared once."""
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,7 +51,20 @@ def _folder(name: str, default: str | None, text: str, group: str, **settings: A
 results_option = _folder("--results", "results", "Folder of records.", WRITTEN, common=True)
 reports_option = _folder("--reports", "reports", "Folder of reports.", WRITTEN, common=True)
 baselines_option = _folder("--baselines", "results/baselines", "Folder of baselines.", WRITTEN)
-data_dir_option = _folder("--data-dir", None, "Folder with the original files.", WHAT, envvar="HARNESS_DATA_DIR")
+
+
+def _data_dir(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
+    """Say that DATA_DIR of the environment, which many programs have, is not taken."""
+    other = os.environ.get("DATA_DIR")
+    if value is None and other:
+        text = f"harness: DATA_DIR={other} of the environment is not used"
+        click.echo(f"{text}: write DATA_DIR=folder behind make's target, or export HARNESS_DATA_DIR", err=True)
+    return value
+
+
+data_dir_option = _folder(
+    "--data-dir", None, "Folder with the original files.", WHAT, envvar="HARNESS_DATA_DIR", callback=_data_dir
+)
 network_option = click.option(
     "--network", help="ALPHA,BETA or a probe.json, for predictions [default: this machine's newest probe]."
 )

@@ -25,6 +25,7 @@ from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
     from harness.schema.sweep import Sweep
+    from harness.schema.workload import Workload
     from harness.sweep.execute import SweepPlan
 
 
@@ -102,6 +103,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         settings=settings,
         **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
     )
+    _say_data(workload, data_dir, always=dry_run)
     if submission.scheduler != "local" or options["scheduler"] != "auto":
         click.echo(why)
     for sentence in refused:
@@ -119,6 +121,19 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         results / sweep.name,
         reports,
     )
+
+
+def _say_data(workload: "Workload", data_dir: Path | None, *, always: bool) -> None:
+    """Say before anything else that synthetic rows stand in for real ones where nobody asked for them."""
+    from harness.datasets import locate
+
+    source = locate(workload, data_dir)
+    if source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident":
+        click.echo(
+            f"SYNTHETIC DATA: {source.note}. DATA_DIR=folder names the real files, DATA_KIND=synthetic is silent."
+        )
+    elif always:
+        click.echo(f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else ""))
 
 
 def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:

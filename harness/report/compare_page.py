@@ -68,6 +68,8 @@ def comparison_answer(
         rows=rows,
         tones={BETTER: "good", WORSE: "bad"},
         left=2 if several else 1,
+        note="First and Other are medians. Gain is the median over all pairs of a launch of each (Hodges and Lehmann), "
+        "which spreads less: where launches scatter widely the ratio of the medians is another.",
     )
     figures = interval_figure(
         "ratios", f"Times as good as {called[0]}, with 95 % intervals", points, (1.0, "Ratio (above 1 is better)")

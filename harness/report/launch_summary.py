@@ -72,9 +72,17 @@ def days(moments: Iterable[datetime]) -> str:
 
 
 def cost(runs: Sequence[RunRecord]) -> str:
-    """Return the core-hours of `runs`, from the beginning of each rank's program to its record."""
-    seconds = sum(run.point.layout.cores * (run.ended - run.started).total_seconds() for run in runs)
-    return f"{core_hours(seconds)} in {numbers.plural(len(runs), 'launch')}"
+    """Return the core-hours of `runs`, invalid ones too, from the start of each rank's process to its record.
+
+    Launches of one block share its cores while they last; launches that were replaced have no record.
+    """
+    used: dict[object, list[tuple[int, float]]] = {}
+    for run in runs:
+        seconds = (run.ended - run.started).total_seconds() + max(rank.import_s for rank in run.ranks)
+        key = (run.point.workload, run.point.code, run.block) if run.block else id(run)
+        used.setdefault(key, []).append((run.point.layout.cores, seconds))
+    spent = sum(max(cores for cores, _ in one) * max(seconds for _, seconds in one) for one in used.values())
+    return f"{core_hours(spent)} in {numbers.plural(len(runs), 'launch')}"
 
 
 def core_hours(seconds: float) -> str:
