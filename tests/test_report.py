@@ -95,7 +95,7 @@ def page(report: Path) -> Text:
 def test_first_sentence_is_the_verdict(page: Text) -> None:
     assert (
         "2 ranks train MNIST-DNN 1.60 times as fast as 1 rank (efficiency 80 %), "
-        "3 launches each: too few for an interval." in str(page)
+        "3 launches each (1 of 7 launches invalid and left out): too few for an interval." in str(page)
     )
 
 
@@ -322,7 +322,7 @@ def test_a_layout_launched_a_week_later_has_no_interval_and_says_why(tmp_path: P
         late = make_launch(2, repeat, 1.2 + repeat / 100)
         write_run(tmp_path / "study", replace(late, started=late.started + WEEK, ended=late.ended + WEEK))
     page = str(Text(write_report(tmp_path / "study", tmp_path / "reports").read_text(encoding="utf-8")))
-    assert "6 launches each: in other sessions, so no interval." in page
+    assert "6 launches each: measured more than an hour apart, so no interval: " in page
     assert "no interval: launched in another session than the base" in page and "0 launches short" not in page
 
 

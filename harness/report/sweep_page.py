@@ -175,7 +175,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling) -> dict[
     if goal is not None:
         reached = times_to_accuracy(loaded.epochs, goal)
         targets = speedups_to_accuracy(reached, reached[reached["layout"] == scaling.base.layout])
-    standing_in = any(run.data.kind == "synthetic" for run in loaded.valid) and "The rows are synthetic."
+    standing_in = "The rows are synthetic." if any(run.data.kind == "synthetic" for run in loaded.valid) else ""
     sentences = (captions.headline(scaling, workload), captions.to_accuracy(scaling, targets, goal), standing_in)
     accuracy = final.set_index("layout")["test_accuracy"].to_dict()
     return {
