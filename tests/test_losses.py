@@ -54,7 +54,9 @@ def test_ranks_that_live_go_on_wherever_another_dies_and_keep_nothing_of_the_gro
     """While a group opens, in its trial and in a sum that has been waited for for long; a thread and memory each."""
     launcher, *words = rank_command(6)
     command = [launcher, "--with-ft", "ulfm", *words, str(PROGRAMS / "openings.py")]
-    finished = subprocess.run(command, env=rank_environment(), capture_output=True, text=True, timeout=300, check=False)
+    finished = subprocess.run(
+        command, env=rank_environment(), capture_output=True, text=True, timeout=1200, check=False
+    )
     (line,) = (line for line in finished.stdout.splitlines() if line.startswith("RESULT "))
     for found in json.loads(line.removeprefix("RESULT ")):
         assert all(found["met"]), found

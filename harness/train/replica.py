@@ -21,7 +21,7 @@ from harness.comm.world import World, needs_sync
 from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
-from harness.schema.workload import Workload
+from harness.schema.workload import Workload, survives
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
 from harness.train.image_stream import ImageFiles, StreamedEpoch, image_dataset
@@ -86,7 +86,7 @@ def prepare_replica(
     beside = policy.shares_gradients  # weights are averaged when no gradients are computed
     reduction = select(
         world, sizes, wire=workload.wire, threads=point.layout.threads if beside else 1,
-        whole=workload.on_failure != "abort", kept=way,
+        whole=survives(workload), kept=way,
     )  # fmt: skip
     state = TrainState(
         model=model,

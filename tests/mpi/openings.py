@@ -4,6 +4,7 @@ Rank 0 prints what those that live met each time, and what is left of the group 
 waits begin as if they had looked almost as often as an int can count.
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -66,6 +67,7 @@ def try_a_sum(comm: MPI.Intracomm) -> None:
 
 world = start()
 library = build.build()
+faulthandler.dump_traceback_later(150, exit=True)  # a rank that waits for ever
 outlive(library, 0)
 NativeReduction(MPI.COMM_SELF, library, largest=0).sum([tf.ones([1])])  # TensorFlow's own threads
 comm, found = world.comm.Dup(), []
