@@ -16,7 +16,8 @@ from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
-from harness.report import captions, render
+from harness.report import captions
+from harness.report.publish import render
 from harness.report.svg import MARKERS, SERIES, TONES, mark
 from harness.schema.layout import Layout
 from harness.schema.sweep import Skipped
@@ -330,4 +331,4 @@ def test_templates_refuse_unknown_names() -> None:
     import jinja2
 
     with pytest.raises(jinja2.UndefinedError):
-        render.page("page.html.j2", subject="x")
+        render("page.html.j2", subject="x")

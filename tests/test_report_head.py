@@ -15,7 +15,7 @@ from harness.cli.sweep_command import sweep as sweep_click
 from harness.regression.measurements import state_names
 from harness.report.compare_page import side_names
 from harness.report.launch_summary import layout_words
-from harness.report.render import anchor, glossary
+from harness.report.publish import anchor, glossary
 from harness.schema.layout import Layout
 from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.sweep import Sweep

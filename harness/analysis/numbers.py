@@ -31,9 +31,9 @@ def seconds(value: float) -> str:
     return f"{whole // 3600}{_S}h{_S}{whole % 3600 // 60:02d}{_S}min"
 
 
-def significant(value: float, digits: int = 3) -> str:
+def significant(value: float | None, digits: int = 3) -> str:
     """Return `value` with at least `digits` significant digits, whole digits never rounded to zeros."""
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return NONE
     if value == 0:
         return "0"
@@ -42,9 +42,9 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:.{digits - 1}e}" if len(text) > 12 and abs(value) < 1 else text
 
 
-def percent(fraction: float, places: int = 0) -> str:
+def percent(fraction: float | None, places: int = 0) -> str:
     """Return ``86 %`` for 0.86."""
-    return f"{100 * fraction:.{places}f}{_S}%" if math.isfinite(fraction) else NONE
+    return NONE if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.{places}f}{_S}%"
 
 
 def count(value: float) -> str:

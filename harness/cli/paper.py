@@ -62,8 +62,7 @@ def paper(
     from harness.cli.claims import judged
     from harness.report.claims_page import FOLDER
     from harness.report.paper_sections import PAPER, experiment_row
-    from harness.report.publish import write_page
-    from harness.report.render import PAGE
+    from harness.report.publish import PAGE, write_page
     from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, read_published
     from harness.sweep.execute import run_sweep
 

@@ -3,7 +3,7 @@
 Nothing here draws or imports what draws: commands that only print stay quick.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -38,6 +38,11 @@ class Fact:
 def facts(pairs: Sequence[tuple[str, object]]) -> tuple[Fact, ...]:
     """Return the pairs that have a value."""
     return tuple(Fact(name=name, value=str(value)) for name, value in pairs if value not in ("", None))
+
+
+def distinct(values: Iterable[object], joint: str = ", ") -> str:
+    """Return the different `values` as one text, in order of first appearance."""
+    return joint.join(dict.fromkeys(str(value) for value in values))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,13 +1,19 @@
-"""What must stand beside every figure (base, seconds, scaling, batch, repeats, interval), and a sweep's answer."""
+"""What must stand beside every figure, a sweep's answer in words, and what a paper says of it: methods, references."""
 
 from collections.abc import Sequence
 
 from harness.analysis import numbers
 from harness.analysis.learning import TimeToAccuracy
+from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.analysis.stats import NEEDED
+from harness.datasets import info, names
+from harness.report.answer import distinct
+from harness.report.launch_summary import commit_words, data_words, days, machine_words
+from harness.report.publish import render
+from harness.schema import option
 from harness.schema.record import RunRecord
-from harness.schema.workload import Workload
+from harness.schema.workload import Workload, is_script
 
 DOUBTFUL = 1.25  # efficiency beyond which a rank's rows that fit a cache are hardly the reason
 
@@ -202,3 +208,56 @@ def _rows(scaling: Scaling) -> str:
 
 def _verb(count: int, stem: str) -> str:
     return f"{stem}s" if count == 1 else stem
+
+
+def methods(loaded: Loaded, scaling: Scaling) -> str:
+    """Return a paragraph: what was trained, on what, where, with which versions, how often, how it was evaluated."""
+    runs, run = loaded.valid, loaded.valid[0]
+    workload, origin = run.point.workload, run.provenance
+    settings = [f"{name}: {value}" for name, value in option.conditions(workload)]
+    settings = ["settings in the script"] if is_script(workload) else settings
+    ranks = ", ".join(str(count) for count in dict.fromkeys(point.ranks for point in scaling.points))
+    low, high = scaling.repeats
+    excluded = len(loaded.runs) - len(runs)
+    parts = [
+        f"We measured the {scaling.scaling} scaling of {workload.name} ({numbers.count(run.weights.parameters)} "
+        f"trained parameters; {'; '.join(settings)}) on {data_words(run)} (test rows: "
+        f"{numbers.count(run.data.test_rows)}; SHA-256 of the source {run.data.sha256[:16]}).",
+        f"Replicas trained synchronously with TensorFlow {distinct(one.provenance.tensorflow for one in runs)} and "
+        f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library}, mpi4py {origin.mpi4py}; "
+        f"{distinct(one.provenance.reduction for one in runs if len(one.ranks) > 1) or 'one rank, no sums'}), with "
+        f"{distinct(one.point.layout.threads for one in runs)} TensorFlow thread(s) on as many cores of its own for "
+        "each rank.",
+        f"Hardware: {distinct((machine_words(one.provenance.machine) for one in runs), '; ')}; {origin.machine.os}. "
+        f"Measured {days(one.started for one in runs)}.",
+        f"Each layout was launched {numbers.span(low, high)} times, launches of all layouts interleaved in shuffled "
+        "order; a launch is the sample. Its time is the median over its epochs of the slowest rank's training time "
+        "after compilation and warm-up, without evaluation; a point's time is the median over launches; speedup is "
+        f"the ratio of medians over {numbers.ranks(scaling.base.ranks)} ({numbers.seconds(scaling.base.seconds)}).",
+        "All layouts of a repeat trained in turns on the same cores; ratios are formed within rounds of turns, their "
+        "95 % intervals are Student's t over blocks."
+        if in_turns(scaling)
+        else "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks "
+        "of launches for ratios."
+        if low >= NEEDED
+        else f"With fewer than {NEEDED} launches of a layout we give no intervals there.",
+        f"{numbers.plural(excluded, 'launch')} with invalid times (other load, missing cores) were excluded."
+        if excluded
+        else "No launch was excluded.",
+        f"Software: mpi-tf-harness {origin.harness}, commit {distinct(commit_words(one.provenance) for one in runs)}; "
+        f"Python {origin.python}, NumPy {origin.numpy}.",
+    ]
+    return " ".join(parts).replace("\u00a0", " ")
+
+
+def bibtex(runs: Sequence[RunRecord]) -> str:
+    """Return the BibTeX entries of what `runs` (at least one) rest on, with the versions that ran."""
+    run = runs[0]
+    return render(
+        "references.bib.j2",
+        run=run,
+        origin=run.provenance,
+        commits=distinct(commit_words(one.provenance) for one in runs),
+        year=runs[-1].started.year,
+        data=info(run.data.name) if run.data.name in names() and run.data.kind == "real" else None,
+    )

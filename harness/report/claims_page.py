@@ -14,10 +14,10 @@ from harness.claims.judgement import Judgement
 from harness.prediction.network_cost import BEST, Uncertain
 from harness.prediction.step_model import measured_base, predict_ratio
 from harness.report import captions
-from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table
+from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.claims_figures import imagenet_charts, published_figure
 from harness.report.figure_origin import run_mark, sweeps_origin
-from harness.report.figures.speedups import series_table, speedup_picture
+from harness.report.figures.speedups import scaling_picture, series_table
 from harness.report.launch_summary import machine_words, place_facts
 from harness.report.paper_sections import (
     PAPER,
@@ -28,7 +28,7 @@ from harness.report.paper_sections import (
     experiment_title,
     experiments_headline,
 )
-from harness.report.render import PAGE, distinct, relative_link
+from harness.report.publish import PAGE, relative_link
 from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts
 from harness.schema.claim import EXPERIMENTS, Claim, Published
@@ -90,7 +90,7 @@ def claims_answer(
             ]
         },
         banners=banners,
-        facts=place_facts(runs) if runs else (),
+        facts=place_facts(runs, runs) if runs else (),
         sections=(
             *(experiment_sections(experiments, verdicts) if experiments else ()),
             Section(title="Claims", name="claims", blocks=_ledger(judgements, published, network, target)),
@@ -275,7 +275,8 @@ def _measured(one: ClaimEvidence, name: str, subject: str, target: Path) -> Figu
         f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}, measured here with SYNC={one.workload.sync}. "
         f"Dashed: ideal; light dots: single launches. {captions.conditions(scaling, one.runs)}"
     )
-    picture = linked(speedup_picture(scaling, ratios, subject, f"ours-{name}"), dict(_links(one, target)))
+    shows = f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}"
+    picture = linked(scaling_picture(f"ours-{name}", shows, "speedup", scaling, ratios), dict(_links(one, target)))
     table = series_table(scaling.points, ratios, "speedup")
     return FigureBlock(picture=picture, title="Measured here", caption=caption, table=table)
 

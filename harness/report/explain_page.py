@@ -1,17 +1,26 @@
-"""Why a sweep does not scale: efficiencies, overheads, for whom ranks wait, known causes, and what launches proved."""
+"""Why a sweep does not scale: efficiencies, overheads, for whom ranks wait, known causes, and what launches proved.
+
+Two figures show it: the efficiencies over rank counts, and the way from the ideal to the measured epoch.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from harness.analysis import numbers
 from harness.analysis.stats import Interval
 from harness.report import captions
-from harness.report.answer import Answer, Cell, Items, Section, Table, Tile
-from harness.report.explain_figures import heat_map, waterfall
+from harness.report.answer import Answer, FigureBlock, Items, Section, Table, Tile
+from harness.report.axes import time_unit
 from harness.report.figure_origin import sweeps_origin
+from harness.report.figures.breakdown import EPOCH
 from harness.report.launch_summary import machine_words, run_facts
+from harness.report.svg import BLUE, INK, MUTED, ORANGE, PAPER, draw
 from harness.report.sweep_facts import left_out
+from harness.report.sweep_tables import causes_table
 from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies
 from harness.why.known_causes import Finding
 from harness.why.overheads import LEAST, Overhead, PointOverheads
@@ -21,6 +30,9 @@ Rows = list[tuple[str, ...]]
 MINUS = "\N{MINUS SIGN}"
 _NAMED = 3  # causes in the answer
 _MOST_RANKS = 16  # in the table of those that are waited for
+_MOST_COLUMNS = 9
+_DEEPEST = 0.45  # of a cell's colour, behind text that must stay readable on light and on dark pages
+_WORST = 0.5  # the efficiency from which a cell is not coloured deeper
 _IDEAL = (
     "What each cause takes beyond its ideal share, the base's part divided by the ratio of the ranks (weak scaling: "
     "unchanged). Below zero it is a gain. In brackets 95 % intervals over launches."
@@ -32,7 +44,7 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
     folder, runs = found.loaded.folder.resolve().name, found.loaded.valid
     subject = captions.subject(runs[0].point.workload)
     tables = _tables(found, proofs, findings)
-    figures = [heat_map(found, subject), *([waterfall(found.main, found, subject)] if found.main else [])]
+    figures = [_heat_map(found, subject), *([_waterfall(found.main, found, subject)] if found.main else [])]
     confirmed = ""
     if proofs:
         held = sum(one.verdict == CONFIRMED for one in proofs.proofs)
@@ -92,31 +104,8 @@ def _tables(found: Explanation, proofs: Proofs | None, findings: Sequence[Findin
             note="Medians over launches, seconds of an epoch, the most waited for first. The last rank of a call is "
             "the one that all others wait for; the last column: by how much a rank usually is later than the mean.",
         ),
-        known_causes_table(findings),
+        causes_table(findings, "Known causes", overheads=True),
     ]
-
-
-def known_causes_table(findings: Sequence[Finding]) -> Table:
-    """Return the known causes that launches show, with the overhead that each is part of."""
-    return Table(
-        title="Known causes",
-        headings=("Known cause", "Part of", "Costs of\nan epoch", "Launches", "Evidence", "What to do"),
-        rows=[
-            (
-                one.cause,
-                one.overhead or numbers.NONE,
-                Cell(text=numbers.NONE if one.cost is None else numbers.percent(one.cost, 1), value=one.cost),
-                Cell(text=f"{one.launches} of {one.of}", value=one.launches),
-                one.evidence,
-                one.fix,
-            )
-            for one in findings
-        ],
-        left=2,
-        texts=(4, 5),
-        note="Known causes that the records show, with the evidence of the launch where each costs most; costs of "
-        "different causes may overlap.",
-    )
 
 
 def _tiles(point: PointEfficiencies) -> tuple[Tile, ...]:
@@ -134,7 +123,7 @@ def _tiles(point: PointEfficiencies) -> tuple[Tile, ...]:
     )
 
 
-def _percent(value: float, interval: Interval | None = None, places: int = 1) -> str:
+def _percent(value: float | None, interval: Interval | None = None, places: int = 1) -> str:
     """Return ``12.3 % (11.9 to 12.8)``, the interval where there is one."""
     text = numbers.percent(value, places).replace("-", MINUS)
     if interval is None:
@@ -175,7 +164,7 @@ def _overheads_table(point: PointOverheads, network: str) -> Table:
             str(point.ranks),
             numbers.seconds(item.seconds).replace("-", MINUS),
             _percent(item.fraction, item.fraction_interval),
-            numbers.NONE if item.share is None else _percent(item.share, item.share_interval, 0),
+            _percent(item.share, item.share_interval, 0),
             item.cause.lowers or numbers.NONE,
         )
         for item in point.listed
@@ -231,7 +220,7 @@ def proof_table(proofs: Proofs) -> Table:
                 f"{one.removes} ({one.how})",
                 one.against,
                 _percent(one.expected.value, one.expected.interval),
-                numbers.NONE if one.measured is None else _percent(one.measured, one.interval),
+                _percent(one.measured, one.interval),
                 str(one.launches),
                 one.verdict,
             )
@@ -270,3 +259,108 @@ def _sentence(found: Explanation) -> str:
 def _share(item: Overhead, sign: int = 1) -> str:
     assert item.share is not None
     return numbers.percent(sign * item.share)
+
+
+def _heat_map(found: Explanation, subject: str) -> FigureBlock:
+    """Draw the efficiencies, a column for each point, a row for each metric."""
+    table = pd.DataFrame(
+        [
+            {"layout": tree.layout, "ranks": tree.ranks, "metric": name, "value": one.value}
+            | {end: getattr(one.interval, end, None) for end in ("low", "high")}
+            for tree in found.efficiencies
+            for name, one in tree.metrics.items()
+        ]
+    )
+    step = -(-len(found.efficiencies) // _MOST_COLUMNS)
+    shown = found.efficiencies[::-1][::step][::-1]  # the largest is always among them
+    last = shown[-1]
+    spoken = ", ".join(f"{name} {numbers.percent(one.value, 1)}" for name, one in last.metrics.items())
+    return FigureBlock(
+        picture=draw(
+            "efficiencies",
+            f"Efficiencies of {subject} over rank counts",
+            lambda axes: _cells(axes, shown),
+            (2.6 + 0.75 * len(shown), 3.0),
+            numbers=f"On {numbers.ranks(last.ranks)}: {spoken}",
+        ),
+        title="Efficiencies over rank counts",
+        caption="POP's tree in percent; the deeper a cell's colour, the lower the efficiency; blue is above 100 %. "
+        + captions.drawn(len(found.efficiencies), len(shown)) * (step > 1)
+        + captions.conditions(found.scaling, found.loaded.runs, bars=False),
+        table=table,
+    )
+
+
+def _cells(axes: Axes, shown: tuple[PointEfficiencies, ...]) -> None:
+    for row, metric in enumerate(TREE):
+        for column, tree in enumerate(shown):
+            one = tree.metrics.get(metric.name)
+            value = 1.0 if one is None else one.value
+            depth = min(abs(1 - value) / (1 - _WORST), 1.0) * _DEEPEST
+            tone = ORANGE if value <= 1 else BLUE
+            axes.add_patch(Rectangle((column, row), 1, 1, facecolor=tone.light, alpha=depth, linewidth=0))
+            text = numbers.NONE if one is None else f"{100 * value:.1f}"
+            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=INK.light)
+    axes.set_xlim(0, len(shown))
+    axes.set_ylim(len(TREE), 0)
+    axes.set_xticks([column + 0.5 for column in range(len(shown))], [str(tree.ranks) for tree in shown])
+    axes.set_yticks([row + 0.5 for row in range(len(TREE))], [f"{'   ' * m.depth}{m.name}" for m in TREE], ha="left")
+    axes.tick_params(axis="y", pad=128, length=0)
+    axes.tick_params(axis="x", length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel("MPI ranks")
+
+
+def _waterfall(point: PointOverheads, found: Explanation, subject: str) -> FigureBlock:
+    """Draw what each cause adds to the ideal time of a point, or saves, up to the measured one."""
+    table = pd.DataFrame(
+        [{"cause": item.cause.name, "seconds": item.seconds, "fraction": item.fraction} for item in point.items]
+    )
+    spoken = ", ".join(f"{item.cause.name} {numbers.seconds(item.seconds)}" for item in point.listed)
+    rest = "What is below 0.1 % of the epoch is left out. "
+    return FigureBlock(
+        picture=draw(
+            "overheads",
+            f"From the ideal to the measured epoch of {subject} on {numbers.ranks(point.ranks)}",
+            lambda axes: _overhead_steps(axes, point),
+            (4.8, 1.3 + 0.3 * len(point.listed)),
+            numbers=f"Ideal {numbers.seconds(point.ideal)}, measured {numbers.seconds(point.measured)}: {spoken}",
+        ),
+        title=f"From ideal to measured on {numbers.ranks(point.ranks)}",
+        caption="Each bar is what one cause adds to the ideal time, or saves; the colour is its part of the epoch. "
+        f"The axis does not begin at 0. {rest}{captions.conditions(found.scaling, found.loaded.runs)}",
+        table=table,
+    )
+
+
+def _overhead_steps(axes: Axes, point: PointOverheads) -> None:
+    factor, unit = time_unit(point.measured)
+    bars = {part.column: part for part in EPOCH}
+    at, labelled = point.ideal, set[str]()
+    names = ["ideal", *(item.cause.name for item in point.listed), "measured"]
+    for row, item in enumerate(point.listed, start=1):
+        bar = bars[item.cause.part]
+        label = None if bar.column in labelled else bar.label
+        labelled.add(bar.column)
+        axes.barh(
+            row, item.seconds * factor, left=at * factor, height=0.62, color=bar.tone.light, hatch=bar.hatch,
+            edgecolor=PAPER.light, linewidth=0.6, label=label,
+        )  # fmt: skip
+        ends = [item.fraction_interval.low, item.fraction_interval.high] if item.fraction_interval else []
+        places = [(at + end * point.measured) * factor for end in ends]
+        if places:
+            axes.plot(places, [row, row], color=INK.light, linewidth=1, marker="|", markersize=5)
+        at += item.seconds
+        axes.plot([at * factor] * 2, [row - 0.31, row + 1], color=MUTED.light, linewidth=0.7)
+    for row, seconds in ((0, point.ideal), (len(names) - 1, point.measured)):
+        axes.plot(seconds * factor, row, marker="D", color=INK.light)
+        axes.annotate(
+            numbers.seconds(seconds), (seconds * factor, row), xytext=(7, 0), textcoords="offset points", va="center"
+        )
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    low, high = axes.dataLim.intervalx
+    axes.set_xlim(low - 0.04 * (high - low), high + 0.18 * (high - low))  # the value stands right of its mark
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel(f"Time of an epoch ({unit})")

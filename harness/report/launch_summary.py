@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from harness.analysis import numbers
 from harness.base.provenance import Machine
 from harness.datasets import info, names
-from harness.report.answer import Fact, facts
-from harness.report.render import distinct
+from harness.report.answer import Fact, distinct, facts
 from harness.schema.layout import Layout
 from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord
@@ -25,26 +24,23 @@ def run_facts(runs: Sequence[RunRecord], every: Sequence[RunRecord]) -> tuple[Fa
     per_rank = [rank.batch for run in runs for rank in run.ranks]
     whole = [run.global_batch for run in runs]
     batch = f"{numbers.span(min(per_rank), max(per_rank))} per rank, {numbers.span(min(whole), max(whole))} global"
-    return facts(
-        [
-            ("Machine", distinct((machine_words(run.provenance.machine) for run in runs), "; ")),
-            ("Date", days(run.started for run in runs)),
-            ("Data", distinct((data_words(run) for run in fewest_and_most(runs)), "; ")),
-            ("Batch", "the script's own" if is_script(runs[0].point.workload) else batch),
-            ("Commit", distinct(commit_words(run.provenance) for run in runs)),
-            ("Cost", cost(every)),
-        ]
+    return place_facts(
+        runs,
+        every,
+        ("Data", distinct((data_words(run) for run in fewest_and_most(runs)), "; ")),
+        ("Batch", "the script's own" if is_script(runs[0].point.workload) else batch),
     )
 
 
-def place_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
-    """Return where, when and on which code `runs` of several workloads ran, and what they cost."""
+def place_facts(runs: Sequence[RunRecord], every: Sequence[RunRecord], *beside: tuple[str, object]) -> tuple[Fact, ...]:
+    """Return where, when and on which code `runs` ran, what is told `beside`, and what `every` run cost."""
     return facts(
         [
             ("Machine", distinct((machine_words(run.provenance.machine) for run in runs), "; ")),
             ("Date", days(run.started for run in runs)),
+            *beside,
             ("Commit", distinct(commit_words(run.provenance) for run in runs)),
-            ("Cost", cost(runs)),
+            ("Cost", cost(every)),
         ]
     )
 

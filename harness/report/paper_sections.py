@@ -11,10 +11,10 @@ from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side
 from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
 from harness.analysis.stats import NEEDED
 from harness.claims.experiments import POLICIES
-from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table
+from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.claims_figures import experiment_picture, experiment_table, printed_speedups
-from harness.report.render import PAGE, distinct, relative_link
-from harness.report.sweep_tables import ratio_cell, seconds_cell
+from harness.report.publish import PAGE, relative_link
+from harness.report.sweep_tables import equal_accuracy, equal_samples, percent_cell, ratio_cell
 from harness.schema.claim import EXPERIMENTS, Claim, Published
 from harness.schema.option import conditions
 from harness.schema.presets import PRESETS, SOURCES
@@ -186,17 +186,16 @@ def experiment_sections(parts: Sequence[PaperExperiment], verdicts: dict[str, st
             continue
         base, target = measured.lines[0].sided.sides[0], top.target
         printed = "; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in printed_speedups(part.claims))
-        reached = target is not None and target.seconds is not None
         rows.append(
             (
                 Cell(text=part.name, link=f"#{part.name}"),
                 printed or numbers.NONE,
                 str(top.ranks),
                 ratio_cell(top.point.speedup, top.point.speedup_interval),
-                _accuracy(base.accuracy),
-                _accuracy(top.accuracy),
+                percent_cell(base.accuracy, 2),
+                percent_cell(top.accuracy, 2),
                 ratio_cell(target.speedup, target.interval)
-                if target and reached
+                if target and target.seconds is not None
                 else Cell(text="not reached", value=""),
                 verdicts.get(part.name, numbers.NONE),
             )
@@ -274,29 +273,18 @@ def _sides_table(measured: ExperimentTimes) -> Table:
     rows = []
     for line in measured.lines:
         for number, side in enumerate(line.sided.sides):
-            point, target, none = side.point, side.target, Cell(text=numbers.NONE, value="")
             averaged = "nothing, one rank alone" if side.ranks == 1 else line.sync
             span = f"{numbers.percent(side.accuracy_low, 2)} to {numbers.percent(side.accuracy_high, 2)}"
             row: list[str | Cell] = [
                 Cell(text=averaged, link="" if number else line.link),
                 str(side.ranks),
-                Cell(text=str(side.launches), note="" if point else "times not valid"),
-                seconds_cell(point.seconds, point.seconds_interval) if point else none,
-                ratio_cell(point.speedup, point.speedup_interval) if point else none,
-                replace(_accuracy(side.accuracy), note=span if side.launches > 1 else ""),
+                Cell(text=str(side.launches), note="" if side.point else "times not valid"),
+                *equal_samples(side.point),
+                replace(percent_cell(side.accuracy, 2), note=span if side.launches > 1 else ""),
+                *(() if measured.goal is None else equal_accuracy(side.target)),
             ]
-            if measured.goal is not None and target:
-                missed = Cell(text="not reached", value="")
-                row += [missed if target.seconds is None else seconds_cell(target.seconds)]
-                row += [ratio_cell(target.speedup, target.interval)]
-            elif measured.goal is not None:
-                row += [none, none]
             rows.append(row)
     return Table(title="At equal samples and to equal accuracy", headings=headings, rows=rows, texts=())
-
-
-def _accuracy(value: float) -> Cell:
-    return Cell(text=numbers.percent(value, 2), value=value)
 
 
 def _cuts(measured: ExperimentTimes) -> tuple[str, ...]:

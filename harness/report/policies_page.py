@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -20,9 +20,9 @@ from harness.report.answer import Answer, Cell, FigureBlock, Section, Table
 from harness.report.axes import time_unit
 from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
-from harness.report.render import PAGE, relative_link
+from harness.report.publish import PAGE, relative_link
 from harness.report.svg import draw, mark
-from harness.report.sweep_tables import ratio_cell, seconds_cell
+from harness.report.sweep_tables import equal_accuracy, equal_samples, percent_cell
 from harness.schema.presets import distinguishing_names
 
 FOLDER = "side-by-side"
@@ -107,18 +107,15 @@ def _table(rows: Sequence[Row], goal: float, base: int, reports: Path) -> Table:
     shown = numbers.percent(goal, 1)
     cells = []
     for entry, point, target, accuracy in rows:
-        soon = Cell(text="not reached", value="") if target.seconds is None else seconds_cell(target.seconds)
         name = entry.loaded.folder.resolve().name
         cells.append(
             (
                 entry.title,
                 str(point.ranks),
                 str(point.launches),
-                seconds_cell(point.seconds, point.seconds_interval),
-                ratio_cell(point.speedup, point.speedup_interval),
-                replace(soon, note=f"{target.reached} of {target.launches} launches"),
-                ratio_cell(target.speedup, target.interval),
-                Cell(text=numbers.percent(accuracy, 2), value=accuracy),
+                *equal_samples(point),
+                *equal_accuracy(target, f"{target.reached} of {target.launches} launches"),
+                percent_cell(accuracy, 2),
                 Cell(text=name, link=relative_link(reports / name / PAGE, reports / FOLDER)),
             )
         )

@@ -9,9 +9,20 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness.analysis import numbers
 from harness.probe.probe_store import TunedSetting, fastest_way
-from harness.report.answer import NOTHING_VALID, Answer, Banner, Cell, Fact, FigureBlock, Section, Table, Tile, facts
+from harness.report.answer import (
+    NOTHING_VALID,
+    Answer,
+    Banner,
+    Cell,
+    Fact,
+    FigureBlock,
+    Section,
+    Table,
+    Tile,
+    distinct,
+    facts,
+)
 from harness.report.launch_summary import commit_words, core_hours, machine_words
-from harness.report.render import distinct
 from harness.report.svg import MUTED, Picture, draw, mark
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, Estimate, MessageCost, MessageCosts, Probe

@@ -1,24 +1,78 @@
-"""Where pages are written: each whole or not at all, with a summary, and the index and the glossary made anew."""
+"""Pages from templates, written whole or not at all with their figures and a summary; the index and the glossary.
+
+Every name in a template must be known, and every text is escaped.
+"""
 
 import logging
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
+import jinja2
+from markupsafe import Markup
+
+from harness.analysis import numbers
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic, write_atomic
-from harness.report import render
-from harness.report.answer import Answer
-from harness.report.figure_origin import Origin
-from harness.report.render import PAGE, SCREEN, check_replaceable, relative_link, write_figures
+from harness.base.files import folder_atomic, resource, write_atomic
+from harness.report.answer import Answer, FigureBlock
+from harness.report.figure_origin import Origin, describe_tables, origin_text
+from harness.report.svg import COLUMNS, TONES, printed
 from harness.schema.presets import study_name
 from harness.schema.record import decode, encode
 from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 
+PAGE = "index.html"
 SUMMARY = "summary.json"  # reports/<page>/summary.json
-GLOSSARY_PAGE = "glossary.html"
+SCREEN, PAPER = "screen", "paper"
+"""For whom figures are written: for a paper also as PDF files that fit one column and two."""
 _MADE_HERE = '<meta name="generator" content="mpi-tf-harness">'
 _LOG = logging.getLogger(__name__)
+
+
+def render(template: str, **values: Any) -> str:
+    """Return the page that `template` (a file of reports/templates) makes of `values`.
+
+    `svg` marks trusted drawings; everything else is escaped. An unknown name in the template is an error. ``root`` is
+    the way from the page to the folder of reports, by default its parent.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resource("reports/templates")),
+        autoescape=lambda name: name is None or not name.endswith(".bib.j2"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"n": numbers, "tones": TONES, "glossary": glossary(), "anchor": anchor}
+    environment.filters["svg"] = Markup
+    return environment.get_template(template).render(**{"root": ".."} | values)
+
+
+def glossary() -> dict[str, str]:
+    """Return every term with its definition."""
+    text = resource("docs/glossary.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^\*\*(.+?)\*\*: (.+)$", text, flags=re.MULTILINE))
+
+
+def anchor(term: str) -> str:
+    """Return the place of `term` in the page of the glossary."""
+    return re.sub(r"\W+", "-", term.lower())
+
+
+def relative_link(target: Path, page: Path) -> str:
+    """Return the address of `target` as a link in a page that will lie in folder `page`."""
+    return quote(Path(os.path.relpath(target.resolve(), page.resolve())).as_posix())
+
+
+def check_replaceable(target: Path) -> None:
+    """Refuse with a UserError to replace a folder that holds something else than a report."""
+    known = any((target / name).exists() for name in (PAGE, "index.md"))
+    if target.is_dir() and any(target.iterdir()) and not known:
+        raise UserError(f"'{target}' is there and is no report: choose another folder for reports")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +102,7 @@ def write_page(answer: Answer, reports: Path, results: Path | None = None, *, st
     """
     target = reports / answer.place
     check_replaceable(target)
-    content = render.page("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))
+    content = render("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))
     summary = PageSummary(
         kind=answer.kind, title=answer.title, answer=answer.sentence, when=answer.when or datetime.now(UTC),
         name=answer.name, machine=answer.machine, data=answer.trained_on, sides=answer.sides,
@@ -56,27 +110,46 @@ def write_page(answer: Answer, reports: Path, results: Path | None = None, *, st
     with folder_atomic(target) as staging:
         for name, text in answer.files.items():
             (staging / name).write_text(text, encoding="utf-8")
-        write_figures(staging, answer.figures, answer.origin or Origin(command=answer.command), style)
+        _write_figures(staging, answer.figures, answer.origin or Origin(command=answer.command), style)
         (staging / SUMMARY).write_bytes(encode(summary))
         (staging / PAGE).write_text(content, encoding="utf-8")
-    write_index(reports, results)
+    _write_index(reports, results)
     return replace(answer, page=target / PAGE)
 
 
-def write_index(reports: Path, results: Path | None = None) -> Path:
+def _write_figures(folder: Path, blocks: Sequence[FigureBlock], origin: Origin, style: str = SCREEN) -> None:
+    """Write each figure's PDF, SVG, PNG and CSV into `folder`; in the style ``paper`` PDFs of COLUMNS too.
+
+    All of them, and the tables that lie there already, tell their `origin`.
+    """
+    texts: dict[int, str] = {}  # several figures may be of one table, which can be long
+    told = origin_text(origin)
+    for block in blocks:
+        for kind in ("pdf", "svg", "png"):
+            (folder / f"{block.name}.{kind}").write_bytes(block.picture.file(kind, told))
+        for name, width in COLUMNS.items() if style == PAPER else ():
+            (folder / f"{block.name}-{name}.pdf").write_bytes(printed(block.picture, width, told))
+        if id(block.table) not in texts:
+            texts[id(block.table)] = block.table.to_csv(index=False, lineterminator="\n")
+        (folder / f"{block.name}.csv").write_text(texts[id(block.table)])
+    describe_tables(folder, origin)
+
+
+def _write_index(reports: Path, results: Path | None) -> None:
     """Write ``REPORTS/index.html``, every page and the sweeps in `results` that have none, and the glossary.
 
     A file of another origin is left as it is, and that is logged.
-
-    Raises:
-        UserError: the folder cannot be written to.
     """
-    entries = sorted(
-        (*_drawn(reports), *_undrawn(reports, results)), key=lambda entry: entry.summary.when, reverse=True
-    )
-    _write(reports / PAGE, render.page("index.html.j2", entries=entries, root="."))
-    _write(reports / GLOSSARY_PAGE, render.page("glossary.html.j2", root="."))
-    return reports / PAGE
+    entries = sorted((*_drawn(reports), *_undrawn(reports, results)), key=lambda one: one.summary.when, reverse=True)
+    for name, content in (
+        (PAGE, render("index.html.j2", entries=entries, root=".")),
+        ("glossary.html", render("glossary.html.j2", root=".")),
+    ):
+        path = reports / name
+        if path.exists() and not (path.is_file() and _MADE_HERE in path.read_text("utf-8", errors="replace")):
+            _LOG.warning("'%s' is there and not of the harness: it is left as it is", path)
+        else:
+            write_atomic(path, content)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,11 +191,3 @@ def _undrawn(reports: Path, results: Path | None) -> list[IndexEntry]:
             summary = PageSummary(kind="sweep", title=title, answer=answer, when=when, name=folder.name)
             found.append(IndexEntry(summary=summary, link=""))
     return found
-
-
-def _write(path: Path, content: str) -> None:
-    ours = path.is_file() and _MADE_HERE in path.read_text(encoding="utf-8", errors="replace")
-    if path.exists() and not ours:
-        _LOG.warning("'%s' is there and not of the harness: it is left as it is", path)
-        return
-    write_atomic(path, content)

@@ -11,10 +11,9 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
-from harness.report.answer import Banner, Fact, facts
+from harness.report.answer import Banner, Fact, distinct, facts
 from harness.report.captions import DOUBTFUL
 from harness.report.launch_summary import data_words, fewest_and_most, partial
-from harness.report.render import distinct
 from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
 from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
@@ -52,34 +51,21 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
     if len(lengths) > 1:
         different = ", ".join(map(str, lengths))
         sentences.append(f"The launches differ in the number of epochs ({different}): compare them with care.")
-    dirty = sum(run.provenance.dirty for run in runs)
-    if dirty:
-        sentences.append(f"{_launches(dirty, len(runs))} ran with uncommitted changes: no commit names their code.")
-    alone = sum(run.point.workload.sync == "none" for run in runs)
-    if alone:
-        sentences.append(
-            f"{_launches(alone, len(runs))} ran without synchronisation: a limit of the machine, no training."
-        )
-    slow = sum(any("numpy_function bridge is in use" in note for note in run.notes) for run in runs)
-    if slow:
-        sentences.append(
-            f"{_launches(slow, len(runs))} summed through Python, several times slower, because no compiler built the "
-            "native operation: `harness doctor` says what is missing."
-        )
-    differing = sum(not run.weights.identical and run.point.workload.sync != "none" for run in runs)
-    if differing:
-        sentences.append(f"{_launches(differing, len(runs))} ended with weights that differ between ranks.")
-    diverged = int(launches["train_loss"].isna().sum())
-    if diverged:
-        sentences.append(f"{_launches(diverged, len(runs))} ended with a training loss that is not finite.")
-    whole = int(((launches["ranks"] > 1) & ~launches["parted"]).sum())
-    if whole:
-        sentences.append(
-            f"{_launches(whole, len(runs))} did not record who waited for whom: all synchronisation counts as wire."
-        )
-    short = int((launches["epochs"] < 2).sum())
-    if short:
-        sentences.append(f"{_launches(short, len(runs))} had one epoch only: nothing tells a slow epoch from others.")
+    alone = [run.point.workload.sync == "none" for run in runs]
+    differing = [not run.weights.identical and not one for run, one in zip(runs, alone, strict=True)]
+    counts = {
+        "ran with uncommitted changes: no commit names their code.": sum(run.provenance.dirty for run in runs),
+        "ran without synchronisation: a limit of the machine, no training.": sum(alone),
+        "summed through Python, several times slower, because no compiler built the native operation: `harness doctor` "
+        "says what is missing.": sum(any("numpy_function bridge is in use" in note for note in r.notes) for r in runs),
+        "ended with weights that differ between ranks.": sum(differing),
+        "ended with a training loss that is not finite.": int(launches["train_loss"].isna().sum()),
+        "did not record who waited for whom: all synchronisation counts as wire.": int(
+            ((launches["ranks"] > 1) & ~launches["parted"]).sum()
+        ),
+        "had one epoch only: nothing tells a slow epoch from others.": int((launches["epochs"] < 2).sum()),
+    }
+    sentences += [f"{_launches(many, len(runs))} {said}" for said, many in counts.items() if many]
     brief = int((launches["trained_s"] < _BRIEF_S).sum())
     if brief and not is_script(runs[0].point.workload):
         epochs = math.ceil(_ENOUGH_S / launches["seconds"].min())

@@ -1,7 +1,7 @@
 """A sweep's answer: how its workload scales, with everything that stands behind it, as one page that stands alone."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,7 @@ from harness.report.launch_summary import (
     on_one_machine,
     run_facts,
 )
-from harness.report.methods import bibtex, methods
-from harness.report.publish import write_page
-from harness.report.render import PAGE, SCREEN, check_replaceable, relative_link
+from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_facts import (
     banners,
     data_facts,
@@ -68,7 +66,7 @@ def report_sweep(sweep_folder: Path, reports: Path, *, base: int | None = None, 
 
     Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets a page
     that lists what failed, was invalid or damaged; its exit code is `NOTHING_VALID`, but for a sweep that was asked to
-    oversubscribe. `style` as in `render.write_figures`.
+    oversubscribe. `style` as in `publish.write_page`.
 
     Raises:
         UserError: the sweep is not a folder or holds nothing to report, `base` has no valid launch, or the report
@@ -183,7 +181,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling) -> dict[
         "sentence": " ".join(filter(None, sentences)),
         "table": tables.terminal_table(scaling, final),
         "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy},
-        "tiles": _tiles(scaling, beyond, final, loaded.runs, targets, goal),
+        "tiles": tuple(_tiles(scaling, beyond, final, loaded.runs, targets, goal)),
         "facts": run_facts(loaded.valid, loaded.runs),
         "sections": _sections(loaded, view, beyond, final, targets, goal),
     }
@@ -260,9 +258,8 @@ def _conditions(loaded: Loaded, launches: pd.DataFrame | None, scaling: Scaling 
     used = loaded.valid or loaded.runs
     alone = on_one_machine(loaded.runs)
     findings = diagnose_sweep(loaded)
-    sections = [
-        Section(title="Diagnoses", name="diagnoses", blocks=[tables.diagnoses_table(findings)] if findings else [])
-    ]
+    causes = tables.causes_table(findings, "Diagnoses", overheads=False)
+    sections = [Section(title="Diagnoses", name="diagnoses", blocks=[causes] if findings else [])]
     if launches is not None:
         cards = [
             Card(title="Training", facts=workload_facts(used[0].point.workload, used)),
@@ -272,8 +269,8 @@ def _conditions(loaded: Loaded, launches: pd.DataFrame | None, scaling: Scaling 
         sections.append(Section(title="Conditions", name="conditions", blocks=cards))
         if scaling is not None:
             paper = [
-                Card(title="Methods", copy=methods(loaded, scaling)),
-                Card(title="References (BibTeX)", copy=bibtex(loaded.valid)),
+                Card(title="Methods", copy=captions.methods(loaded, scaling)),
+                Card(title="References (BibTeX)", copy=captions.bibtex(loaded.valid)),
             ]
             sections.append(Section(title="For a paper", name="methods", blocks=paper))
         timeline = f"../{FAILED_RANKS}/{quote(target.name)}/{PAGE}"
@@ -306,100 +303,57 @@ def _tiles(
     points: Sequence[PointOverheads],
     final: pd.DataFrame,
     runs: Sequence[RunRecord],
-    targets: Sequence[TimeToAccuracy] = (),
-    goal: float | None = None,
-) -> tuple[Tile, ...]:
-    """Return speedup, speedup to equal accuracy, efficiency, the largest overhead, accuracy and the launches.
+    targets: Sequence[TimeToAccuracy],
+    goal: float | None,
+) -> Iterator[Tile]:
+    """Yield speedup, speedup to equal accuracy, efficiency, the largest overhead, accuracy and the launches.
 
     `final` is `learning.final_frame` of the same launches; `runs` are all of them, invalid ones too. `targets` and
     `goal` as in `to_accuracy`.
     """
-    speedup, *efficiency = _ratios(scaling)
-    to_equal = _to_accuracy_tile(scaling, targets, goal)
-    return (
-        speedup,
-        *to_equal,
-        *efficiency,
-        *_largest_overhead(points),
-        *_accuracy(final),
-        _launches_tile(scaling, runs),
-    )
-
-
-def _to_accuracy_tile(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float | None) -> list[Tile]:
-    found = target_of(scaling, targets)
-    if found is None or goal is None:
-        return []
-    level = f"to {numbers.percent(goal, 1)} test accuracy"
-    reached = f"reached by {found.reached} of {numbers.plural(found.launches, 'launch')}"
-    if found.speedup is None:
-        value, detail = "none", f"{level}, {reached}"
-    else:
-        value = f"{found.speedup:.2f}"
-        doubt = f"95 % interval {numbers.ratio_span(found.interval)}" if found.interval else f"no interval; {reached}"
-        detail = f"{level}; {doubt}"
-    return [Tile(name="Speedup to equal accuracy", value=value, detail=detail)]
-
-
-def _ratios(scaling: Scaling) -> list[Tile]:
-    last = last_point(scaling)
+    last, base, doubt = last_point(scaling), scaling.base, "95 % interval "
     if last is None:
-        base = scaling.base
         detail = f"{numbers.ranks(base.ranks)}, median of {numbers.plural(base.launches, 'launch')}"
-        return [Tile(name="Epoch time", value=numbers.seconds(base.seconds), detail=detail)]
-    assert last.speedup is not None and last.efficiency is not None
-    missing = f"no interval: {numbers.plural(needed_launches(scaling), 'launch')} too few"
-    if last.other_session:
-        missing = "no interval: launched in another session than the base"
-    doubt = "95 % interval "
-    return [
-        Tile(
-            name="Speedup" if scaling.scaling == "strong" else "Scaled speedup",
-            value=f"{last.speedup:.2f}",
-            detail=f"{numbers.ranks(last.ranks)} over {numbers.ranks(scaling.base.ranks)}; "
-            + (doubt + numbers.ratio_span(last.speedup_interval) if last.speedup_interval else missing),
-        ),
-        Tile(
-            name="Efficiency",
-            value=numbers.percent(last.efficiency),
-            detail=doubt + numbers.percent_span(last.efficiency_interval) if last.efficiency_interval else missing,
-        ),
-    ]
-
-
-def _largest_overhead(points: Sequence[PointOverheads]) -> list[Tile]:
-    if not points:
-        return []
-    last, largest = points[-1], points[-1].largest
-    if largest is None:
-        return [Tile(name="Largest overhead", value="none", detail="no part takes 1 % more than its ideal share")]
-    detail = (
-        f"{numbers.percent(largest.fraction)} of the epoch at {numbers.ranks(last.ranks)}; "
-        f"without it the speedup would be at most about {largest.speedup_without:.2f}"
-        + (f", 95 % interval {numbers.ratio_span(largest.speedup_interval)}" if largest.speedup_interval else "")
-    )
-    return [Tile(name="Largest overhead", value=largest.cause.name, detail=detail)]
-
-
-def _accuracy(final: pd.DataFrame) -> list[Tile]:
-    known = final[final["test_accuracy"].notna()]
-    if known.empty:
-        return []
-    rows: list[dict[str, Any]] = known.to_dict("records")  # type: ignore[assignment]
-    last, first = rows[-1], rows[0]
-    detail = f"{numbers.ranks(int(last['ranks']))}, after {numbers.plural(int(last['epochs']), 'epoch')}"
-    if len(rows) > 1:
-        detail += f"; {numbers.ranks(int(first['ranks']))}: {numbers.percent(first['test_accuracy'], 2)}"
-    return [Tile(name="Test accuracy", value=numbers.percent(last["test_accuracy"], 2), detail=detail)]
-
-
-def _launches_tile(scaling: Scaling, runs: Sequence[RunRecord]) -> Tile:
-    valid = sum(not run.invalid for run in runs)
-    low, high = scaling.repeats
-    detail = f"{numbers.span(low, high)} per point"
-    if len(runs) > valid:
-        detail += f"; {numbers.plural(len(runs) - valid, 'launch')} invalid and excluded"
-    strange = sum(point.outliers for point in scaling.points)
-    if strange:
-        detail += f"; {numbers.plural(strange, 'outlier')}, counted and marked"
-    return Tile(name="Valid launches", value=numbers.count(valid), detail=detail)
+        yield Tile(name="Epoch time", value=numbers.seconds(base.seconds), detail=detail)
+    else:
+        assert last.speedup is not None and last.efficiency is not None
+        missing = f"no interval: {numbers.plural(needed_launches(scaling), 'launch')} too few"
+        if last.other_session:
+            missing = "no interval: launched in another session than the base"
+        known = doubt + numbers.ratio_span(last.speedup_interval) if last.speedup_interval else missing
+        detail = f"{numbers.ranks(last.ranks)} over {numbers.ranks(base.ranks)}; {known}"
+        yield Tile(name=captions.speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
+    found = target_of(scaling, targets)
+    if found is not None and goal is not None:
+        known = f"reached by {found.reached} of {numbers.plural(found.launches, 'launch')}"
+        if found.speedup is not None:
+            known = doubt + numbers.ratio_span(found.interval) if found.interval else f"no interval; {known}"
+        detail = f"to {numbers.percent(goal, 1)} test accuracy{', ' if found.speedup is None else '; '}{known}"
+        value = "none" if found.speedup is None else f"{found.speedup:.2f}"
+        yield Tile(name="Speedup to equal accuracy", value=value, detail=detail)
+    if last is not None and last.efficiency is not None:
+        known = doubt + numbers.percent_span(last.efficiency_interval) if last.efficiency_interval else missing
+        yield Tile(name="Efficiency", value=numbers.percent(last.efficiency), detail=known)
+    if points:
+        largest = points[-1].largest
+        value, detail = "none", "no part takes 1 % more than its ideal share"
+        if largest:
+            known = f", {doubt}{numbers.ratio_span(largest.speedup_interval)}" if largest.speedup_interval else ""
+            value = largest.cause.name
+            detail = (
+                f"{numbers.percent(largest.fraction)} of the epoch at {numbers.ranks(points[-1].ranks)}; "
+                f"without it the speedup would be at most about {largest.speedup_without:.2f}{known}"
+            )
+        yield Tile(name="Largest overhead", value=value, detail=detail)
+    rows = tables.rows_of(final[final["test_accuracy"].notna()])
+    if rows:
+        most, fewest = rows[-1], rows[0]
+        detail = f"{numbers.ranks(most['ranks'])}, after {numbers.plural(int(most['epochs']), 'epoch')}"
+        if len(rows) > 1:
+            detail += f"; {numbers.ranks(fewest['ranks'])}: {numbers.percent(fewest['test_accuracy'], 2)}"
+        yield Tile(name="Test accuracy", value=numbers.percent(most["test_accuracy"], 2), detail=detail)
+    invalid, strange = sum(bool(run.invalid) for run in runs), sum(point.outliers for point in scaling.points)
+    detail = f"{numbers.span(*scaling.repeats)} per point"
+    detail += f"; {numbers.plural(invalid, 'launch')} invalid and excluded" if invalid else ""
+    detail += f"; {numbers.plural(strange, 'outlier')}, counted and marked" if strange else ""
+    yield Tile(name="Valid launches", value=numbers.count(len(runs) - invalid), detail=detail)

@@ -18,25 +18,47 @@ from harness.why.known_causes import Finding
 from harness.why.overheads import PointOverheads
 
 Names = Mapping[str, str]
-_NOT_MEASURED = Cell(text=numbers.NONE, value="")
+NOT_MEASURED = Cell(text=numbers.NONE, value="")
 
 
 def seconds_cell(value: float | None, interval: Interval | None = None, *, computed: bool = False) -> Cell:
     """Return a duration in seconds, its 95 % interval below it; a dash for None."""
     if value is None:
-        return _NOT_MEASURED
-    return Cell(text=numbers.seconds(value), note=_span(numbers.seconds_span, interval), value=value, computed=computed)
+        return NOT_MEASURED
+    note = numbers.seconds_span(interval) if interval else ""
+    return Cell(text=numbers.seconds(value), note=note, value=value, computed=computed)
 
 
 def ratio_cell(value: float | None, interval: Interval | None = None, *, computed: bool = False) -> Cell:
     """Return a ratio such as a speedup, its 95 % interval below it; a dash for None."""
     if value is None:
-        return _NOT_MEASURED
-    return Cell(text=f"{value:.2f}", note=_span(numbers.ratio_span, interval), value=value, computed=computed)
+        return NOT_MEASURED
+    note = numbers.ratio_span(interval) if interval else ""
+    return Cell(text=f"{value:.2f}", note=note, value=value, computed=computed)
 
 
-def _span(words: Any, interval: Interval | None) -> str:
-    return "" if interval is None else str(words(interval))
+def percent_cell(value: float | None, places: int = 0, interval: Interval | None = None) -> Cell:
+    """Return a fraction in percent, its 95 % interval below it; a dash for None."""
+    if value is None:
+        return NOT_MEASURED
+    note = numbers.percent_span(interval) if interval else ""
+    return Cell(text=numbers.percent(value, places), note=note, value=value)
+
+
+def equal_samples(point: PointScaling | None) -> tuple[Cell, Cell]:
+    """Return the epoch time and the speedup of a point; dashes where it has no valid time."""
+    if point is None:
+        return NOT_MEASURED, NOT_MEASURED
+    return seconds_cell(point.seconds, point.seconds_interval), ratio_cell(point.speedup, point.speedup_interval)
+
+
+def equal_accuracy(target: TimeToAccuracy | None, note: str = "") -> tuple[Cell, Cell]:
+    """Return the training time to an accuracy, the `note` below it, and the speedup to it; dashes without a target."""
+    if target is None:
+        return NOT_MEASURED, NOT_MEASURED
+    text = "not reached" if target.seconds is None else numbers.seconds(target.seconds)
+    soon = Cell(text=text, note=note, value="" if target.seconds is None else target.seconds)
+    return soon, ratio_cell(target.speedup, target.interval)
 
 
 def terminal_table(scaling: Scaling, final: pd.DataFrame) -> Table:
@@ -49,9 +71,9 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame) -> Table:
             (
                 ranks if point.nodes == point.ranks else f"{ranks} on {point.nodes} nodes",
                 numbers.seconds(point.seconds),
-                numbers.significant(point.speedup) if point.speedup is not None else numbers.NONE,
+                numbers.significant(point.speedup),
                 numbers.ratio_span(point.speedup_interval),
-                numbers.percent(point.efficiency) if point.efficiency is not None else numbers.NONE,
+                numbers.percent(point.efficiency),
                 numbers.percent(float(accuracy[point.layout]), 2),
                 str(point.launches),
             )
@@ -63,14 +85,13 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame) -> Table:
 def scaling_table(scaling: Scaling, others: Sequence[ReferencePoint], names: Names, note: str) -> Table:
     """Return every point over the base, and over the `others` that were measured."""
     word = speedup_label(scaling)
-    beside = [one for one in others if one.scaling]
+    beside = [(one, one.scaling) for one in others if one.scaling]
     remarks = any(point.flags for point in scaling.points)
     rows: list[list[str | Cell]] = []
     for number, point in enumerate(scaling.points):
         outliers = numbers.plural(point.outliers, "outlier") if point.outliers else ""
         excluded = f"+ {point.excluded} invalid" if point.excluded else ""
-        variation = numbers.NONE if point.between is None else numbers.percent(point.between, 1)
-        within = numbers.NONE if point.within is None else numbers.percent(point.within, 1)
+        within = f"({numbers.percent(point.within, 1)})"
         rows.append(
             [
                 str(point.ranks),
@@ -79,17 +100,12 @@ def scaling_table(scaling: Scaling, others: Sequence[ReferencePoint], names: Nam
                     text=str(point.launches), note="; ".join(filter(None, [excluded, outliers])), value=point.launches
                 ),
                 *_ratios(point, scaling.base),
-                *(
-                    cell
-                    for one in beside
-                    if one.scaling
-                    for cell in _ratios(one.scaling.points[number], one.scaling.base)
-                ),
+                *(cell for _, over in beside for cell in _ratios(over.points[number], over.base)),
                 seconds_cell(point.seconds, point.seconds_interval),
                 seconds_cell(point.step_seconds, point.step_interval),
                 Cell(text=numbers.significant(point.rows_per_second), value=point.rows_per_second),
                 Cell(text=numbers.count(point.global_batch), value=point.global_batch),
-                Cell(text=variation, note=f"({within})", value=point.between or 0),
+                Cell(text=numbers.percent(point.between, 1), note=within, value=point.between or 0),
                 *(["; ".join(point.flags)] if remarks else []),
             ]
         )
@@ -105,7 +121,7 @@ def scaling_table(scaling: Scaling, others: Sequence[ReferencePoint], names: Nam
             "Ranks", "Layout", "Launches", f"{word}\nover {numbers.ranks(scaling.base.ranks)}", "Efficiency",
             *(
                 heading
-                for one in beside
+                for one, _ in beside
                 for heading in (f"{word} over\n{numbers.ranks(one.ranks)}\n({one.name})", f"Efficiency\n({one.name})")
             ),
             "Epoch time", "Step time", "Rows/s", "Global\nbatch", "Variation\n(within)",
@@ -122,9 +138,8 @@ def _ratios(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
     if point is base:
         return Cell(text="1 (base)", value=1, tone="base"), Cell(text="100 % (base)", value=1, tone="base")
     if point.speedup is None or point.efficiency is None:
-        return _NOT_MEASURED, _NOT_MEASURED
-    note = _span(numbers.percent_span, point.efficiency_interval)
-    efficiency = Cell(text=numbers.percent(point.efficiency), note=note, value=point.efficiency)
+        return NOT_MEASURED, NOT_MEASURED
+    efficiency = percent_cell(point.efficiency, interval=point.efficiency_interval)
     return ratio_cell(point.speedup, point.speedup_interval), efficiency
 
 
@@ -142,7 +157,7 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
                 names[point.layout],
                 Cell(text=f"{one.cause.name} (largest)", tone="base") if one is point.largest else one.cause.name,
                 seconds_cell(one.seconds),
-                Cell(text=numbers.percent(one.fraction, 1), value=one.fraction),
+                percent_cell(one.fraction, 1),
                 ratio_cell(one.speedup_without, one.speedup_interval),
             )
             for point in points
@@ -265,7 +280,7 @@ def score_table(title: str, scores: Sequence[Score], note: str) -> Table:
     """Return a prediction that was made before beside what was measured since."""
     rows = []
     for one in scores:
-        measured: list[str | Cell] = [_NOT_MEASURED, _NOT_MEASURED, _NOT_MEASURED, "not measured since"]
+        measured: list[str | Cell] = [NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, "not measured since"]
         if one.measured and one.error is not None:
             measured = [
                 seconds_cell(one.measured.seconds, one.measured.seconds_interval),
@@ -330,8 +345,7 @@ def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: flo
                 str(one.ranks),
                 names[one.layout],
                 f"{one.reached} of {one.launches}",
-                Cell(text="not reached", value="") if one.seconds is None else seconds_cell(one.seconds),
-                ratio_cell(one.speedup, one.interval),
+                *equal_accuracy(one),
                 ratio_cell(speedups.get(one.layout)),
             )
             for one in targets
@@ -343,24 +357,28 @@ def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: flo
     )  # fmt: skip
 
 
-def diagnoses_table(findings: Sequence[Finding]) -> Table:
-    """Return the known causes of overhead that the records show."""
+def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) -> Table:
+    """Return the known causes that the records show; with `overheads` also the overhead that each is part of."""
+    part = ["Part of"] if overheads else []
+    explained = "" if overheads else " All overheads of an epoch: harness explain."
     return Table(
-        title="Diagnoses",
-        headings=("Known cause", "Costs of\nan epoch", "Launches", "Evidence", "What to do"),
+        title=title,
+        headings=("Known cause", *part, "Costs of\nan epoch", "Launches", "Evidence", "What to do"),
         rows=[
             (
                 one.cause,
-                _NOT_MEASURED if one.cost is None else Cell(text=numbers.percent(one.cost, 1), value=one.cost),
+                *([one.overhead or numbers.NONE] if overheads else []),
+                percent_cell(one.cost, 1),
                 Cell(text=f"{one.launches} of {one.of}", value=one.launches),
                 one.evidence,
                 one.fix,
             )
             for one in findings
         ],
-        texts=(3, 4),
+        left=2 if overheads else 1,
+        texts=(-2, -1),
         note="Known causes that the records show, with the evidence of the launch where each costs most; costs of "
-        "different causes may overlap. All overheads of an epoch: harness explain.",
+        f"different causes may overlap.{explained}",
     )
 
 
@@ -368,7 +386,7 @@ def launches_table(launches: pd.DataFrame, folder: str, timelines: Mapping[str, 
     """Return every launch; `folder` is the link to the sweep's, `timelines` lead to those in which ranks failed."""
     rows = []
     for row in rows_of(launches.sort_values(["ranks", "layout", "repeat"], kind="stable")):
-        name, share = row["run"], row["sync_seconds"] / row["seconds"]
+        name = row["run"]
         far = ", an outlier: far from the other launches of its layout, and counted" if row["outlier"] else ""
         valid = Cell(text=f"yes{far}")
         if not row["valid"]:
@@ -380,8 +398,8 @@ def launches_table(launches: pd.DataFrame, folder: str, timelines: Mapping[str, 
                 str(row["repeat"] + 1),
                 numbers.moment(row["started"]),
                 seconds_cell(row["seconds"]),
-                Cell(text=numbers.percent(share), value=share),
-                Cell(text=numbers.percent(row["test_accuracy"], 2), value=row["test_accuracy"]),
+                percent_cell(row["sync_seconds"] / row["seconds"]),
+                percent_cell(row["test_accuracy"], 2),
                 valid,
             )
         )

@@ -1,6 +1,6 @@
-"""Speedup, efficiency, absolute epoch time and throughput against ranks."""
+"""Speedup, efficiency, absolute epoch time and throughput against ranks, and the laws fitted to the speedup."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -8,22 +8,30 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from harness.analysis import numbers
+from harness.analysis.laws import Fit
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
+from harness.prediction.forecast import NetworkReference
 from harness.report import captions
 from harness.report.answer import FigureBlock
 from harness.report.axes import from_zero, medians, rank_axis, raw_launches, time_unit
 from harness.report.captions import speedup_label
 from harness.report.figures import SweepView, figure
-from harness.report.svg import MUTED, Picture, draw
+from harness.report.svg import MUTED, PURPLE, Picture, draw, mark
 
 _IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}
 _DOTS = "Markers: medians of launches, joined by straight lines; light dots: single launches, set beside them."
-_COLUMNS: dict[str, tuple[Callable[[PointScaling], float | None], Callable[[PointScaling], Interval | None]]] = {
-    "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval),
-    "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval),
-    "seconds": (lambda p: p.seconds, lambda p: p.seconds_interval),
-    "rows_per_second": (lambda p: p.rows_per_second, lambda p: p.rows_interval),
+_Value = Callable[[PointScaling], float | None]
+_Bounds = Callable[[PointScaling], Interval | None]
+_COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
+    "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval, lambda value: f"{value:.2f}"),
+    "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval, numbers.percent),
+    "seconds": (lambda p: p.seconds, lambda p: p.seconds_interval, numbers.seconds),
+    "rows_per_second": (
+        lambda p: p.rows_per_second,
+        lambda p: p.rows_interval,
+        lambda value: f"{numbers.significant(value)} rows/s",
+    ),
 }
 
 
@@ -32,10 +40,9 @@ def speedup(view: SweepView) -> FigureBlock | None:
     """Draw the speedup, None with a single point."""
     if len(view.scaling.points) == 1:
         return None
-    name = speedup_label(view.scaling)
-    base = numbers.ranks(view.scaling.base.ranks)
+    name, base = speedup_label(view.scaling), numbers.ranks(view.scaling.base.ranks)
     text = f"{name} of {view.subject} over {base}. Dashed: ideal, the ratio of the ranks."
-    return _block(view, speedup_picture(view.scaling, view.ratios, view.subject, "speedup"), "speedup", name, text)
+    return _block(view, "speedup", f"Speedup of {view.subject} over {base}", name, text)
 
 
 @figure("scaling")
@@ -44,12 +51,9 @@ def efficiency(view: SweepView) -> FigureBlock | None:
     if len(view.scaling.points) == 1:
         return None
     name, base = speedup_label(view.scaling).lower(), numbers.ranks(view.scaling.base.ranks)
-    units = "cores" if len({point.threads for point in view.scaling.points}) > 1 else "ranks"
+    units = "cores" if _several_threads(view.scaling) else "ranks"
     text = f"Efficiency of {view.subject}: {name} over {base} divided by the ratio of the {units}. Dashed: ideal."
-    title = f"Parallel efficiency of {view.subject}"
-    spoken = _spoken(view.scaling, "efficiency")
-    picture = draw("efficiency", title, lambda axes: _efficiency(axes, view.scaling, view.ratios), numbers=spoken)
-    return _block(view, picture, "efficiency", "Parallel efficiency", text)
+    return _block(view, "efficiency", f"Parallel efficiency of {view.subject}", "Parallel efficiency", text)
 
 
 @figure("scaling")
@@ -57,10 +61,8 @@ def epoch_time(view: SweepView) -> FigureBlock:
     """Draw the training time of an epoch."""
     constant = "constant" if view.scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
     ideal = "" if len(view.scaling.points) == 1 else f" Dashed: ideal, {constant}."
-    title = f"Training time of one epoch of {view.subject}"
-    spoken = _spoken(view.scaling, "seconds")
-    picture = draw("epoch-time", title, lambda axes: _time(axes, view.scaling, view.ratios), numbers=spoken)
-    return _block(view, picture, "seconds", "Absolute time", f"{title}, slowest rank, without evaluation.{ideal}")
+    shows = f"Training time of one epoch of {view.subject}"
+    return _block(view, "seconds", shows, "Absolute time", f"{shows}, slowest rank, without evaluation.{ideal}")
 
 
 @figure("scaling")
@@ -68,16 +70,16 @@ def throughput(view: SweepView) -> FigureBlock:
     """Draw the rows per second."""
     ideal = "" if len(view.scaling.points) == 1 else " Dashed: ideal, the base times the ratio of the ranks."
     text = f"Rows per second of {view.subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
-    title = f"Training throughput of {view.subject}"
-    spoken = _spoken(view.scaling, "rows_per_second")
-    picture = draw("throughput", title, lambda axes: _throughput(axes, view.scaling, view.ratios), numbers=spoken)
-    return _block(view, picture, "rows_per_second", "Throughput", text)
+    return _block(view, "rows_per_second", f"Training throughput of {view.subject}", "Throughput", text)
 
 
-def _block(view: SweepView, picture: Picture, column: str, title: str, text: str) -> FigureBlock:
-    caption = f"{text} {_DOTS} {captions.conditions(view.scaling, view.runs)}"
+def _block(view: SweepView, column: str, shows: str, title: str, text: str) -> FigureBlock:
+    name = {"seconds": "epoch-time", "rows_per_second": "throughput"}.get(column, column)
     return FigureBlock(
-        picture=picture, title=title, caption=caption, table=series_table(view.scaling.points, view.ratios, column)
+        picture=scaling_picture(name, shows, column, view.scaling, view.ratios),
+        title=title,
+        caption=f"{text} {_DOTS} {captions.conditions(view.scaling, view.runs)}",
+        table=series_table(view.scaling.points, view.ratios, column),
     )
 
 
@@ -86,7 +88,7 @@ def series_table(points: tuple[PointScaling, ...], launches: pd.DataFrame, colum
 
     Columns: kind, layout, ranks, value, low, high (95 % interval, empty where there is none), launches, run.
     """
-    value, interval = _COLUMNS[column]
+    value, interval, _ = _COLUMNS[column]
     rows = [
         {"kind": "median", "layout": point.layout, "ranks": point.ranks, column: value(point)}
         | {"low": found.low if (found := interval(point)) else None, "high": found.high if found else None}
@@ -98,101 +100,129 @@ def series_table(points: tuple[PointScaling, ...], launches: pd.DataFrame, colum
     return pd.concat([pd.DataFrame(rows), raw]).reindex(columns=order)
 
 
-def speedup_picture(scaling: Scaling, launches: pd.DataFrame, subject: str, name: str) -> Picture:
-    """Return the picture of speedup against ranks, called `name`."""
-    title = f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}"
-    return draw(name, title, lambda axes: _speedup(axes, scaling, launches), numbers=_spoken(scaling, "speedup"))
-
-
-_WORDS: dict[str, Callable[[float], str]] = {
-    "speedup": lambda value: f"{value:.2f}",
-    "efficiency": numbers.percent,
-    "seconds": numbers.seconds,
-    "rows_per_second": lambda value: f"{numbers.significant(value)} rows/s",
-}
-
-
-def _spoken(scaling: Scaling, column: str) -> str:
-    """Return the medians and intervals of a figure to those who cannot see it."""
-    value, interval = _COLUMNS[column]
-    several, words, texts = len({point.threads for point in scaling.points}) > 1, _WORDS[column], []
+def scaling_picture(name: str, shows: str, column: str, scaling: Scaling, launches: pd.DataFrame) -> Picture:
+    """Return the picture, called `name`, of `column` of `launches` (`scaling.ratios_frame`) against ranks."""
+    value, interval, words = _COLUMNS[column]
+    spoken = []
     for point in scaling.points:
         median, found = value(point), interval(point)
-        where = numbers.ranks(point.ranks) + (f" of {numbers.plural(point.threads, 'thread')}" if several else "")
+        where = numbers.ranks(point.ranks)
+        where += f" of {numbers.plural(point.threads, 'thread')}" if _several_threads(scaling) else ""
         span = f" ({words(found.low)} to {words(found.high)})" if found else ""
-        texts += [f"{where}: {words(median)}{span}"] if median is not None else []
-    return "; ".join(texts)
+        spoken += [f"{where}: {words(median)}{span}"] if median is not None else []
+    return draw(name, shows, lambda axes: _paint(axes, column, scaling, launches), numbers="; ".join(spoken))
 
 
-def _speedup(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
+def _several_threads(scaling: Scaling) -> bool:
+    return len({point.threads for point in scaling.points}) > 1
+
+
+def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame) -> None:
+    value, interval, _ = _COLUMNS[column]
+    base, ranks, strong = scaling.base, [point.ranks for point in scaling.points], scaling.scaling == "strong"
+    logarithmic = rank_axis(axes, ranks)
+    factor, unit = time_unit(float(launches["seconds"].max())) if column == "seconds" else (1.0, "")
+    ends = [min(ranks), max(ranks)]
+    if column == "efficiency":
+        axes.axhline(1, label="ideal", **_IDEAL)
+    elif len(ranks) > 1 and column == "seconds":
+        # The ideal is a curve (base time over ranks), drawn finely: a straight line between points would lie.
+        fine = [ends[0] + (ends[1] - ends[0]) * step / 200 for step in range(201)]
+        ideal = [base.seconds * factor * (base.ranks / rank if strong else 1) for rank in fine]
+        axes.plot(fine, ideal, label="ideal", **_IDEAL)
+    elif len(ranks) > 1:
+        one = base.rows_per_second if column == "rows_per_second" else 1
+        axes.plot(ends, [one * end / base.ranks for end in ends], label="ideal", **_IDEAL)
+    raw_launches(axes, launches.assign(**{column: launches[column] * factor}), column, logarithmic)
+    medians(
+        axes,
+        scaling.points,
+        lambda p: None if (found := value(p)) is None else found * factor,
+        lambda p: found.scaled(factor) if (found := interval(p)) else None,
+        "median of launches",
+    )
+    if column == "efficiency":
+        axes.set_ylim(bottom=0, top=max(1.1, 1.05 * launches["efficiency"].max()))
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+        axes.set_ylabel("Parallel efficiency per core" if _several_threads(scaling) else "Parallel efficiency")
+        return
+    if not logarithmic or (column == "seconds" and not strong):
+        from_zero(axes)
+    elif column == "speedup":
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+    if column == "rows_per_second":
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    labels = {"seconds": f"Training time of an epoch ({unit})", "rows_per_second": "Training rows per second"}
+    axes.set_ylabel(labels.get(column, f"{speedup_label(scaling)} over {numbers.ranks(base.ranks)}"))
+
+
+@figure("laws")
+def laws(view: SweepView) -> FigureBlock | None:
+    """Draw the fits and the reference beside the measured points, None where no law has a curve."""
+    fits, scaling, reference = [fit for fit in view.fits if fit.counts], view.scaling, view.reference
+    if not fits:
+        return None
+    beyond = (
+        "A law that what was measured refutes, or cannot test, ends at the last measured count; beyond it a curve is "
+        "true if the law holds, and bands are those of all laws together."
+    )
+    bands = "Shaded: 95 % bands by profile likelihood." if any(fit.low for fit in fits) else "No bands."
+    limit = "Dotted: the reference by the probed network, no bound. " if reference else ""
+    caption = (
+        f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
+        f"laws (lines, not measured), and the medians. {bands} {beyond} "
+        f"{limit}{captions.conditions(scaling, view.runs)}"
+    )
+    title = f"Laws fitted to the speedup of {view.subject}"
+    ends = (f"{fit.law} {fit.speedup[-1]:.2f} at {numbers.ranks(round(fit.counts[-1]))}" for fit in fits)
+    spoken = f"Speedups at the end of the curves: {'; '.join(ends)}"
+    picture = draw("laws", title, lambda axes: _laws(axes, scaling, fits, reference), numbers=spoken)
+    return FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=_law_table(fits, reference))
+
+
+def _law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.DataFrame:
+    """Return the curves drawn: law (or reference), ranks, speedup, low and high (NaN without a band)."""
+    frames = []
+    for fit in fits:
+        rows = {"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}
+        frames.append(pd.DataFrame(rows).assign(low=fit.low or None, high=fit.high or None))
+    if reference:
+        limits = [{"ranks": one.point.ranks, "speedup": one.speedup} for one in reference.points]
+        frames.append(pd.DataFrame(limits).assign(law="reference"))
+    return pd.concat(frames)
+
+
+def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], reference: NetworkReference | None) -> None:
+    last = max(count for fit in fits for count in fit.counts)
     ranks = [point.ranks for point in scaling.points]
     logarithmic = rank_axis(axes, ranks)
-    ends = [min(ranks), max(ranks)]
-    axes.plot(ends, [end / scaling.base.ranks for end in ends], label="ideal", **_IDEAL)
-    raw_launches(axes, launches, "speedup", logarithmic)
-    medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "median of launches")
+    left = axes.get_xlim()[0]
+    if last > max(ranks):
+        axes.set_xlim(left, last * 1.3 if logarithmic else last + max(ranks) * 0.1)
+        axes.axvline(max(ranks), color=MUTED.light, linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.annotate(
+            "measured up to here", (max(ranks), 0.02), xycoords=("data", "axes fraction"), rotation=90,
+            fontsize=7.5, ha="right", va="bottom", color=MUTED.light,
+        )  # fmt: skip
+    axes.plot([min(ranks), last], [end / scaling.base.ranks for end in (min(ranks), last)], label="ideal", **_IDEAL)
+    for number, fit in enumerate(fits, start=1):  # mark 0 is the colour of what was measured
+        look = mark(number)
+        if fit.low:
+            axes.fill_between(fit.counts, fit.low, fit.high, color=look.colour, alpha=0.18, linewidth=0)
+        axes.plot(fit.counts, fit.speedup, color=look.colour, linestyle="-" if number == 1 else "--", label=fit.law)
+    if reference:
+        x, y = [one.point.ranks for one in reference.points], [one.speedup for one in reference.points]
+        axes.plot(x, y, color=PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="reference")
+    medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
     if logarithmic:
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     else:
-        from_zero(axes)
+        axes.set_ylim(bottom=0)
     axes.set_ylabel(f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}")
-
-
-def _efficiency(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
-    logarithmic = rank_axis(axes, [point.ranks for point in scaling.points])
-    axes.axhline(1, label="ideal", **_IDEAL)
-    raw_launches(axes, launches, "efficiency", logarithmic)
-    medians(axes, scaling.points, lambda p: p.efficiency, lambda p: p.efficiency_interval, "median of launches")
-    axes.set_ylim(bottom=0, top=max(1.1, 1.05 * launches["efficiency"].max()))
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
-    several = len({point.threads for point in scaling.points}) > 1
-    axes.set_ylabel("Parallel efficiency per core" if several else "Parallel efficiency")
-
-
-def _time(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
-    ranks = [point.ranks for point in scaling.points]
-    logarithmic = rank_axis(axes, ranks)
-    factor, unit = time_unit(float(launches["seconds"].max()))
-    base, strong = scaling.base, scaling.scaling == "strong"
-    if len(ranks) > 1:
-        # The ideal is a curve (base time over ranks), drawn finely: a straight line between points would lie.
-        fine = [min(ranks) + (max(ranks) - min(ranks)) * step / 200 for step in range(201)]
-        ideal = [base.seconds * factor * (base.ranks / rank if strong else 1) for rank in fine]
-        axes.plot(fine, ideal, label="ideal", **_IDEAL)
-    scaled = launches.assign(scaled=launches["seconds"] * factor)
-    raw_launches(axes, scaled, "scaled", logarithmic)
-    medians(
-        axes,
-        scaling.points,
-        lambda p: p.seconds * factor,
-        lambda p: p.seconds_interval.scaled(factor) if p.seconds_interval else None,
-        "median of launches",
-    )
-    if logarithmic and strong:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-    else:
-        from_zero(axes)
-    axes.set_ylabel(f"Training time of an epoch ({unit})")
-
-
-def _throughput(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
-    ranks = [point.ranks for point in scaling.points]
-    logarithmic = rank_axis(axes, ranks)
-    base = scaling.base
-    if len(ranks) > 1:
-        ends = [min(ranks), max(ranks)]
-        axes.plot(ends, [base.rows_per_second * end / base.ranks for end in ends], label="ideal", **_IDEAL)
-    raw_launches(axes, launches, "rows_per_second", logarithmic)
-    medians(axes, scaling.points, lambda p: p.rows_per_second, lambda p: p.rows_interval, "median of launches")
-    if logarithmic:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_minor_locator(NullLocator())
-    else:
-        from_zero(axes)
-    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_ylabel("Training rows per second")
