@@ -1,6 +1,7 @@
 """What the figures over ranks have in common: the axis of ranks, raw launches, medians with intervals."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,6 +64,24 @@ def from_zero(axes: Axes) -> None:
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
 
 
+def speedup_axis(axes: Axes, label: str, *, logarithmic: bool) -> None:
+    """Make the value axis one of speedups: doublings equally far where the axis of ranks is so, else from 0."""
+    if logarithmic:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_ylabel(label)
+
+
+def error_bars(axes: Axes, bars: Sequence[tuple[float, float, Interval]], colour: str, **look: Any) -> None:
+    """Draw the interval of each (x, y, interval)."""
+    # A bootstrap interval may end short of the value by rounding: an error bar cannot be negative.
+    lengths = [[max(0.0, y - found.low), max(0.0, found.high - y)] for _, y, found in bars]
+    places, heights = [x for x, _, _ in bars], [y for _, y, _ in bars]
+    axes.errorbar(places, heights, yerr=np.transpose(lengths), fmt="none", ecolor=colour, **look)
+
+
 def beside(launches: pd.DataFrame, limits: tuple[float, float], logarithmic: bool) -> pd.Series:
     """Return a place right of its rank count for every row of `launches`, so that none hides another or the median."""
     layouts = launches.groupby("layout", sort=False)["run"]
@@ -112,12 +131,7 @@ def medians(
         )
         bars = [(ranks, y, found) for ranks, y, found in known if found is not None]
         if bars:
-            # A bootstrap interval may end short of the value by rounding: an error bar cannot be negative.
-            lengths = [[max(0.0, y - found.low), max(0.0, found.high - y)] for _, y, found in bars]
-            places, heights = [ranks for ranks, _, _ in bars], [y for _, y, _ in bars]
-            axes.errorbar(
-                places, heights, yerr=np.transpose(lengths), fmt="none", ecolor=look.colour, capsize=4, zorder=4
-            )
+            error_bars(axes, bars, look.colour, capsize=4, zorder=4)
 
 
 def time_unit(longest: float) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from harness.analysis.scaling import Scaling, scale
 from harness.analysis.stats import Interval
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.report.answer import FigureBlock
-from harness.report.axes import rank_axis
+from harness.report.axes import error_bars, rank_axis, speedup_axis
 from harness.report.svg import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, VERMILLION, Picture, draw, mark
 from harness.schema.claim import Claim
 from harness.schema.record import RunRecord
@@ -55,15 +55,6 @@ def _ideal(axes: Axes, ends: Sequence[int], base: int) -> None:
     axes.plot(ends, line, color=MUTED.light, linestyle=(0, (5, 3)), linewidth=1.2, label="ideal")
 
 
-def _speedup_axis(axes: Axes, label: str, *, logarithmic: bool) -> None:
-    if logarithmic:
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    else:
-        axes.set_ylim(bottom=0)
-    axes.set_ylabel(label)
-
-
 def _published(axes: Axes, claims: Sequence[Claim], base: str) -> None:
     first = claims[0].base
     counts = [first, *(claim.count for claim in claims)]
@@ -79,7 +70,7 @@ def _published(axes: Axes, claims: Sequence[Claim], base: str) -> None:
             axes.plot([x for x, _ in own], [y for _, y in own], linestyle="none", label=label, **look)
     for count, value, _ in points:
         axes.annotate(f"{value:g}", (count, value), textcoords="offset points", xytext=(9, -3), fontsize=8.5)
-    _speedup_axis(axes, f"Speedup over {base}", logarithmic=logarithmic)
+    speedup_axis(axes, f"Speedup over {base}", logarithmic=logarithmic)
 
 
 def experiment_picture(lines: Lines, claims: Sequence[Claim], name: str, goal: float | None) -> Picture:
@@ -145,7 +136,7 @@ def _paint_experiment(axes: Axes, lines: Lines, printed: Sequence[Claim], goal: 
     if goal is not None:
         open_marker = {"color": INK.light, "marker": "o", "markerfacecolor": PAPER.light, "linestyle": ":"}
         axes.plot([], [], label=f"to {numbers.percent(goal, 1)} accuracy", **open_marker)  # type: ignore[arg-type]
-    _speedup_axis(axes, "Speedup over the series' own base", logarithmic=logarithmic)
+    speedup_axis(axes, "Speedup over the series' own base", logarithmic=logarithmic)
 
 
 def _series(
@@ -158,9 +149,7 @@ def _series(
     axes.plot(places, [ratio for _, ratio, _ in known], **look)
     for place, (_, ratio, interval) in zip(places, known, strict=True):
         if interval:
-            # A bootstrap interval may end short of the value by rounding: an error bar cannot be negative.
-            lengths = [[max(0.0, ratio - interval.low)], [max(0.0, interval.high - ratio)]]
-            axes.errorbar(place, ratio, yerr=lengths, fmt="none", ecolor=look["color"], capsize=3)
+            error_bars(axes, [(place, ratio, interval)], look["color"], capsize=3)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,7 +249,7 @@ def _networks_figure(
             x, y = [count for count, _ in points], [speedup for _, speedup in points]
             axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.dashes, label=network)
         over = axis.removesuffix("s") if least == 1 else axis
-        _speedup_axis(axes, f"Speedup over {least} {over}", logarithmic=logarithmic)
+        speedup_axis(axes, f"Speedup over {least} {over}", logarithmic=logarithmic)
 
     picture = draw(f"imagenet-{place}-{units.lower()}", shows, paint)
     return FigureBlock(picture=picture, title=title, caption=caption, table=table)

@@ -14,7 +14,7 @@ from harness.analysis.stats import Interval
 from harness.prediction.forecast import NetworkReference
 from harness.report import captions
 from harness.report.answer import FigureBlock
-from harness.report.axes import from_zero, medians, rank_axis, raw_launches, time_unit
+from harness.report.axes import from_zero, medians, rank_axis, raw_launches, speedup_axis, time_unit
 from harness.report.captions import speedup_label
 from harness.report.figures import SweepView, figure
 from harness.report.svg import MUTED, PURPLE, Picture, draw, mark
@@ -220,9 +220,5 @@ def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], reference: NetworkR
         x, y = [one.point.ranks for one in reference.points], [one.speedup for one in reference.points]
         axes.plot(x, y, color=PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="reference")
     medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
-    if logarithmic:
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    else:
-        axes.set_ylim(bottom=0)
-    axes.set_ylabel(f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}")
+    label = f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}"
+    speedup_axis(axes, label, logarithmic=logarithmic)
