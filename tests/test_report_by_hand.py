@@ -251,16 +251,17 @@ def test_what_caps_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: di
 
 
 def test_laws_of_two_points(runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]) -> None:
-    """Two points fix Amdahl's s = 2 t2/t1 - 1 and cannot test it; they leave USL's three numbers open."""
+    """Two points fix Amdahl's s = 2 t2/t1 - 1 and cannot test it; they leave three numbers of USL and log2 p open."""
     one, two = launches(runs, 1), launches(runs, 2)
-    amdahl, usl = tables["Laws"]
+    amdahl, usl, logarithm = tables["Laws"]
     logs = [log(slow / fast) for slow, fast in zip(two, one, strict=True)]  # of each block
     reach = 2.5706 * stdev(logs) / 6**0.5  # Student's t with 5 degrees of freedom
     serial = [2 * exp(fmean(logs) + side * reach) - 1 for side in (-1, 0, 1)]
     assert number(amdahl[1].removeprefix("serial fraction ")) == pytest.approx(serial[1], rel=0.006)
     assert span(amdahl[1]) == pytest.approx((serial[0], serial[2]), rel=0.006)
     assert amdahl[3].startswith("no: 2 rank counts cannot test")
-    assert usl[1:3] == ["not identified", "–"] and usl[3].startswith("no: 2 rank counts cannot fix")
+    for law in (usl, logarithm):
+        assert law[1:3] == ["not identified", "–"] and law[3].startswith("no: 2 rank counts cannot fix")
 
 
 def test_time_to_accuracy(
