@@ -52,12 +52,19 @@ class Turns:
         self._marks = [(0, 0)]  # from which pass on steps are timed in which turn, 0 for none
         self._until(1)
 
-    def step(self) -> None:
-        """Pass, once a step, at the same place of every step: here a turn ends and the next one begins."""
+    def step(self, steps: int = 1) -> None:
+        """Pass, once a step, at the same place of every step: here a turn ends and the next one begins.
+
+        A loop that is compiled passes after several `steps` at once, no more than are left (`ahead`).
+        """
         self.state.last = clock()
-        self.state.left -= 1
+        self.state.left -= steps
         if self.state.left == 0:
             self.boundary()
+
+    def ahead(self, most: int) -> int:
+        """Return how many steps, up to `most`, can be made before the next pass."""
+        return min(most, self.state.left) if self.state.left > 0 else most
 
     def rest(self) -> None:
         """Let steps pass until `wait`: those of a warm-up are no training. Without, the first step waits."""

@@ -367,7 +367,7 @@ def _apart(one: ClaimEvidence) -> pd.Series:
 def servers(claim: Claim, rates: pd.DataFrame) -> ClaimFinding:
     """Training with parameter servers is slower than `gradients` on the same cores.
 
-    `rates`: a row for every round and workload of a bench, with the rows per second of either.
+    `rates`: a row for every block of a bench, with the rows per second of either.
     """
     if rates.empty:
         return _missing("needs `make bench` with the contender ParameterServerStrategy")
@@ -375,7 +375,7 @@ def servers(claim: Claim, rates: pd.DataFrame) -> ClaimFinding:
     interval: Interval | None = median_interval(ratios)
     said = (
         f"{np.median(ratios):.2f} of the rows per second ({ratios.min():.2f} to {ratios.max():.2f}), the median of "
-        f"{rates['workload'].nunique()} workloads and {len(rates)} rounds in all{lacking([interval])}"
+        f"{rates['workload'].nunique()} workloads and {len(rates)} blocks in all{lacking([interval])}"
     )
     return ClaimFinding(outcome=decide([_negated(above(interval, 1))]), said=said)
 

@@ -40,8 +40,9 @@ def judged(
     """
     import pandas as pd
 
+    from harness.base.errors import UserError
     from harness.base.files import resource
-    from harness.bench.bench_record import RECORD, BenchRecord
+    from harness.bench.bench_record import RECORD, read_bench
     from harness.bench.ratios import paired_rates
     from harness.claims.claim_evidence import gather
     from harness.claims.judgement import judge_claim
@@ -49,15 +50,16 @@ def judged(
     from harness.report.claims_page import FOLDER, claims_answer
     from harness.report.paper_sections import find_studies, read_experiments
     from harness.schema.claim import CLAIMS_FILE, read_published
-    from harness.schema.record import decode
     from harness.schema.sweep import sweep_folders
 
     published = read_published(resource(CLAIMS_FILE))
     evidence = gather(sweep_folders(results))
     bench, rates = reports / "bench" / RECORD, pd.DataFrame()
     if bench.is_file():
-        record = decode(bench.read_bytes(), BenchRecord, bench)
-        rates = pd.DataFrame(paired_rates(record, servers=SERVERS, gradients="gradients"))
+        try:
+            rates = pd.DataFrame(paired_rates(read_bench(bench), servers=SERVERS, gradients="gradients"))
+        except UserError as error:  # it is judged without
+            click.echo(f"harness: {error}", err=True)
     judgements = [judge_claim(claim, evidence, rates) for claim in published.claims]
     every = {one.experiment: one for one in (*find_studies(results), *studies)}
     experiments = read_experiments(tuple(every.values()), published, reports / FOLDER)

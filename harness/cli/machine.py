@@ -75,15 +75,13 @@ def check_site(**options: str | None) -> None:
 @click.option("--contenders", default="", help="Some contenders, such as bare,raw-sums,gradients [default: all].")
 @click.option("--horovod-python", metavar="PATH", help="A Python that has Horovod, with its mpirun beside it.")
 @click.option("--torch-python", metavar="PATH", help="A Python that has PyTorch, for DDP.")
-@click.option("--rounds", type=int, default=3, show_default=True, help="Launches of every contender; 5 are better.")
+@click.option("--blocks", type=int, help="Starts of all contenders [default: what 15 minutes hold, at least 3].")
 @click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
-@click.option("--quick", is_flag=True, help="One round on few rows: shows that it works, not how fast it is.")
+@click.option("--quick", is_flag=True, help="Two networks in 3 minutes: shows that it works; judges nothing.")
 @click.option("--decoding", is_flag=True, help="Measure only how fast JPEGs are decoded, beside bare tf.data.")
 @click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
-@click.option("--limit", "limit_s", type=int, default=180, show_default=True, help="Seconds that a launch may take.")
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of the order of launches and of the weights."
-)
+@click.option("--limit", "limit_s", type=int, default=180, show_default=True, help="Seconds that others wait for one.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of turns and of the weights.")
 @reports_option
 @answering
 def bench(
@@ -91,41 +89,36 @@ def bench(
     contenders: str,
     horovod_python: str | None,
     torch_python: str | None,
-    rounds: int,
-    quick: bool,
     decoding: bool,
     reports: Path,
     **options: Any,
 ) -> Answer:
-    """Measure the harness beside Keras fit, MultiWorkerMirroredStrategy and other alternatives.
+    """Measure the harness beside a bare loop, Keras fit, MultiWorkerMirroredStrategy and other alternatives.
 
-    Every contender trains the same networks on the same synthetic rows, one core per rank. All of it takes about
-    40 minutes, in which the machine should do nothing else.
+    Every contender trains the same networks on the same synthetic rows, one core per rank, in turns of tenths of a
+    second. All of it takes about 15 minutes, in which the machine should do nothing else.
     """
     if decoding:
         from harness.base.cores import usable_cores
         from harness.bench.contenders.decoding import measure_decoding
 
-        return Answer(sentence=str(measure_decoding(threads=usable_cores(), rounds=rounds)))
+        return Answer(sentence=str(measure_decoding(threads=usable_cores(), rounds=options["blocks"] or 3)))
     from harness.base.hostlock import HostLock
     from harness.base.processes import interruptible
-    from harness.bench.rounds import BenchSettings, run_bench
+    from harness.bench.blocks import BenchSettings, run_bench
     from harness.report.answer import document
     from harness.report.bench_page import bench_answer
     from harness.report.publish import write_page
-    from harness.schema.claim import EXPERIMENTS
 
     pythons = {"horovod": horovod_python, "ddp": torch_python}
     settings = BenchSettings(
-        workloads=_names(workloads) or tuple(EXPERIMENTS),
+        workloads=_names(workloads),
         contenders=_names(contenders),
         pythons={name: path for name, path in pythons.items() if path},
-        rounds=1 if quick else rounds,
-        quick=quick,
         **options,
     )
-    with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", click.echo):
-        for record in run_bench(settings, click.echo):
+    with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", click.echo) as handles:
+        for record in run_bench(settings, click.echo, handles):
             answer = write_page(bench_answer(record), reports)
     click.echo(f"\n{document(answer)}")
     return answer

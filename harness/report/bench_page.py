@@ -2,64 +2,50 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import pandas as pd
-from matplotlib.axes import Axes
-
 from harness.analysis import numbers
-from harness.bench.bench_record import (
-    BATCH_PER_RANK,
-    LEARNING_RATE,
-    LOSS_EPOCH,
-    RECORD,
-    WARM_UP_EPOCHS,
-    BenchRecord,
-)
+from harness.bench.bench_record import BATCH_PER_RANK, LEARNING_RATE, RECORD, BenchRecord
 from harness.bench.contenders import CONTENDERS
-from harness.bench.ratios import (
-    RATIOS,
-    ContenderRatio,
-    RoundsMedian,
-    WorkloadRow,
-    has_bound,
-    launched_contenders,
-    tabulate,
-)
-from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Items, Section, Table, Tile, document, facts
+from harness.bench.ratios import GOALS, ContenderRatio, WorkloadRow, tabulate
+from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, Tile, document, facts
 from harness.report.launch_summary import commit_words, core_hours, machine_words
-from harness.report.svg import BLUE, MUTED, draw
 from harness.schema.record import encode
 
 PLACE = "bench"  # reports/bench
 TABLE, TEXT = "bench.csv", "index.md"
-_COLUMNS = ("workload", "rows", "quantity", "unit", "rounds", "median", "min", "max", "required", "met", "note")
+_COLUMNS = ("workload", "contender", "rows_per_s", "loss", "over", "ratio", "low", "high", "blocks", "goal", "met")
+_SAID = (("gradients", "bound", "the bound"), ("none", "bare", "a bare loop"), ("mwms", "harness", "`gradients`"))
+_REFERENCES = {
+    "bare": ("Over the bare loop", "Rows per second over those of the bare TensorFlow loop on as many ranks"),
+    "bound": ("Over the bound", "Rows per second over those of the bare loop with MPI_Allreduce"),
+    "harness": ("Over the harness", "Rows per second over those of the harness: on 2 ranks `gradients`"),
+}
 
 
 def bench_answer(record: BenchRecord) -> Answer:
-    """Return the bench so far: throughputs, their ratios and training losses; the page as text is among its files."""
-    lines = tabulate(record)
-    last = zip(RATIOS, lines[-1].ratios, strict=True) if lines else ()
-    compared = [(ratio, cell) for ratio, cell in last if cell.count]
-    said = [f"{ratio.title}: {cell.middle:.2f} ({cell.low:.2f} to {cell.high:.2f})" for ratio, cell in compared[:3]]
-    figure, remarks = _figure(lines[-1]) if lines else None, _remarks(record)
+    """Return the bench so far: rows per second, their ratios, training losses; the page as text is among its files."""
+    lines, remarks = tabulate(record), _remarks(record)
+    said = [
+        (f"{CONTENDERS[top].title} over {words}", ratio)
+        for top, table, words in _SAID
+        if lines and (ratio := lines[0].ratios.get(top, {}).get(table)) is not None
+    ]
     answer = Answer(
-        question="How fast is the harness beside Keras, MultiWorkerMirroredStrategy and PyTorch DDP?",
-        sentence=f"{lines[-1].workload}: {'; '.join(said)}." if said else "Nothing could be compared yet.",
-        data={"workloads": lines, "ratios": [ratio.title for ratio in RATIOS], "samples": record.samples},
+        question="How fast is the harness beside a bare loop, Keras, MultiWorkerMirroredStrategy and others?",
+        sentence=f"{lines[0].workload}: {'; '.join(f'{title} {ratio}' for title, ratio in said)}."
+        if said
+        else "Nothing could be compared yet.",
+        data={"workloads": lines, "blocks": record.blocks},
         banners=[Banner(kind="warning", text=text) for text in remarks[:3]],
         tiles=[
-            Tile(name=ratio.title, value=f"{cell.middle:.2f}", detail=f"{cell.low:.2f} to {cell.high:.2f} over rounds")
-            for ratio, cell in compared[:5]
+            Tile(name=title, value=f"{ratio.ratio:.3f}", detail=numbers.plural(ratio.blocks, "block"))
+            for title, ratio in said
         ],
-        facts=_facts(record, lines),
+        facts=_facts(record),
         sections=[
-            *(
-                Section(title=table.title, name=name, blocks=[table])
-                for name, table in zip(("throughput", "ratios", "losses"), _tables(record, lines), strict=True)
-            ),
-            Section(title="", name="", blocks=[figure] if figure else []),
+            *(Section(title=table.title, name=name, blocks=[table]) for name, table in _tables(record, lines)),
             Section(title="Conditions", name="conditions", blocks=[Items(texts=[*_conditions(record), *remarks[3:]])]),
         ],
         command=_command(record),
@@ -72,9 +58,9 @@ def bench_answer(record: BenchRecord) -> Answer:
     return replace(answer, files={RECORD: encode(record).decode(), TABLE: _csv(lines), TEXT: document(answer)})
 
 
-def _facts(record: BenchRecord, lines: Sequence[WorkloadRow]) -> tuple[Fact, ...]:
-    spent = sum(CONTENDERS[one.contender].ranks * one.wall_s for one in record.samples)
-    rows = ", ".join(f"{line.workload} {numbers.count(line.rows)} rows" for line in lines)
+def _facts(record: BenchRecord) -> tuple[Fact, ...]:
+    spent = sum(block.wall_s for block in record.blocks)
+    rows = ", ".join(f"{name} {numbers.count(count)} rows" for name, count in record.rows.items())
     return facts(
         [
             ("Machine", machine_words(record.machine)),
@@ -82,176 +68,120 @@ def _facts(record: BenchRecord, lines: Sequence[WorkloadRow]) -> tuple[Fact, ...
             ("Data", f"synthetic: {rows}"),
             ("Batch", f"{BATCH_PER_RANK} per rank"),
             ("Commit", commit_words(record)),
-            ("Cost", f"{core_hours(spent)} in {numbers.plural(len(record.samples), 'launch')}"),
+            ("Cost", f"{core_hours(2 * spent)} in {numbers.plural(len(record.blocks), 'block')}"),
         ]
     )
 
 
 def _command(record: BenchRecord) -> str:
-    names = launched_contenders(record)
-    options = [f"WORKLOADS={','.join(record.workloads)}", f"ROUNDS={record.rounds}", f"SEED={record.seed}"]
-    options += [f"CONTENDERS={','.join(names)}"] if set(names) != set(CONTENDERS) else []
-    options += ["HOROVOD_PYTHON=PATH"] if "horovod" in names else []
+    per_workload = 1 + max((block.number for block in record.blocks), default=0)
+    options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}", f"SEED={record.seed}"]
+    options += [f"CONTENDERS={','.join(record.contenders)}"]
+    options += [f"{name}_PYTHON=PATH" for name in ("HOROVOD",) if name.lower() in record.contenders]
     options += [name for name, on in (("QUICK=1", record.quick), ("FORCE=1", record.forced)) if on]
     return " ".join(["make bench", *options])
 
 
-def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> tuple[Table, Table, Table]:
-    """Return the throughputs, their ratios and the training losses."""
-    titles = [CONTENDERS[name].title for name in launched_contenders(record)]
-    ratios = [
-        (line.workload, *(_ratio_cell(*pair) for pair in zip(line.ratios, line.met, strict=True))) for line in lines
+def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str, Table]]:
+    """Return the rows per second, what they are compared with, and the training losses, a column for each workload."""
+
+    def table(title: str, note: str, cell: Callable[[WorkloadRow, str], str | Cell]) -> Table:
+        names = [name for name in record.contenders if any(cell(line, name) != "-" for line in lines)]
+        return Table(
+            title=title,
+            headings=("contender", *(line.workload for line in lines)),
+            rows=[(CONTENDERS[name].title, *(cell(line, name) for line in lines)) for name in names],
+            texts=(),
+            note=note,
+        )
+
+    def compared(reference: str) -> Callable[[WorkloadRow, str], str | Cell]:
+        return lambda line, name: _ratio_cell(line.ratios.get(name, {}).get(reference))
+
+    within = "formed within rounds; mean of the blocks' medians and its 95 % interval over blocks (Student's t)."
+    return [
+        ("throughput", table("Training throughput", "Rows per second over all ranks: median of the blocks.", _rate)),
+        *((key, table(title, f"{note}, {within}", compared(key))) for key, (title, note) in _REFERENCES.items()),
+        (
+            "losses",
+            table(
+                "Training loss",
+                "Mean training loss of the first epoch: mean of the blocks. A dash: it did not come to its end.",
+                lambda line, name: f"{line.losses[name]:.4f}" if name in line.losses else "-",
+            ),
+        ),
     ]
-    return (
-        Table(
-            title="Training throughput",
-            headings=("workload", "rows an epoch", *titles, *(["bound"] if has_bound(record) else [])),
-            rows=[(line.workload, f"{line.rows:,}", *map(_rate_text, line.rates.values())) for line in lines],
-            texts=(),
-            note="Thousand rows per second over all ranks: median (min-max) of the rounds.",
-        ),
-        Table(
-            title="Ratios",
-            headings=("workload", *(ratio.title for ratio in RATIOS)),
-            rows=[*ratios, ("required", *map(_required_text, RATIOS))],
-            texts=(),
-            note="Formed within each round: median (min-max) of the rounds.",
-        ),
-        Table(
-            title="Training loss",
-            headings=("workload", *titles),
-            rows=[
-                (line.workload, *(f"{cell.middle:.4f}" if cell.count else "-" for cell in line.losses.values()))
-                for line in lines
-            ],
-            texts=(),
-            note=f"Mean training loss of epoch {LOSS_EPOCH}, which all make: median of the rounds.",
-        ),
-    )
 
 
-def _rate_text(cell: RoundsMedian) -> str:
-    if not cell.count:
-        return f"failed: {cell.note if len(cell.note) <= 40 else f'{cell.note[:37]}...'}"
-    return f"{_digits(cell.middle)} ({_digits(cell.low)}-{_digits(cell.high)})"
+def _rate(line: WorkloadRow, name: str) -> str:
+    if name not in line.rates:
+        return "failed" if name in line.failed else "-"
+    value = line.rates[name]
+    return f"{float(f'{value:.4g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _digits(value: float) -> str:
-    """Return three significant digits without an exponent."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def _ratio_cell(cell: RoundsMedian, met: bool | None) -> str | Cell:
-    if not cell.count:
+def _ratio_cell(ratio: ContenderRatio | None) -> str | Cell:
+    if ratio is None:
         return "-"
-    verdict = {None: "", True: " yes", False: " NO"}[met]
-    text = f"{cell.middle:.2f} ({cell.low:.2f}-{cell.high:.2f}){verdict}"
-    return Cell(text=text, value=cell.middle, tone="bad" if met is False else "")
-
-
-def _required_text(ratio: ContenderRatio) -> str:
-    if ratio.required is None:
-        return "-"
-    others = "" if ratio.elsewhere is None else f", {ratio.elsewhere:.2f} elsewhere"
-    return f">= {ratio.required:.2f} for mnist-dnn{others}"
+    verdict = {None: "", True: " yes", False: " NO"}[ratio.met]
+    return Cell(text=f"{ratio}{verdict}", value=ratio.ratio, tone="bad" if ratio.met is False else "")
 
 
 def _conditions(record: BenchRecord) -> list[str]:
     """Return where and how it was measured, a line for each fact."""
     machine = record.machine
-    details = {f"{name}: {value}" for sample in record.samples for name, value in sample.details.items()}
+    details = {f"{name}: {value}" for block in record.blocks for name, value in block.details.items()}
     commit = f"commit {record.commit[:12]}{' with changes' if record.dirty else ''}" if record.commit else "no checkout"
-    measured = 1 + max((sample.round for sample in record.samples), default=-1)
-    memory = machine.memory_bytes / 2**30
+    goals = (f"{CONTENDERS[top].title} {goal:.2f} over {CONTENDERS[low].title}" for (top, low), goal in GOALS.items())
     return [
-        f"{machine.hostname}: {machine.cpu}, {machine.cores} cores, {memory:.0f} GiB, {machine.os}",
+        f"{machine_words(machine)}, {machine.os}",
         f"{record.started:%Y-%m-%d %H:%M} UTC, {commit}",
         ", ".join(f"{name} {version}" for name, version in record.versions.items() if version),
         *sorted(details),
-        f"batch {BATCH_PER_RANK} per rank, SGD {LEARNING_RATE}, one thread per rank, every rank on a core of its own, "
-        "the same network and the same synthetic rows for all",
-        f"{measured} of {record.rounds} rounds, order shuffled in each (seed {record.seed}); a launch gives the median "
-        f"of its timed epochs (at least 3, after {WARM_UP_EPOCHS} of warm-up); raw samples in {RECORD}",
-        "Keras fit: default settings without the progress bar; MWMS: MultiWorkerMirroredStrategy, custom training "
-        "loop; none: the ranks side by side without synchronisation; with allreduce: the operation compiled in on one "
-        "rank; MPI_Allreduce alone: the allreduces of an epoch without any training, in place; recording alone: the "
-        "clocks and the log of an epoch's allreduces",
-        "ParameterServerStrategy: its steps are not synchronous, each worker applies gradients of its own batch to "
-        "weights that the other has changed since; two workers on a core each, one server, one coordinator",
+        f"batch {BATCH_PER_RANK} per rank, SGD {LEARNING_RATE}, one thread per rank, the same network and the same "
+        "synthetic rows for all",
+        f"in turns: a block starts all contenders at once on the same cores; in each round each trains about 50 ms, "
+        f"in random order (seed {record.seed}), while the others wait; its first 3 steps are not timed, nor is what is "
+        f"between epochs; every round's seconds per step in {RECORD}",
+        "processes are forked from one that has imported TensorFlow, but for those with a Python of their own",
         "bare TensorFlow: a loop that imports nothing of the harness, over rows that are float32 and standardised "
-        "already, in their order, without synchronisation",
-        "default settings: the workload's optimizer, schedule, weight decay and augmentation of the preset `default`, "
-        "without synchronisation; the bare loop has the same mathematics",
+        "already, in their order, without synchronisation; bound: that loop's steps of a turn, and then as many "
+        "MPI_Allreduce of the gradients' bytes, in place, in the same turn",
+        "none: the ranks side by side without synchronisation; Keras fit: default settings without the progress bar; "
+        "harness run: the same script, unmodified, on 2 ranks; MultiWorkerMirroredStrategy: custom training loop",
+        "ParameterServerStrategy: its steps are not synchronous, each worker applies gradients of its own batch to "
+        "weights that the other has changed since; two workers on a core each; the server and the coordinator, which "
+        "takes the turns, share the cores with them where there are no others",
         "Horovod: the bare loop with its average of all gradients; PyTorch DDP: eager, shuffled batches, over gloo",
-        "bound: that bare step, and then MPI_Allreduce of its gradients' bytes in place",
+        f"least ratio required: {'; '.join(goals)}; yes or NO where the whole interval is on one side of it",
     ]
 
 
 def _remarks(record: BenchRecord) -> list[str]:
-    """Return that nothing is judged, where so, and a line for every launch that failed or whose times are not valid."""
+    """Return that nothing is judged, where so, who stays out, and a line for every contender that failed in a block."""
     found = ["forced: measured although the machine may have been busy; nothing is judged"] if record.forced else []
     if record.quick:
-        found.append("quick: few rows and one round, which show that it works, not how fast it is; nothing is judged")
-    for sample in record.samples:
-        launch = f"{sample.workload}, {CONTENDERS[sample.contender].title}, round {sample.round + 1}"
-        if sample.failed:
-            found.append(f"{launch} failed: {sample.failed}")
-        elif sample.invalid:
-            use = "used nevertheless" if record.forced else "left out"
-            found.append(f"{launch} {use}: {'; '.join(sample.invalid)}")
+        found.append("quick: too few blocks for a verdict; nothing is judged")
+    found += record.left_out.values()
+    for block in record.blocks:
+        for name, why in block.failed.items():
+            found.append(f"{block.workload}, {CONTENDERS[name].title}, block {block.number + 1} failed: {why}")
     return found
 
 
 def _csv(lines: Sequence[WorkloadRow]) -> str:
-    """Return the tables as CSV, one line for every cell."""
+    """Return the tables as CSV: a line for every contender and what it is compared with."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for line in lines:
-        for name, cell in line.rates.items():
-            writer.writerow([line.workload, line.rows, name, "krows/s", *_numbers(cell), "", "", cell.note])
-        for name, cell in line.losses.items():
-            writer.writerow([line.workload, line.rows, f"{name}, loss", "1", *_numbers(cell), "", "", cell.note])
-        for ratio, cell, met in zip(RATIOS, line.ratios, line.met, strict=True):
-            name = f"{ratio.top}/{ratio.bottom}"
-            judged = [] if met is None else [f"{ratio.least(line.workload):.4g}", "yes" if met else "no"]
-            note = "" if cell.count else cell.note
-            writer.writerow([line.workload, line.rows, name, "1", *_numbers(cell), *(judged or ["", ""]), note])
+        for name, rate in line.rates.items():
+            known = (line.workload, name, f"{rate:.6g}", line.losses.get(name, ""))
+            if not line.ratios[name]:
+                writer.writerow([*known, *[""] * (len(_COLUMNS) - len(known))])
+            for ratio in line.ratios[name].values():
+                ends = (f"{ratio.interval.low:.6g}", f"{ratio.interval.high:.6g}") if ratio.interval else ("", "")
+                goal = GOALS.get((ratio.top, ratio.bottom))
+                judged = (f"{goal:.4g}" if goal else "", {None: "", True: "yes", False: "no"}[ratio.met])
+                writer.writerow([*known, ratio.bottom, f"{ratio.ratio:.6g}", *ends, ratio.blocks, *judged])
     return text.getvalue()
-
-
-def _numbers(cell: RoundsMedian) -> list[object]:
-    if not cell.count:
-        return [0, "", "", ""]
-    return [cell.count, *(f"{value:.6g}" for value in (cell.middle, cell.low, cell.high))]
-
-
-def _figure(line: WorkloadRow) -> FigureBlock | None:
-    """Return every contender's throughput on the last workload; None where none was measured."""
-    titles = {name: contender.title for name, contender in CONTENDERS.items()}
-    known = [(titles.get(name, name), cell) for name, cell in line.rates.items() if cell.count]
-    if not known:
-        return None
-    title = f"Training throughput on {line.workload}"
-
-    def paint(axes: Axes) -> None:
-        for place, (_, cell) in enumerate(known):
-            axes.barh([place], [cell.middle], height=0.62, color=BLUE.light)
-            axes.plot([cell.low, cell.high], [place, place], color=MUTED.light, linewidth=1.4)
-        axes.set_yticks(range(len(known)), [name for name, _ in known])
-        axes.invert_yaxis()
-        axes.grid(axis="y", visible=False)
-        axes.set_xlim(left=0)
-        axes.set_xlabel("Thousand rows per second, all ranks together")
-
-    table = pd.DataFrame(
-        [{"contender": name, "median": cell.middle, "least": cell.low, "most": cell.high} for name, cell in known]
-    )
-    spoken = "; ".join(f"{name}: {cell.middle:.3g}" for name, cell in known)
-    picture = draw("throughput", title, paint, (7.2, 1.0 + 0.32 * len(known)), numbers=spoken)
-    return FigureBlock(
-        picture=picture,
-        title=title,
-        caption="Bars: medians of the rounds; error bars: minimum to maximum.",
-        table=table,
-    )

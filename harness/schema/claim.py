@@ -108,8 +108,7 @@ class Experiment:
 
     `weights_bytes` of the float32 weights are what one allreduce of a step carries. `rows` and `epochs` are the most
     that `harness paper` trains by default, so that all of it runs in minutes. `bench_rows` (all ranks together) are
-    about the data set's own number, or fewer where an epoch would last longer than a second; `bench_rate` are rows
-    per second and rank of a fast contender, from which the first number of epochs is chosen.
+    about the data set's own number, or fewer where an epoch would last longer than a second.
     """
 
     dataset: str
@@ -118,7 +117,6 @@ class Experiment:
     rows: int
     epochs: int
     bench_rows: int
-    bench_rate: float
 
     @property
     def name(self) -> str:
@@ -133,31 +131,31 @@ EXPERIMENTS = {
     for one in (
         Experiment(
             dataset="mnist", model="dnn", weights_bytes=712_440,
-            rows=60_000, epochs=5, bench_rows=51_200, bench_rate=200_000,
+            rows=60_000, epochs=5, bench_rows=51_200,
         ),
         Experiment(
             dataset="mnist", model="cnn", weights_bytes=13_098_536,
-            rows=6_000, epochs=3, bench_rows=2_048, bench_rate=1_700,
+            rows=6_000, epochs=3, bench_rows=2_048,
         ),
         Experiment(
             dataset="adult", model="dnn", weights_bytes=180_408,
-            rows=32_561, epochs=5, bench_rows=32_512, bench_rate=300_000,
+            rows=32_561, epochs=5, bench_rows=32_512,
         ),
         Experiment(
             dataset="acoustic", model="dnn", weights_bytes=122_412,
-            rows=78_823, epochs=5, bench_rows=51_200, bench_rate=300_000,
+            rows=78_823, epochs=5, bench_rows=51_200,
         ),
         Experiment(
             dataset="cifar10", model="dnn", weights_bytes=2_542_840,
-            rows=50_000, epochs=5, bench_rows=25_600, bench_rate=40_000,
+            rows=50_000, epochs=5, bench_rows=25_600,
         ),
         Experiment(
             dataset="cifar10", model="cnn", weights_bytes=17_037_096,
-            rows=5_000, epochs=3, bench_rows=1_024, bench_rate=1_200,
+            rows=5_000, epochs=3, bench_rows=1_024,
         ),
         Experiment(
             dataset="higgs", model="dnn", weights_bytes=126_984,
-            rows=200_000, epochs=5, bench_rows=51_200, bench_rate=300_000,
+            rows=200_000, epochs=5, bench_rows=51_200,
         ),
     )
 }  # fmt: skip

@@ -52,11 +52,19 @@ class RankSet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """The launches of a block, and the file of its turns where it is a job's."""
+    """The launches of a block, and the file of its turns where it is a job's.
+
+    Launches train to their end, or until rounds have lasted `seconds`: then all are ended. One that lets others wait
+    for `limit_s` is ended too (0: never). Sets of equally many ranks make equally many steps in a turn where they are
+    `alike`; else each makes as many as fill it.
+    """
 
     name: str
     sets: tuple[RankSet, ...]
     rounds: str = ""
+    seconds: float = 0.0
+    limit_s: float = 0.0
+    alike: bool = True
 
 
 @dataclass(kw_only=True)
@@ -98,7 +106,7 @@ class Referee:
     """
 
     def __init__(self, block: Block, *, pass_fds: tuple[int, ...] = ()) -> None:
-        self._random = random.Random(block.name)
+        self._block, self._random = block, random.Random(block.name)
         self._server = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self._server.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -123,11 +131,13 @@ class Referee:
             self._sets.append(_Resident(number=number, set=one, process=process))
 
     def run(self) -> dict[str, int]:
-        """Return the exit code of every set, by name; a signal counts as 128 and its number."""
+        """Return the exit code of every set, by name; a signal counts as 128 and its number, the block's time as 0."""
         self._start()
-        self._until(lambda: all(one.ready or one.over() for one in self._sets))
+        self._wait_for(self._sets)
         begun, number = time.monotonic(), 0
         while len(going := [one for one in self._sets if not one.over() and not one.trained]) > 1:
+            if self._block.seconds and time.monotonic() > begun + self._block.seconds:
+                return self._end(going)
             steps = self._steps(going, number)
             rows = []
             for place, one in enumerate(self._random.sample(going, len(going))):
@@ -138,6 +148,8 @@ class Referee:
             if number >= _TRIES:
                 self.rounds += rows
             number += 1
+        if self._block.seconds:
+            return self._end(going)
         for one in going:  # one at most: it trains on alone
             self._turn(one, 0)
         for one in self._sets:
@@ -145,29 +157,48 @@ class Referee:
         codes = {one.set.name: one.process.wait() for one in self._sets}
         return {name: code if code >= 0 else 128 - code for name, code in codes.items()}
 
+    def _end(self, going: list[_Resident]) -> dict[str, int]:
+        """End those that still train: a rank that waits ends as soon as its connection does."""
+        codes = {one.set.name: abs(one.process.poll() or 0) for one in self._sets}
+        for one in going:
+            self._close(one)
+        _wait_until_over(going)
+        return codes
+
+    def _wait_for(self, sets: list[_Resident]) -> None:
+        """Wait until each of `sets` has given its turn back or ended; what exceeds the block's limit is ended."""
+        deadline = time.monotonic() + (self._block.limit_s or float("inf"))
+        self._until(lambda: all(one.ready or one.over() for one in sets) or time.monotonic() > deadline)
+        for one in sets:
+            if not one.ready and not one.over():
+                self._kill([one])
+
     def stop(self) -> None:
         """End all that was started and is left: by SIGTERM, 10 s later by SIGKILL."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for one in self._sets:
-                if not one.over():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(one.process.pid, number)
-            deadline = time.monotonic() + _GRACE_S
-            while time.monotonic() < deadline and not all(one.over() for one in self._sets):
-                time.sleep(0.05)
+        self._kill(self._sets)
         for one in self._sets:
             self._close(one)
         self._server.close()
         self._selector.close()
 
+    def _kill(self, sets: list[_Resident]) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for one in sets:
+                if not one.over():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(one.process.pid, number)
+            _wait_until_over(sets)
+
     def _steps(self, going: list[_Resident], number: int) -> dict[int, int]:
-        """Return how many steps each set makes in its next turn; sets of equally many ranks make equally many."""
+        """Return how many steps each set makes in its next turn."""
         steps = {}
         for one in going:
             steps[one.number] = 4
             if one.seconds:
                 step = median(one.seconds[: _TRIES + 1])
                 steps[one.number] = max(round(TURN_S / step), 3 if step > _LONG_S else _FEWEST)
+        if not self._block.alike:
+            return steps
         sizes = {one.number: one.size for one in going}
         return {key: min(steps[other] for other in steps if sizes[other] == sizes[key]) for key in steps}
 
@@ -178,10 +209,11 @@ class Referee:
         where it has ended.
         """
         if not one.ready:  # it has not come to its first step, and does not
-            self._until(lambda: one.over() or one.ready)
+            self._wait_for([one])
         if one.over():
             return 0, 0.0, 0.0
         self._give(one, steps)
+        self._wait_for([one] if steps else [])
         self._until(lambda: one.over() or one.ready)
         one.waits_since = time.monotonic()
         if one.over():
@@ -242,6 +274,12 @@ class Referee:
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(rank.socket)
                 rank.socket.close()
+
+
+def _wait_until_over(sets: list[_Resident]) -> None:
+    deadline = time.monotonic() + _GRACE_S
+    while time.monotonic() < deadline and not all(one.over() for one in sets):
+        time.sleep(0.05)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

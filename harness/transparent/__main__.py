@@ -24,11 +24,14 @@ from harness.transparent.run_settings import RunSettings, run_options
 def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, **options: Any) -> None:
     """Run SCRIPT on this rank of the MPI world."""
     restart_with_fixed_hashes()
+    from harness.base import turns
+    from harness.base.cpu_contention import busy_s
     from harness.comm.launcher import mpi_version
     from harness.comm.world import abort, start
     from harness.transparent.session import run_point
 
     world = start()
+    turns.join(world.rank, world.size, busy_s)
     host = os.uname().nodename
     own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads
     try:

