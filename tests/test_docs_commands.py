@@ -24,7 +24,7 @@ LONG = {
     "make doctor": "asks MPI and TensorFlow, 15 s; tests/test_doctor.py runs it",
     "make data DATASET=mnist ACTION=fetch": "downloads",
     "make probe": "two minutes; tests/test_probe.py runs a small one",
-    "make bench": "40 minutes",
+    "make bench": "15 minutes; tests/test_bench_launch.py runs small ones",
     "make paper": "minutes to hours; tests/test_paper.py runs a small one",
     "make check": "needs launches of another day than the baseline's, or makes them for half an hour",
     "harness check --against main --decide": "launches for 20 minutes",

@@ -35,7 +35,7 @@ from harness.schema.message_cost import (
     Setting,
 )
 from harness.schema.sweep import Sweep
-from harness.sweep.jobs import write_job
+from harness.sweep.jobs import Group, write_group
 from harness.sweep.schedulers import open_scheduler
 from tests.factories import make_provenance, make_workload
 from tests.test_models import EXPECTED
@@ -291,7 +291,12 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
     usual = Sweep(workload=make_workload(), layouts=(Layout(nodes=2),))
     better = replace(usual, settings=settings)
     assert better.name != usual.name and better.points()[0].key != usual.points()[0].key
-    job = write_job(better.points()[0], open_scheduler("local", oversubscribe=True), folder=tmp_path, data_dir=None)
+    job = write_group(
+        Group(shape="jobs", points=better.points()[:1]),
+        open_scheduler("local", oversubscribe=True),
+        folder=tmp_path,
+        data_dir=None,
+    )
     assert "export OMPI_MCA_pml=other\n" in job.script.read_text()
     with pytest.raises(UserError, match="TUNED=1 knows how many bytes"):
         probe_store.tuned_settings(make_workload(dataset="file"), tmp_path)

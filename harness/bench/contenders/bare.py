@@ -19,7 +19,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from turns import join  # type: ignore[import-not-found]  # standard library only
+from turns import join  # standard library only
 
 
 def compile_steps(

@@ -42,7 +42,8 @@ def main() -> None:
         model = build_network(task)
     step = _compile_step(strategy, task, model)
     steps = task.rows // (task.batch_per_rank * workers)
-    turns, losses = join(rank, workers), []
+    turns = join(rank, workers)
+    losses: list[float] = []
     while True:
         loss = step(batches)
         if len(losses) < steps:

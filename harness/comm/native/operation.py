@@ -54,19 +54,6 @@ def _open(
     return WAYS[taken % _SHORT], taken >= _SHORT
 
 
-def recording_seconds(comm: "MPI.Intracomm", library: Path, *, calls: int, nbytes: int) -> float:
-    """Return the seconds that recording `calls` sums of gradients takes, each of which steps `nbytes` of weights."""
-    tf.load_op_library(str(library))
-    native = ctypes.CDLL(str(library))
-    native.harness_record.restype = ctypes.c_double
-    number = ctypes.c_int64(next(_NUMBERS))
-    _open(native, number, comm, 0, "messages")
-    try:
-        return float(native.harness_record(number, ctypes.c_uint64(calls), ctypes.c_uint64(nbytes)))
-    finally:
-        native.harness_close(number)
-
-
 @contextmanager
 def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) -> Iterator[tuple[str, Sum]]:
     """Yield the way that is taken, and a function that sums tensors over all ranks in place.
