@@ -106,7 +106,7 @@ class Referee:
     """
 
     def __init__(self, block: Block, *, pass_fds: tuple[int, ...] = ()) -> None:
-        self._block, self._random = block, random.Random(block.name)
+        self._random = random.Random(block.name)
         self._server = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self._server.setblocking(False)
         self._selector = selectors.DefaultSelector()
