@@ -237,7 +237,7 @@ def test_noise_that_adds_nothing_is_not_kept_and_not_counted(tmp_path: Path) -> 
     assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
     result = harness("noise", folder=tmp_path)
     assert code(result) == 0
-    assert "nothing kept" in result.output
+    assert "nothing added: all of these" in result.output
     assert not (tmp_path / "baselines/noise").exists()
     write_launches(tmp_path / "results", 6, commit=NEW, first=2000)
     checked = harness("check", folder=tmp_path)

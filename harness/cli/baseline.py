@@ -140,8 +140,8 @@ def noise(
     _show_noise(measurement, [one.measurement for one in find_noises(measurement, baselines)])
     if kept is None:
         click.echo(
-            f"nothing kept: all of these {plural(len(measurement.launches), 'launch')} are in a baseline or were kept "
-            "before; `harness noise --launches 6` on another day adds a session"
+            f"nothing added: all of these {plural(len(measurement.launches), 'launch')} are already stored "
+            "here or in a baseline; `harness noise --launches 6` on another day adds a session"
         )
         return
     click.echo(f"{plural(len(fresh.launches), 'launch')} added")
@@ -170,11 +170,20 @@ def _show_noise(measurement: "Measurement", kept: "Sequence[Measurement]") -> No
         )
         for row in found
     ]
-    headings = ("Quantity", "Ranks", "Launches", "Sessions", "Standard deviation", "Widened by", "Between sessions")
+    headings = (
+        "Quantity",
+        "Ranks",
+        "Launches",
+        "Sessions",
+        "Standard deviation",
+        "Variance factor",
+        "Between sessions",
+    )
     print_table((*headings, "Noise of 6 launches", "To see 5 %", "To see 10 %"), rows)
     click.echo(
         f"{measurement.workload.name}, commit {measurement.state}. The standard deviations are of one launch, and "
-        "between sessions. Widened by: what drift from launch to launch makes of the variance of a mean, 1.00 is none. "
+        "between sessions. Variance factor: by what drift from launch to launch multiplies the variance of a mean, "
+        "1.00 is none. "
         "Noise of 6 launches: the slowdown that noise alone makes of 6 launches of a new session in fewer than 1 of "
         "100 checks. To see 5 %: the launches of a new session that show such a slowdown, none where no number does."
     )

@@ -9,7 +9,7 @@ from harness.analysis import numbers
 from harness.analysis.read_results import RULE
 from harness.analysis.scaling import ratios_frame, scale
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
-from harness.claims.claim_rules import CONFIRMED, JUDGED, REFUTED, count_ratio
+from harness.claims.claim_rules import CONFIRMED, ERRATUM, JUDGED, REFUTED, count_ratio
 from harness.claims.judgement import Judgement
 from harness.prediction.network_cost import BEST, Uncertain
 from harness.prediction.step_model import measured_base, predict_ratio
@@ -116,7 +116,11 @@ def _headline(judgements: Sequence[Judgement]) -> str:
     number = sum(counts[outcome] for outcome in JUDGED)
     text = f"{number or 'None'} of {len(judgements)} claims can be judged by what ran here"
     text += f": {', '.join(judged)}." if judged else "."
-    others = [f"{count} {outcome}" for outcome, count in counts.items() if outcome not in JUDGED]
+    others = [
+        f"{count} {'printed wrong in the paper' if outcome == ERRATUM else outcome}"
+        for outcome, count in counts.items()
+        if outcome not in JUDGED
+    ]
     return f"{text} The rest: {', '.join(others)}." if others else text
 
 

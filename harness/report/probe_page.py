@@ -31,7 +31,7 @@ _WIDE = (7.2, 4.2)  # inches
 _FIT_NOTE = (
     "Seconds of a call = alpha + beta x bytes, fitted to the medians with equal relative weights. For a collective "
     "they are of the whole call on these ranks, for point-to-point of one message. A line that is off by more than "
-    "25 % somewhere is called a bad fit."
+    "25 % somewhere does not describe the operation."
 )
 
 
@@ -158,7 +158,8 @@ def fit_warning(cost: MessageCost) -> str:
     """Return what is wrong with the line, empty where it fits."""
     if cost.good:
         return ""
-    return f"bad fit: off by {numbers.percent(cost.worst_error)} at {cost.worst_bytes:,} B; use the times themselves"
+    worst = f"off by {numbers.percent(cost.worst_error)} at {cost.worst_bytes:,} B"
+    return f"no single latency and bandwidth describe this: {worst}"
 
 
 def _cost_table(costs: Iterable[MessageCost]) -> Table:
