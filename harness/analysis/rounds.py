@@ -72,20 +72,34 @@ class BlockRatio:
     blocks: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockMean:
+    """A mean over blocks, and half the width of its interval."""
+
+    mean: float
+    reach: float
+
+
+def over_blocks(values: Sequence[float], *, level: float = LEVEL) -> BlockMean | None:
+    """Return the mean of the blocks' `values` and the reach of Student's two-sided interval; None for fewer than 3."""
+    if len(values) < FEWEST_BLOCKS:
+        return None
+    reach = student.ppf(0.5 + level / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return BlockMean(mean=float(np.mean(values)), reach=float(reach))
+
+
 def ratio_over_blocks(medians: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:
     """Return the ratio of which `medians` are the blocks' median log ratios; None for fewer than 3 blocks.
 
     The interval is Student's, of the logarithms; two-sided with probability `level`.
     """
-    values = np.asarray(medians, dtype=float)
-    if len(values) < FEWEST_BLOCKS:
+    found = over_blocks(medians, level=level)
+    if found is None:
         return None
-    mean = float(values.mean())
-    reach = float(student.ppf(0.5 + level / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
     return BlockRatio(
-        ratio=math.exp(mean),
-        interval=Interval(low=math.exp(mean - reach), high=math.exp(mean + reach)),
-        blocks=len(values),
+        ratio=math.exp(found.mean),
+        interval=Interval(low=math.exp(found.mean - found.reach), high=math.exp(found.mean + found.reach)),
+        blocks=len(medians),
     )
 
 

@@ -18,13 +18,15 @@ _MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 @click.command()
 @sweep_argument
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
-@click.option("--prove", is_flag=True, help="Launch counterfactuals, which take one cause away each, here and now.")
+@click.option(
+    "--prove", is_flag=True, help="Train counterfactuals, which take one cause away each, in turns, here and now."
+)
 @click.option(
     "--repeats",
     type=click.IntRange(1, 100),
     default=6,
     show_default=True,
-    help="With --prove: launches of each; 6 give an interval.",
+    help="With --prove: blocks, which have a launch of each; 3 give an interval.",
 )
 @style_option
 @results_option
@@ -44,8 +46,9 @@ def explain(
     """Say why SWEEP (the newest if none is named) does not scale.
 
     Prints POP's tree of efficiencies for every point and the overheads of the largest one: what it takes beyond the
-    ideal time, by cause. With --prove the costliest causes are taken away one at a time in launches of their own; what
-    each must give is printed before it is launched, beside what it gave. The last line is the page's path.
+    ideal time, by cause. With --prove the costliest causes are taken away one at a time in launches that train in turns
+    with the launch as it is; what each must give is printed before the first, beside what it gave. The last line is the
+    page's path.
     """
     from harness.report.explain_page import explain_answer, proof_table, tree_table
     from harness.report.publish import write_page

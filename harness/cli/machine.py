@@ -140,7 +140,7 @@ def _names(text: str) -> tuple[str, ...]:
     type=click.IntRange(min=1),
     default=6,
     show_default=True,
-    help="Launches of every setting, in random order; 6 or more.",
+    help="Blocks, which have a launch of every setting; 6 or more.",
 )
 @click.option("--samples", type=click.IntRange(min=6), default=25, show_default=True, help="Samples of every size.")
 @click.option(
@@ -152,7 +152,12 @@ def _names(text: str) -> tuple[str, ...]:
     help="Seconds of a launch; beyond them 6 samples suffice.",
 )
 @click.option(
-    "--limit", "limit_s", type=float, default=180.0, show_default=True, help="Seconds that a launch may take."
+    "--limit",
+    "limit_s",
+    type=float,
+    default=180.0,
+    show_default=True,
+    help="Seconds that a launch may take; a block of several that many times.",
 )
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
 @results_option

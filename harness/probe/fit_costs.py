@@ -8,7 +8,7 @@ from scipy.optimize import nnls
 
 from harness.analysis.stats import LEVEL, NEEDED, Interval, median_interval
 from harness.probe.measure import MessageSeries
-from harness.schema.message_cost import Estimate, MessageCost, MessageTime
+from harness.schema.message_cost import ALLREDUCE, REDUCTION, Estimate, MessageCost, MessageTime
 
 _RESAMPLES = 400
 _SEED = 0
@@ -16,13 +16,39 @@ _SEED = 0
 Array = npt.NDArray[np.float64]
 
 
-def fit_launches(launches: Sequence[Sequence[MessageSeries]], *, valid: bool = True) -> tuple[MessageCost, ...]:
-    """Return the cost of every operation and level in the series of several launches; no intervals if not `valid`."""
+def fit_launches(
+    launches: Sequence[Sequence[MessageSeries]], usual: Sequence[Sequence[MessageSeries]] = (), *, valid: bool = True
+) -> tuple[MessageCost, ...]:
+    """Return the cost of every operation and level in the series of several launches.
+
+    `usual` are the launches of the default setting in the same blocks, which allreduces are compared with; there are no
+    intervals if they are not `valid`.
+    """
     groups: dict[tuple[str, str, int], dict[int, list[float]]] = {}
-    for one in (series for launch in launches for series in launch):
-        group = groups.setdefault((one.operation, one.level, one.ranks), {})
-        group.setdefault(one.bytes, []).append(float(np.median(one.seconds)))
-    return tuple(fit_cost(*key, samples, valid=valid) for key, samples in groups.items())
+    ratios: dict[tuple[str, str, int], dict[int, tuple[float, ...]]] = {}
+    for number, launch in enumerate(launches):
+        for one in launch:
+            key, found = (one.operation, one.level, one.ranks), _log_ratio(one, usual[number] if usual else ())
+            groups.setdefault(key, {}).setdefault(one.bytes, []).append(float(np.median(one.seconds)))
+            own = ratios.setdefault(key, {})
+            own[one.bytes] = own.get(one.bytes, ()) + (() if found is None else (found,))
+    return tuple(fit_cost(*key, samples, ratios[key], valid=valid) for key, samples in groups.items())
+
+
+def _log_ratio(one: MessageSeries, usual: Sequence[MessageSeries]) -> float | None:
+    """Return the median log ratio of an allreduce to the first way of `usual`, over samples in turns of one round.
+
+    Of launches that took no turns, over all samples.
+    """
+    ways = {way.operation: way for way in usual if (way.level, way.bytes) == (one.level, one.bytes)}
+    first = next((way for name, way in ways.items() if name.startswith(REDUCTION)), ways.get(ALLREDUCE))
+    if first is None or not one.operation.startswith((REDUCTION, ALLREDUCE)):
+        return None
+    pairs = list(zip(np.log(one.seconds), np.log(first.seconds), strict=False))
+    if one.turns and first.turns:
+        turns = zip(pairs, one.turns, first.turns, strict=False)
+        pairs = [pair for pair, its, other in turns if its == other > 0]
+    return float(np.median([ours - theirs for ours, theirs in pairs])) if pairs else None
 
 
 def fit_cost(
@@ -30,8 +56,8 @@ def fit_cost(
     level: str,
     ranks: int,
     samples: Mapping[int, Sequence[float]],
+    ratios: Mapping[int, tuple[float, ...]] | None = None,
     *,
-    seed: int = _SEED,
     valid: bool = True,
 ) -> MessageCost:
     """Return the cost that the `samples` of an operation show: seconds by bytes, at least two sizes.
@@ -45,7 +71,7 @@ def fit_cost(
     values = [np.asarray(samples[int(size)], dtype=float) for size in sizes]
     medians = np.array([np.median(sample) for sample in values])
     alpha, beta = _line(sizes, medians)
-    intervals = _intervals(sizes, values, seed) if valid else (None, None)
+    intervals = _intervals(sizes, values) if valid else (None, None)
     errors = np.abs((alpha + beta * sizes) / medians - 1)
     worst = int(errors.argmax())
     return MessageCost(
@@ -61,6 +87,7 @@ def fit_cost(
                 bytes=int(size),
                 launches=tuple(map(float, sample)),
                 seconds=_estimate(np.median(sample), median_interval(sample) if valid else None),
+                ratios=(ratios or {}).get(int(size), ()),
             )
             for size, sample in zip(sizes, values, strict=True)
         ),
@@ -76,10 +103,10 @@ def _line(sizes: Array, seconds: Array) -> tuple[float, float]:
     return float(alpha / scale[0]), float(beta / scale[1] / unit)
 
 
-def _intervals(sizes: Array, values: Sequence[Array], seed: int) -> tuple[Interval | None, Interval | None]:
+def _intervals(sizes: Array, values: Sequence[Array]) -> tuple[Interval | None, Interval | None]:
     if min(len(sample) for sample in values) < NEEDED:
         return None, None
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(_SEED)
     launches = np.array(values)
     chosen = generator.integers(launches.shape[1], size=(_RESAMPLES, launches.shape[1]))
     drawn = np.median(launches[:, chosen], axis=2).T

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from harness.base.cpu_contention import CpuUsage, other_loads, overloads
+from harness.base import turns
+from harness.base.cpu_contention import CpuUsage, busy_s, other_loads, overloads
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.base.processes import quiet_stderr
@@ -46,7 +47,8 @@ Buffer = npt.NDArray[np.float32]
 class ProbePlan:
     """What to measure: message `sizes` in bytes, `samples` of each (fewer, at least 6, within `budget_s` seconds).
 
-    `reductions` are the choices of HARNESS_REDUCTION to be timed beside MPI's own operations.
+    `reductions` are the choices of HARNESS_REDUCTION to be timed beside MPI's own operations. `in_turns`: with other
+    launches of a block, a sample being a step.
     """
 
     sizes: tuple[int, ...]
@@ -54,17 +56,22 @@ class ProbePlan:
     budget_s: float
     reductions: tuple[str, ...]
     seed: int = 0
+    in_turns: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessageSeries:
-    """Samples of one operation at one size: seconds of a message on the slowest rank, in the order of time."""
+    """Samples of one operation at one size: seconds of a message on the slowest rank, in the order of time.
+
+    `turns` has the number of the turn in which each was made, 0 for the first of a turn, whose caches are cold.
+    """
 
     operation: str
     level: str
     ranks: int
     bytes: int
     seconds: tuple[float, ...]
+    turns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,9 +106,14 @@ def measure(world: "World", plan: ProbePlan) -> ProbeResult | None:
 
     with ExitStack() as stack:
         found, notes = _timed_operations(world, largest=max(plan.sizes), reductions=plan.reductions, stack=stack)
+        own = turns.join(world.rank, world.size, busy_s) if plan.in_turns else None
+        if own is not None:
+            own.wait()
         before = CpuUsage.now()
-        series = _series(world, plan, found)
+        series = _series(world, plan, found, own)
         after = CpuUsage.now()
+        if own is not None:
+            own.finish()
     places = world.comm.allgather((observe(), psutil.cpu_count() or 1))
     hosts = [place.host for place, _ in places]
     loads = other_loads(world.comm, hosts, before, after)
@@ -118,10 +130,13 @@ def measure(world: "World", plan: ProbePlan) -> ProbeResult | None:
     )
 
 
-def _series(world: "World", plan: ProbePlan, found: list[TimedOperation]) -> tuple[MessageSeries, ...]:
+def _series(
+    world: "World", plan: ProbePlan, found: list[TimedOperation], own: turns.Turns | None
+) -> tuple[MessageSeries, ...]:
     """Time every operation at every size: every round takes one sample of each, in a new order.
 
-    What disturbs the machine for a while then falls on all sizes equally.
+    What disturbs the machine for a while then falls on all sizes equally. Operations of a size follow each other, and
+    the order is the same in all launches of a block: what is compared is sampled in turns of the same round.
     """
     cases = [(timed, size) for timed in found for size in plan.sizes if size <= timed.largest]
     calls, round_s = [], 0.0
@@ -131,20 +146,24 @@ def _series(world: "World", plan: ProbePlan, found: list[TimedOperation]) -> tup
         calls.append(min(_MOST_CALLS, max(1, round(_BATCH_S / seconds))))
         round_s += seconds * timed.messages * (calls[-1] + 1)
     rounds = max(_FEWEST_SAMPLES, min(plan.samples, int(plan.budget_s / round_s)))
-    samples = np.empty((len(cases), rounds))
-    order = list(range(len(cases)))
+    places, seconds_of, sizes = list[int](), [list[float]() for _ in cases], list(plan.sizes)
     shuffle = random.Random(plan.seed)  # the same order on every rank
-    for number in range(rounds):
-        shuffle.shuffle(order)
-        for index in order:
-            samples[index, number] = _sample(world, *cases[index], calls[index])
+    for _ in range(rounds):
+        shuffle.shuffle(sizes)
+        for index in sorted(range(len(cases)), key=lambda index: (sizes.index(cases[index][1]), shuffle.random())):
+            seconds_of[index].append(_sample(world, *cases[index], calls[index]))
+            places.append(index)
+            if own is not None:
+                own.step()
+    marks = np.array(own.take_marks(len(places)) if own is not None else (), int)
     return tuple(
         MessageSeries(
             operation=timed.operation,
             level=timed.level,
             ranks=timed.ranks,
             bytes=size,
-            seconds=tuple(float(value) for value in samples[index]),
+            seconds=tuple(seconds_of[index]),
+            turns=tuple(marks[np.array(places) == index].tolist()) if own is not None else (),
         )
         for index, (timed, size) in enumerate(cases)
     )

@@ -1,14 +1,10 @@
 """Where probes are kept, which one a machine's predictions use, and the settings that a sweep takes from it."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from scipy.stats import t as student_t
-
-from harness.analysis.stats import NEEDED
+from harness.analysis.rounds import BlockRatio, ratio_over_blocks
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine
@@ -96,13 +92,14 @@ _FALSE = 0.03  # of probes in which all ways are equal, and another than the def
 class TunedSetting:
     """A setting of the MPI library and a way to reduce (a value of HARNESS_REDUCTION, empty for the default).
 
-    `seconds` is what one allreduce takes with it, `usual_s` with the defaults.
+    `seconds` is what one allreduce takes with it, `usual_s` with the defaults, `gain` their ratio over blocks.
     """
 
     setting: Setting
     reduction: str
     seconds: float
     usual_s: float
+    gain: BlockRatio | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -119,24 +116,27 @@ class TunedSetting:
 def fastest_way(probe: Probe, count: int) -> TunedSetting:
     """Return the fastest way to allreduce `count` bytes over the probed ranks.
 
-    The defaults stay unless another way is faster in a paired t-test of the launches' log times (each round launched
-    every setting once), one-sided at 3 % divided by the number of other ways (Bonferroni): where all are equal, another
-    is then chosen in at most 5 % of all probes.
+    The defaults stay unless another way takes less: where Student's interval over blocks of its ratio within rounds
+    lies below 1, at 3 % one-sided divided by the number of other ways (Bonferroni): where all are equal, another is
+    then chosen in at most 5 % of all probes. Older probes compared launches one after the other: that is no ground.
 
     Raises:
         UserError: the probe holds no allreduce, or none of that size.
     """
-    usual, *others = _candidates(probe)
-    measured = usual[2].sizes[-1].bytes
+    (setting, reduction, usual), *others = _candidates(probe)
+    measured = usual.sizes[-1].bytes
     if count > measured:
         raise UserError(
             f"{count:,} bytes are more than the probe's {measured:,}: run `harness probe --largest {count}`"
         )
-    faster = [other for other in others if _is_faster(other[2], usual[2], count, level=_FALSE / len(others))]
-    setting, reduction, cost = min((usual, *faster), key=lambda way: way[2].seconds(count))
-    return TunedSetting(
-        setting=setting, reduction=reduction, seconds=cost.seconds(count), usual_s=usual[2].seconds(count)
-    )
+    usual_s, gain = usual.seconds(count), None
+    for other, way, cost in others:
+        nearest = min(cost.sizes, key=lambda size: abs(size.bytes - count))
+        found = ratio_over_blocks(nearest.ratios, level=1 - 2 * _FALSE / len(others))
+        if found and found.interval.high < 1 and (gain is None or found.ratio < gain.ratio):
+            setting, reduction, gain = other, way, found
+    seconds = usual_s * (gain.ratio if gain else 1.0)
+    return TunedSetting(setting=setting, reduction=reduction, seconds=seconds, usual_s=usual_s, gain=gain)
 
 
 def _candidates(probe: Probe) -> list[tuple[Setting, str, MessageCost]]:
@@ -152,16 +152,6 @@ def _candidates(probe: Probe) -> list[tuple[Setting, str, MessageCost]]:
         raise UserError("the probe measured no allreduce: run `harness probe` again")
     usual = found[0]
     return [(usual[0], "", usual[2]), *found[1:]]
-
-
-def _is_faster(cost: MessageCost, usual: MessageCost, count: int, *, level: float) -> bool:
-    """Return whether the launches show, at this level, that `count` bytes take less than usual; at the nearest size."""
-    ours, theirs = (np.log(min(one.sizes, key=lambda size: abs(size.bytes - count)).launches) for one in (cost, usual))
-    if len(ours) != len(theirs) or len(ours) < NEEDED:
-        return False
-    gains = theirs - ours
-    spread = float(np.std(gains, ddof=1)) / math.sqrt(len(gains))
-    return float(np.mean(gains)) > spread * float(student_t.ppf(1 - level, len(gains) - 1))
 
 
 Settings = tuple[tuple[str, str], ...]

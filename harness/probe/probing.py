@@ -1,20 +1,22 @@
-"""Run a probe: launches of the measuring ranks under every setting, in random order, and the record of them all."""
+"""Run a probe: blocks of the measuring ranks under every setting, in turns, and the record of them all."""
 
 import random
 import shlex
 import sys
 import tempfile
 import time
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from harness.base.cores import memory_limit
 from harness.base.cpu_contention import wait_until_quiet
 from harness.base.errors import RunError, UserError
 from harness.base.hostlock import HostLock
-from harness.base.processes import ONE_THREAD, ask
+from harness.base.processes import ONE_THREAD
 from harness.base.provenance import describe_machine, git_commit
 from harness.probe.fit_costs import fit_launches
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
@@ -22,7 +24,8 @@ from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.record import decode, encode
-from harness.sweep.outcome import first_error
+from harness.sweep.block import Block, RankSet, run_block
+from harness.sweep.outcome import first_error, read_output
 from harness.sweep.schedulers import open_scheduler
 
 _SMALLEST, _LARGEST = 8, 64 * 2**20
@@ -88,8 +91,9 @@ _REDUCTIONS = ("native", "messages", "node-aware")
 class ProbeSettings:
     """What the user asked for. `launcher` starts the ranks; None starts `ranks` ranks on this machine's cores.
 
-    `settings` are compared with the library's default, in so many `launches` each. `largest` in bytes; `samples`,
-    `budget_s` and `limit_s` are for one launch.
+    `settings` are compared with the library's default, in so many blocks: `launches` of each, which sample in turns.
+    What a user's own launcher starts may be on other hosts and does not wait for turns: it is launched one after the
+    other. `largest` in bytes; `samples`, `budget_s` and `limit_s` are for one launch.
     """
 
     ranks: int = 2
@@ -129,16 +133,14 @@ def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSampl
         begin = time.perf_counter()
         load = wait_until_quiet(say, force=settings.force)
         launch = partial(_measure, plan, settings.limit_s, command, environment, handles)
-        answers, failures = _measure_all(settings, launch, say)
+        blocks, failures = _measure_all(settings, launch, say)
         seconds = time.perf_counter() - begin
     commit, dirty = git_commit()
-    first, everyone = answers[DEFAULT.name][0], [answer for several in answers.values() for answer in several]
+    first, everyone = blocks[0][DEFAULT.name], [answer for block in blocks for answer in block.values()]
     reasons = tuple(dict.fromkeys(reason for answer in everyone for reason in answer.invalid))
-    # Whole rounds: settings are compared within a round.
-    rounds = range(settings.launches)
-    valid = [number for number in rounds if not any(several[number].invalid for several in answers.values())]
+    valid = [block for block in blocks if not any(answer.invalid for answer in block.values())]
     if valid and reasons:
-        left_out = f"{len(rounds) - len(valid)} of {len(rounds)} rounds are left out"
+        left_out = f"{len(blocks) - len(valid)} of {len(blocks)} blocks are left out"
         failures.insert(0, f"{left_out}, in which times were not valid: {reasons[0]}")
     busy = [f"measured beside other processes that kept {load:.1f} cores busy"] if load > 1 else []
     probe = Probe(
@@ -151,10 +153,12 @@ def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSampl
         by_setting=tuple(
             MessageCosts(
                 setting=one,
-                costs=fit_launches([answers[one.name][n].series for n in valid or rounds], valid=bool(valid)),
+                costs=fit_launches(
+                    *([block[name].series for block in its] for name in (one.name, DEFAULT.name)), valid=bool(valid)
+                ),
             )
             for one in (DEFAULT, *settings.settings)
-            if one.name in answers
+            if (its := [block for block in valid or blocks if one.name in block])
         ),
         invalid=() if valid else reasons,
         notes=(*busy, *failures, *dict.fromkeys(note for answer in everyone for note in answer.notes)),
@@ -164,39 +168,51 @@ def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSampl
     )
     samples = [
         (name, launch, series)
-        for name, several in answers.items()
-        for launch, answer in enumerate(several)
+        for launch, block in enumerate(blocks)
+        for name, answer in block.items()
         for series in answer.series
     ]
     return ProbeSamples(probe=probe, samples=tuple(samples))
 
 
+Answers = dict[str, ProbeResult]
+_RANK_BYTES = 2**30  # TensorFlow, the largest message and two buffers of it
+
+
 def _measure_all(
-    settings: ProbeSettings, launch: Callable[[Setting], ProbeResult], say: Callable[[str], None]
-) -> tuple[dict[str, list[ProbeResult]], list[str]]:
-    """Return what each setting's launches found, by its name, and why settings other than the default did not run."""
-    every = (DEFAULT, *settings.settings)
-    answers: dict[str, list[ProbeResult]] = {setting.name: [] for setting in every}
-    failures = []
+    settings: ProbeSettings,
+    launch: Callable[[Sequence[Setting]], tuple[Answers, dict[str, str]]],
+    say: Callable[[str], None],
+) -> tuple[list[Answers], list[str]]:
+    """Return what each block found by the names of settings, and why settings other than the default did not run.
+
+    Blocks have all settings, or as many as the memory holds beside the default.
+    """
+    most = max(1, memory_limit() // (settings.ranks * _RANK_BYTES) - 1)
+    blocks, failures = list[Answers](), dict[str, str]()
     for number in range(settings.launches):
-        for setting in random.Random(number).sample(every, len(every)):  # drift then falls on all settings equally
-            if setting.name not in answers:
-                continue
-            say(f"[{number + 1}/{settings.launches}] {setting.name}")
-            try:
-                answer = launch(setting)
-            except RunError as error:
-                if setting is DEFAULT:
-                    raise
-                failures.append(f"the setting '{setting.name}' did not run: {error}")
-                del answers[setting.name]
-                continue
-            if settings.settings and not answer.mpi_library.startswith("Open MPI"):
-                raise UserError(
-                    f"--mca and --algorithms set up Open MPI, these ranks use {answer.mpi_library}: leave them out"
-                )
-            answers[setting.name].append(answer)
-    return answers, failures
+        others = [one for one in settings.settings if one.name not in failures]
+        order = random.Random(number).sample(others, len(others))
+        if settings.launcher is None:
+            together = [[DEFAULT, *order[part : part + most]] for part in range(0, len(order) or 1, most)]
+        else:
+            together = [[one] for one in random.Random(number).sample([DEFAULT, *others], 1 + len(others))]
+        found = []
+        for sets in together:
+            say(f"[{number + 1}/{settings.launches}] {' | '.join(one.name for one in sets)}")
+            answers, errors = launch(sets)
+            if DEFAULT.name in errors:
+                raise RunError(errors[DEFAULT.name])
+            failures |= errors
+            found.append(answers)
+            other = next(
+                (one.mpi_library for one in answers.values() if not one.mpi_library.startswith("Open MPI")), ""
+            )
+            if settings.settings and other:
+                raise UserError(f"--mca and --algorithms set up Open MPI, these ranks use {other}: leave them out")
+        blocks += found if settings.launcher is None else [dict(ChainMap(*found))]
+    kept = [{name: answer for name, answer in block.items() if name not in failures} for block in blocks]
+    return kept, [f"the setting '{name}' did not run: {reason}" for name, reason in failures.items()]
 
 
 def _launcher(settings: ProbeSettings) -> tuple[tuple[str, ...], Mapping[str, str | None]]:
@@ -222,16 +238,32 @@ def _measure(
     command: Sequence[str],
     environment: Mapping[str, str | None],
     handles: Sequence[int],
-    setting: Setting,
-) -> ProbeResult:
-    """Launch the measuring ranks once, under one setting of the MPI library."""
+    settings: Sequence[Setting],
+) -> tuple[Answers, dict[str, str]]:
+    """Launch the measuring ranks once under each of the `settings`, in turns; return answers and errors by name."""
     # In the working folder, not in /tmp: rank 0 may be on another host, which shares this one.
     with tempfile.TemporaryDirectory(prefix=".harness-probe-", dir=Path.cwd()) as name:
-        plan_file, answer_file = Path(name) / "plan.json", Path(name) / "answer.json"
-        plan_file.write_bytes(encode(plan))
-        changes = dict(environment) | {f"OMPI_MCA_{key}": value for key, value in setting.mca.items()}
-        words = (*command, sys.executable, "-m", "harness.probe.measure", str(plan_file), str(answer_file))
-        reply = ask(words, limit_s=limit_s, changes=changes, handles=handles)
-        if not answer_file.exists():  # whatever the exit code says
-            raise RunError(first_error(reply.err) or reply.last_error)
-        return decode(answer_file.read_bytes(), ProbeResult, answer_file)
+        plan_file, limit = Path(name) / "plan.json", limit_s * len(settings)
+        plan_file.write_bytes(encode(replace(plan, in_turns=len(settings) > 1)))
+        words = ("timeout", "-k", "5", f"{limit:g}", *command, sys.executable, "-m", "harness.probe.measure")
+        files = {one.name: Path(name) / f"{number}.json" for number, one in enumerate(settings)}
+        sets = tuple(
+            RankSet(
+                name=one.name,
+                words=(*words, str(plan_file), str(files[one.name])),
+                log=str(files[one.name].with_suffix(".log")),
+                changes={**environment, **{f"OMPI_MCA_{key}": value for key, value in one.mca.items()}},
+            )
+            for one in settings
+        )
+        codes = run_block(Block(name="probe", sets=sets), pass_fds=tuple(handles)).codes
+        late = f"no answer within {limit:.0f} s"
+        errors = {
+            key: first_error(read_output(file.with_suffix(".log")))
+            or (late if codes[key] == 124 else f"its ranks ended with {codes[key]} and no answer")
+            for key, file in files.items()
+            if not file.exists()  # whatever the exit code says
+        }
+        return {
+            key: decode(file.read_bytes(), ProbeResult, file) for key, file in files.items() if file.exists()
+        }, errors

@@ -118,7 +118,9 @@ def settings_table(best: Mapping[str, TunedSetting]) -> Table:
     """Return the best setting of each workload and what an allreduce of its gradients takes with it."""
     rows = []
     for name, choice in best.items():
-        gain = f", {choice.usual_s / choice.seconds:.2f} times as fast" if choice.environment else ""
+        low, high = (choice.gain.interval.low, choice.gain.interval.high) if choice.gain else (1.0, 1.0)
+        times = f", {choice.usual_s / choice.seconds:.2f} times as fast ({1 / high:.2f} to {1 / low:.2f})"
+        gain = times if choice.gain else ""
         size = numbers.count(EXPERIMENTS[name].weights_bytes)
         rows.append((name, size, numbers.seconds(choice.seconds), f"{choice}{gain}"))
     return Table(title="Best settings", headings=("Workload", "Bytes", "An allreduce", "Best setting"), rows=rows)

@@ -1,7 +1,7 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import Point, Skipped, Sweep
 from harness.sweep.job_loop import Launches
+from harness.sweep.job_options import JobRequest
 from harness.sweep.jobs import Group, NodeHours, blocks, estimate, group_points, write_group
 from harness.sweep.outcome import ask_accounts
 from harness.sweep.plan import current, divide, launch_order
@@ -137,6 +138,34 @@ def run_sweep(
             f"see `harness status {folder.name}{where}`; the same command again runs only what failed"
         )
     return folder
+
+
+def run_blocks(
+    blocks: Sequence[Mapping[str, Point]], *, data_dir: Path | None, folder: Path, say: Callable[[str], None]
+) -> None:
+    """Train the points of each of the `blocks`, by their names, in turns here; `folder` keeps records and rounds.
+
+    What fails leaves the others to go on.
+
+    Raises:
+        UserError: a layout cannot run here, or its data is not here.
+    """
+    data = str(data_dir.resolve()) if data_dir is not None else None
+    submission = Submission(request=JobRequest(shape="block"), data_dir=data)
+    scheduler, every = submission.open(oversubscribe=False), [point for block in blocks for point in block.values()]
+    for point in blocks[0].values():
+        refusal = scheduler.refusal(point.layout)
+        if refusal:
+            raise UserError(f"no block can run: {layout_words(point.layout)}: {refusal}")
+        source = locate(point.workload, data_dir, point.data_id)
+        if source.kind != "script":
+            prepare(source)
+    with locked(folder), interruptible(), display(len(every), Console(quiet=True)) as shown:
+        for number, block in enumerate(blocks):
+            say(f"block {number + 1} of {len(blocks)}, in turns: {', '.join(block)}")
+            groups = [Group(shape="block", points=tuple(block.values()))]
+            pace = Pace(every)
+            Launches(scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown).run()
 
 
 def cancel(folder: Path, *, console: Console | None = None) -> tuple[int, bool]:

@@ -61,6 +61,33 @@ def _shared(point: Point, shape: str) -> object:
     return point
 
 
+def takes_turns(point: Point) -> bool:
+    """Tell whether ranks can wait for a turn: not those that outlive others, decode ahead, hold a GPU or share a core."""
+    own = point.workload
+    decodes = own.dataset == IMAGENET and (
+        own.input == "files" or (own.input == "auto" and not point.data_id.startswith("synthetic"))
+    )
+    return not (survives(own) or decodes or point.layout.gpus_per_rank or point.oversubscribe)
+
+
+def resident(points: Mapping[str, Point], peak: int, free: int) -> tuple[dict[str, Point], dict[str, str]]:
+    """Return those of `points` that can train in turns with the first ones, and why the others cannot.
+
+    A rank takes `peak` bytes, all together may take `free`.
+    """
+    kept, apart = dict[str, Point](), dict[str, str]()
+    for name, point in points.items():
+        need = point.layout.ranks * peak
+        if not takes_turns(point):
+            apart[name] = "it cannot wait for a turn: GPUs, images decoded ahead, more ranks than cores, or ranks that outlive others"
+        elif need > free:
+            words = f"{point.layout.ranks} ranks need {need / 2**30:.1f} GB of memory, {free / 2**30:.1f} are free"
+            apart[name] = f"it cannot wait for a turn: its {words}"
+        else:
+            kept[name], free = point, free - need
+    return kept, apart
+
+
 _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
 
 
@@ -76,24 +103,17 @@ def blocks(
     memory is taken whole, more ranks than cores.
     """
 
-    def resident(point: Point) -> bool:
-        own = point.workload
-        decodes = own.dataset == IMAGENET and (
-            own.input == "files" or (own.input == "auto" and not point.data_id.startswith("synthetic"))
-        )
-        return not (survives(own) or decodes or point.layout.gpus_per_rank or point.oversubscribe)
-
     def taken(point: Point) -> int:
         return point.layout.ranks * max(peaks.values(), default=_RANK_BYTES)
 
     groups, notes = [], dict[str, None]()
     for repeat in dict.fromkeys(point.repeat for point in points):
         missing = [point for point in points if point.repeat == repeat]
-        alone = [point for point in missing if not resident(point)]
-        together = [point for point in missing if resident(point)]
+        alone = [point for point in missing if not takes_turns(point)]
+        together = [point for point in missing if takes_turns(point)]
         groups += [Group(shape="jobs", points=(point,)) for point in alone]
         base = min(
-            (point for point in all_points if point.repeat == repeat and resident(point)),
+            (point for point in all_points if point.repeat == repeat and takes_turns(point)),
             key=lambda point: (point.layout.ranks, point.layout.nodes, point.layout.threads),
             default=None,
         )
@@ -315,13 +335,15 @@ def write_group(
     _write_inputs(group, scheduler.helpers(layout), folder)
     write_atomic(path, text)
     if group.shape == "block":
-        write_atomic(path.with_suffix(".json"), encode(_block(path.stem, launches, folder, data)))
+        write_atomic(path.with_suffix(".json"), encode(_block(path.stem, group.points, launches, folder, data)))
         return Job(name=name, script=path, log=folder / LOGS / f"{name}.log")
     tasks = len(group.points) if group.shape == "array" else 0
     return Job(name=name, script=path, log=folder / LOGS / f"{first.folder}.log", tasks=tasks)
 
 
-def _block(name: str, launches: Sequence[JobLaunch], folder: Path, data_dir: str | None) -> Block:
+def _block(
+    name: str, points: Sequence[Point], launches: Sequence[JobLaunch], folder: Path, data_dir: str | None
+) -> Block:
     """Return the block of `launches`, whose name tells it from one of the same launches at another time."""
     name = f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     given = ("--data-dir", data_dir) if data_dir is not None else ()
@@ -334,10 +356,11 @@ def _block(name: str, launches: Sequence[JobLaunch], folder: Path, data_dir: str
             ),
             log=str(folder / LOGS / f"{one.name}.log"),
             changes={"HARNESS_LAUNCHER": " ".join(one.launcher.words)}
-            | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(one.layout.threads)),
+            | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(one.layout.threads))
+            | dict(point.settings),
             exit_file=str(folder / JOBS / f"{one.name}.exit"),
         )
-        for one in launches
+        for point, one in zip(points, launches, strict=True)
     )  # fmt: skip
     return Block(name=name, sets=sets, rounds=str(folder / ROUNDS / f"{name}.parquet"))
 

@@ -1,65 +1,64 @@
 """The proof: launches that lack exactly one cause, and what each gives beside what was expected of it beforehand."""
 
-import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import load_sweep
-from harness.analysis.scaling import paired_ratio
-from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
+from harness.analysis.rounds import FEWEST_BLOCKS, block_rounds, over_blocks
+from harness.analysis.stats import Interval
 from harness.analysis.time_parts import median_launches
+from harness.base.cores import memory_limit
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.datasets import locate
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, decode, encode
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import ROUNDS, Point, Sweep
 from harness.schema.sync import Gradients, NoSync
 from harness.schema.workload import IMAGENET, is_script
-from harness.sweep.execute import run_sweep
+from harness.sweep.execute import run_blocks
+from harness.sweep.jobs import resident
+from harness.sweep.plan import current
 from harness.why.explanation import Explanation, cost_of
+from harness.why.launch_detail import detailed
 
 FOLDER = "counterfactuals"  # results/counterfactuals/<sweep>/<time>/
-PLAN_FILE, PROOF_FILE = "expected.json", "proof.json"
-CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "open"
+PLAN_FILE, PROOF_FILE, LAUNCHES = "expected.json", "proof.json", "launches"
+CONFIRMED, REFUTED, CANNOT_TELL = "confirmed", "refuted", "cannot tell"
 AS_IT_IS = "as it is"
-NO_ALLREDUCE = "no allreduce"
+NO_ALLREDUCE, ALONE, BASE = "no allreduce", "a rank alone", "the base"
 _LEAST_GAIN = 0.01  # of the epoch: what is expected to give less proves nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """The part of the epoch's time that is expected to go: the value and from where to where it may lie.
-
-    That is the 95 % interval over launches, below 6 of them from the least to the most of a launch.
-    """
+    """The part of the epoch's time that is expected to go: of the median launch, and the least and most of a launch."""
 
     value: float
     low: float
     high: float
 
-    @property
-    def interval(self) -> Interval | None:
-        """From `low` to `high`; None where only the value is known."""
-        return Interval(low=self.low, high=self.high) if self.low < self.high else None
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """What a launch lacks: `removes` says what is gone, `how` by which setting, `against` what it is compared with."""
+    """What a launch lacks: `removes` says what is gone, `how` by which setting, `against` what it is compared with.
+
+    `vague`: what is missing for an expectation that a gain could confirm, empty where it says how much.
+    """
 
     name: str
     removes: str
     how: str
     expected: Expected
     against: str = AS_IT_IS
+    vague: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,17 +70,19 @@ class Counterfactual(Change):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof(Change):
-    """What a change gave, as a part of the epoch's time: `expected` beforehand, `measured` by launches.
+    """What a change gave, as a part of the epoch's time as it is: `expected` beforehand, `measured` in turns.
 
-    `interval` is None below 6 pairs of valid launches, `measured` where there is none. `verdict` is ``not confirmed``
-    where the two intervals do not overlap; ``open`` where one is missing, or where noise hides it: the measured gain
-    may be nothing, the expected one may not, or the measured one is uncertain by more than all that is expected.
+    `own` is what the launches as it is of the same blocks let expect; `launches` counts the blocks. The verdict
+    (`judge_change`) comes with what is `missing` where it is open. `interval` is None below 3 blocks, `measured` where
+    there is none. Records of launches in pairs have no `own`, and ``not confirmed`` and ``open`` as verdicts.
     """
 
     measured: float | None
     interval: Interval | None
     launches: int
     verdict: str
+    own: float | None = None
+    missing: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,14 +100,25 @@ def counterfactuals(found: Explanation, layout: str) -> tuple[Counterfactual, ..
     """Return the launches that prove the overheads of `layout`: those expected to give 1 % of its epoch or more, and
     those that these are compared with.
     """
-    group = found.detail.launches
-    group = group[group["layout"] == layout]
-    run = next(run for run in found.loaded.valid if str(run.point.layout) == layout)
-    possible = [*_without_allreduce(run, group), *_other_wire(found, run, group), *_other_rows(run, group)]
-    possible += _alone(found, run, group) if any(one.name == NO_ALLREDUCE for one in possible) else []
+    launches, run = found.detail.launches, _run_of(found, layout)
+    sides = (launches[launches["layout"] == one] for one in (layout, found.scaling.base.layout))
+    possible = _possible(found, run, *sides)
     worth = {one.name for one in possible if max(abs(one.expected.low), abs(one.expected.high)) >= _LEAST_GAIN}
     needed = {one.against for one in possible if one.name in worth}
     return tuple(one for one in possible if one.name in worth | needed)
+
+
+def _run_of(found: Explanation, layout: str) -> RunRecord:
+    return next(run for run in found.loaded.valid if str(run.point.layout) == layout)
+
+
+def _possible(
+    found: Explanation, run: RunRecord, group: pd.DataFrame, base: pd.DataFrame
+) -> tuple[Counterfactual, ...]:
+    """Return all that can be tried, with what `group`, launches of `run`'s layout as it is, and `base` let expect."""
+    possible = [*_without_allreduce(run, group), *_other_wire(found, run, group), *_other_rows(run, group)]
+    possible += _alone(found, run, group, base) if any(one.name == NO_ALLREDUCE for one in possible) else []
+    return tuple(possible)
 
 
 def as_it_is(run: RunRecord) -> Sweep:
@@ -116,6 +128,7 @@ def as_it_is(run: RunRecord) -> Sweep:
         workload=point.workload,
         layouts=(point.layout,),
         repeats=1,
+        scaling=point.scaling,
         data_id=point.data_id,
         oversubscribe=point.oversubscribe,
         settings=point.settings,
@@ -131,13 +144,8 @@ def _expected(group: pd.DataFrame, gain: Callable[[pd.DataFrame], "pd.Series[flo
     """Return the part of the median launch's epoch that `gain` (seconds by launch) is."""
     shown = group.assign(gain=gain(group))
     seconds, columns = median_launches(shown, np.arange(len(shown))[None], ["gain"])
-    value = float(columns[0, 0] / seconds[0])
-    single = shown["gain"] / shown["seconds"]
-    interval = Interval(low=float(single.min()), high=float(single.max()))
-    if len(shown) >= NEEDED:
-        seconds, columns = median_launches(shown, resamples(len(shown), 1, paired=True)[0], ["gain"])
-        interval = percentiles(columns[:, 0] / seconds, len(shown))
-    return Expected(value=value, low=min(value, interval.low), high=max(value, interval.high))
+    value, single = float(columns[0, 0] / seconds[0]), shown["gain"] / shown["seconds"]
+    return Expected(value=value, low=min(value, float(single.min())), high=max(value, float(single.max())))
 
 
 def _without_allreduce(run: RunRecord, group: pd.DataFrame) -> Iterator[Counterfactual]:
@@ -169,6 +177,7 @@ def _other_wire(found: Explanation, run: RunRecord, group: pd.DataFrame) -> Iter
             how="WIRE=bf16",
             sweep=_changed(run, wire="bf16"),
             expected=most,
+            vague="" if probed else "a probe on as many ranks (make probe), which divides latency from bandwidth",
         )
     other = cost_of(found.probe, run, "messages") if found.probe else None
     if other is not None and "MPI_Allreduce" not in run.provenance.reduction:
@@ -203,26 +212,25 @@ def _other_rows(run: RunRecord, group: pd.DataFrame) -> Iterator[Counterfactual]
         )
 
 
-def _alone(found: Explanation, run: RunRecord, group: pd.DataFrame) -> Iterator[Counterfactual]:
+def _alone(found: Explanation, run: RunRecord, group: pd.DataFrame, base: pd.DataFrame) -> Iterator[Counterfactual]:
     """One rank with a rank's rows and batch of the point: its step as no neighbour disturbs it."""
     layout = run.point.layout
-    items = [item for point in found.overheads if point.layout == str(layout) for item in point.items]
-    grown = next((item for item in items if item.cause.column == "computing_seconds"), None)
-    if grown is None or layout.shares is not None or run.point.workload.seconds is not None:
+    if base.empty or layout.shares is not None or run.point.workload.seconds is not None:
         return
     rows = int(group["all_rows"].iloc[0])
-    interval = grown.fraction_interval or Interval(low=grown.fraction, high=grown.fraction)
     batch = max(1, run.global_batch // layout.ranks)
     own = {"samples": rows // layout.ranks, "batch_per_rank": batch, "global_batch": None}
+    share = layout.ranks / int(base["ranks"].iloc[0]) if found.scaling.scaling == "strong" else 1.0
+    ideal = float(median_launches(base, np.arange(len(base))[None], ["computing_seconds"])[1][0, 0]) / share
     yield Counterfactual(
-        name="a rank alone",
+        name=ALONE,
         removes="neighbours on the machine",
         how="one rank, a rank's rows and batch",
         sweep=replace(
             _changed(run, **own, sync=NoSync.form, wire="float32"),
             layouts=(Layout(nodes=1, threads=layout.threads, gpus_per_rank=layout.gpus_per_rank),),
         ),
-        expected=Expected(value=grown.fraction, low=interval.low, high=interval.high),
+        expected=_expected(group, lambda rows: rows["computing_seconds"] - ideal),
         against=NO_ALLREDUCE,
     )
 
@@ -230,38 +238,48 @@ def _alone(found: Explanation, run: RunRecord, group: pd.DataFrame) -> Iterator[
 def prove_overheads(
     found: Explanation, *, blocks: int, data_dir: Path | None, results: Path, say: Callable[[str], None]
 ) -> Proofs:
-    """Launch the counterfactuals of the largest point, `blocks` times each, in turn in one session.
+    """Train the counterfactuals of the largest point and the launch as it is in turns, in so many blocks.
 
-    What is expected is written down and said before the first launch. A block has every launch once,
-    in random order.
+    What is expected is written down and said before the first block.
 
     Raises:
         UserError: a launch cannot run here, or its data is not here.
-        RunError: there is nothing to prove, or a launch failed.
+        RunError: there is nothing to prove, or nothing that can wait for a turn.
     """
     point = found.main
     chosen = counterfactuals(found, point.layout) if point else ()
     if point is None or not chosen:
         raise RunError("nothing to prove: no cause that a launch can take away costs 1 % of the epoch")
-    run = next(run for run in found.loaded.valid if str(run.point.layout) == point.layout)
+    run = _run_of(found, point.layout)
     locate(run.point.workload, data_dir, run.point.data_id)
+    sides = {AS_IT_IS: as_it_is(run)} | {one.name: one.sweep for one in chosen}
+    if ALONE in sides:
+        sides[BASE] = as_it_is(_run_of(found, found.scaling.base.layout))
+    peak = max(rank.peak_memory_bytes for run in found.loaded.valid for rank in run.ranks)
+    points, apart = resident({name: current(sweep).points()[0] for name, sweep in sides.items()}, peak, memory_limit())
+    for name, why in apart.items():
+        say(f"not launched: {name}: {why}")
+    needed = {one.name: {AS_IT_IS, one.name, one.against} | ({BASE} if one.name == ALONE else set()) for one in chosen}
+    chosen = tuple(one for one in chosen if needed[one.name] <= set(points))
+    if not chosen:
+        raise RunError("nothing to prove: no counterfactual can train in turns with the launch as it is here")
     made = datetime.now(UTC)
     folder = results / FOLDER / found.loaded.folder.resolve().name / made.strftime("%Y%m%dT%H%M%S%f")
     folder.mkdir(parents=True)
     write_atomic(folder / PLAN_FILE, encode(chosen))
     for one in chosen:
-        low, high = 100 * one.expected.low, 100 * one.expected.high
-        span = f" ({low:.1f} to {high:.1f} %)" if one.expected.interval else ""
-        gain = f"{100 * one.expected.value:.1f} %{span}"
+        value, low, high = (100 * part for part in (one.expected.value, one.expected.low, one.expected.high))
+        gain = f"{value:.1f} % ({low:.1f} to {high:.1f} %)"
         say(f"expected: {one.name} ({one.how}) gives {gain} of the epoch, against {one.against}")
-    sides = {AS_IT_IS: as_it_is(run)} | {one.name: one.sweep for one in chosen}
-    frames = _launch(sides, folder, blocks, data_dir, say)
+    turns = [{name: replace(one, repeat=block) for name, one in points.items()} for block in range(blocks)]
+    run_blocks(turns, data_dir=data_dir, folder=folder / LAUNCHES, say=say)
+    gains = _gains(found, chosen, turns, folder / LAUNCHES)
     proofs = Proofs(
         sweep=found.loaded.folder.resolve().name,
         layout=point.layout,
         ranks=point.ranks,
         made=made,
-        proofs=tuple(judge_change(one, frames[one.against], frames[one.name]) for one in chosen),
+        proofs=tuple(judge_change(one, gains[one.name]) for one in chosen),
     )
     write_atomic(folder / PROOF_FILE, encode(proofs))
     return proofs
@@ -277,48 +295,68 @@ def newest_proofs(results: Path, sweep: str) -> Proofs | None:
     return decode(files[-1].read_bytes(), Proofs, files[-1]) if files else None
 
 
-def judge_change(one: Counterfactual, against: pd.DataFrame, without: pd.DataFrame) -> Proof:
-    """Return what `without` gives, valid rows of `frames.launch_frame` as `against`: 1 - the ratio of their medians."""
-    ratio = interval = None
-    if len(against) and len(without):
-        ratio = float(without["seconds"].median() / against["seconds"].median())
-        found = paired_ratio(without, against)
-        interval = Interval(low=1 - found.high, high=1 - found.low) if found else None
-    verdict = OPEN
-    if interval is not None:
-        low, high = one.expected.low, one.expected.high
-        outside = interval.low > high or interval.high < low
-        hidden = interval.low <= 0 <= interval.high and not low <= 0 <= high
-        hidden |= (interval.high - interval.low) / 2 > max(abs(low), abs(high))
-        verdict = REFUTED if outside else OPEN if hidden else CONFIRMED
+def judge_change(one: Change, gains: Sequence[tuple[float, float]]) -> Proof:
+    """Return what a change gave; `gains` are of its blocks: what was measured, and what the block let expect.
+
+    The sample is the block, intervals are Student's. Around the expectation lies a band of the larger of 1 point and
+    half of what is expected. ``confirmed``: the gain's interval excludes 0, and the interval of its distance from the
+    expectation lies in the band; ``refuted``: that lies outside of it.
+    """
+    measured, own = (float(np.mean(values)) for values in zip(*gains, strict=True)) if gains else (None, None)
+    gain, off = over_blocks([value for value, _ in gains]), over_blocks([value - its for value, its in gains])
+    verdict, missing, interval = CANNOT_TELL, f"blocks with both launches: {len(gains)} of {FEWEST_BLOCKS}", None
+    if gain is not None and off is not None and own is not None:
+        interval = Interval(low=gain.mean - gain.reach, high=gain.mean + gain.reach)
+        inside = max(_LEAST_GAIN, abs(own) / 2) - abs(off.mean)  # to the edge of the band
+        room = min(inside, gain.mean * np.sign(own)) if inside > 0 else -inside
+        reach = max(gain.reach, off.reach) if inside > 0 else off.reach
+        if one.vague or room <= 0:
+            missing = one.vague or "a gain"
+        elif reach < room:
+            verdict, missing = CONFIRMED if inside > 0 else REFUTED, ""
+        else:  # their scatter stays: intervals narrow with the root of the blocks
+            missing = f"about {math.ceil(len(gains) * (reach / room) ** 2):,} blocks in all (--repeats)"
     return Proof(
-        name=one.name,
-        removes=one.removes,
-        how=one.how,
-        against=one.against,
-        expected=one.expected,
-        measured=None if ratio is None else 1 - ratio,
+        **{name.name: getattr(one, name.name) for name in fields(Change)},
+        measured=measured,
         interval=interval,
-        launches=min(len(against), len(without)),
+        launches=len(gains),
         verdict=verdict,
+        own=own,
+        missing=missing,
     )
 
 
-def _launch(
-    sides: Mapping[str, Sweep], folder: Path, blocks: int, data_dir: Path | None, say: Callable[[str], None]
-) -> dict[str, pd.DataFrame]:
-    """Return the valid launches of every side, made in turn."""
-    order, made = random.Random(folder.name), dict[str, Path]()
-    for block in range(blocks):
-        say(f"block {block + 1} of {blocks}: {', '.join(sides)}")
-        for name in order.sample(list(sides), len(sides)):
-            made[name] = run_sweep(
-                replace(sides[name], repeats=block + 1),
-                data_dir=data_dir,
-                results=folder / name.replace(" ", "-"),
-                console=Console(quiet=True),
-                invalid_too=False,
-            )
-    loaded = {name: load_sweep(place, every_code=True) for name, place in made.items()}
-    frames = {name: launch_frame(one.runs, one.epochs) for name, one in loaded.items()}
-    return {name: frame[frame["valid"]] for name, frame in frames.items()}
+def _gains(
+    found: Explanation, chosen: Sequence[Counterfactual], blocks: Sequence[Mapping[str, Point]], place: Path
+) -> dict[str, list[tuple[float, float]]]:
+    """Return of every counterfactual the gain in each block, and what the block's own launch as it is let expect.
+
+    Both are parts of the epoch as it is. A gain is the median over rounds, of what that round gave.
+    """
+    loaded, probe = load_sweep(place, every_code=True), found.probe
+    gains = {one.name: list[tuple[float, float]]() for one in chosen}
+    valid = {run.point.folder: run for run in loaded.valid}
+    if not valid:
+        return gains
+    frame = launch_frame(loaded.runs, loaded.epochs)
+    known = {block[name].folder for block in blocks for name in (AS_IT_IS, BASE) if name in block}
+    detail = detailed(place, frame[frame["run"].isin(known)], lambda run: cost_of(probe, run) if probe else None)
+    for block in blocks:
+        names = {point.folder: name for name, point in block.items() if point.folder in valid}
+        run = valid.get(block[AS_IT_IS].folder)
+        if run is None:
+            continue
+        try:
+            turns = pd.read_parquet(place / ROUNDS / f"{run.block}.parquet")
+        except (OSError, ValueError):  # the block had no end
+            continue
+        steps = block_rounds(turns[turns["launch"].isin(names)].assign(launch=turns["launch"].map(names))).steps
+        of_block = detail.launches.assign(side=detail.launches["run"].map(names))
+        own = _possible(found, run, *(of_block[of_block["side"] == side] for side in (AS_IT_IS, BASE)))
+        expected = {one.name: one.expected.value for one in own}
+        for one in chosen:
+            as_is, against, without = steps.reindex(columns=[AS_IT_IS, one.against, one.name]).dropna().to_numpy().T
+            if len(as_is) and one.name in expected:
+                gains[one.name].append((float(np.median((against - without) / as_is)), expected[one.name]))
+    return gains
