@@ -73,35 +73,37 @@ def test_a_quiet_sentence_and_the_page_carry_the_same_warnings(tmp_path: Path) -
         assert text in said and text in page
 
 
-def test_a_probe_leaves_out_rounds_that_other_work_met(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_probe_leaves_out_blocks_that_other_work_met(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     samples = make_probe({"default": (1e-5, 1e-9), "other": (1e-5, 1e-10)}).samples
 
     def measured(bad: int) -> probing.ProbeSamples:
         done = {"default": 0, "other": 0}
 
-        def measure(*arguments: object) -> ProbeResult:
-            name = "other" if arguments[-1].mca else "default"  # type: ignore[attr-defined]
+        def measure(*arguments: object) -> tuple[dict[str, ProbeResult], dict[str, str]]:
+            (setting,) = arguments[-1]  # type: ignore[misc]
+            name = "other" if setting.mca else "default"
             number = done[name]
             done[name] += 1
-            return ProbeResult(
+            answer = ProbeResult(
                 hosts=("node1", "node1"),
                 mpi_library="Open MPI v5.0.11",
                 series=tuple(one for setting, launch, one in samples if (setting, launch) == (name, number)),
                 invalid=(BUSY,) if name == "default" and number < bad else (),
                 notes=(),
             )
+            return {setting.name: answer}, {}
 
         monkeypatch.setattr(probing, "_measure", measure)
         monkeypatch.setattr(probing, "wait_until_quiet", lambda say, force: 0.0)
         asked = probing.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=other"]))
         return probing.run_probe(asked, lambda line: None)
 
-    quiet, half, busy = (measured(bad).probe for bad in (0, 3, 6))
-    assert [len(one.by_setting[0].costs[0].sizes[0].launches) for one in (quiet, half, busy)] == [6, 3, 6]
+    quiet, half, busy = (measured(bad).probe for bad in (0, 4, 6))
+    assert [len(one.by_setting[0].costs[0].sizes[0].launches) for one in (quiet, half, busy)] == [6, 2, 6]
     assert (quiet.invalid, half.invalid, busy.invalid) == ((), (), (BUSY,))
-    assert half.notes == (f"3 of 6 rounds are left out, in which times were not valid: {BUSY}",)
+    assert half.notes == (f"4 of 6 blocks are left out, in which times were not valid: {BUSY}",)
     assert best_settings(quiet, ["mnist-dnn"])["mnist-dnn"].environment
-    assert not best_settings(half, ["mnist-dnn"])["mnist-dnn"].environment  # three rounds show nothing
+    assert not best_settings(half, ["mnist-dnn"])["mnist-dnn"].environment  # two blocks show nothing
     assert best_settings(busy, ["mnist-dnn"]) == {}
     answer = probe_answer(busy, tmp_path, {})
     assert answer.code == 3 and answer.sentence.startswith("No times are valid")

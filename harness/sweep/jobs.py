@@ -62,7 +62,7 @@ def _shared(point: Point, shape: str) -> object:
 
 
 def takes_turns(point: Point) -> bool:
-    """Tell whether ranks can wait for a turn: not those that outlive others, decode ahead, hold a GPU or share a core."""
+    """Tell whether ranks can wait for a turn: not those that outlive others, decode ahead, or share a GPU or a core."""
     own = point.workload
     decodes = own.dataset == IMAGENET and (
         own.input == "files" or (own.input == "auto" and not point.data_id.startswith("synthetic"))
@@ -75,14 +75,14 @@ def resident(points: Mapping[str, Point], peak: int, free: int) -> tuple[dict[st
 
     A rank takes `peak` bytes, all together may take `free`.
     """
-    kept, apart = dict[str, Point](), dict[str, str]()
+    kept, apart, why = dict[str, Point](), dict[str, str](), "it cannot wait for a turn"
     for name, point in points.items():
         need = point.layout.ranks * peak
         if not takes_turns(point):
-            apart[name] = "it cannot wait for a turn: GPUs, images decoded ahead, more ranks than cores, or ranks that outlive others"
+            apart[name] = f"{why}: GPUs, images decoded ahead, more ranks than cores, or ranks that outlive others"
         elif need > free:
             words = f"{point.layout.ranks} ranks need {need / 2**30:.1f} GB of memory, {free / 2**30:.1f} are free"
-            apart[name] = f"it cannot wait for a turn: its {words}"
+            apart[name] = f"{why}: its {words}"
         else:
             kept[name], free = point, free - need
     return kept, apart
