@@ -37,13 +37,16 @@ class BlockRounds:
         return ratios
 
 
-def block_rounds(turns: pd.DataFrame) -> BlockRounds:
-    """Return the undisturbed rounds of a block's `turns` (see `harness.sweep.block.BlockEnd`).
+def block_rounds(turns: pd.DataFrame, *, disturbed: bool = False) -> BlockRounds:
+    """Return the rounds of a block's `turns` (see `harness.sweep.block.BlockEnd`), without `disturbed` ones.
 
-    A turn in which a rank had clearly less of its core than in most turns of its launch was disturbed by others.
+    A turn in which a rank had clearly less of its core than in most turns of its launch was disturbed by others. One
+    that is cut short has no time; where steps are long, the turns of a launch have three.
     """
-    usual = turns.groupby("launch")["cores"].transform("quantile", 0.75)
-    long = turns[(turns["steps"] >= _FEWEST_STEPS) & (turns["cores"] >= _UNDISTURBED * usual)]
+    by_launch = turns.groupby("launch")
+    fewest = by_launch["steps"].transform("median").clip(upper=_FEWEST_STEPS)
+    calm = disturbed | (turns["cores"] >= _UNDISTURBED * by_launch["cores"].transform("quantile", 0.75))
+    long = turns[(turns["steps"] >= fewest) & calm]
     seconds = long.assign(step=long["seconds"] / long["steps"])
     return BlockRounds(seconds.pivot(index="round", columns="launch", values="step"))
 

@@ -16,9 +16,8 @@ COMMANDS = {
     "report": ("measure", "harness.cli.sweeps", "Draw the report of a sweep from its records."),
     "explain": ("understand", "harness.cli.explain", "Say why a sweep does not scale: overheads, and their proof."),
     "trace": ("understand", "harness.cli.explain", "Write what every rank of a launch did when, for Perfetto."),
-    "check": ("judge", "harness.cli.check", "Did it get worse? Compare the newest launches with a baseline."),
+    "check": ("judge", "harness.cli.check", "Did it get worse? Train a baseline's commit and this one in turns."),
     "baseline": ("judge", "harness.cli.baseline", "Save, list and show baselines."),
-    "noise": ("judge", "harness.cli.baseline", "Learn the noise floor from launches of one commit."),
     "compare": ("judge", "harness.cli.compare", "Compare sweeps, commits, machines, presets or sync policies."),
     "history": ("judge", "harness.cli.compare", "Draw a series over commits and find where it changed."),
     "paper": ("judge", "harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
@@ -40,6 +39,7 @@ RETIRED = {
     "advise": "`harness predict` with --deadline or --node-hours recommends a layout",
     "collect": "the `harness sweep` line of the sweep takes in what has ended; `harness status` prints it",
     "mllog": "MLPerf's log is no longer written, as its checker knows only past rules",
+    "noise": "`harness check --decide` trains both versions in turns, and needs no noise learned before",
     "retry": "the `harness sweep` line of the sweep launches again what failed; `harness status` prints it",
     "whence": "`harness report --whence FILE` names the launches that a figure or table shows",
 }

@@ -18,18 +18,17 @@ from harness.cli.common import (
     results_option,
     sweep_argument,
 )
-from harness.cli.options import duet_elsewhere, layout_options, workload_options
+from harness.cli.options import layout_options, refuse_elsewhere, workload_options
 from harness.report.answer import Answer, markdown
 
 if TYPE_CHECKING:
-    from harness.regression.duet import Version
+    from harness.regression.versions import Version
 
 
 @click.command(name="compare", cls=GroupedCommand)
 @click.argument("sweep", nargs=-1, metavar="A B [C]...")
 @click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Difference, in %.")
-@click.option("--duet", is_flag=True, help="Launch A and B in turn: two scripts (.py) or two package.module:function.")
-@click.option("--scheduler", default="auto", show_default=True, help="local: a duet in a job of your own on a cluster.")
+@click.option("--scheduler", default="auto", show_default=True, help="local: in a job of your own on a cluster.")
 @budget_option
 @results_option
 @baselines_option
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 def compare(
     sweep: tuple[str, ...],
     practical: float,
-    duet: bool,
     scheduler: str,
     budget: float,
     results: Path,
@@ -53,29 +51,23 @@ def compare(
     They may differ in commit, machine, preset, sync policy or anything else that leaves the rows of an epoch
     the same; what differs is listed. A difference below --practical is none.
 
-    With --duet, A and B are two versions of a script or model of yours: they are launched in turn, in one session,
-    and only differences of neighbours count. Workload and layouts are given as for `harness sweep`. The last line is
-    the page's path.
+    Where A and B are two scripts (.py) or two models (package.module:function) of yours, they train in turns on this
+    machine until it is sure. Workload and layouts are given as for `harness sweep`. The last line is the page's path.
     """
-    from harness.sweep.schedulers import choose
-    from harness.sweep.site import find_site
-
-    if len(sweep) < 2 or (duet and len(sweep) > 2):
-        what = "two scripts or models" if duet else "two or more of sweep, baseline, SWEEP@COMMIT or launch"
-        raise UserError(f"compare needs {what}, not {len(sweep)}")
-    if duet:
-        chosen, _ = choose(scheduler, find_site(None))
-        if chosen != "local":
-            raise UserError(f"no duet: {duet_elsewhere(chosen)}")
-        return _duet(sweep, practical / 100, 60 * budget, results, reports, options)
+    own = [_is_version(name) for name in sweep]
+    if len(sweep) < 2 or (any(own) and (len(sweep) > 2 or not all(own))):
+        what = "two scripts or models" if any(own) else "two or more of sweep, baseline, SWEEP@COMMIT or launch"
+        raise UserError(f"compare needs {what}, not {len(sweep) if len(set(own)) < 2 else 'one and something else'}")
+    if all(own):
+        refuse_elsewhere(scheduler)
+        return _in_turns(sweep, practical / 100, 60 * budget, results, reports, options)
     return _side_by_side(sweep, practical / 100, results, baselines, reports)
 
 
 def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path, reports: Path) -> Answer:
     from harness.cli.select import find_measurement
-    from harness.regression.baselines import find_noises
     from harness.regression.checks import compare_measurements
-    from harness.regression.measurements import group_by_code, without
+    from harness.regression.measurements import without
     from harness.report.compare_page import comparison_answer
     from harness.report.publish import write_page
 
@@ -85,38 +77,40 @@ def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, basel
         other = without(given, first)
         if not other.launches:
             raise UserError(f"'{side}' and '{sides[0]}' are the same launches: name another sweep, or measure again")
-        kept = [noise.measurement for one in (first, other) for noise in find_noises(one, baselines)]
         measured.append(other)
-        rows.append(compare_measurements(first, other, group_by_code(kept), practical=practical))
+        rows.append(compare_measurements(first, other, practical=practical))
         left_out.append(len(given.launches) - len(other.launches))
     command = shlex.join(["harness", "compare", *sides])
     return write_page(comparison_answer(sides, measured, rows, left_out, command), reports, results)
 
 
-def _duet(
+def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, results: Path, reports: Path, options: dict[str, Any]
 ) -> Answer:
-    from harness.regression.duet import Duet, decide_duet, duet_folder
-    from harness.regression.significance import Thresholds
+    from harness.regression.baselines import CHECKS
+    from harness.regression.versions import Opponents, checks_folder, decide
     from harness.report.check_page import check_answer
     from harness.report.publish import write_page
 
     old, new = (_version(name, options) for name in sides)
-    duet = Duet(old, new, folder=duet_folder(results), data_dir=options["data_dir"], budget_s=budget_s)
-    result = decide_duet(duet, limits=Thresholds(practical=practical), say=click.echo)
-    answer = check_answer(result, (), shlex.join(["harness", "compare", "--duet", *sides]))
+    folder = checks_folder(results / CHECKS)
+    opponents = Opponents(old, new, folder=folder, data_dir=options["data_dir"], budget_s=budget_s)
+    result = decide(opponents, practical=practical, say=click.echo)
+    answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
     return write_page(replace(answer, code=0), reports, results)
+
+
+def _is_version(name: str) -> bool:
+    return name.endswith(".py") or (":" in name and not Path(name).exists())
 
 
 def _version(name: str, options: dict[str, Any]) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
     from harness.cli.options import build_layouts, build_workload
-    from harness.regression.duet import Version
+    from harness.regression.versions import Version
     from harness.sweep.plan import build_sweep
     from harness.sweep.submission import Submission
 
-    if not name.endswith(".py") and ":" not in name:
-        raise UserError(f"a duet is of two scripts (.py) or models (package.module:function), '{name}' is neither")
     own = {"script": Path(name)} if name.endswith(".py") else {"model": name}
     workload = build_workload(options | own)
     layouts, _ = build_layouts(options | {"oversubscribe": False}, Submission())

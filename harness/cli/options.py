@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from harness.base.errors import UserError, unknown
 from harness.cli.common import (
@@ -28,9 +27,7 @@ from harness.sweep.job_options import JobRequest
 from harness.sweep.schedulers import known_schedulers
 
 if TYPE_CHECKING:
-    from harness.regression.sequential_test import MoreLaunches
     from harness.schema.layout import Layout
-    from harness.schema.measurement import Measurement
     from harness.sweep.jobs import NodeHours
     from harness.sweep.submission import Submission
 
@@ -196,18 +193,6 @@ _BATCH_OPTIONS = (
 batch_options = with_options(_BATCH_OPTIONS)
 
 
-def refuse_batch(fix: str) -> None:
-    """Refuse options of the batch system that were given to the command that runs now, which launches nothing.
-
-    Raises:
-        UserError: naming the option and the `fix`.
-    """
-    context = click.get_current_context()
-    for option in click.command("batch")(batch_options(lambda: None)).params:
-        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
-            raise UserError(f"{option.opts[0]} says how to launch, and nothing is launched: {fix}")
-
-
 def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     """Return how launches are started, and one sentence that says why there.
 
@@ -249,12 +234,21 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     return Submission(scheduler=scheduler, site=site, request=request, template=template, site_file=site_file), why
 
 
-def duet_elsewhere(scheduler: str) -> str:
-    """Return why there is no duet where `scheduler` has the nodes: its pairs are launched by this command itself."""
-    return (
-        f"its launches are made on this machine, and here SCHEDULER={scheduler} makes them (inside a job of your own "
-        "SCHEDULER=local allows it)"
-    )
+def refuse_elsewhere(scheduler: str) -> None:
+    """Refuse to train in turns where the `scheduler` that was asked for has the nodes: that is done on this machine.
+
+    Raises:
+        UserError: another scheduler than that of this machine was named or found.
+    """
+    from harness.sweep.schedulers import choose
+    from harness.sweep.site import find_site
+
+    chosen, _ = choose(scheduler, find_site(None))
+    if chosen != "local":
+        raise UserError(
+            f"both versions train in turns on this machine, and here SCHEDULER={chosen} has the nodes: say "
+            "SCHEDULER=local inside a job of your own"
+        )
 
 
 def approval(options: dict[str, Any]) -> "Callable[[NodeHours], None]":
@@ -272,22 +266,3 @@ def approval(options: dict[str, Any]) -> "Callable[[NodeHours], None]":
         click.confirm(f"{cost.likely:.1f} node-hours are more than {limit:g}: submit all the same?", abort=True)
 
     return approve
-
-
-def more_launches(
-    known: "Measurement", options: dict[str, Any], *, results: Path, data_dir: Path | None, budget_s: float
-) -> "MoreLaunches":
-    """Return what launches `known`'s study again, where the command line's `options` say; say where and why."""
-    from harness.regression.sequential_test import MoreLaunches, study_of
-
-    submission, why = build_submission(options)
-    if submission.scheduler != "local":
-        click.echo(why)
-    return MoreLaunches(
-        study_of(known),
-        results=results,
-        data_dir=data_dir,
-        budget_s=budget_s,
-        submission=submission,
-        approve=approval(options),
-    )

@@ -5,21 +5,19 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.analysis.numbers import plural
 from harness.analysis.read_results import load_sweep
 from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError, unknown
 from harness.base.files import write_atomic
 from harness.base.provenance import Machine
-from harness.regression.measurements import join, measurements, without
+from harness.regression.measurements import measurements
 from harness.schema.measurement import BASELINE_SCHEMA, Baseline, Measurement
 from harness.schema.presets import setting_words
 from harness.schema.record import decode, encode
-from harness.schema.sweep import digest, sweep_folders
+from harness.schema.sweep import sweep_folders
 from harness.schema.workload import Workload
 
-CHECKS = "checks"  # results/checks/<sweep>: what checks have launched, which no page of the sweep shows
-NOISE = "noise"  # results/baselines/noise/<workload>-<machine>-<commit>-<versions>.json
+CHECKS = "checks"  # results/checks/<time>: what checks have launched, which no page of a sweep shows
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -41,24 +39,6 @@ def save_baseline(measurement: Measurement, name: str, folder: Path, *, note: st
             f"a baseline needs {NEEDED} valid launches of each layout, and {short[0]} of {measurement.label} has "
             f"{have} of commit {measurement.state}: run the same sweep with REPEATS={NEEDED} or more"
         )
-    return _write(path, name, measurement, note)
-
-
-def save_noise(fresh: Measurement, folder: Path) -> Path:
-    """Add A/A launches of a commit to those kept of the same workload, machine and commit; return the file's path.
-
-    Raises:
-        UserError: the file of earlier ones is damaged, or the folder cannot be written to.
-    """
-    state = digest(fresh.software)[:8]
-    name = f"{fresh.workload.name}-{fresh.machine.fingerprint[:8]}-{fresh.software.commit[:8]}-{state}"
-    path = folder / NOISE / f"{name}.json"
-    earlier = read_baseline(path).measurement if path.exists() else None
-    whole = join(earlier, without(fresh, earlier)) if earlier else fresh
-    return _write(path, name, whole, "launches of one commit: the noise floor")
-
-
-def _write(path: Path, name: str, measurement: Measurement, note: str) -> Path:
     baseline = Baseline(
         schema=BASELINE_SCHEMA,
         name=name,
@@ -94,15 +74,6 @@ def read_baselines(folder: Path) -> tuple[Baseline, ...]:
     """
     found = [read_baseline(path) for path in sorted(folder.glob("*.json"))]
     return tuple(sorted(found, key=lambda baseline: baseline.saved, reverse=True))
-
-
-def read_noises(folder: Path) -> tuple[Baseline, ...]:
-    """Return the A/A launches of every workload and machine in `folder`.
-
-    Raises:
-        UserError: a file is damaged.
-    """
-    return tuple(read_baseline(path) for path in sorted((folder / NOISE).glob("*.json")))
 
 
 def find_baseline(name: str, folder: Path) -> Baseline:
@@ -149,29 +120,10 @@ def default_reference(current: Measurement, folder: Path) -> Measurement:
     raise AssertionError("a measurement that is comparable would have been returned")
 
 
-def find_noises(measurement: Measurement, folder: Path) -> tuple[Baseline, ...]:
-    """Return the A/A launches of the measurement's workload on its machine, one for each commit.
-
-    Raises:
-        UserError: a file is damaged.
-    """
-    return tuple(kept for kept in read_noises(folder) if _comparable(kept.measurement, measurement))
-
-
-def unkept(measurement: Measurement, folder: Path) -> Measurement:
-    """Return `measurement` without the launches that a baseline or an earlier `save_noise` holds.
-
-    Raises:
-        UserError: one of the files is damaged.
-    """
-    for kept in (*read_baselines(folder), *read_noises(folder)):
-        measurement = without(measurement, kept.measurement)
-    return measurement
-
-
 def measurements_of(study: Measurement, *, results: Path, baselines: Path) -> tuple[Measurement, ...]:
     """Return every measurement of the study's workload on its machine, from sweeps, checks and baselines."""
-    kept = [one.measurement for one in (*read_baselines(baselines), *read_noises(baselines))]
+    # Earlier versions kept launches of one commit in a folder beside the baselines.
+    kept = [one.measurement for folder in (baselines, baselines / "noise") for one in read_baselines(folder)]
     measured = [
         one
         for folder in (*sweep_folders(results), *sweep_folders(results / CHECKS))
@@ -215,17 +167,6 @@ def check_machine(reference: Measurement, machine: Machine) -> None:
             f"cannot compare: '{reference.label}' was measured on another machine ({machine_line(reference.machine)}) "
             f"than this one ({machine_line(machine)}): save a baseline of this machine with `harness baseline save`"
         )
-
-
-def age_words(baseline: Baseline, now: datetime) -> str:
-    """Return how old the launches of `baseline` are."""
-    age = age_days(baseline, now)
-    return "today" if age <= 0 else f"{plural(age, 'day')} old"
-
-
-def age_days(baseline: Baseline, now: datetime) -> int:
-    """Return the days since the last launch of `baseline`."""
-    return (now - baseline.measurement.newest.astimezone(UTC)).days
 
 
 def machine_line(machine: Machine) -> str:

@@ -4,21 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isclose
 
-from harness.analysis.stats import NEEDED
-from harness.regression.measurements import join, without
-from harness.regression.noise import learn_noise
+from harness.analysis.numbers import plural
+from harness.analysis.stats import sessions
 from harness.regression.quantities import RELATIVE, CostSample, samples
 from harness.regression.significance import (
-    DEFAULT_LIMITS,
     IMPROVEMENT,
     INCONCLUSIVE,
     PASS,
     PRACTICAL,
     REGRESSION,
+    SMALL,
     ComparedRow,
-    Thresholds,
-    row_of_pairs,
-    row_of_sessions,
+    row_of_launches,
 )
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
@@ -30,24 +27,40 @@ OPEN = "open"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    """A reference, what is compared with it, and the verdicts. `unmeasured` layouts have no launch now.
+class TurnsSpent:
+    """What a check in turns took."""
 
-    `duet`: both sides were launched in turn, and only differences of neighbours count. Else `sessions` are the
-    degrees of freedom of what lies between sessions.
+    blocks: int
+    rounds: int
+    minutes: float
+
+    def __str__(self) -> str:
+        blocks, rounds = plural(self.blocks, "block"), plural(self.rounds, "round")
+        return f"{blocks}, {rounds}, {self.minutes:.1f} minutes"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """A reference, what is compared with it, and the verdicts; a slowdown below `practical` makes no difference.
+
+    `spent` is None where launches were compared that did not train in turns.
     """
 
     reference: Measurement
     current: Measurement
-    limits: Thresholds
+    practical: float
     rows: tuple[ComparedRow, ...]
-    duet: bool = False
-    sessions: int = 0
+    spent: TurnsSpent | None = None
 
     @property
     def unmeasured(self) -> tuple[Layout, ...]:
         """The reference's layouts that have no launch now."""
         return tuple(layout for layout in self.reference.layouts if not self.current.of(layout))
+
+    @property
+    def apart(self) -> bool:
+        """Whether the two were launched in different sessions, which cannot tell the code from the machine."""
+        return any(row.apart for row in self.rows)
 
     @property
     def deciding(self) -> tuple[ComparedRow, ...]:
@@ -56,92 +69,56 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """The worst of the deciding rows: a regression first, then what is open, then an improvement."""
+        """The worst of the deciding rows: a regression first, then what is open, a small slowdown, an improvement."""
         verdicts = {row.verdict for row in self.deciding}
         if REGRESSION in verdicts:
             return REGRESSION
-        if INCONCLUSIVE in verdicts or self.unmeasured:
+        if INCONCLUSIVE in verdicts or self.unmeasured or not verdicts:
             return INCONCLUSIVE
-        return IMPROVEMENT if IMPROVEMENT in verdicts else PASS
-
-    @property
-    def more(self) -> int | None:
-        """The launches of each layout still needed, None where none or no number would do."""
-        needs = [row.more for row in self.deciding if row.verdict == INCONCLUSIVE]
-        if self.unmeasured:
-            needs.append(NEEDED)
-        return max((need for need in needs if need), default=None)
+        return next((one for one in (SMALL, IMPROVEMENT) if one in verdicts), PASS)
 
 
-def check_sessions(
-    reference: Measurement,
-    current: Measurement,
-    same_code: Sequence[Measurement] = (),
-    *,
-    limits: Thresholds = DEFAULT_LIMITS,
-    looks: int = 1,
-) -> Check:
+def check_launches(reference: Measurement, current: Measurement, *, practical: float = PRACTICAL) -> Check:
     """Return the verdicts on `current` against `reference`, both of the same workload and machine.
 
-    A regression needs three things: an interval of the shift that excludes 0, a shift above the noise floor, and a
-    slowdown of a practical size. A pass needs that one of the size in `limits` would have been seen. The two count as
-    measured in different sessions. `same_code` are more launches, each measurement of a single commit: of the two that
-    are compared, or of others, from which only the noise is learned. `looks` is how often the same question is asked
-    while launches are added: every look gets its part of the error that is allowed in all.
-    """
-    shared = [layout for layout in reference.layouts if current.of(layout)]
-    rows, freedom = [], 0
-    if shared:
-        groups = _group_sides([one for one in same_code if set(shared) <= set(one.layouts)], reference, current)
-        pairs = _pairs(groups[0], groups[1], shared)
-        comparisons = sum(one.decides for one, _ in pairs)
-        known = [sample for group in groups for sample in samples(group, groups[0], shared)]
-        for before, now in pairs:
-            noise = learn_noise([sample.by_session for sample in known if sample.key == before.key])
-            freedom = max(freedom, noise.sessions if noise else 0)
-            rows.append(row_of_sessions(before, now, noise, comparisons=comparisons, looks=looks, limits=limits))
-    return Check(reference=reference, current=current, limits=limits, rows=tuple(rows), sessions=freedom)
-
-
-def check_duet(
-    reference: Measurement, current: Measurement, *, limits: Thresholds = DEFAULT_LIMITS, looks: int = 1
-) -> Check:
-    """Return the verdicts on two versions whose launches of one repeat and layout ran one after the other.
-
-    Chance decided which of the two came first, so no machine drift makes more false alarms than `FALSE_ALARMS`: see
-    `significance.paired_interval`. No noise need be known. Pairs that lack a half are left out.
+    Launches of one session are judged; those of different ones cannot tell. What drifts within the session counts as
+    launches that scatter.
     """
     shared = [layout for layout in reference.layouts if current.of(layout)]
     pairs = _pairs(reference, current, shared) if shared else []
-    comparisons = looks * sum(one.decides for one, _ in pairs)
-    rows = tuple(row_of_pairs(before, now, limits, comparisons) for before, now in pairs)
-    return Check(reference=reference, current=current, limits=limits, rows=rows, duet=True)
+    comparisons, apart = sum(one.decides for one, _ in pairs), _apart(reference, current)
+    rows = tuple(
+        row_of_launches(before, now, comparisons=comparisons, practical=practical, apart=apart) for before, now in pairs
+    )
+    return Check(reference=reference, current=current, practical=practical, rows=rows)
 
 
 def compare_measurements(
-    first: Measurement, other: Measurement, same_code: Sequence[Measurement] = (), *, practical: float = PRACTICAL
+    first: Measurement, other: Measurement, *, practical: float = PRACTICAL
 ) -> tuple[ComparedRow, ...]:
     """Return time and efficiency of `other` over `first` at every layout that both launched, each row judged alone.
 
-    They may differ in anything but the rows of an epoch: layouts where these differ are left out. They count as
-    measured in different sessions; `same_code` are A/A launches that show how far sessions differ. A verdict is
+    They may differ in anything but the rows of an epoch: layouts where these differ are left out. A verdict is
     ``better`` or ``worse`` where the interval leaves out 0 and the ratio is of a `practical` size, ``alike`` where the
-    whole interval is within it, else ``open``.
+    whole interval is within it, else ``open``, as it is for launches of different sessions.
     """
     shared = [
         layout
         for layout in first.layouts
         if other.of(layout) and isclose(first.of(layout)[0].rows, other.of(layout)[0].rows, rel_tol=0.01)
     ]
-    pairs = _pairs(first, other, shared) if shared else []
-    known = [sample for pair in pairs for sample in pair]
-    known += [sample for one in same_code for sample in samples(one, one, one.layouts)]
+    apart = _apart(first, other)
     rows = []
-    for before, now in pairs:
+    for before, now in _pairs(first, other, shared) if shared else []:
         if before.quantity in RELATIVE:
-            row = row_of_sessions(before, now, learn_noise([one.by_session for one in known if one.key == before.key]))
+            row = row_of_launches(before, now, practical=practical, apart=apart)
             rows.append(replace(row, verdict=_meaning(row, practical)))
     return tuple(rows)
+
+
+def _apart(one: Measurement, other: Measurement) -> bool:
+    """Return whether the launches of both are of more than one session."""
+    return len(set(sessions([(launch.started, launch.ended) for launch in (*one.launches, *other.launches)]))) > 1
 
 
 def _meaning(row: ComparedRow, practical: float) -> str:
@@ -163,20 +140,3 @@ def _pairs(
 ) -> list[tuple[CostSample, CostSample]]:
     before, now = (samples(one, reference, shared) for one in (reference, current))
     return [(one, other) for one in before for other in now if one.key == other.key]
-
-
-def _group_sides(same_code: Sequence[Measurement], reference: Measurement, current: Measurement) -> list[Measurement]:
-    """Return the reference, the current launches and further groups, each of the same code, each launch in one.
-
-    Those of `same_code` join the side that ran the same code, whose middle is then known from more sessions. The two
-    sides themselves are never joined, for their difference is the question.
-    """
-    groups = [reference, current]
-    for more in same_code:
-        rest = without(without(more, reference), current)
-        same = next((number for number, one in enumerate(groups) if one.software.state == more.software.state), None)
-        if same is None:
-            groups.append(rest)
-        else:
-            groups[same] = join(groups[same], rest)
-    return groups

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from functools import reduce
 from pathlib import Path
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.stats import sessions
 from harness.base.errors import UserError
 from harness.schema.measurement import MeasuredLaunch, Measurement, Software
 from harness.schema.record import RUN_FILE, RunRecord, Versions
@@ -97,33 +95,6 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
             return one
     have = ", ".join(dict.fromkeys(state_names(found)))
     raise UserError(f"'{label}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
-
-
-def last_sessions(found: Sequence[Measurement], size: int) -> tuple[Measurement, Measurement]:
-    """Return the `size` sessions before the last one, joined, and the last one, of all measurements of one study.
-
-    What differs between the window's sessions, changes of the code included, then counts as noise: the last one must
-    stand out from days that differ as these do.
-
-    Raises:
-        UserError: there are fewer than 3 sessions: two do not show by how much days differ.
-    """
-    whole = reduce(join, group_by_code(found))
-    numbers = sessions([(launch.started, launch.ended) for launch in whole.launches])
-    last = max(numbers)
-    if last < 2:
-        raise UserError(
-            f"--window needs 3 sessions of {whole.workload.name}, an hour apart or more, and there "
-            f"{'is' if last == 0 else 'are'} {last + 1}: sweep again on other days, or give --against"
-        )
-    first = max(0, last - size)
-    sides = []
-    for wanted in (range(first, last), range(last, last + 1)):
-        launches = tuple(one for one, number in zip(whole.launches, numbers, strict=True) if number in wanted)
-        newest = max(launches, key=lambda launch: launch.started)
-        own = next(one for one in found if newest.started in {launch.started for launch in one.launches})
-        sides.append(replace(own, launches=launches, excluded=0))
-    return replace(sides[0], label=f"the {last - first} sessions before"), sides[1]
 
 
 def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measurement:

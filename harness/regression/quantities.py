@@ -20,6 +20,7 @@ from harness.schema.measurement import MeasuredLaunch, Measurement
 Values = NDArray[np.float64]
 
 TIME = "epoch time"
+STEP = "step time"
 EFFICIENCY = "efficiency"
 CURVE = "curve"
 SKEW = "skew"
@@ -54,35 +55,10 @@ class CostSample:
         """What two measurements' samples are matched by."""
         return self.quantity, self.layout
 
-    @property
-    def by_session(self) -> tuple[Values, ...]:
-        """The costs of each session, in order of time."""
-        numbers = np.array(self.sessions)
-        return tuple(self.costs[numbers == number] for number in dict.fromkeys(self.sessions))
-
-    @property
-    def size(self) -> "SampleSize":
-        """What the error of the costs' middle depends on."""
-        return SampleSize(launches=len(self.costs), sessions=effective_sessions(self.sessions))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampleSize:
-    """How much was measured: launches (or blocks), and the sessions that they are worth, see `effective_sessions`."""
-
-    launches: int
-    sessions: float
-
-
-def effective_sessions(numbers: Sequence[int]) -> float:
-    """Return how many equal sessions would have the same error as launches of the sessions `numbers` (Kish 1965)."""
-    counts = np.unique(np.array(numbers), return_counts=True)[1]
-    return float(counts.sum() ** 2 / (counts**2).sum()) if len(counts) else 0.0
-
 
 def quantity_value(quantity: str, value: float) -> str:
     """Return a quantity's value with its unit: seconds, per cent, or a bare coefficient."""
-    if quantity in (EFFICIENCY, CURVE):
+    if quantity.startswith((EFFICIENCY, CURVE)):
         return numbers.percent(value, 1)
     if quantity in (CONTENTION, COHERENCY):
         return numbers.significant(value)

@@ -1,16 +1,13 @@
 """What a check found: the verdict first, then what it rests on; the same as JUnit XML for a CI system."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from harness.analysis import numbers
-from harness.analysis.stats import NEEDED, SESSION_SPREAD, Interval
-from harness.regression.baselines import age_days, age_words, machine_line
+from harness.analysis.stats import NEEDED, Interval
+from harness.regression.baselines import machine_line
 from harness.regression.checks import Check
-from harness.regression.noise import KNOWN
-from harness.regression.quantities import TIME
-from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, ComparedRow
+from harness.regression.quantities import STEP, TIME
+from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, SMALL, ComparedRow
 from harness.report import captions
 from harness.report.answer import Answer, Section, Table, Tile
 from harness.report.compare_page import (
@@ -24,11 +21,9 @@ from harness.report.compare_page import (
 )
 from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import machine_words
-from harness.schema.measurement import Baseline
 
-HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval", "Noise floor", "Launches", "Verdict")
-OLD_DAYS = 30  # of A/A launches: a machine changes
-_CODES = {PASS: 0, IMPROVEMENT: 0, REGRESSION: 1, INCONCLUSIVE: 3}  # exit codes of a command
+HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval", "Launches", "Verdict")
+_CODES = {PASS: 0, SMALL: 0, IMPROVEMENT: 0, REGRESSION: 1, INCONCLUSIVE: 3}  # exit codes of a command
 _EXPLAINED = (
     "A slowdown is of speed or efficiency; of skew, wire and the USL's terms it is a part of the reference's epoch. "
     "Below 0 it is a gain. Rows in brackets show where a slowdown comes from and decide nothing. All intervals of this "
@@ -36,8 +31,8 @@ _EXPLAINED = (
 )
 
 
-def check_answer(check: Check, kept: Sequence[Baseline], command: str) -> Answer:
-    """Return what a check found; `kept` are the A/A launches that it used. The exit code tells a CI job the verdict."""
+def check_answer(check: Check, command: str) -> Answer:
+    """Return what a check found. The exit code tells a CI job the verdict."""
     reference, workload = check.reference, check.reference.workload
     current = check.current if check.current.launches else reference
     subject, machine = captions.subject(workload), machine_words(current.machine)
@@ -54,19 +49,19 @@ def check_answer(check: Check, kept: Sequence[Baseline], command: str) -> Answer
         rows=[_cells(row) for row in check.rows],
         note=_EXPLAINED,
         tones={REGRESSION: "bad", IMPROVEMENT: "good", PASS: "good"},
-        wide=(HEADINGS.index("Noise floor"), HEADINGS.index("Launches")),
+        wide=(HEADINGS.index("Launches"),),
     )
     rows = [
         {name: getattr(row, name) for name in ("quantity", "layout", "decides", "values", "launches")}
-        | {"loss": row.slowdown, "interval": row.interval, "floor": row.floor, "verdict": row.verdict, "more": row.more}
+        | {"slowdown": row.slowdown, "interval": row.interval, "verdict": row.verdict}
         for row in check.rows
     ]
     return Answer(
         question=f"Did {subject} get worse since '{reference.label}'?",
         sentence=_sentence(check),
         table=table,
-        data={"verdict": check.verdict, "against": reference.label, "rows": rows},
-        notes=_notes(check, kept, datetime.now(UTC)),
+        data={"verdict": check.verdict, "against": reference.label, "rows": rows, "spent": check.spent},
+        notes=_notes(check),
         tiles=[
             Tile(name=name, value=numbers.percent(slowdown, 1), detail=f"slowdown; {_interval(found)}")
             for name, slowdown, found in measured[:5]
@@ -88,30 +83,43 @@ def check_answer(check: Check, kept: Sequence[Baseline], command: str) -> Answer
 
 
 def _sentence(check: Check) -> str:
-    """Return the verdict on the whole."""
+    """Return the verdict on the whole, by which row, and what it took."""
     current, reference = check.current, check.reference
     who = current.label if current.workload != reference.workload else f"{current.workload.name} at {current.state}"
     name = f"{who} against '{reference.label}'"
-    if check.verdict == REGRESSION:
-        worst = max((row for row in check.deciding if row.verdict == REGRESSION), key=lambda row: row.slowdown)
-        return f"REGRESSION: {name}: {_difference(worst)}."
+    took = f"; {check.spent}" if check.spent else ""
+    practical = numbers.percent(check.practical)
+    rows = [row for row in check.deciding if row.verdict == check.verdict and row.interval]
+    worst = max(rows, key=lambda row: row.slowdown, default=None)
+    if check.verdict == REGRESSION and worst:
+        return f"REGRESSION: {name}: {_difference(worst)}{took}."
     if check.verdict == IMPROVEMENT:
-        best = min((row for row in check.deciding if row.verdict == IMPROVEMENT), key=lambda row: row.slowdown)
-        return f"IMPROVEMENT: {name}: {_difference(best)}, and nothing got worse."
-    if check.verdict == PASS:
-        return f"PASS: {name}: a slowdown of {numbers.percent(check.limits.size)} would have shown, and there is none."
-    launches = min((row.launches[0] for row in check.deciding), default=NEEDED)
-    if launches < NEEDED:
-        have = numbers.plural(launches, "launch")
-        needed = f"the reference has {have} of a layout, and {NEEDED} are needed to judge by it"
-    elif check.more is None:
-        needed = (
-            "sessions differ too much for any number of launches in this one to decide it: `harness check --decide "
-            "--duet` launches both versions in one"
+        best = min(rows, key=lambda row: row.slowdown)
+        return f"IMPROVEMENT: {name}: {_difference(best)}, and nothing got worse{took}."
+    if check.verdict == SMALL and worst and worst.interval:
+        low, high = 100 * worst.interval.low, 100 * worst.interval.high
+        return (
+            f"PASS: {name}: a small slowdown of {low:.1f} to {high:.1f} % {_place(worst)}, below the {practical} that "
+            f"matter{took}."
         )
-    else:
-        needed = f"{check.more} more {'launch' if check.more == 1 else 'launches'} of each layout can decide it"
-    return f"INCONCLUSIVE: {name}: {needed}."
+    if check.verdict == PASS and worst:
+        return (
+            f"PASS: {name}: no slowdown of {practical}; the largest estimate is {signed(worst.slowdown)} "
+            f"({_interval(worst.interval)}) {_place(worst)}{took}."
+        )
+    if check.apart:
+        return (
+            f"CANNOT TELL: {name}: they were launched in different sessions, between which the machine's speed changes "
+            "too: `harness check --decide` (make check DECIDE=1) trains both versions in turns."
+        )
+    if check.spent:
+        open_rows = [row for row in check.deciding if row.verdict == INCONCLUSIVE]
+        widest = max(open_rows, key=lambda row: row.slowdown, default=None)
+        found = f"{signed(widest.slowdown)} ({_interval(widest.interval)}) {_place(widest)}" if widest else "no round"
+        return f"INCONCLUSIVE: {name}: {found}, which leaves {practical} open{took}: give a larger BUDGET."
+    launches = min((min(row.launches) for row in check.deciding), default=0)
+    why = f"{NEEDED} launches of each layout are needed on both sides" if launches < NEEDED else "the launches scatter"
+    return f"INCONCLUSIVE: {name}: {why}: `harness check --decide` trains both versions in turns."
 
 
 def _difference(row: ComparedRow) -> str:
@@ -122,7 +130,7 @@ def _difference(row: ComparedRow) -> str:
 
 def change_words(row: ComparedRow) -> str:
     """Return a change in words: ``13.0 % less speed``."""
-    what = "speed" if row.quantity == TIME else "efficiency"
+    what = "speed" if row.quantity.startswith((TIME, STEP)) else "efficiency"
     return f"{numbers.percent(abs(row.slowdown), 1)} {'less' if row.slowdown > 0 else 'more'} {what}"
 
 
@@ -138,7 +146,6 @@ def _cells(row: ComparedRow) -> tuple[str, ...]:
         *first_cells(row),
         signed(row.slowdown),
         numbers.NONE if interval is None else f"{signed(interval.low)} to {signed(interval.high)}",
-        numbers.NONE if row.floor is None else numbers.percent(row.floor, 1),
         f"{row.launches[1]} against {row.launches[0]}",
         row.verdict if row.decides else f"({row.verdict})",
     )
@@ -148,7 +155,7 @@ def _interval(found: Interval | None) -> str:
     return "no interval" if found is None else f"interval {100 * found.low:+.1f} to {100 * found.high:+.1f} %"
 
 
-def _notes(check: Check, kept: Sequence[Baseline], now: datetime) -> tuple[str, ...]:
+def _notes(check: Check) -> tuple[str, ...]:
     """Return what a reader must know beside the verdicts."""
     reference, current = check.reference, check.current
     found = [
@@ -160,7 +167,11 @@ def _notes(check: Check, kept: Sequence[Baseline], now: datetime) -> tuple[str, 
     found += [f"{name} changed: {a} to {b}." for name, a, b in software_changes(reference, current)]
     if reference.software.dirty or current.software.dirty:
         found.append("The digits after a + are of the code itself: uncommitted changes ran, which no commit names.")
-    found += _noise_notes(check, kept, now)
+    if check.spent:
+        found.append(
+            f"In turns: {check.spent}. Both versions trained at once on the same cores, in turns of 50 ms: "
+            "what the machine did fell on both. The sample is the block. Both ran with the versions installed now."
+        )
     if current.excluded:
         found.append(f"Not valid, and left out: {numbers.plural(current.excluded, 'launch')} of the current commit.")
     found += [f"{layout} was not measured now." for layout in check.unmeasured]
@@ -168,33 +179,6 @@ def _notes(check: Check, kept: Sequence[Baseline], now: datetime) -> tuple[str, 
     if NOT_MEASURED not in (before, later):
         found.append(f"Test accuracy at the end: {before} then, {later} now.")
     return tuple(found)
-
-
-def _noise_notes(check: Check, kept: Sequence[Baseline], now: datetime) -> list[str]:
-    """Return what the errors rest on."""
-    if check.duet:
-        return [
-            "Duet: the two versions were launched in turn, and chance decided which came first in each pair: what "
-            "the machine did meanwhile fell on both equally. Both ran with the versions that are installed now."
-        ]
-    found = []
-    own = {(launch.layout, launch.started) for side in (check.reference, check.current) for launch in side.launches}
-    for one in kept:
-        added = [launch for launch in one.measurement.launches if (launch.layout, launch.started) not in own]
-        if added:
-            launches = numbers.plural(len(added), "launch")
-            old = "; a machine changes: run `harness noise` again" if age_days(one, now) > OLD_DAYS else ""
-            found.append(
-                f"The noise is also learned from {launches} of commit {one.measurement.state}, "
-                f"{age_words(one, now)}{old}."
-            )
-    if check.sessions < KNOWN:
-        found.append(
-            "The two were measured in different sessions, between which a deviation of "
-            f"{numbers.percent(SESSION_SPREAD)} is assumed: A/A launches of {KNOWN + 1} sessions would measure it "
-            f"(`harness noise --launches {NEEDED}` on other days), and `harness check --decide --duet` does without."
-        )
-    return found
 
 
 def junit(check: Check, answer: Answer) -> str:
@@ -221,8 +205,7 @@ def junit(check: Check, answer: Answer) -> str:
         if row.verdict == REGRESSION:
             ElementTree.SubElement(case, "failure", message=text)
         elif row.verdict == INCONCLUSIVE:
-            more = f"{row.more} more launches needed; " if row.more else ""
-            ElementTree.SubElement(case, "skipped", message=f"inconclusive: {more}{text}")
+            ElementTree.SubElement(case, "skipped", message=f"inconclusive: {text}")
         else:
             ElementTree.SubElement(case, "system-out").text = text
     for layout in check.unmeasured:

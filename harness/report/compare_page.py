@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
-from harness.analysis.stats import NEEDED, SESSION_SPREAD, Interval
+from harness.analysis.stats import NEEDED, Interval
 from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE
 from harness.regression.quantities import EFFICIENCY, TIME, quantity_value
@@ -26,6 +26,10 @@ from harness.schema.presets import distinguishing_names
 NOT_MEASURED = "not measured"
 _LONGEST_NAME = 40  # characters, which leave most of the figure to its axes
 _HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % interval", "Launches", "Meaning")
+_APART = (
+    "launched in different sessions, between which the machine's speed changes too: two versions of a script or model "
+    "are trained in turns by `harness compare A.py B.py`, two commits by `harness check --decide`"
+)
 _HASHED = re.compile(r".*-[0-9a-f]{8}/?$")  # Sweep.name
 
 
@@ -50,9 +54,8 @@ def comparison_answer(
             notes.append(f"{name}: {shared} launches that are in {called[0]} too are left out")
         differences = _differences(first, other)
         notes += [lead + difference for difference in differences]
-        if any(row.assumed for row in compared):
-            assumed = numbers.percent(SESSION_SPREAD)
-            notes.append(f"{lead}between sessions a deviation of {assumed} is assumed; --duet needs none")
+        if any(row.apart for row in compared):
+            notes.append(f"{lead}{_APART}")
         sentences.append(comparison_sentence(name, called[0], compared))
         data.append({
             "other": name,
@@ -109,7 +112,7 @@ def _cells(row: ComparedRow) -> tuple[str, ...]:
 
 
 def _as_data(row: ComparedRow) -> dict[str, object]:
-    kept = {name: getattr(row, name) for name in ("quantity", "layout", "values", "launches", "ratio", "assumed")}
+    kept = {name: getattr(row, name) for name in ("quantity", "layout", "values", "launches", "ratio", "apart")}
     return kept | {"interval": row.ratio_interval, "meaning": row.verdict}
 
 
@@ -132,6 +135,7 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
     span = f" (95 % interval {numbers.ratio_span(interval)})" if interval else ""
     if last.verdict == OPEN:
         why = "the interval leaves it open" if interval else f"{NEEDED} launches of each are needed to judge"
+        why = "of different sessions, which cannot tell" if last.apart else why
         return f"{where} {last.ratio:.2f} times as fast as {first}{span}: {why}."
     if last.verdict == ALIKE:
         return f"{where} as fast as {first}: {last.ratio:.2f} times{span}."

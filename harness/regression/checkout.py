@@ -1,0 +1,50 @@
+"""The harness of an earlier commit, checked out and built beside the one that runs."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.processes import ask, interruptible
+from harness.base.provenance import git, has_commit
+from harness.schema.measurement import Software
+
+HERE = Path(__file__).parent.parent.parent
+
+
+def why_no_checkout(software: Software) -> str:
+    """Return why the commit of `software` cannot be checked out here, an empty text where it can."""
+    if not (HERE / ".git").exists():
+        return "the harness here is not a git checkout"
+    if not software.commit:
+        return "no commit names its code"
+    if software.dirty:
+        return "it was measured with uncommitted changes, which no commit names"
+    if not has_commit(HERE, software.commit):
+        return f"commit {software.commit[:12]} is not in this checkout: fetch it (git fetch --unshallow)"
+    return ""
+
+
+@contextlib.contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """Yield a temporary folder with the harness of `commit`, its native library built.
+
+    Raises:
+        UserError: git or the build refuses.
+    """
+    with interruptible(), tempfile.TemporaryDirectory(prefix="harness-check-") as name:
+        tree = Path(name) / commit[:12]
+        added = git(HERE, "worktree", "add", "--detach", "--force", str(tree), commit)
+        if added.code != 0:
+            raise UserError(f"cannot compare: commit {commit[:12]} cannot be checked out: {added.last_error}")
+        try:
+            build = [sys.executable, "-m", "harness.comm.native.build"]
+            changes = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+            built = ask(build, limit_s=600, changes=changes)
+            if built.code != 0:
+                raise UserError(f"cannot compare: commit {commit[:12]} does not build: {built.last_error}")
+            yield tree
+        finally:
+            git(HERE, "worktree", "remove", "--force", str(tree))

@@ -1,0 +1,168 @@
+"""Two versions that trained in turns: by how much each quantity differs over the blocks, and what that means.
+
+A block's number is the median of its rounds' log ratios, which no disturbed round moves; a second row of each quantity
+has the mean over all steps, in which a slowdown of some epochs shows. Student's t holds over blocks only: every start
+has a speed of its own, which its rounds share.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binom
+from scipy.stats import t as student
+
+from harness.analysis.rounds import block_rounds
+from harness.analysis.stats import Interval
+from harness.regression.quantities import EFFICIENCY, STEP, Values, as_cost, as_slowdown
+from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, SMALL, ComparedRow
+from harness.schema.layout import Layout
+
+MEAN = ", mean of all steps"
+LOOKS = (3, 4, 6, 8, 12, 16)  # blocks
+ERROR = 0.025  # on either side, over all rows and looks of a check
+SIDES = ("old", "new")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockSample:
+    """One quantity over blocks: logarithms of the new version's time, or inverse efficiency, over the old one's.
+
+    `blocks` [blocks] are judged, `rounds` [rounds of all blocks] must bear them out: by their median, or by their mean
+    where the quantity is one of all steps. `values` are what a reader sees of the old and the new version.
+    """
+
+    quantity: str
+    layout: Layout | None
+    blocks: Values
+    rounds: Values
+    values: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnsStudy:
+    """What both versions train: `layouts`, fewest ranks first, and the steps of an epoch [old and new, layouts]."""
+
+    layouts: tuple[Layout, ...]
+    steps: tuple[tuple[int, ...], tuple[int, ...]]
+    scaling: str = "strong"
+
+    @property
+    def others(self) -> list[int]:
+        """The places of the layouts that have an efficiency over the first one."""
+        return [place for place, one in enumerate(self.layouts) if one.ranks != self.layouts[0].ranks]
+
+    def efficiency(self, seconds: Values) -> float:
+        """Return the geometric mean of the efficiencies of `others`, `seconds` [layouts] being those of an epoch."""
+        ranks = np.array([self.layouts[place].ranks / self.layouts[0].ranks for place in self.others])
+        ideal = ranks if self.scaling == "strong" else np.ones(len(ranks))
+        return float(np.exp(np.mean(np.log(seconds[0] / seconds[self.others] / ideal))))
+
+
+def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[BlockSample, ...]:
+    """Return the samples of `blocks`: the turns (see `sweep.block.BlockEnd`) of launches called ``old-0``, ``new-0``...
+
+    The number is the layout's place. A block whose launches share no round is left out.
+    """
+    found = []
+    steps = np.array(study.steps, dtype=float)
+    work = np.log(steps[1] / steps[0])
+    for mean in (False, True):
+        name = MEAN if mean else ""
+        rounds = [_whole(turns, len(study.layouts), disturbed=mean) for turns in blocks]
+        rounds = [one for one in rounds if len(one)]  # each [rounds, old and new, layouts], seconds of a step
+        if not rounds:
+            continue
+        middles = np.median([one.mean(axis=0) if mean else np.median(one, axis=0) for one in rounds], axis=0)
+        parts = [(_means(one) if mean else np.log(one[:, 1] / one[:, 0])) + work for one in rounds]
+        middle = np.mean if mean else np.median
+        for place, layout in enumerate(study.layouts):
+            found.append(
+                BlockSample(
+                    quantity=STEP + name,
+                    layout=layout,
+                    blocks=np.array([middle(part[:, place]) for part in parts]),
+                    rounds=np.concatenate([part[:, place] for part in parts]),
+                    values=(float(middles[0, place]), float(middles[1, place])),
+                )
+            )
+        if study.others:
+            curves = [part[:, study.others].mean(axis=1) - part[:, 0] for part in parts]
+            found.append(
+                BlockSample(
+                    quantity=EFFICIENCY + name,
+                    layout=None,
+                    blocks=np.array([middle(curve) for curve in curves]),
+                    rounds=np.concatenate(curves),
+                    values=(study.efficiency(middles[0] * steps[0]), study.efficiency(middles[1] * steps[1])),
+                )
+            )
+    return tuple(found)
+
+
+def _whole(turns: pd.DataFrame, layouts: int, *, disturbed: bool) -> Values:
+    """Return the seconds of a step [rounds, old and new, layouts] of the rounds in which every launch had a turn."""
+    names = [f"{side}-{place}" for side in SIDES for place in range(layouts)]
+    steps = block_rounds(turns, disturbed=disturbed).steps.reindex(columns=names).dropna()
+    found: Values = steps.to_numpy().reshape(len(steps), 2, layouts)
+    return found
+
+
+def _means(rounds: Values) -> Values:
+    """Return for each round what it adds to the logarithm of the ratio of means, whose mean over rounds that is."""
+    means = rounds.mean(axis=0)
+    relative: Values = rounds[:, 1] / means[1] - rounds[:, 0] / means[0] + np.log(means[1] / means[0])
+    return relative
+
+
+def judge(samples: Sequence[BlockSample], practical: float) -> tuple[ComparedRow, ...]:
+    """Return the row of each of `samples`, all of one check, the error shared over them and `LOOKS` (Bonferroni).
+
+    A regression needs three things: Student's bound over blocks above 0, the bound over all rounds above 0, and an
+    estimate above the `practical` slowdown. A pass needs Student's upper bound below it, where a slowdown that is sure
+    is called small.
+    """
+    chance = ERROR / max(1, len(samples)) / len(LOOKS)
+    return tuple(_row(sample, chance, practical) for sample in samples)
+
+
+def _row(sample: BlockSample, chance: float, practical: float) -> ComparedRow:
+    blocks, estimate = sample.blocks, float(sample.blocks.mean())
+    bounds = _student(blocks, chance) if len(blocks) >= LOOKS[0] else None
+    verdict = INCONCLUSIVE
+    if bounds is not None:
+        borne = _student(sample.rounds, chance) if sample.quantity.endswith(MEAN) else _exact(sample.rounds, chance)
+        limit = as_cost(practical, True)
+        if bounds.low > 0 and borne.low > 0 and estimate > limit:
+            verdict = REGRESSION
+        elif bounds.high < 0 and borne.high < 0 and estimate < -limit:
+            verdict = IMPROVEMENT
+        elif bounds.high < limit:
+            verdict = SMALL if bounds.low > 0 else PASS
+    return ComparedRow(
+        quantity=sample.quantity,
+        layout=sample.layout,
+        decides=True,
+        values=sample.values,
+        launches=(len(blocks), len(blocks)),
+        slowdown=as_slowdown(estimate, True),
+        interval=bounds
+        and Interval(low=as_slowdown(bounds.low, relative=True), high=as_slowdown(bounds.high, relative=True)),
+        verdict=verdict,
+    )
+
+
+def _student(values: Values, chance: float) -> Interval:
+    """Return Student's bounds of the mean, each wrong with `chance`."""
+    reach = float(student.isf(chance, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5)
+    return Interval(low=float(values.mean()) - reach, high=float(values.mean()) + reach)
+
+
+def _exact(values: Values, chance: float) -> Interval:
+    """Return bounds of the median, each wrong with `chance` at most: order statistics, by the binomial distribution."""
+    place = int(binom.ppf(chance, len(values), 0.5))
+    if place < 1:
+        return Interval(low=-np.inf, high=np.inf)
+    ordered = np.sort(values)
+    return Interval(low=float(ordered[place - 1]), high=float(ordered[-place]))
