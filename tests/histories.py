@@ -84,26 +84,6 @@ def simulate(
     return make_measurement(launches, commit=commit)
 
 
-def simulate_duet(
-    random: np.random.Generator,
-    machine: MachineNoise,
-    *,
-    blocks: int,
-    ranks: tuple[int, ...] = (1, 2),
-    loss: float = 0.0,
-) -> tuple[Measurement, Measurement]:
-    """Return the old and the new version, launched one after the other in an order drawn for each pair."""
-    order = [(block, count) for block in range(blocks) for count in random.permutation(ranks) for _ in "ab"]
-    slow = _disturbance(random, machine, [count for _, count in order])
-    sides: tuple[list[MeasuredLaunch], list[MeasuredLaunch]] = ([], [])
-    for first in range(0, len(order), 2):
-        block, count = order[first]
-        for number, side in zip((first, first + 1), random.permutation(2), strict=True):
-            seconds = _seconds(count, ranks[0], loss if side else 0.0) * np.exp(slow[number])
-            sides[side].append(make_summary(int(count), block, float(seconds), minutes=number))
-    return make_measurement(sides[0]), make_measurement(sides[1], commit="b" * 40)
-
-
 def _seconds(ranks: int, base: int, loss: float) -> float:
     return 0.64 / ranks**0.8 / (1.0 if ranks == base else 1 - loss)
 

@@ -69,7 +69,7 @@ def test_unknown_options_and_commands_exit_with_two():
 def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/study/sweep.json").mkdir(parents=True)
-    for command in ("status", "report", "claims", "history", "check", "noise"):
+    for command in ("status", "report", "claims", "history", "check"):
         assert run([command]) == 2
         said = capsys.readouterr().err
         assert (said.count("\n"), "results/study/sweep.json" in said) == (1, True), said

@@ -12,7 +12,7 @@ from harness.cli.select import find_measurement, find_sweep, find_sweeps, newest
 from tests.factories import make_run, write_run, write_study
 
 COMMANDS = (
-    ("status",), ("cancel",), ("report",), ("check",), ("noise",), ("history",),
+    ("status",), ("cancel",), ("report",), ("check",), ("history",),
     ("baseline", "save", "kept"), ("compare", "mnist-dnn-a"),
 )  # fmt: skip
 

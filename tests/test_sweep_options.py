@@ -51,7 +51,7 @@ def test_every_option_of_a_sweep_has_a_group_but_those_of_every_answer() -> None
         assert any(getattr(one, "common", False) for one in sweep_click.params if getattr(one, "group", "") == group)
 
 
-@pytest.mark.parametrize("command", ["train", "paper", "check", "compare", "noise", "reproduce"])
+@pytest.mark.parametrize("command", ["train", "paper", "compare", "reproduce"])
 def test_other_commands_show_the_options_they_share_in_the_same_groups(command: str) -> None:
     assert any(f"{group}:\n" in shown(command) for group in GROUPS)
 

@@ -117,8 +117,8 @@ def _measure(
     from harness.cli.select import find_measurement
     from harness.datasets import locate
     from harness.regression.baselines import CHECKS, check_machine, default_reference, kept_baselines
-    from harness.regression.checkout import checkout, why_no_checkout
-    from harness.regression.versions import Opponents, Version, checks_folder, decide
+    from harness.regression.opponents import Opponents, checks_folder, decide
+    from harness.regression.versions import Version, checkout, why_no_checkout
     from harness.schema.sweep import Sweep
 
     if against is not None:

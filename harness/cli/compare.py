@@ -88,7 +88,7 @@ def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, results: Path, reports: Path, options: dict[str, Any]
 ) -> Answer:
     from harness.regression.baselines import CHECKS
-    from harness.regression.versions import Opponents, checks_folder, decide
+    from harness.regression.opponents import Opponents, checks_folder, decide
     from harness.report.check_page import check_answer
     from harness.report.publish import write_page
 

@@ -5,6 +5,7 @@ has the mean over all steps, in which a slowdown of some epochs shows. Student's
 has a speed of its own, which its rounds share.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -121,24 +122,27 @@ def judge(samples: Sequence[BlockSample], practical: float) -> tuple[ComparedRow
 
     A regression needs three things: Student's bound over blocks above 0, the bound over all rounds above 0, and an
     estimate above the `practical` slowdown. A pass needs Student's upper bound below it, where a slowdown that is sure
-    is called small.
+    is called small. As a check passes only by all its rows, the upper bound of each has the whole error of a look
+    (Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, 1982).
     """
-    chance = ERROR / max(1, len(samples)) / len(LOOKS)
-    return tuple(_row(sample, chance, practical) for sample in samples)
+    return tuple(_row(sample, len(samples), practical) for sample in samples)
 
 
-def _row(sample: BlockSample, chance: float, practical: float) -> ComparedRow:
+def _row(sample: BlockSample, rows: int, practical: float) -> ComparedRow:
+    whole = ERROR / len(LOOKS)
+    chance = whole / rows
     blocks, estimate = sample.blocks, float(sample.blocks.mean())
     bounds = _student(blocks, chance) if len(blocks) >= LOOKS[0] else None
-    verdict = INCONCLUSIVE
+    verdict, interval = INCONCLUSIVE, None
     if bounds is not None:
+        interval = Interval(low=bounds.low, high=_student(blocks, whole).high)
         borne = _student(sample.rounds, chance) if sample.quantity.endswith(MEAN) else _exact(sample.rounds, chance)
         limit = as_cost(practical, True)
         if bounds.low > 0 and borne.low > 0 and estimate > limit:
             verdict = REGRESSION
         elif bounds.high < 0 and borne.high < 0 and estimate < -limit:
             verdict = IMPROVEMENT
-        elif bounds.high < limit:
+        elif interval.high < limit:
             verdict = SMALL if bounds.low > 0 else PASS
     return ComparedRow(
         quantity=sample.quantity,
@@ -147,22 +151,32 @@ def _row(sample: BlockSample, chance: float, practical: float) -> ComparedRow:
         values=sample.values,
         launches=(len(blocks), len(blocks)),
         slowdown=as_slowdown(estimate, True),
-        interval=bounds
-        and Interval(low=as_slowdown(bounds.low, relative=True), high=as_slowdown(bounds.high, relative=True)),
+        interval=interval
+        and Interval(low=as_slowdown(interval.low, relative=True), high=as_slowdown(interval.high, relative=True)),
         verdict=verdict,
     )
 
 
 def _student(values: Values, chance: float) -> Interval:
     """Return Student's bounds of the mean, each wrong with `chance`."""
-    reach = float(student.isf(chance, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5)
+    reach = _quantile(chance, len(values) - 1) * float(values.std(ddof=1)) / len(values) ** 0.5
     return Interval(low=float(values.mean()) - reach, high=float(values.mean()) + reach)
 
 
 def _exact(values: Values, chance: float) -> Interval:
     """Return bounds of the median, each wrong with `chance` at most: order statistics, by the binomial distribution."""
-    place = int(binom.ppf(chance, len(values), 0.5))
+    place = _place(chance, len(values))
     if place < 1:
         return Interval(low=-np.inf, high=np.inf)
     ordered = np.sort(values)
     return Interval(low=float(ordered[place - 1]), high=float(ordered[-place]))
+
+
+@functools.cache
+def _quantile(chance: float, freedom: int) -> float:
+    return float(student.isf(chance, freedom))
+
+
+@functools.cache
+def _place(chance: float, size: int) -> int:
+    return int(binom.ppf(chance, size, 0.5))

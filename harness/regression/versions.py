@@ -1,62 +1,20 @@
-"""Old and new in turns: blocks of both versions on every layout, until the verdict is sure or the budget is spent.
+"""Versions to compare: the harness of an earlier commit, checked out and built beside, or what a user names."""
 
-The versions are two commits of the harness, each in a tree of its own, or two scripts or models of a user's.
-"""
-
+import contextlib
 import os
-import shutil
 import sys
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
-from harness.analysis.numbers import plural
-from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
-from harness.base.files import write_atomic
-from harness.base.hostlock import HostLock, Scratch
 from harness.base.processes import ask, interruptible
-from harness.regression.checkout import HERE
-from harness.regression.checks import Check, TurnsSpent
-from harness.regression.measurements import measurements
-from harness.regression.significance import INCONCLUSIVE, PRACTICAL
-from harness.regression.verdicts import LOOKS, SIDES, TurnsStudy, block_samples, judge
-from harness.schema.measurement import Measurement
-from harness.schema.record import RUN_FILE, encode, read_point, read_run
-from harness.schema.sweep import LOGS, Point, Sweep
-from harness.sweep.block import Block, RankSet, run_block
-from harness.sweep.commands import environment_of_no_job
-from harness.sweep.outcome import first_error
-from harness.sweep.submission import Submission
-
-_TRIES = 2  # of a block
-
-# Writes the point files of one version into FOLDER and brings its data into the cache: SWEEP_FILE FOLDER DATA_DIR
-# (empty: none is given). It runs apart from this module so that `harness` is the version on PYTHONPATH.
-_POINTS = """
-import sys
-from pathlib import Path
-from harness.base.errors import UserError
-from harness.datasets import locate, prepare
-from harness.schema.record import decode, encode
+from harness.base.provenance import git, has_commit
+from harness.schema.measurement import Software
 from harness.schema.sweep import Sweep
-from harness.sweep.plan import current
 
-sweep_file, folder, data_dir = sys.argv[1:]
-try:
-    sweep = current(decode(Path(sweep_file).read_bytes(), Sweep, Path(sweep_file)))
-    for number, point in enumerate(sweep.points()):
-        (Path(folder) / f"{number}.json").write_bytes(encode(point))
-    source = locate(sweep.workload, Path(data_dir) if data_dir else None, sweep.data_id)
-    if source.kind != "script":
-        prepare(source)
-except UserError as error:
-    sys.exit(str(error))
-"""
+HERE = Path(__file__).parent.parent.parent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,181 +35,37 @@ class Version:
         return {"PYTHONPATH": os.pathsep.join([str(self.tree), str(Path.cwd()), *given]), "PYTHONSAFEPATH": "1"}
 
 
-class Opponents:
-    """Blocks of an old and a new version, added until the budget is spent; their records are kept in `folder`."""
-
-    def __init__(self, old: Version, new: Version, *, folder: Path, data_dir: Path | None, budget_s: float) -> None:
-        self._versions = dict(zip(SIDES, (old, new), strict=True))
-        self._folder, self._data_dir = folder.resolve(), str(data_dir.resolve()) if data_dir else ""
-        self._begin, self._budget_s, self._longest = time.monotonic(), budget_s, 0.0
-        self._scheduler = Submission().open(oversubscribe=old.sweep.oversubscribe)
-        self._points: dict[str, list[tuple[Path, Point]]] = {}
-        self.blocks: list[pd.DataFrame] = []
-
-    def spent(self) -> TurnsSpent:
-        """Return what was measured so far."""
-        rounds = sum(block["round"].nunique() for block in self.blocks)
-        return TurnsSpent(blocks=len(self.blocks), rounds=rounds, minutes=(time.monotonic() - self._begin) / 60)
-
-    def prepare(self) -> None:
-        """Let each version write its point files, in its own code, and prepare its data.
-
-        Raises:
-            UserError: a version refuses, a layout cannot run here, or the commit does not know turns.
-        """
-        for side, version in self._versions.items():
-            for layout in version.sweep.layouts:
-                if reason := self._scheduler.refusal(layout):
-                    raise UserError(f"cannot compare: {layout} cannot run here: it {reason}")
-            if not (version.tree / "harness/base/turns.py").exists():
-                raise UserError(
-                    f"cannot compare: {version.name} is of commit {version.commit[:12]}, which does not train in turns "
-                    "yet: save a baseline of a newer commit with `harness baseline save`"
-                )
-            folder = self._folder / side
-            (folder / "points").mkdir(parents=True)
-            (folder / LOGS).mkdir()
-            file = folder / "points.json"
-            write_atomic(file, encode(replace(version.sweep, repeats=LOOKS[-1])))
-            command = [sys.executable, "-c", _POINTS, str(file), str(folder / "points"), self._data_dir]
-            reply = ask(command, limit_s=7 * 86400.0, changes=version.environment())
-            if reply.code != 0:
-                raise UserError(f"cannot compare: {version.name} does not run: {reply.last_error}")
-            self._points[side] = [(path, read_point(path)) for path in (folder / "points").glob("*.json")]
-
-    def add_block(self, say: Callable[[str], None]) -> bool:
-        """Train both versions on every layout in turns; return False, having done nothing, when the time is over.
-
-        Raises:
-            UserError: a version does not run, twice, or cannot be compared.
-        """
-        if not self._points:
-            self.prepare()
-        begin = time.monotonic()
-        if begin - self._begin + self._longest > self._budget_s:
-            return False
-        for left in reversed(range(_TRIES)):
-            turns, why = self._train(len(self.blocks), say)
-            if turns is not None:
-                break
-            if not left:
-                raise UserError(f"cannot compare: {why}")
-            say(f"block {len(self.blocks) + 1} is started again: {why}")
-        assert turns is not None
-        self.blocks.append(turns)
-        self._longest = max(self._longest, time.monotonic() - begin)
-        return True
-
-    def _train(self, number: int, say: Callable[[str], None]) -> tuple[pd.DataFrame | None, str]:
-        """Return the turns of one block, or why it does not count."""
-        sets = {
-            f"{side}-{place}": (side, path, point)
-            for side in SIDES
-            for place, layout in enumerate(self._versions[SIDES[0]].sweep.layouts)
-            for path, point in self._points[side]
-            if point.layout == layout and point.repeat == number
-        }
-        scratch = Scratch()
-        block = Block(
-            name=f"{self._folder.name}-{number}-{time.time_ns()}",
-            sets=tuple(self._rank_set(name, *parts, scratch.variables) for name, parts in sets.items()),
-        )
-        try:
-            with HostLock().held(f"a check in '{self._folder}'", say) as handles:
-                end = run_block(block, pass_fds=(*handles, *scratch.handles))
-        finally:
-            scratch.close()
-        end.turns.to_parquet(self._folder / f"turns-{number}.parquet", index=False)
-        for name, (side, _, point) in sets.items():
-            record, who = self._folder / side / point.folder, self._versions[side].name
-            if end.codes[name] or not (record / RUN_FILE).exists():
-                log = self._folder / side / LOGS / f"{point.folder}.log"
-                why = first_error(log.read_text(errors="replace")) or f"exit code {end.codes[name]}, see '{log}'"
-                return None, f"{who} does not run on {point.layout}: {why}"
-            if invalid := read_run(record).invalid:
-                return None, f"a launch of {who} does not count: {invalid[0]}"
-        return end.turns, ""
-
-    def _rank_set(self, name: str, side: str, path: Path, point: Point, scratch: Mapping[str, str]) -> RankSet:
-        version, record = self._versions[side], self._folder / side / point.folder
-        shutil.rmtree(record, ignore_errors=True)  # of a block that did not count
-        words = self._scheduler.launcher(point.layout).words
-        given = ("--data-dir", self._data_dir) if self._data_dir else ()
-        threads = dict.fromkeys(
-            ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(point.layout.threads)
-        )
-        return RankSet(
-            name=name,
-            words=(
-                *words, sys.executable, "-m", "harness", "train", *given, "--point", str(path), "--record", str(record)
-            ),
-            log=str(self._folder / side / LOGS / f"{point.folder}.log"),
-            changes={
-                **dict.fromkeys(os.environ.keys() - environment_of_no_job().keys()),
-                **self._scheduler.environment(point.layout), **threads, **scratch, **dict(point.settings),
-                **version.environment(), "HARNESS_LAUNCHER": " ".join(words),
-            },
-        )  # fmt: skip
-
-    def check(self, practical: float) -> Check:
-        """Return the verdicts by the blocks so far.
-
-        Raises:
-            UserError: another state of the code ran than was meant, or the rows of an epoch differ.
-        """
-        old, new = (self._measured(side) for side in SIDES)
-        layouts = self._versions[SIDES[0]].sweep.layouts
-        for layout in layouts:
-            rows = [side.of(layout)[0].rows for side in (old, new)]
-            if rows[0] != rows[1]:
-                raise UserError(
-                    f"cannot compare: an epoch of {old.label} has {rows[0]:,} rows, of {new.label} {rows[1]:,}: let "
-                    "both train on the same"
-                )
-        steps = tuple(tuple(self._steps(side, place) for place in range(len(layouts))) for side in SIDES)
-        study = TurnsStudy(layouts=layouts, steps=(steps[0], steps[1]), scaling=old.scaling)
-        rows_found = judge(block_samples(self.blocks, study), practical)
-        return Check(reference=old, current=new, practical=practical, rows=rows_found, spent=self.spent())
-
-    def _steps(self, side: str, place: int) -> int:
-        layout = self._versions[side].sweep.layouts[place]
-        point = next(point for _, point in self._points[side] if point.layout == layout and point.repeat == 0)
-        return read_run(self._folder / side / point.folder).steps_per_epoch
-
-    def _measured(self, side: str) -> Measurement:
-        version = self._versions[side]
-        found = measurements(load_sweep(self._folder / side, every_code=True), version.name)
-        if len(found) != 1 or version.commit not in ("", found[0].software.commit):
-            ran = ", ".join(one.state for one in found)
-            raise UserError(f"cannot compare: {version.name} ran as {ran}: do not change the code while a check runs")
-        return found[0]
+def why_no_checkout(software: Software) -> str:
+    """Return why the commit of `software` cannot be checked out here, an empty text where it can."""
+    if not (HERE / ".git").exists():
+        return "the harness here is not a git checkout"
+    if not software.commit:
+        return "no commit names its code"
+    if software.dirty:
+        return "it was measured with uncommitted changes, which no commit names"
+    if not has_commit(HERE, software.commit):
+        return f"commit {software.commit[:12]} is not in this checkout: fetch it (git fetch --unshallow)"
+    return ""
 
 
-def decide(opponents: Opponents, *, practical: float = PRACTICAL, say: Callable[[str], None]) -> Check:
-    """Return the check of the new version against the old one, with more blocks while it is inconclusive.
+@contextlib.contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """Yield a temporary folder with the harness of `commit`, its native library built.
 
     Raises:
-        UserError: a version does not run, or the budget was too small for a single block.
+        UserError: git or the build refuses.
     """
-    result: Check | None = None
-    with interruptible():
-        for look in LOOKS:
-            in_time = True
-            while in_time and len(opponents.blocks) < look:
-                if in_time := opponents.add_block(say):
-                    say(str(opponents.spent()))
-            if not opponents.blocks:
-                raise UserError("no block was measured: give a larger BUDGET")
-            result = opponents.check(practical)
-            if result.verdict != INCONCLUSIVE:
-                return result
-            if not in_time:
-                say(f"the budget of time is spent: {plural(len(opponents.blocks), 'block')}")
-                return result
-    assert result is not None
-    return result
-
-
-def checks_folder(folder: Path) -> Path:
-    """Return a new folder in `folder` for the records of a check, named by the time."""
-    return folder / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    with interruptible(), tempfile.TemporaryDirectory(prefix="harness-check-") as name:
+        tree = Path(name) / commit[:12]
+        added = git(HERE, "worktree", "add", "--detach", "--force", str(tree), commit)
+        if added.code != 0:
+            raise UserError(f"cannot compare: commit {commit[:12]} cannot be checked out: {added.last_error}")
+        try:
+            build = [sys.executable, "-m", "harness.comm.native.build"]
+            changes = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+            built = ask(build, limit_s=600, changes=changes)
+            if built.code != 0:
+                raise UserError(f"cannot compare: commit {commit[:12]} does not build: {built.last_error}")
+            yield tree
+        finally:
+            git(HERE, "worktree", "remove", "--force", str(tree))

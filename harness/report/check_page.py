@@ -26,8 +26,8 @@ HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval"
 _CODES = {PASS: 0, SMALL: 0, IMPROVEMENT: 0, REGRESSION: 1, INCONCLUSIVE: 3}  # exit codes of a command
 _EXPLAINED = (
     "A slowdown is of speed or efficiency; of skew, wire and the USL's terms it is a part of the reference's epoch. "
-    "Below 0 it is a gain. Rows in brackets show where a slowdown comes from and decide nothing. All intervals of this "
-    "table hold together at 95 %."
+    "Below 0 it is a gain. Rows in brackets show where a slowdown comes from and decide nothing. The intervals hold "
+    "together at 95 %; in turns, where a check passes only by all rows, their upper ends hold each by itself."
 )
 
 

@@ -1,0 +1,101 @@
+"""Two versions in turns: what is refused, and what is really trained."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.base.errors import UserError
+from harness.cli import main
+from harness.datasets import locate
+from harness.regression.baselines import save_baseline
+from harness.regression.checks import Check
+from harness.regression.opponents import Opponents, decide
+from harness.regression.significance import REGRESSION
+from harness.regression.versions import HERE, Version, checkout, why_no_checkout
+from harness.schema.layout import Layout
+from harness.sweep.plan import build_sweep
+from tests.factories import make_workload
+from tests.histories import make_measurement, make_summary
+
+LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
+STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=3), layouts=LAYOUTS, repeats=1)
+
+
+def git(*words: str) -> str:
+    """Return what git says in this checkout."""
+    return subprocess.run(["git", "-C", HERE, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_baseline_that_no_commit_names_is_refused(tmp_path: Path) -> None:
+    launches = [make_summary(1, block, 1.0, minutes=block) for block in range(6)]
+    one = make_measurement(launches, dirty=True)
+    save_baseline(one, "main", tmp_path, replace_it=True)
+    words = ["check", "--decide", "--results", str(tmp_path), "--baselines", str(tmp_path)]
+    refused = CliRunner().invoke(main, words, standalone_mode=False)
+    assert isinstance(refused.exception, UserError) and "cannot be trained in turns" in str(refused.exception)
+    assert "uncommitted" in why_no_checkout(one.software) or not (HERE / ".git").exists()
+
+
+def test_a_version_that_does_not_know_turns_is_told(tmp_path: Path) -> None:
+    old = Version(name="main", sweep=STUDY, tree=tmp_path, commit="a" * 40)
+    both = Opponents(old, Version(name="now", sweep=STUDY), folder=tmp_path / "x", data_dir=None, budget_s=60)
+    with pytest.raises(UserError, match="does not train in turns yet: save a baseline of a newer commit"):
+        decide(both, say=print)
+
+
+@pytest.mark.parametrize("words", [["a.py"], ["a.py", "b.py", "c.py"], ["a.py", "sweep"]])
+def test_two_versions_are_compared_and_nothing_else(words: list[str]) -> None:
+    result = CliRunner().invoke(main, ["compare", *words], standalone_mode=False)
+    assert isinstance(result.exception, UserError) and "two scripts or models" in str(result.exception)
+
+
+def compared(folder: Path, *, delay: str = "", budget_s: float = 90) -> Check:
+    """Return the check of this commit against itself, the new one with the statement `delay` in every step."""
+    commit = git("rev-parse", "HEAD")
+    assert STUDY.data_id == locate(STUDY.workload, None).data_id
+    with checkout(commit) as tree:
+        new = folder / "tree"
+        shutil.copytree(tree, new, ignore=shutil.ignore_patterns(".git"))
+        if delay:
+            exchange = new / "harness/comm/autotune.py"
+            text = exchange.read_text()
+            for place, other in (
+                ("native = _operations(current)", "native = None"),
+                ("def _pass(_: object) -> np.int64:\n", f"def _pass(_: object) -> np.int64:\n    {delay}\n"),
+            ):
+                assert text.count(place) == 1
+                text = text.replace(place, other)
+            exchange.write_text(text)
+        old = Version(name="then", sweep=STUDY, tree=tree, commit=commit)
+        both = Opponents(
+            old, Version(name="now", sweep=STUDY, tree=new), folder=folder / "x", data_dir=None, budget_s=budget_s
+        )
+        found = decide(both, say=print)
+    assert not tree.exists() and str(tree) not in git("worktree", "list")
+    return found
+
+
+@pytest.mark.mpi
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
+def test_a_commit_against_itself_is_no_regression(tmp_path: Path) -> None:
+    if not (HERE / ".git").exists():
+        pytest.skip("no git checkout")
+    found = compared(tmp_path)
+    assert found.verdict != REGRESSION, found.rows
+    assert len(found.rows) == 6 and found.spent is not None and found.spent.rounds > 3 * found.spent.blocks
+    assert not found.reference.software.dirty
+    assert {launch.layout for launch in found.current.launches} == set(LAYOUTS)
+
+
+@pytest.mark.mpi
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
+def test_a_delay_in_every_step_is_a_regression(tmp_path: Path) -> None:
+    if not (HERE / ".git").exists():
+        pytest.skip("no git checkout")
+    found = compared(tmp_path, delay="import time; time.sleep(0.002)")
+    assert found.verdict == REGRESSION, found.rows
