@@ -21,7 +21,7 @@ from tests.factories import make_workload
 from tests.histories import make_measurement, make_summary
 
 LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
-STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=3), layouts=LAYOUTS, repeats=1)
+STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=30), layouts=LAYOUTS, repeats=1)
 
 
 def git(*words: str) -> str:
@@ -52,7 +52,7 @@ def test_two_versions_are_compared_and_nothing_else(words: list[str]) -> None:
     assert isinstance(result.exception, UserError) and "two scripts or models" in str(result.exception)
 
 
-def compared(folder: Path, *, delay: str = "", budget_s: float = 90) -> Check:
+def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
     """Return the check of this commit against itself, the new one with the statement `delay` in every step."""
     commit = git("rev-parse", "HEAD")
     assert STUDY.data_id == locate(STUDY.workload, None).data_id
