@@ -88,7 +88,7 @@ def update(
 
 def _only_steps(
     optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]
-) -> "TypeGuard[FusedSGD | FusedMomentum | FusedAdam]":
+) -> TypeGuard["FusedSGD | FusedMomentum | FusedAdam"]:
     """Tell whether Keras's `apply` would only make the steps: no clipping, averaging, constraint or the like."""
     besides = (optimizer.clipnorm, optimizer.clipvalue, optimizer.global_clipnorm, optimizer.weight_decay,
                optimizer.loss_scale_factor, optimizer.gradient_accumulation_steps)  # fmt: skip
