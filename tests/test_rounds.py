@@ -57,6 +57,15 @@ def test_turns_that_other_work_met_are_left_out() -> None:
     assert abs(np.median(block_rounds(table.assign(cores=1.0)).log_ratios("a", "b"))) > 0.03
 
 
+def test_turns_of_a_rank_that_waits_asleep_all_count() -> None:
+    """A parameter server's coordinator uses a tenth of its core, more or less."""
+    rng = np.random.default_rng(5)
+    table = turns(rng, 1.0, rounds=50)
+    asleep = table["launch"] == "a"
+    table.loc[asleep, "cores"] = rng.uniform(0.05, 0.15, asleep.sum())
+    assert len(block_rounds(table).log_ratios("a", "b")) == 50
+
+
 def test_turns_of_few_steps_do_not_count() -> None:
     table = turns(np.random.default_rng(3), 1.0, rounds=10)
     table.loc[table["round"] < 4, "steps"] = 2

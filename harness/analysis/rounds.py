@@ -19,6 +19,7 @@ from harness.schema.sweep import ROUNDS
 
 FEWEST_BLOCKS = 3
 _UNDISTURBED = 0.95
+_BUSY = 0.9  # cores
 _FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
 
 
@@ -40,12 +41,14 @@ class BlockRounds:
 def block_rounds(turns: pd.DataFrame, *, disturbed: bool = False) -> BlockRounds:
     """Return the rounds of a block's `turns` (see `harness.sweep.block.BlockEnd`), without `disturbed` ones.
 
-    A turn in which a rank had clearly less of its core than in most turns of its launch was disturbed by others. One
-    that is cut short has no time; where steps are long, the turns of a launch have three.
+    A turn in which a rank had clearly less of its core than in most turns of its launch was disturbed by others, where
+    its ranks keep their cores busy: one that waits asleep says nothing of others. A turn that is cut short has no time;
+    where steps are long, the turns of a launch have three.
     """
     by_launch = turns.groupby("launch")
     fewest = by_launch["steps"].transform("median").clip(upper=_FEWEST_STEPS)
-    calm = disturbed | (turns["cores"] >= _UNDISTURBED * by_launch["cores"].transform("quantile", 0.75))
+    usual = by_launch["cores"].transform("quantile", 0.75)
+    calm = disturbed | (turns["cores"] >= _UNDISTURBED * usual) | (usual < _BUSY)
     long = turns[(turns["steps"] >= fewest) & calm]
     seconds = long.assign(step=long["seconds"] / long["steps"])
     return BlockRounds(seconds.pivot(index="round", columns="launch", values="step"))
