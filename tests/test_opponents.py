@@ -52,6 +52,7 @@ def test_two_versions_are_compared_and_nothing_else(words: list[str]) -> None:
     assert isinstance(result.exception, UserError) and "two scripts or models" in str(result.exception)
 
 
+# Not with the fixture `warm`: what it starts has imported the harness of this tree.
 def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
     """Return the check of this commit against itself, the new one with the statement `delay` in every step."""
     commit = git("rev-parse", "HEAD")
@@ -80,7 +81,6 @@ def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
 
 @pytest.mark.mpi
 @pytest.mark.e2e
-@pytest.mark.usefixtures("warm")
 def test_a_commit_against_itself_is_no_regression(tmp_path: Path) -> None:
     if not (HERE / ".git").exists():
         pytest.skip("no git checkout")
@@ -93,7 +93,6 @@ def test_a_commit_against_itself_is_no_regression(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.e2e
-@pytest.mark.usefixtures("warm")
 def test_a_delay_in_every_step_is_a_regression(tmp_path: Path) -> None:
     if not (HERE / ".git").exists():
         pytest.skip("no git checkout")
