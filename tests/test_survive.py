@@ -75,6 +75,7 @@ def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(
         assert outcome.epochs[-1].test_loss == whole.epochs[-1].test_loss
 
 
+@pytest.mark.mpi  # it opens MPI's sums: alone, as their first use may compile them
 def test_sums_over_hosts_go_the_way_that_they_went_before_a_failure(monkeypatch, tmp_path):
     """A way is chosen by the clock: another one adds up in another order, and weights are not the same bit for bit."""
     from harness.comm import autotune
