@@ -84,7 +84,7 @@ def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
 def test_a_commit_against_itself_is_no_regression(tmp_path: Path) -> None:
     if not (HERE / ".git").exists():
         pytest.skip("no git checkout")
-    found = compared(tmp_path)
+    found = compared(tmp_path, budget_s=230)
     assert found.verdict != REGRESSION, found.rows
     assert len(found.rows) == 6 and found.spent is not None and found.spent.rounds > 3 * found.spent.blocks
     assert not found.reference.software.dirty
