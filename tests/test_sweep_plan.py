@@ -112,9 +112,9 @@ def study(*, nodes, repeats, **change):
     return Sweep(workload=replace(workload, **change), layouts=layouts, repeats=repeats)
 
 
-def blocks_of(points, every, *, peaks=None, free=2**40):
+def blocks_of(points, every, *, peak=2**30, free=2**40):
     """Return what `blocks` makes of missing `points`: shape and layouts of each job, and what it says."""
-    groups, notes = blocks(points, every, peaks or {}, free)
+    groups, notes = blocks(points, every, peak, free)
     return [(group.shape, [point.layout.ranks for point in group.points]) for group in groups], notes
 
 
@@ -136,7 +136,7 @@ def test_a_layout_that_is_added_later_trains_with_the_base_again():
 
 def test_layouts_that_do_not_fit_into_memory_together_have_blocks_of_their_own_each_with_the_base():
     every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=1), sweep.layouts)
-    found, notes = blocks_of(every, every, peaks={Layout(nodes=1): 10**9}, free=5 * 10**9)
+    found, notes = blocks_of(every, every, peak=10**9, free=5 * 10**9)
     assert sorted((shape, sorted(ranks)) for shape, ranks in found) == [("block", [1, 2]), ("block", [1, 4])]
     assert "2 layouts at a time" in notes[0]
 

@@ -46,20 +46,20 @@ class CpuUsage:
     @classmethod
     def now(cls) -> "CpuUsage":
         """Return the usage so far."""
-        own, turns = os.times(), current()
+        own, turns, hosts = os.times(), current(), _cpu_times()
         return cls(
             clock=clock(),
-            host=busy_s() - (turns.host_s if turns else 0.0),
+            host=busy_s(hosts) - (turns.host_s if turns else 0.0),
             own=own.user + own.system + own.children_user + own.children_system,
-            stolen=sum(getattr(host, "steal", 0.0) for host in _cpu_times()),
+            stolen=sum(getattr(host, "steal", 0.0) for host in hosts),
             queued=_queued_s(),
             preempted=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )
 
 
-def busy_s() -> float:
-    """Return the CPU seconds, stolen ones included, that the CPUs of this process's cgroup were busy so far."""
-    return float(sum(sum(one) - one.idle - one.iowait - one.guest - one.guest_nice for one in _cpu_times()))
+def busy_s(times: Sequence[Any] = ()) -> float:
+    """Return the CPU seconds, stolen ones included, that this process's CPUs were busy: by `times`, else so far."""
+    return float(sum(sum(one) - one.idle - one.iowait - one.guest - one.guest_nice for one in times or _cpu_times()))
 
 
 def _cpu_times() -> list[Any]:

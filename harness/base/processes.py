@@ -16,13 +16,13 @@ from typing import Any
 
 import psutil
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "CUDA_VISIBLE_DEVICES": "-1",
-}
+
+def thread_limits(threads: int) -> dict[str, str]:
+    """Return the environment that keeps libraries of numbers from starting more than so many threads."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+
+
+ONE_THREAD = thread_limits(1) | {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
 """The environment of a process that computes on one thread, quietly and without GPUs."""
 
 

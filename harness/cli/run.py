@@ -15,7 +15,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.hostlock import Scratch
-from harness.base.processes import interruptible
+from harness.base.processes import interruptible, thread_limits
 from harness.cli.answering import answering
 from harness.cli.common import check_secrets
 from harness.report.answer import Answer, Table
@@ -60,8 +60,6 @@ def run(
         *scheduler.launcher(layout).words, sys.executable, "-m", "harness.transparent",
         *words, str(script), *arguments,
     ]  # fmt: skip
-    # What keeps other libraries from starting threads of their own.
-    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     quiet = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
     with contextlib.ExitStack() as stack:
         handles: tuple[int, ...] = ()
@@ -70,7 +68,7 @@ def run(
             lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         begin = time.monotonic()
-        environment = {**scheduler.environment(layout), **single, **quiet}
+        environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet}
         code = _run_ranks(command, environment, output=_output(), handles=handles)
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"])
 

@@ -30,6 +30,7 @@ from harness.schema.record import RUN_FILE, encode, read_point, read_run
 from harness.schema.sweep import LOGS, Point
 from harness.sweep.block import Block, RankSet, run_block
 from harness.sweep.commands import environment_of_no_job
+from harness.sweep.jobs import JobLaunch, rank_set
 from harness.sweep.outcome import first_error
 from harness.sweep.submission import Submission
 
@@ -157,23 +158,18 @@ class Opponents:
     def _rank_set(self, name: str, side: str, path: Path, point: Point, scratch: Mapping[str, str]) -> RankSet:
         version, record = self._versions[side], self._folder / side / point.folder
         shutil.rmtree(record, ignore_errors=True)  # of a block that did not count
-        words = self._scheduler.launcher(point.layout).words
-        given = ("--data-dir", self._data_dir) if self._data_dir else ()
-        threads = dict.fromkeys(
-            ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(point.layout.threads)
-        )
-        return RankSet(
+        launch = JobLaunch(
             name=name,
-            words=(
-                *words, sys.executable, "-m", "harness", "train", *given, "--point", str(path), "--record", str(record)
-            ),
-            log=str(self._folder / side / LOGS / f"{point.folder}.log"),
-            changes={
-                **dict.fromkeys(os.environ.keys() - environment_of_no_job().keys()),
-                **self._scheduler.environment(point.layout), **threads, **scratch, **dict(point.settings),
-                **version.environment(), "HARNESS_LAUNCHER": " ".join(words),
-            },
-        )  # fmt: skip
+            layout=point.layout,
+            launcher=self._scheduler.launcher(point.layout),
+            point_file=str(path),
+            record=str(record),
+        )
+        made = rank_set(launch, point, self._folder / side, self._data_dir or None)
+        outside = dict.fromkeys(os.environ.keys() - environment_of_no_job().keys())
+        environment = self._scheduler.environment(point.layout)
+        changes = {**outside, **environment, **scratch, **made.changes, **version.environment()}
+        return replace(made, changes=changes)
 
     def check(self, practical: float) -> Check:
         """Return the verdicts by the blocks so far.

@@ -67,12 +67,7 @@ def row_of_launches(
     if found is not None and min(len(now.costs), len(before.costs)) >= NEEDED:
         interval = Interval(low=as_slowdown(found.low, relative), high=as_slowdown(found.high, relative))
         limit = as_cost(practical, relative)
-        if found.low > 0 and distance > limit:
-            verdict = REGRESSION
-        elif found.high < 0 and distance < -limit:
-            verdict = IMPROVEMENT
-        elif found.high < limit:
-            verdict = SMALL if found.low > 0 else PASS
+        verdict = verdict_of(distance, found, limit)
     return ComparedRow(
         quantity=before.quantity,
         layout=before.layout,
@@ -84,6 +79,24 @@ def row_of_launches(
         verdict=verdict or INCONCLUSIVE,
         apart=apart,
     )
+
+
+def verdict_of(
+    estimate: float, bounds: Interval, limit: float, *, upper: float | None = None, borne: Interval | None = None
+) -> str:
+    """Return what an estimated cost means whose `bounds` are sure, and beside which `limit` is a practical one.
+
+    A change has to be `borne` out by other bounds too, where there are some; a pass is decided by `upper` where that is
+    another bound.
+    """
+    sure = borne or bounds
+    if bounds.low > 0 and sure.low > 0 and estimate > limit:
+        return REGRESSION
+    if bounds.high < 0 and sure.high < 0 and estimate < -limit:
+        return IMPROVEMENT
+    if (bounds.high if upper is None else upper) < limit:
+        return SMALL if bounds.low > 0 else PASS
+    return INCONCLUSIVE
 
 
 def shift(current: Values, reference: Values) -> float:

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 from harness.analysis.rounds import block_rounds
 from harness.analysis.stats import Interval
 from harness.regression.quantities import EFFICIENCY, STEP, Values, as_cost, as_slowdown
-from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, SMALL, ComparedRow
+from harness.regression.significance import INCONCLUSIVE, ComparedRow, verdict_of
 from harness.schema.layout import Layout
 
 MEAN = ", mean of all steps"
@@ -137,13 +137,7 @@ def _row(sample: BlockSample, rows: int, practical: float) -> ComparedRow:
     if bounds is not None:
         interval = Interval(low=bounds.low, high=_student(blocks, whole).high)
         borne = _student(sample.rounds, chance) if sample.quantity.endswith(MEAN) else _exact(sample.rounds, chance)
-        limit = as_cost(practical, True)
-        if bounds.low > 0 and borne.low > 0 and estimate > limit:
-            verdict = REGRESSION
-        elif bounds.high < 0 and borne.high < 0 and estimate < -limit:
-            verdict = IMPROVEMENT
-        elif interval.high < limit:
-            verdict = SMALL if bounds.low > 0 else PASS
+        verdict = verdict_of(estimate, bounds, as_cost(practical, True), upper=interval.high, borne=borne)
     return ComparedRow(
         quantity=sample.quantity,
         layout=sample.layout,

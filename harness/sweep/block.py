@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -92,11 +92,12 @@ class _Resident:
 
 @dataclass(kw_only=True)
 class _Rank:
-    """A rank's connection: what it has said since it was last told something."""
+    """A rank's connection, and whose it is: what it has said since it was last told something."""
 
     socket: socket.socket
     rest: bytes = b""
     heard: list[str] = field(default_factory=list)
+    of: "_Resident | None" = None
 
 
 class Referee:
@@ -207,14 +208,10 @@ class Referee:
         Return the steps that it timed, the slowest rank's seconds and the cores of the rank that had least; 0 steps
         where it has ended.
         """
-        if not one.ready:  # it has not come to its first step, and does not
-            self._wait_for([one])
-        if one.over():
-            return 0, 0.0, 0.0
         self._give(one, steps)
-        self._wait_for([one] if steps else [])
+        if steps:
+            self._wait_for([one])
         self._until(lambda: one.over() or one.ready)
-        one.waits_since = time.monotonic()
         if one.over():
             self._close(one)
             return 0, 0.0, 0.0
@@ -260,12 +257,12 @@ class Referee:
             if words[:1] == ["rank"] and len(words) == 4 and all(word.isdigit() for word in words[1:]):
                 number, place, size = map(int, words[1:])
                 if number < len(self._sets):
-                    self._sets[number].ranks[place], self._sets[number].size = rank, size
-            else:
+                    rank.of = self._sets[number]
+                    rank.of.ranks[place], rank.of.size = rank, size
+            elif rank.of is not None:
                 rank.heard.append(line.decode(errors="replace"))
-                for one in self._sets:
-                    if rank in one.ranks.values() and one.ready and words == ["ready"]:
-                        one.waits_since = time.monotonic()
+                if rank.of.ready:
+                    rank.of.waits_since = time.monotonic()
 
     def _close(self, one: _Resident) -> None:
         for rank in one.ranks.values():
@@ -308,31 +305,13 @@ def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> BlockEnd:
     return BlockEnd(codes=codes, turns=pd.DataFrame(referee.rounds, columns=list(columns)).astype(columns))
 
 
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that what was started is ended."""
-
-    def end(number: int, _: Any) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def main(path: Path) -> int:
     """Run the block in the file at `path`, write its turns and exit codes, and return the first code that is not 0."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
     try:
         block = decode(path.read_bytes(), Block, path)
-        with _terminable():
-            end = run_block(block)
-        rounds = Path(block.rounds)
-        rounds.parent.mkdir(parents=True, exist_ok=True)
-        staged = rounds.with_name(f".{rounds.name}")
-        end.turns.to_parquet(staged, index=False)
-        staged.replace(rounds)
+        end = run_block(block)
+        write_atomic(Path(block.rounds), end.turns.to_parquet(index=False))
         for one in block.sets:
             if one.exit_file:
                 write_atomic(Path(one.exit_file), f"{end.codes[one.name]}\n")

@@ -12,7 +12,6 @@ from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.datasets import locate, prepare
 from harness.models import check_model
-from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import Point, Skipped, Sweep
 from harness.sweep.job_loop import Launches
@@ -36,6 +35,7 @@ from harness.sweep.sweep_folder import (
 )
 
 _LOCAL = Submission()
+_RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
 
 Approve = Callable[[NodeHours], None]
 
@@ -260,11 +260,8 @@ class _Command:
         shape = self.submission.request.shape
         if shape != "block":
             return group_points(missing, shape)
-        peaks: dict[Layout, int] = {}
-        for record in known.records.values():
-            layout, peak = record.point.layout, max(rank.peak_memory_bytes for rank in record.ranks)
-            peaks[layout] = max(peaks.get(layout, 0), peak)
-        groups, notes = blocks(missing, self.points, peaks, memory_limit())
+        seen = (rank.peak_memory_bytes for record in known.records.values() for rank in record.ranks)
+        groups, notes = blocks(missing, self.points, max(seen, default=_RANK_BYTES), memory_limit())
         for note in notes:
             say(self.console, note)
         return groups

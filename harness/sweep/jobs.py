@@ -4,13 +4,14 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, resource, write_atomic
+from harness.base.processes import thread_limits
 from harness.schema.layout import Layout
 from harness.schema.record import encode
 from harness.schema.sweep import LOGS, ROUNDS, Point, digest
@@ -88,23 +89,20 @@ def resident(points: Mapping[str, Point], peak: int, free: int) -> tuple[dict[st
     return kept, apart
 
 
-_RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
-
-
 def blocks(
-    points: Sequence[Point], all_points: Sequence[Point], peaks: Mapping[Layout, int], free: int
+    points: Sequence[Point], all_points: Sequence[Point], peak: int, free: int
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """Return the jobs for the missing `points`: a block for each repeat, in turns, and what to say of them.
 
     `all_points` are the sweep's. A block has the layout with the fewest ranks, which the others are compared with,
-    even where that launch is not missing. `peaks` are the bytes that a rank of a layout took before; where all of a
-    repeat do not fit into the `free` bytes of this machine, it has several blocks, each with the base. What cannot wait
+    even where that launch is not missing. A rank takes `peak` bytes; where all of a repeat do not
+    fit into the `free` bytes of this machine, it has several blocks, each with the base. What cannot wait
     for a turn is launched alone: ranks that outlive others, images that are decoded ahead of the steps, GPUs whose
     memory is taken whole, more ranks than cores.
     """
 
     def taken(point: Point) -> int:
-        return point.layout.ranks * max(peaks.values(), default=_RANK_BYTES)
+        return point.layout.ranks * peak
 
     groups, notes = [], dict[str, None]()
     for repeat in dict.fromkeys(point.repeat for point in points):
@@ -346,23 +344,27 @@ def _block(
 ) -> Block:
     """Return the block of `launches`, whose name tells it from one of the same launches at another time."""
     name = f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    given = ("--data-dir", data_dir) if data_dir is not None else ()
     sets = tuple(
-        RankSet(
-            name=one.name,
-            words=(
-                *one.launcher.words, sys.executable, "-m", "harness", "train", *given,
-                "--point", one.point_file, "--record", one.record,
-            ),
-            log=str(folder / LOGS / f"{one.name}.log"),
-            changes={"HARNESS_LAUNCHER": " ".join(one.launcher.words)}
-            | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(one.layout.threads))
-            | dict(point.settings),
-            exit_file=str(folder / JOBS / f"{one.name}.exit"),
-        )
+        replace(rank_set(one, point, folder, data_dir), exit_file=str(folder / JOBS / f"{one.name}.exit"))
         for point, one in zip(points, launches, strict=True)
-    )  # fmt: skip
+    )
     return Block(name=name, sets=sets, rounds=str(folder / ROUNDS / f"{name}.parquet"))
+
+
+def rank_set(launch: JobLaunch, point: Point, folder: Path, data_dir: str | None) -> RankSet:
+    """Return the set of ranks of a `launch` that trains `point` in a block, and logs below `folder`."""
+    given = ("--data-dir", data_dir) if data_dir is not None else ()
+    words = (*launch.launcher.words, sys.executable, "-m", "harness", "train", *given)
+    return RankSet(
+        name=launch.name,
+        words=(*words, "--point", launch.point_file, "--record", launch.record),
+        log=str(folder / LOGS / f"{point.folder}.log"),
+        changes={
+            "HARNESS_LAUNCHER": " ".join(launch.launcher.words),
+            **thread_limits(launch.layout.threads),
+            **dict(point.settings),
+        },
+    )
 
 
 def _environment(scheduler: Scheduler, layout: Layout) -> dict[str, str | None]:

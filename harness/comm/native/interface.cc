@@ -7,7 +7,6 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "arithmetic.h"
 #include "group.h"
 
 namespace harness {
@@ -91,26 +90,6 @@ void harness_take(int64_t number, double* times) {
   if (!group) return;
   std::copy(group->times().begin(), group->times().end(), times);
   group->times().clear();
-}
-
-// Records `calls` calls of sums that step `bytes` of weights, without the sums and steps, and forgets them. Returns the
-// seconds of all.
-double harness_record(int64_t number, uint64_t calls, uint64_t bytes) {
-  static const harness::Label label("nothing");
-  harness::Group* group = harness::FindGroup(number);
-  if (!group) return 0;
-  const double begin = harness::Now();
-  for (uint64_t call = 0; call < calls; ++call) {
-    const double entry = harness::Now();
-    group->Enter(entry, bytes, label);
-    harness::Parts updates;
-    for (uint64_t done = 0; done < bytes; done += harness::kSampled * harness::kBlock) updates.Time([] {});
-    updates.Seconds();
-    group->Leave(entry, true);
-  }
-  const double took = harness::Now() - begin;
-  group->times().clear();
-  return took;
 }
 
 // Writes number, bytes, entry and exit of the last calls (at most 32) to `calls` and returns how many. Any thread may
