@@ -9,6 +9,8 @@ import click
 from harness.base.errors import RunError, UserError
 from harness.cli import main as group
 
+_MEANINGS = {1: "something failed, or got worse", 2: "what was asked for cannot be done", 3: "undecided"}
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line: exit code 0, 1 (a run failed), 2 (bad input) or 130 (interrupted); `check` has its own.
@@ -38,8 +40,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Run the command line of this process and end it."""
-    sys.exit(run(sys.argv[1:]))
+    """Run the command line of this process and end it, with a line about an exit code that make turns into its own."""
+    code = run(sys.argv[1:])
+    if sys.argv[1:2] == ["make"] and code in _MEANINGS:
+        _tell(code, f"exit code {code}: {_MEANINGS[code]} (make itself ends with 2)")
+    sys.exit(code)
 
 
 def _check_text(arguments: Sequence[str]) -> None:

@@ -139,6 +139,12 @@ def test_the_variables_of_make_itself_are_no_settings(checkout: Path) -> None:
     assert "tests/test_cli.py -k help" in tested.stdout
 
 
+def test_the_last_line_tells_the_exit_code_that_make_hides() -> None:
+    words = [sys.executable, "-m", "harness", "make", "sweep", "NODSE=1"]
+    ended = subprocess.run(words, capture_output=True, text=True, env=outside(), check=False)
+    assert ended.returncode == 2 and ended.stderr.splitlines()[-1].startswith("harness: exit code 2: ")
+
+
 def leaves(group: click.Group, name: str) -> list[click.Command]:
     """Return the command called `name`, or its subcommands."""
     found = group.get_command(click.Context(group), name)

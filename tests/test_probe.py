@@ -183,6 +183,9 @@ def test_ratios_are_of_samples_in_turns_of_one_round() -> None:
     # Samples that were made in turns of different rounds do not compare, those of launches without turns do.
     shifted = fit_launches([launch(0.8, behind=3)] * 3, [launch(1.0)] * 3)
     assert shifted[0].sizes[0].ratios == pytest.approx([np.log(0.8)] * 3)
+    # Launches that are all in turns, but never in the same one, as a slow one falls behind, are still compared.
+    late = [[replace(one, turns=tuple(np.array(one.turns) + 100 * np.sign(one.turns))) for one in launch(0.8)]]
+    assert fit_launches(late, [launch(1.0)])[0].sizes[0].ratios == pytest.approx([np.log(0.8)], abs=0.01)
     alone = [[replace(one, turns=()) for one in launch(0.8)]]
     assert fit_launches(alone, [launch(1.0)])[0].sizes[0].ratios == pytest.approx([np.log(0.8)], abs=0.01)
 

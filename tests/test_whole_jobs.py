@@ -79,7 +79,14 @@ def test_a_users_script_trains_on_two_ranks(tmp_path: Path) -> None:
     assert (told["ranks"], told["exit_code"]) == (2, 0) and told["answer"].startswith("fit_arrays.py on 2 ranks ended")
 
 
-@pytest.mark.parametrize("first", [pytest.param(0, marks=smoke), *range(1, len(DAMAGES))])
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(0, marks=smoke),
+        1,
+        *(pytest.param(first, marks=pytest.mark.campaign) for first in range(2, len(DAMAGES))),
+    ],
+)
 def test_a_damaged_study_is_told_in_sentences(study: Path, tmp_path: Path, first: int) -> None:
     """Every file of the study in turn: a page of what is left, or one sentence and exit code 2; never a traceback.
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.optimize import nnls
 
 from harness.analysis.stats import LEVEL, NEEDED, Interval, median_interval
@@ -36,19 +37,24 @@ def fit_launches(
 
 
 def _log_ratio(one: MessageSeries, usual: Sequence[MessageSeries]) -> float | None:
-    """Return the median log ratio of an allreduce to the first way of `usual`, over samples in turns of one round.
+    """Return the median log ratio of an allreduce to the first way of `usual`, over the turns in which both sampled.
 
-    Of launches that took no turns, over all samples.
+    Sample by sample, of launches that took no turns or had none of the same round.
     """
     ways = {way.operation: way for way in usual if (way.level, way.bytes) == (one.level, one.bytes)}
     first = next((way for name, way in ways.items() if name.startswith(REDUCTION)), ways.get(ALLREDUCE))
     if first is None or not one.operation.startswith((REDUCTION, ALLREDUCE)):
         return None
-    pairs = list(zip(np.log(one.seconds), np.log(first.seconds), strict=False))
+    ours, theirs = (pd.Series(np.log(series.seconds)) for series in (one, first))
     if one.turns and first.turns:
-        turns = zip(pairs, one.turns, first.turns, strict=False)
-        pairs = [pair for pair, its, other in turns if its == other > 0]
-    return float(np.median([ours - theirs for ours, theirs in pairs])) if pairs else None
+        in_turns = [
+            times[numbers > 0].groupby(numbers[numbers > 0]).median()  # 0: the first of a turn
+            for times, numbers in ((ours, np.array(one.turns)), (theirs, np.array(first.turns)))
+        ]
+        ratios = (in_turns[0] - in_turns[1]).dropna()
+        if len(ratios):
+            return float(ratios.median())
+    return float((ours - theirs).median())
 
 
 def fit_cost(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _BATCH_S = 200e-6  # a sample is a batch of calls at least this long: clock and barrier are then negligible
 _MOST_CALLS = 500
 _FEWEST_SAMPLES = 6  # an interval needs them
+_LEAST_LOAD_S = 1.0  # CPU times come in ticks of 10 ms: over fewer turns than that, those of others count as other load
 _LARGEST_REDUCTION = 2**25  # bytes: above every network of the papers; two buffers of it are shared memory
 
 Call = Callable[[int], None]
@@ -121,6 +122,8 @@ def measure(world: "World", plan: ProbePlan) -> ProbeResult | None:
         return None
     misplaced = misplacements(Layout(nodes=1, ranks_per_node=world.size), [place for place, _ in places])
     loaded = overloads(loads, Counter(hosts), {place.host: cores for place, cores in places})
+    if own is not None and after.clock - before.clock < _LEAST_LOAD_S:
+        loaded = ()
     return ProbeResult(
         hosts=tuple(hosts),
         mpi_library=MPI.Get_library_version().split("\0")[0].split("\n")[0].strip(),
