@@ -82,7 +82,7 @@ def session_environment() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture
 def warm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what a test launches from this process start with TensorFlow imported (`harness.bench.warm`)."""
+    """Let what a test launches from this process start with TensorFlow imported (`harness.sweep.warm`)."""
     monkeypatch.setattr(sys, "executable", warm_python())
 
 

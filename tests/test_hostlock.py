@@ -38,7 +38,9 @@ def test_one_has_the_host_and_who_waits_is_told_who(folder: Path) -> None:
     first, second = HostLock(), HostLock()
     assert first.take() is None
     first.note_holder("a launch in 'results/mine'")
-    assert second.take() == f"waiting: a launch in 'results/mine' (process {os.getpid()}) is timed on this host"
+    assert (
+        second.take() == f"waiting: a launch in 'results/mine' (process {os.getpid()}) is being measured on this host"
+    )
     first.release()
     assert second.take() is None
 
@@ -66,7 +68,7 @@ def test_launches_of_a_command_that_has_the_host_need_not_wait_for_it(folder: Pa
         launch.note_holder("a launch")
         launch.release()
         said = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=60, check=True)
-        assert said.stdout == f"waiting: a bench (process {os.getpid()}) is timed on this host\n"
+        assert said.stdout == f"waiting: a bench (process {os.getpid()}) is being measured on this host\n"
     assert launch.take() is None
     assert launch.handles
     assert HostLock().take() is not None
@@ -78,7 +80,7 @@ def test_whose_launch_has_ended_is_not_told_that_it_is_timed(folder: Path) -> No
     one.note_holder("a launch in 'results/mine'")
     assert other.take() is not None  # it is next
     one.release()
-    assert one.take() == "waiting: others wait for this host too; another command is timed on this host"
+    assert one.take() == "waiting: others wait for this host too; another command is being measured on this host"
 
 
 def test_other_users_can_lock_the_file_whatever_the_umask(folder: Path) -> None:
@@ -138,7 +140,7 @@ def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
     with timed_elsewhere(), pytest.raises(RunError, match=r"a probe in '.*' \(process \d+\) and 1"):
         probing.run_probe(probing.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
     assert [line for line in said if "waiting" in line] == [
-        f"waiting: a launch in 'results/other' (process {os.getpid()}) is timed on this host"
+        f"waiting: a launch in 'results/other' (process {os.getpid()}) is being measured on this host"
     ]
     assert HostLock().take() is None
 
@@ -175,7 +177,7 @@ def test_whoever_makes_the_lock_the_other_user_waits_for_it(
         with as_user(first) as one:
             assert one == "None"
             with as_user(second) as other:
-                assert re.match(rf"waiting: {first} \(process \d+\) is timed on this host", other)
+                assert re.match(rf"waiting: {first} \(process \d+\) is being measured on this host", other)
         with as_user(second) as other:
             assert other == "None"
 

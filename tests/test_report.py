@@ -235,7 +235,7 @@ def test_a_report_never_replaces_anything_but_a_report(tmp_path: Path) -> None:
         write_report(tmp_path / "results" / "s", tmp_path / "results")
     (tmp_path / "other" / "s").mkdir(parents=True)
     (tmp_path / "other" / "s" / "thesis.tex").write_text("x")
-    with pytest.raises(UserError, match="is no report"):
+    with pytest.raises(UserError, match="is not a report"):
         write_report(tmp_path / "results" / "s", tmp_path / "other")
     assert record.exists() and (tmp_path / "other" / "s" / "thesis.tex").exists()
 

@@ -44,7 +44,7 @@ class HostLock:
         return () if holder._timed is None else (holder._timed,)
 
     def take(self) -> str | None:
-        """Take the lock and return None, or return who has it, in one sentence. Taking it again is no error."""
+        """Take the lock and return None, or return who has it, in one sentence. Taking it again is not an error."""
         if self._timed is not None or self._command is not None:
             return None
         try:
@@ -133,7 +133,7 @@ def _open(path: Path) -> int:
         handle = os.open(path, flags & ~os.O_RDWR)  # enough to lock
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(f"'{path}' is no file")
+        raise OSError(f"'{path}' is not a file")
     return handle
 
 
@@ -147,7 +147,7 @@ def _holder(path: Path) -> str:
         return (
             f"{text}, whose command was killed, still runs on this host: wait, or end it (a sweep's next command does)"
         )
-    return f"{text} is timed on this host"
+    return f"{text} is being measured on this host"
 
 
 SCRATCH = "HARNESS_SCRATCH"  # names the folder to the ranks

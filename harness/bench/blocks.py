@@ -18,9 +18,9 @@ from harness.base.errors import RunError, UserError, unknown
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.bench_record import BATCH_PER_RANK, SCHEMA, BenchBlock, BenchRecord, Task
 from harness.bench.contenders import BARE, BOUND, Contender, choose_contenders
-from harness.bench.launches import SetMaker, first_loss, warm_python, write_inputs
+from harness.bench.launches import SetMaker, first_loss, write_inputs
 from harness.schema.claim import EXPERIMENTS
-from harness.sweep.block import Block, run_block
+from harness.sweep.block import Block, run_block, warm_python
 from harness.sweep.outcome import first_error, read_output
 from harness.sweep.plan import format_seconds
 

@@ -1,15 +1,9 @@
 """How a block's contenders are started: the words of each one's mpirun, and Python with TensorFlow imported already."""
 
 import contextlib
-import os
 import re
-import shlex
 import shutil
 import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +14,6 @@ from harness.base import turns
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.base.processes import ONE_THREAD, ask
-from harness.bench import warm
 from harness.bench.bench_record import Task
 from harness.bench.contenders import Contender
 from harness.comm.launcher import AS_ROOT, mpi_version
@@ -30,44 +23,11 @@ from harness.schema.record import encode
 from harness.schema.sweep import Point
 from harness.sweep.block import RankSet
 from harness.sweep.launch_command import mpirun_words
-from harness.sweep.outcome import first_error, read_output
+from harness.sweep.outcome import first_error
 from harness.sweep.schedulers import open_scheduler
 
 _SCRIPTS = "harness.bench.contenders"
 _FOLDER = Path(__file__).with_name("contenders")
-_START_S = 120
-
-
-@contextlib.contextmanager
-def warm_python(folder: Path) -> Iterator[str]:
-    """Start a Python that has TensorFlow imported, and yield a program in `folder` whose processes are forked from it.
-
-    Twenty processes import TensorFlow for minutes; forked, a block of them starts in seconds.
-
-    Raises:
-        RunError: it does not start.
-    """
-    program, address = folder / "python", folder / "warm"
-    client = shlex.join([sys.executable, "-S", warm.__file__, str(address)])
-    write_atomic(program, f'#!/bin/sh\nexec {client} "$@"\n')
-    program.chmod(0o755)
-    environment = os.environ | ONE_THREAD | {"PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with (folder / "warm.log").open("wb") as log:
-        server = subprocess.Popen(
-            [sys.executable, warm.__file__, "--serve", str(address), str(program)],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True,
-        )  # fmt: skip
-    try:
-        deadline = time.monotonic() + _START_S
-        while not address.exists():
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise RunError(f"Python did not import TensorFlow: {first_error(read_output(folder / 'warm.log'))}")
-            time.sleep(0.05)
-        yield str(program)
-    finally:
-        assert server.stdin is not None
-        server.stdin.close()  # it ends
-        server.wait()
 
 
 def write_inputs(task: Task, folder: Path, python: str) -> None:

@@ -79,7 +79,7 @@ def stranger(target: str, name: str, known: Iterable[str]) -> UserError:
     names = sorted(known)
     near = difflib.get_close_matches(name.upper(), names, n=1)
     hint = f"did you mean {near[0]}=?" if near else f"it has {', '.join(names) or 'none'}"
-    return UserError(f"{name}= is no setting of `make {target}`: {hint}")
+    return UserError(f"{name}= is not a setting of `make {target}`: {hint}")
 
 
 def _command(group: click.Command, name: str) -> click.Command:

@@ -69,7 +69,7 @@ def find_recorded(name: str | None, results: Path) -> Path:
         if (folder / RUN_FILE).exists():
             return folder
     if path.is_file():
-        raise UserError(f"'{name}' is no record: name a launch's folder, its {RUN_FILE}, or a sweep")
+        raise UserError(f"'{name}' is not a record: name a launch's folder, its {RUN_FILE}, or a sweep")
     alone = next((sweep / name for sweep in sweep_folders(results) if (sweep / name / RUN_FILE).exists()), None)
     return alone or find_sweep(name, results)
 

@@ -116,7 +116,7 @@ class ProbeSamples:
 
 
 def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSamples:
-    """Measure under every setting, when no sweep or other probe is timed on this host.
+    """Measure under every setting, when no sweep or other probe is being measured on this host.
 
     Raises:
         UserError: the ranks cannot run here, the machine is busy, or settings of Open MPI are asked of another library.

@@ -1,11 +1,13 @@
 """Old and new in turns: blocks of both versions on every layout, until the verdict is sure or the budget is spent.
 
-The versions are two commits of the harness, each in a tree of its own, or two scripts or models of a user's.
+The versions are two commits of the harness, each in a tree of its own, or two scripts or models of a user's. Their
+processes are forked from one Python that has imported TensorFlow: most of a block's time would be that.
 """
 
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -28,7 +30,7 @@ from harness.regression.versions import Version
 from harness.schema.measurement import Measurement
 from harness.schema.record import RUN_FILE, encode, read_point, read_run
 from harness.schema.sweep import LOGS, Point
-from harness.sweep.block import Block, RankSet, run_block
+from harness.sweep.block import Block, RankSet, run_block, warm_python
 from harness.sweep.commands import environment_of_no_job
 from harness.sweep.jobs import JobLaunch, rank_set
 from harness.sweep.outcome import first_error
@@ -69,6 +71,7 @@ class Opponents:
         self._begin, self._budget_s, self._longest = time.monotonic(), budget_s, 0.0
         self._scheduler = Submission().open(oversubscribe=old.sweep.oversubscribe)
         self._points: dict[str, list[tuple[Path, Point]]] = {}
+        self.python = sys.executable
         self.blocks: list[pd.DataFrame] = []
 
     def spent(self) -> TurnsSpent:
@@ -169,7 +172,8 @@ class Opponents:
         outside = dict.fromkeys(os.environ.keys() - environment_of_no_job().keys())
         environment = self._scheduler.environment(point.layout)
         changes = {**outside, **environment, **scratch, **made.changes, **version.environment()}
-        return replace(made, changes=changes)
+        words = tuple(self.python if word == sys.executable else word for word in made.words)
+        return replace(made, words=words, changes=changes)
 
     def check(self, practical: float) -> Check:
         """Return the verdicts by the blocks so far.
@@ -212,7 +216,7 @@ def decide(opponents: Opponents, *, practical: float = PRACTICAL, say: Callable[
         UserError: a version does not run, or the budget was too small for a single block.
     """
     result: Check | None = None
-    with interruptible():
+    with interruptible(), tempfile.TemporaryDirectory() as folder, warm_python(Path(folder)) as opponents.python:
         for look in LOOKS:
             in_time = True
             while in_time and len(opponents.blocks) < look:

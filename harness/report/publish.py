@@ -72,7 +72,7 @@ def check_replaceable(target: Path) -> None:
     """Refuse with a UserError to replace a folder that holds something else than a report."""
     known = any((target / name).exists() for name in (PAGE, "index.md"))
     if target.is_dir() and any(target.iterdir()) and not known:
-        raise UserError(f"'{target}' is there and is no report: choose another folder for reports")
+        raise UserError(f"'{target}' exists and is not a report: choose another folder for reports")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -136,7 +136,7 @@ def superlinear(scaling: Scaling) -> tuple[Banner, ...]:
 
 
 def other_code(loaded: Loaded) -> tuple[Banner, ...]:
-    """Return a banner if the sweep holds launches of other code than its last command asked for."""
+    """Return a banner if the sweep holds launches of a different code version than its last command asked for."""
     if not loaded.other_code:
         return ()
     text = (

@@ -10,21 +10,24 @@ import contextlib
 import os
 import random
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from harness.base.errors import UserError
+from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
+from harness.base.processes import ONE_THREAD
 from harness.base.turns import BLOCK, TURNS
 from harness.schema.record import decode
+from harness.sweep import warm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +37,7 @@ _FEWEST = 20  # timed steps of a turn; 3 where a step takes longer than `_LONG_S
 _LONG_S = 0.02
 _TRIES = 2  # rounds from which the number of steps in a turn is found; they are not kept
 _GRACE_S = 10.0
+_WARM_S = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -289,6 +293,41 @@ class BlockEnd:
 
     codes: "dict[str, int]"
     turns: "pd.DataFrame"
+
+
+@contextlib.contextmanager
+def warm_python(folder: Path) -> Iterator[str]:
+    """Start a Python that has TensorFlow imported, and yield a program in `folder` whose processes are forked from it.
+
+    Twenty processes import TensorFlow for minutes; forked, a block of them starts in seconds. Nothing of the harness is
+    imported yet: it is that of the child's PYTHONPATH.
+
+    Raises:
+        RunError: it does not start.
+    """
+    program, address = folder / "python", folder / "warm"
+    client = shlex.join([sys.executable, "-S", warm.__file__, str(address)])
+    write_atomic(program, f'#!/bin/sh\nexec {client} "$@"\n')
+    program.chmod(0o755)
+    environment = os.environ | ONE_THREAD | {"PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with (folder / "warm.log").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, warm.__file__, "--serve", str(address), str(program)],
+            stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + _WARM_S
+        while not address.exists():
+            if server.poll() is not None or time.monotonic() > deadline:
+                from harness.sweep.outcome import first_error, read_output
+
+                raise RunError(f"Python did not import TensorFlow: {first_error(read_output(folder / 'warm.log'))}")
+            time.sleep(0.05)
+        yield str(program)
+    finally:
+        assert server.stdin is not None
+        server.stdin.close()  # it ends
+        server.wait()
 
 
 def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> BlockEnd:

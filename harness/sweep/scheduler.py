@@ -205,7 +205,7 @@ class Scheduler(abc.ABC):
 
     @abc.abstractmethod
     def cancel(self, jobs: Iterable[str]) -> None:
-        """End `jobs` and all they started; one that has ended already is no error."""
+        """End `jobs` and all they started; one that has ended already is not an error."""
 
     def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return what those of `jobs` that have ended used, as far as accounting knows; or why there is none."""

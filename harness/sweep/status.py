@@ -106,7 +106,7 @@ def _left(entries: Sequence[LaunchStatus], known: Survey, running: Iterable[Runn
 def _ask_scheduler(folder: Path, submitted: Sequence[Running]) -> dict[str, LaunchStatus]:
     """Return what is known of submitted launches, by their points' folders; one poll for all of them.
 
-    A scheduler that does not answer is no error here: the launches are ``unknown``, with its sentence.
+    A scheduler that does not answer is not an error here: the launches are ``unknown``, with its sentence.
     """
     if not submitted:
         return {}

@@ -18,7 +18,7 @@ from harness.sweep.launch_command import mpirun_words
 
 PROGRAMS = Path(__file__).parent
 ROOT = PROGRAMS.parents[1]
-_WARM = ROOT / "harness" / "bench" / "warm.py"
+_WARM = ROOT / "harness" / "sweep" / "warm.py"
 _CLIENT = """#!/bin/sh
 case "$1" in
 -c | *.py) exec '{python}' -S '{warm}' "{folder}/$(uname -n)" "$@" ;;
@@ -30,7 +30,7 @@ exec '{python}' "$@"
 
 @functools.cache
 def warm_python() -> str:
-    """Return a program to be called in place of Python, whose children have TensorFlow imported (`harness.bench.warm`).
+    """Return a program to be called in place of Python, whose children have TensorFlow imported (`harness.sweep.warm`).
 
     It ends with the session.
     """

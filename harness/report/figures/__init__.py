@@ -53,7 +53,7 @@ class SweepFigure:
 
 def figure(section: str) -> Callable[[Draw], SweepFigure]:
     """Mark a function as a figure of `section`, one of `SECTIONS`."""
-    assert section in SECTIONS, f"{section} is no section of the page"
+    assert section in SECTIONS, f"{section} is not a section of the page"
     return lambda draw: SweepFigure(section=section, draw=draw)
 
 

@@ -67,7 +67,7 @@ class Scheduler(scheduler.Scheduler):
         return {job: found[job][0] if job in found else State(phase="unknown") for job in wanted}
 
     def cancel(self, jobs: Iterable[str]) -> None:
-        """End `jobs` with flux cancel; one that has ended already is no error."""
+        """End `jobs` with flux cancel; one that has ended already is not an error."""
         self.commands.ask(("flux", "cancel", *sorted(set(jobs))))
 
     def explain(self, state: State) -> str:

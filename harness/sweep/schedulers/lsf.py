@@ -53,7 +53,7 @@ class Scheduler(scheduler.Scheduler):
         return {job: found[job][0] if job in found else State(phase="unknown") for job in jobs}
 
     def cancel(self, jobs: Iterable[str]) -> None:
-        """End `jobs` with bkill; one that has ended already is no error."""
+        """End `jobs` with bkill; one that has ended already is not an error."""
         self.commands.ask(("bkill", *sorted(set(jobs))))
 
     def explain(self, state: State) -> str:

@@ -116,7 +116,7 @@ class Scheduler(scheduler.Scheduler):
         return found
 
     def cancel(self, jobs: Iterable[str]) -> None:
-        """End `jobs` with qdel; one that has ended already is no error."""
+        """End `jobs` with qdel; one that has ended already is not an error."""
         wanted = sorted(set(jobs))
         for begin in range(0, len(wanted), _AT_ONCE):
             self.commands.ask(("qdel", *wanted[begin : begin + _AT_ONCE]))

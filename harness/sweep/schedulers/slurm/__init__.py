@@ -147,7 +147,7 @@ class Scheduler(scheduler.Scheduler):
         return self._with_node_reasons({job: states.get(job, State(phase="unknown")) for job in wanted})
 
     def cancel(self, jobs: Iterable[str]) -> None:
-        """End `jobs` with scancel; one that has ended already is no error."""
+        """End `jobs` with scancel; one that has ended already is not an error."""
         wanted = sorted(set(jobs))
         for begin in range(0, len(wanted), _AT_ONCE):
             self.commands.ask(("scancel", "--quiet", *wanted[begin : begin + _AT_ONCE]))
