@@ -2,8 +2,10 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -14,8 +16,10 @@ from harness.regression.baselines import save_baseline
 from harness.regression.checks import Check
 from harness.regression.opponents import Opponents, decide
 from harness.regression.significance import REGRESSION
+from harness.regression.verdicts import SIDES
 from harness.regression.versions import HERE, Version, checkout, why_no_checkout
 from harness.schema.layout import Layout
+from harness.schema.sweep import Sweep
 from harness.sweep.plan import build_sweep
 from tests.factories import make_workload
 from tests.histories import make_measurement, make_summary
@@ -44,6 +48,40 @@ def test_a_version_that_does_not_know_turns_is_told(tmp_path: Path) -> None:
     both = Opponents(old, Version(name="now", sweep=STUDY), folder=tmp_path / "x", data_dir=None, budget_s=60)
     with pytest.raises(UserError, match="does not train in turns yet: save a baseline of a newer commit"):
         decide(both, say=print)
+
+
+def test_launches_that_train_shorter_than_they_start_get_more_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 epochs of 4 s in turns become 150, once; a script's own number of epochs stays."""
+    trained: list[int] = []
+
+    def train(self: Opponents, number: int, say: object) -> tuple[pd.DataFrame, str]:
+        trained.append(self._versions["new"].sweep.workload.epochs)
+        return pd.DataFrame({"round": [0, 1], "at_s": [0.5, 0.5 + 4 * trained[-1] / 30]}), ""
+
+    def prepare(self: Opponents) -> None:
+        for side in SIDES:
+            (self._folder / side).mkdir(parents=True)  # once only: what was measured before is gone
+        self._points = {"old": []}
+
+    monkeypatch.setattr(Opponents, "_train", train)
+    monkeypatch.setattr(Opponents, "prepare", prepare)
+    said: list[str] = []
+    for name, study in (("own", STUDY), ("script", script_study(STUDY, tmp_path))):
+        versions = (Version(name=side, sweep=study) for side in SIDES)
+        both = Opponents(*versions, folder=tmp_path / name, data_dir=None, budget_s=60)
+        assert both.add_block(said.append) and both.add_block(said.append) and len(both.blocks) == 2
+    assert trained == [30, 150, 150, 30, 30]
+    assert [line for line in said if "epochs" in line] == [
+        "30\u00a0epochs took 4 s in turns: launches of 150 are compared"
+    ]
+
+
+def script_study(study: Sweep, folder: Path) -> Sweep:
+    """Return `study` of a user's script."""
+    workload = replace(study.workload, dataset="script", preset="script", data_file=str(folder / "a.py"))
+    return replace(study, workload=workload)
 
 
 @pytest.mark.parametrize("words", [["a.py"], ["a.py", "b.py", "c.py"], ["a.py", "sweep"]])

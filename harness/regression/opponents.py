@@ -4,6 +4,7 @@ The versions are two commits of the harness, each in a tree of its own, or two s
 processes are forked from one Python that has imported TensorFlow: most of a block's time would be that.
 """
 
+import math
 import os
 import shutil
 import sys
@@ -30,6 +31,7 @@ from harness.regression.versions import Version
 from harness.schema.measurement import Measurement
 from harness.schema.record import RUN_FILE, encode, read_point, read_run
 from harness.schema.sweep import LOGS, Point
+from harness.schema.workload import is_script
 from harness.sweep.block import Block, RankSet, run_block, warm_python
 from harness.sweep.commands import environment_of_no_job
 from harness.sweep.jobs import JobLaunch, rank_set
@@ -37,6 +39,7 @@ from harness.sweep.outcome import first_error
 from harness.sweep.submission import Submission
 
 _TRIES = 2  # of a block
+_BLOCK_S = 20.0  # in turns: its start takes as long
 
 # Writes the point files of one version into FOLDER and brings its data into the cache: SWEEP_FILE FOLDER DATA_DIR
 # (empty: none is given). It runs apart from this module so that `harness` is the version on PYTHONPATH.
@@ -124,8 +127,25 @@ class Opponents:
                 raise UserError(f"cannot compare: {why}")
             say(f"block {len(self.blocks) + 1} is started again: {why}")
         assert turns is not None
+        if not self.blocks and self._lengthen(float(turns["at_s"].max() - turns["at_s"].min()), say):
+            return self.add_block(say)
         self.blocks.append(turns)
         self._longest = max(self._longest, time.monotonic() - begin)
+        return True
+
+    def _lengthen(self, seconds: float, say: Callable[[str], None]) -> bool:
+        """Have launches of more epochs trained where the turns of a block take less time than its start; say so."""
+        factor = math.ceil(_BLOCK_S / max(seconds, 0.1))
+        workload = self._versions[SIDES[0]].sweep.workload
+        if seconds >= _BLOCK_S / 2 or is_script(workload) or workload.seconds is not None:
+            return False
+        longer = workload.epochs * factor
+        say(f"{plural(workload.epochs, 'epoch')} took {seconds:.0f} s in turns: launches of {longer} are compared")
+        for side, version in self._versions.items():
+            more = replace(version.sweep.workload, epochs=longer)
+            self._versions[side] = replace(version, sweep=replace(version.sweep, workload=more))
+            shutil.rmtree(self._folder / side)
+        self._points = {}
         return True
 
     def _train(self, number: int, say: Callable[[str], None]) -> tuple[pd.DataFrame | None, str]:
