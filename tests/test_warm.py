@@ -22,12 +22,15 @@ WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 
 
 @pytest.mark.slow
-def test_folder_words_environment_cores_output_and_exit_code_are_the_programs_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{}, {"PYTHONPATH": "/there"}, {"PYTHONPATH": "/there", "PYTHONSAFEPATH": "1"}])
+def test_folder_words_environment_cores_output_and_exit_code_are_the_programs_own(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
     (tmp_path / "told.py").write_text(TOLD)
     said = []
     for python in (warm_python(), sys.executable):
         words = ["taskset", "--cpu-list", "0", python, "told.py", "a b", "--c"]
-        environment = os.environ | {"OWN": "it's"}
+        environment = os.environ | {"OWN": "it's"} | changes
         said.append(subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False))
     warm, own = said
     assert (warm.returncode, json.loads(warm.stdout)) == (own.returncode, json.loads(own.stdout))

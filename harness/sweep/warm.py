@@ -90,7 +90,7 @@ def _answer(connection: socket.socket, path: list[str]) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment | {"PYTHONHASHSEED": "0"})  # the server's
-    sys.path[:] = ["", *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *path]
+    sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *path]
     sys.orig_argv = [sys.executable, *arguments]
     for number, file in enumerate(files):
         os.dup2(file, number)
@@ -107,19 +107,28 @@ def _answer(connection: socket.socket, path: list[str]) -> None:
     os._exit(code)
 
 
+def _take_first(place: str) -> None:
+    """Import from `place` first, as Python does unless PYTHONSAFEPATH is set."""
+    if not os.environ.get("PYTHONSAFEPATH"):
+        sys.path.insert(0, place)
+
+
 def _run(arguments: list[str]) -> int:
     import atexit
     import runpy
 
     try:
         if arguments[0] == "-m":
-            sys.argv, sys.path[0] = arguments[1:], os.getcwd()  # noqa: PTH109
+            sys.argv, place = arguments[1:], os.getcwd()  # noqa: PTH109
+            _take_first(place)
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         elif arguments[0] == "-c":
             sys.argv = ["-c", *arguments[2:]]
+            _take_first("")
             exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
         else:
-            sys.argv, sys.path[0] = arguments, os.path.dirname(os.path.abspath(arguments[0]))  # noqa: PTH100, PTH120
+            sys.argv = arguments
+            _take_first(os.path.dirname(os.path.abspath(arguments[0])))  # noqa: PTH100, PTH120
             runpy.run_path(arguments[0], run_name="__main__")
         code = 0
     except SystemExit as end:
