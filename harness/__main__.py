@@ -9,7 +9,7 @@ import click
 from harness.base.errors import RunError, UserError
 from harness.cli import main as group
 
-_MEANINGS = {1: "something failed, or got worse", 2: "what was asked for cannot be done", 3: "undecided"}
+_MEANINGS = {1: "something failed, or got worse", 3: "undecided"}  # of 2, bad input, its one sentence is enough
 
 
 def run(arguments: Sequence[str]) -> int:

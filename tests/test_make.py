@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.__main__ import main as entry
 from harness.base.errors import UserError
 from harness.cli import COMMANDS, main
 from harness.cli.make import command_line, read_overrides, settings_of
@@ -139,10 +140,17 @@ def test_the_variables_of_make_itself_are_no_settings(checkout: Path) -> None:
     assert "tests/test_cli.py -k help" in tested.stdout
 
 
-def test_the_last_line_tells_the_exit_code_that_make_hides() -> None:
-    words = [sys.executable, "-m", "harness", "make", "sweep", "NODSE=1"]
-    ended = subprocess.run(words, capture_output=True, text=True, env=outside(), check=False)
-    assert ended.returncode == 2 and ended.stderr.splitlines()[-1].startswith("harness: exit code 2: ")
+@pytest.mark.parametrize(("code", "lines"), [(0, 0), (1, 1), (2, 0), (3, 1)])
+def test_a_last_line_tells_the_exit_code_that_make_hides(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, lines: int
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["harness", "make", "check"])
+    monkeypatch.setattr("harness.__main__.run", lambda words: code)
+    with pytest.raises(SystemExit) as ended:
+        entry()
+    told = capsys.readouterr().err.splitlines()
+    assert ended.value.code == code and len(told) == lines
+    assert all(line.startswith(f"harness: exit code {code}: ") for line in told)
 
 
 def leaves(group: click.Group, name: str) -> list[click.Command]:
