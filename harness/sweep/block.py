@@ -319,9 +319,8 @@ def warm_python(folder: Path) -> Iterator[str]:
         deadline = time.monotonic() + _WARM_S
         while not address.exists():
             if server.poll() is not None or time.monotonic() > deadline:
-                from harness.sweep.outcome import first_error, read_output
-
-                raise RunError(f"Python did not import TensorFlow: {first_error(read_output(folder / 'warm.log'))}")
+                last = (folder / "warm.log").read_text(errors="replace").strip().rpartition("\n")[2]
+                raise RunError(f"Python did not import TensorFlow: {last}")
             time.sleep(0.05)
         yield str(program)
     finally:
