@@ -114,6 +114,9 @@ def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
         )
         found = decide(both, say=print)
     assert not tree.exists() and str(tree) not in git("worktree", "list")
+    assert len(found.rows) == 6 and found.spent is not None and found.spent.rounds > 3 * found.spent.blocks
+    assert not found.reference.software.dirty
+    assert {launch.layout for launch in found.current.launches} == set(LAYOUTS)
     return found
 
 
@@ -134,6 +137,3 @@ def test_a_delay_in_every_step_is_a_regression(tmp_path: Path) -> None:
         pytest.skip("no git checkout")
     found = compared(tmp_path, delay="import time; time.sleep(0.002)")
     assert found.verdict == REGRESSION, found.rows
-    assert len(found.rows) == 6 and found.spent is not None and found.spent.rounds > 3 * found.spent.blocks
-    assert not found.reference.software.dirty
-    assert {launch.layout for launch in found.current.launches} == set(LAYOUTS)

@@ -4,6 +4,7 @@ The versions are two commits of the harness, each in a tree of its own, or two s
 processes are forked from one Python that has imported TensorFlow: most of a block's time would be that.
 """
 
+import contextlib
 import math
 import os
 import shutil
@@ -236,7 +237,9 @@ def decide(opponents: Opponents, *, practical: float = PRACTICAL, say: Callable[
         UserError: a version does not run, or the budget was too small for a single block.
     """
     result: Check | None = None
-    with interruptible(), tempfile.TemporaryDirectory() as folder, warm_python(Path(folder)) as opponents.python:
+    with interruptible(), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        opponents.prepare()  # what is refused is refused before TensorFlow is imported
+        opponents.python = stack.enter_context(warm_python(Path(folder)))
         for look in LOOKS:
             in_time = True
             while in_time and len(opponents.blocks) < look:

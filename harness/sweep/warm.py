@@ -119,8 +119,8 @@ def _run(arguments: list[str]) -> int:
 
     try:
         if arguments[0] == "-m":
-            sys.argv, place = arguments[1:], os.getcwd()  # noqa: PTH109
-            _take_first(place)
+            sys.argv = arguments[1:]
+            _take_first(os.getcwd())  # noqa: PTH109
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         elif arguments[0] == "-c":
             sys.argv = ["-c", *arguments[2:]]
