@@ -11,6 +11,8 @@ import pytest
 
 from harness.base import hostlock
 from harness.base.hostlock import SCRATCH, SEGMENTS, Scratch
+from harness.comm.launcher import AS_ROOT, find_launcher
+from harness.sweep.launch_command import mpirun_words
 
 
 @pytest.fixture
@@ -52,6 +54,25 @@ def test_a_launch_removes_its_own_folder(place: Path) -> None:
     own.close()
     assert list(place.iterdir()) == []
     assert (own.variables, own.handles) == ({}, ())
+
+
+@pytest.mark.mpi  # what a killed mpirun leaves is a file of mpirun's own
+def test_what_a_killed_mpirun_left_does_not_end_the_next_one_with_its_process_id(tmp_path: Path) -> None:
+    highest = int(Path("/proc/sys/kernel/pid_max").read_text())
+    for number in (1 + (os.getpid() + ahead) % highest for ahead in range(2000)):
+        left = tmp_path / f"ompi.{number}"
+        left.mkdir(mode=0o700)
+        (left / f"pmix.{os.uname().nodename}.tool.{number}").touch()
+    words = [*mpirun_words(find_launcher(), "openmpi", 1), "true"]
+
+    def start(**variables: str) -> int:
+        environment = os.environ | AS_ROOT | {"TMPDIR": str(tmp_path)} | variables
+        return subprocess.run(words, env=environment, capture_output=True, check=False).returncode
+
+    assert start() != 0  # so it was left as a killed one leaves it
+    own = Scratch()
+    assert start(**own.variables) == 0
+    own.close()
 
 
 def test_without_a_place_for_it_launches_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

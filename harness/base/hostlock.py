@@ -152,6 +152,9 @@ def _holder(path: Path) -> str:
 
 SCRATCH = "HARNESS_SCRATCH"  # names the folder to the ranks
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
+# To mpirun: elsewhere, what a killed one has left makes the next one with its process id fail ("The PMIx server's
+# listener thread failed to start").
+SESSIONS = "PRTE_MCA_prte_local_tmpdir_base"
 _PLACE = Path("/dev/shm")  # where Open MPI has its segments by itself
 _PREFIX = "harness-launch-"
 
@@ -192,8 +195,8 @@ class Scratch:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the ranks must find in their environment."""
-        return dict.fromkeys((SCRATCH, SEGMENTS), str(self._made.path)) if self._made else {}
+        """What mpirun and its ranks must find in their environment."""
+        return dict.fromkeys((SCRATCH, SEGMENTS, SESSIONS), str(self._made.path)) if self._made else {}
 
     def close(self) -> None:
         """Remove the folder."""

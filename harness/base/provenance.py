@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.base.hostlock import SEGMENTS
+from harness.base.hostlock import SEGMENTS, SESSIONS
 from harness.base.processes import Reply, ask
 
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
@@ -21,7 +21,7 @@ _PREFIXES = (
     *("HARNESS_OVERLAP", "HARNESS_REDUCTION", "LD_PRELOAD"),
 )
 # What mpirun itself sets for every rank, none of it a setting.
-_TOLD = ("OMPI_MCA_PREFIXES", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs", SEGMENTS)
+_TOLD = ("OMPI_MCA_PREFIXES", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs", SEGMENTS, SESSIONS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

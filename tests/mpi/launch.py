@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.base.hostlock import of_process
 from harness.comm.launcher import AS_ROOT, find_launcher
 from harness.sweep.launch_command import mpirun_words
 
@@ -108,7 +109,8 @@ def rank_command(ranks: int, python: str = sys.executable) -> list[str]:
 
 def rank_environment() -> dict[str, str]:
     """Return the environment of ranks that share cores."""
-    return {**os.environ, **AS_ROOT, "OMPI_MCA_mpi_yield_when_idle": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    shared = {"OMPI_MCA_mpi_yield_when_idle": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return {**os.environ, **AS_ROOT, **of_process().variables, **shared}
 
 
 def result(ranks: int, program: str, *arguments: object) -> Any:
