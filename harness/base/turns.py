@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 TURNS = "HARNESS_TURNS"
-"""Environment variable of every rank of a block: address and port of the referee, number of the rank's set."""
+"""Environment variable of every rank of a block: address and port of the referee, and the word that names its set."""
 BLOCK = "HARNESS_BLOCK"
 """Environment variable of every rank of a block: its name, which the launch's record keeps."""
 
@@ -35,12 +35,12 @@ class Turns:
     """
 
     def __init__(self, address: str, rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> None:
-        host, port, number = address.rsplit(":", 2)
+        host, port, password = address.rsplit(":", 2)
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rwb", buffering=0)
-        self._tell(f"rank {number} {rank} {ranks}")
+        self._tell(f"rank {password} {rank} {ranks}")
         self.state = TurnState(0, 0.0, 0.0)
         self.first_steps = 3
         self._busy_s, self.host_s = busy_s, 0.0

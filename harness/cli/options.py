@@ -167,15 +167,18 @@ _BATCH_OPTIONS = (
         help="Facts of the computing centre: a name of jobs/sites or a .toml file.",
     ),
     setting(
-        "--nested", group=WHERE, is_flag=True, help="One allocation of the largest size; the smaller points run inside."
+        "--nested",
+        group=WHERE,
+        is_flag=True,
+        help="One allocation of the largest size for each repeat; the smaller points run inside.",
     ),
     setting(
         "--turns/--no-turns",
         group=WHERE,
         common=True,
         default=None,
-        help="Train all layouts of a repeat in turns of 50 ms, so that they see the same machine [default: turns where "
-        "this machine is the scheduler].",
+        help="Train all layouts of a repeat in turns of 50 ms, so that they see the same machine [default: turns on "
+        "this machine and with NESTED=1].",
     ),
     setting("--array", group=WHERE, is_flag=True, help="One job array for each layout, not a job for each launch."),
     *field_options(JobRequest, WHERE),
@@ -216,13 +219,19 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     asked = {name: value for name, value in options.items() if name in names and value not in (None, ())}
     if options["nested"] or options["array"]:
         asked["shape"] = "nested" if options["nested"] else "array"
-    if options["turns"] and (scheduler != "local" or options["template"]):
-        raise UserError(
-            "TURNS=1 is for SCHEDULER=local without a TEMPLATE: elsewhere launches follow each other, leave it out"
-        )
-    if scheduler == "local" and options["turns"] is not False and not options["template"] and "shape" not in asked:
-        asked["shape"] = "block"
     request = replace(scheduler_class(scheduler).suitable(site.request), **asked)
+    usual = ("jobs", "block") if scheduler == "local" else ("nested", "block")
+    no_turns = (
+        f"SCHEDULER={scheduler} has none" if "block" not in scheduler_class(scheduler).shapes
+        else "a TEMPLATE of yours starts launches one by one" if options["template"]
+        else "REQUEUE and SIGNAL are for launches that follow each other" if request.requeue or request.signal_s
+        else "launches of jobs of their own follow each other, ask for NESTED=1" if request.shape not in usual
+        else None
+    )  # fmt: skip
+    if options["turns"] and no_turns:
+        raise UserError(f"TURNS=1 cannot be: {no_turns}")
+    if options["turns"] is not False and no_turns is None:
+        request = replace(request, shape="block")
     template = options["template"]
     if template is not None:
         if not Path(template).is_file():

@@ -1,12 +1,13 @@
 """Two versions that trained in turns: by how much each quantity differs over the blocks, and what that means.
 
-A block's number is the median of its rounds' log ratios, which no disturbed round moves; a second row of each quantity
-has the mean over all steps, in which a slowdown of some epochs shows. Student's t holds over blocks only: every start
-has a speed of its own, which its rounds share.
+A block's number is the median of its rounds' log ratios, which no disturbed round moves; a second row of each layout
+has the mean over all rounds, in which a slowdown of some epochs shows. Student's t holds over blocks only: every start
+has a speed of its own, which its rounds share. The efficiency is told and does not decide: it falls where a step on
+more ranks became slower, which those rows find, or one on fewest ranks faster, which is no regression.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +21,13 @@ from harness.regression.quantities import EFFICIENCY, STEP, Values, as_cost, as_
 from harness.regression.significance import INCONCLUSIVE, ComparedRow, verdict_of
 from harness.schema.layout import Layout
 
-MEAN = ", mean of all steps"
+MEAN = ", mean of all rounds"
 LOOKS = (3, 4, 6, 8, 12, 16)  # blocks
 ERROR = 0.025  # on either side, over all rows and looks of a check
 SIDES = ("old", "new")
+_TAIL = (
+    0.1  # of a block's rounds, on either side, count as the outermost of the others (Winsor's mean): a pause of others
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +35,7 @@ class BlockSample:
     """One quantity over blocks: logarithms of the new version's time, or inverse efficiency, over the old one's.
 
     `blocks` [blocks] are judged, `rounds` [rounds of all blocks] must bear them out: by their median, or by their mean
-    where the quantity is one of all steps. `values` are what a reader sees of the old and the new version.
+    where the quantity is one of all rounds. `values` are what a reader sees of the old and the new version.
     """
 
     quantity: str
@@ -39,6 +43,7 @@ class BlockSample:
     blocks: Values
     rounds: Values
     values: tuple[float, float]
+    decides: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,63 +74,64 @@ def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[Bl
     found = []
     steps = np.array(study.steps, dtype=float)
     work = np.log(steps[1] / steps[0])
-    for mean in (False, True):
-        name = MEAN if mean else ""
-        rounds = [_whole(turns, len(study.layouts), disturbed=mean) for turns in blocks]
-        rounds = [one for one in rounds if len(one)]  # each [rounds, old and new, layouts], seconds of a step
-        if not rounds:
-            continue
-        middles = np.median([one.mean(axis=0) if mean else np.median(one, axis=0) for one in rounds], axis=0)
-        parts = [(_means(one) if mean else np.log(one[:, 1] / one[:, 0])) + work for one in rounds]
-        middle = np.mean if mean else np.median
-        for place, layout in enumerate(study.layouts):
+    for place, layout in enumerate(study.layouts):
+        for mean in (False, True):
+            rounds = [_seconds(turns, (place,), disturbed=mean)[..., 0] for turns in blocks]
+            rounds = [one for one in rounds if len(one)]
+            if not rounds:
+                continue
+            parts = [np.log(one[:, 1] / one[:, 0]) + work[place] for one in rounds]
+            if mean:
+                parts = [np.clip(part, *np.quantile(part, (_TAIL, 1 - _TAIL))) for part in parts]
+            middle = np.mean if mean else np.median
+            old, new = np.median([middle(one, axis=0) for one in rounds], axis=0)
             found.append(
                 BlockSample(
-                    quantity=STEP + name,
+                    quantity=STEP + (MEAN if mean else ""),
                     layout=layout,
-                    blocks=np.array([middle(part[:, place]) for part in parts]),
-                    rounds=np.concatenate([part[:, place] for part in parts]),
-                    values=(float(middles[0, place]), float(middles[1, place])),
+                    blocks=np.array([middle(part) for part in parts]),
+                    rounds=np.concatenate(parts),
+                    values=(float(old), float(new)),
                 )
             )
-        if study.others:
-            curves = [part[:, study.others].mean(axis=1) - part[:, 0] for part in parts]
-            found.append(
-                BlockSample(
-                    quantity=EFFICIENCY + name,
-                    layout=None,
-                    blocks=np.array([middle(curve) for curve in curves]),
-                    rounds=np.concatenate(curves),
-                    values=(study.efficiency(middles[0] * steps[0]), study.efficiency(middles[1] * steps[1])),
-                )
+    whole = [one for one in (_seconds(turns, range(len(study.layouts))) for turns in blocks) if len(one)]
+    if study.others and whole:
+        seconds = np.median([np.median(one, axis=0) for one in whole], axis=0) * steps
+        costs = [np.log(one[:, 1] / one[:, 0]) + work for one in whole]
+        curves = [cost[:, study.others].mean(axis=1) - cost[:, 0] for cost in costs]
+        found.append(
+            BlockSample(
+                quantity=EFFICIENCY,
+                layout=None,
+                blocks=np.array([np.median(curve) for curve in curves]),
+                rounds=np.concatenate(curves),
+                values=(study.efficiency(seconds[0]), study.efficiency(seconds[1])),
+                decides=False,
             )
+        )
     return tuple(found)
 
 
-def _whole(turns: pd.DataFrame, layouts: int, *, disturbed: bool) -> Values:
-    """Return the seconds of a step [rounds, old and new, layouts] of the rounds in which every launch had a turn."""
-    names = [f"{side}-{place}" for side in SIDES for place in range(layouts)]
+def _seconds(turns: pd.DataFrame, places: Iterable[int], *, disturbed: bool = False) -> Values:
+    """Return the seconds of a step [rounds, old and new, places] of the rounds in which both had turns at `places`."""
+    names = [f"{side}-{place}" for side in SIDES for place in places]
     steps = block_rounds(turns, disturbed=disturbed).steps.reindex(columns=names).dropna()
-    found: Values = steps.to_numpy().reshape(len(steps), 2, layouts)
+    found: Values = steps.to_numpy().reshape(len(steps), 2, len(names) // 2)
     return found
 
 
-def _means(rounds: Values) -> Values:
-    """Return for each round what it adds to the logarithm of the ratio of means, whose mean over rounds that is."""
-    means = rounds.mean(axis=0)
-    relative: Values = rounds[:, 1] / means[1] - rounds[:, 0] / means[0] + np.log(means[1] / means[0])
-    return relative
-
-
 def judge(samples: Sequence[BlockSample], practical: float) -> tuple[ComparedRow, ...]:
-    """Return the row of each of `samples`, all of one check, the error shared over them and `LOOKS` (Bonferroni).
+    """Return the row of each of `samples`, all of one check; those that decide share the error, and `LOOKS` do.
+
+    It is shared by Bonferroni's inequality.
 
     A regression needs three things: Student's bound over blocks above 0, the bound over all rounds above 0, and an
     estimate above the `practical` slowdown. A pass needs Student's upper bound below it, where a slowdown that is sure
     is called small. As a check passes only by all its rows, the upper bound of each has the whole error of a look
     (Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, 1982).
     """
-    return tuple(_row(sample, len(samples), practical) for sample in samples)
+    rows = sum(sample.decides for sample in samples)
+    return tuple(_row(sample, rows, practical) for sample in samples)
 
 
 def _row(sample: BlockSample, rows: int, practical: float) -> ComparedRow:
@@ -141,7 +147,7 @@ def _row(sample: BlockSample, rows: int, practical: float) -> ComparedRow:
     return ComparedRow(
         quantity=sample.quantity,
         layout=sample.layout,
-        decides=True,
+        decides=sample.decides,
         values=sample.values,
         launches=(len(blocks), len(blocks)),
         slowdown=as_slowdown(estimate, True),

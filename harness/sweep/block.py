@@ -9,6 +9,7 @@ several launches runs.
 import contextlib
 import os
 import random
+import secrets
 import selectors
 import shlex
 import signal
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,8 @@ _WARM_S = 120
 class RankSet:
     """One launch of a block: the command `words` that starts its ranks, whose output goes to `log`.
 
-    `changes` are made to the environment, None unsets. Its exit code is written to `exit_file`, if there is one.
+    `changes` are made to the environment, None unsets. Its exit code is written to `exit_file`, if there is one. In a
+    batch system the job knows its nodes, and writes the words to `words_file`, each with a NUL byte behind it.
     """
 
     name: str
@@ -52,6 +54,7 @@ class RankSet:
     log: str
     changes: Mapping[str, str | None] = field(default_factory=dict)
     exit_file: str | None = None
+    words_file: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +63,7 @@ class Block:
 
     Launches train to their end, or until rounds have lasted `seconds`: then all are ended. One that lets others wait
     for `limit_s` is ended too (0: never). Sets of equally many ranks make equally many steps in a turn where they are
-    `alike`; else each makes as many as fill it.
+    `alike`, and follow each other at once; else each makes as many as fill it.
     """
 
     name: str
@@ -107,12 +110,14 @@ class _Rank:
 class Referee:
     """Starts the sets of `block`, gives them turns until the last has ended, and keeps the rounds.
 
-    `rounds`: one row for each turn, see `BlockEnd`. Sets that end, or fail, leave the others to go on.
+    `rounds`: one row for each turn, see `BlockEnd`. Sets that end, or fail, leave the others to go on. Ranks connect to
+    `host`, this host's address, and each set by a word of its own, which nobody else on a network knows.
     """
 
-    def __init__(self, block: Block, *, pass_fds: tuple[int, ...] = ()) -> None:
+    def __init__(self, block: Block, *, pass_fds: tuple[int, ...] = (), host: str = "127.0.0.1") -> None:
         self._random = random.Random(block.name)
-        self._server = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self._host, self._passwords = host, [secrets.token_hex(16) for _ in block.sets]
+        self._server = socket.create_server((host, 0), backlog=4096)
         self._server.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
@@ -123,7 +128,8 @@ class Referee:
     def _start(self) -> None:
         port = self._server.getsockname()[1]
         for number, one in enumerate(self._block.sets):
-            changes = {**one.changes, TURNS: f"127.0.0.1:{port}:{number}", BLOCK: self._block.name}
+            address = f"{self._host}:{port}:{self._passwords[number]}"
+            changes = {**one.changes, TURNS: address, BLOCK: self._block.name}
             environment = {**os.environ, **{name: value for name, value in changes.items() if value is not None}}
             for name in (name for name, value in changes.items() if value is None):
                 environment.pop(name, None)
@@ -144,7 +150,7 @@ class Referee:
                 return self._end(going)
             steps = self._steps(going, number)
             rows = []
-            for place, one in enumerate(self._random.sample(going, len(going))):
+            for place, one in enumerate(self._order(going)):
                 made, seconds, cores = self._turn(one, steps[one.number])
                 if made:
                     one.seconds.append(seconds / made)
@@ -192,6 +198,13 @@ class Referee:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(one.process.pid, number)
             _wait_until_over(sets)
+
+    def _order(self, going: list[_Resident]) -> list[_Resident]:
+        """Return the order of a round, by chance; what is `alike` and of equally many ranks has neighbouring turns."""
+        chance = self._random.random
+        kinds = {one.number: one.size if self._block.alike else one.number for one in going}
+        places = {kind: chance() for kind in kinds.values()}
+        return sorted(going, key=lambda one: (places[kinds[one.number]], chance()))
 
     def _steps(self, going: list[_Resident], number: int) -> dict[int, int]:
         """Return how many steps each set makes in its next turn."""
@@ -258,11 +271,9 @@ class Referee:
         *lines, rank.rest = (rank.rest + content).split(b"\n")
         for line in lines:
             words = line.decode(errors="replace").split()
-            if words[:1] == ["rank"] and len(words) == 4 and all(word.isdigit() for word in words[1:]):
-                number, place, size = map(int, words[1:])
-                if number < len(self._sets):
-                    rank.of = self._sets[number]
-                    rank.of.ranks[place], rank.of.size = rank, size
+            if words[:1] == ["rank"] and len(words) == 4 and words[1] in self._passwords:
+                rank.of = self._sets[self._passwords.index(words[1])]
+                rank.of.ranks[int(words[2])], rank.of.size = rank, int(words[3])
             elif rank.of is not None:
                 rank.heard.append(line.decode(errors="replace"))
                 if rank.of.ready:
@@ -329,9 +340,12 @@ def warm_python(folder: Path) -> Iterator[str]:
         server.wait()
 
 
-def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> BlockEnd:
-    """Run `block` to its end. Whatever ends this process in an orderly way, an exception too, ends its launches."""
-    referee = Referee(block, pass_fds=pass_fds)
+def run_block(block: Block, *, pass_fds: tuple[int, ...] = (), host: str = "127.0.0.1") -> BlockEnd:
+    """Run `block` to its end. Whatever ends this process in an orderly way, an exception too, ends its launches.
+
+    Its ranks reach this host by the address `host`.
+    """
+    referee = Referee(block, pass_fds=pass_fds, host=host)
     try:
         codes = referee.run()
     finally:
@@ -343,12 +357,32 @@ def run_block(block: Block, *, pass_fds: tuple[int, ...] = ()) -> BlockEnd:
     return BlockEnd(codes=codes, turns=pd.DataFrame(referee.rounds, columns=list(columns)).astype(columns))
 
 
-def main(path: Path) -> int:
-    """Run the block in the file at `path`, write its turns and exit codes, and return the first code that is not 0."""
+def _address(node: str) -> str:
+    """Return the address by which `node` reaches this host: that of the way to it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:  # nothing is sent
+        way.connect((node, 9))
+        return str(way.getsockname()[0])
+
+
+def _inside(one: RankSet) -> RankSet:
+    """Return `one` with the words that its job has written down."""
+    if one.words_file is None:
+        return one
+    words = tuple(Path(one.words_file).read_text().split("\0")[:-1])
+    launcher = " ".join(words).partition(" -m harness ")[0]
+    return replace(one, words=words, changes={**one.changes, "HARNESS_LAUNCHER": launcher})
+
+
+def main(path: Path, node: str = "localhost") -> int:
+    """Run the block in the file at `path`, write its turns and exit codes, and return the first code that is not 0.
+
+    `node` is one of its nodes, not this one where there are several.
+    """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
     try:
         block = decode(path.read_bytes(), Block, path)
-        end = run_block(block)
+        block = replace(block, sets=tuple(map(_inside, block.sets)))
+        end = run_block(block, host=_address(node))
         write_atomic(Path(block.rounds), end.turns.to_parquet(index=False))
         for one in block.sets:
             if one.exit_file:
@@ -360,4 +394,4 @@ def main(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:3]))

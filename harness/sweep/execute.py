@@ -1,5 +1,6 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -261,7 +262,9 @@ class _Command:
         if shape != "block":
             return group_points(missing, shape)
         seen = (rank.peak_memory_bytes for record in known.records.values() for rank in record.ranks)
-        groups, notes = blocks(missing, self.points, max(seen, default=_RANK_BYTES), memory_limit())
+        limit, nodes = self.scheduler.limit(), self.scheduler.survives_client
+        free = (limit.memory_mb * 2**20 if limit and limit.memory_mb else math.inf) if nodes else memory_limit()
+        groups, notes = blocks(missing, self.points, max(seen, default=_RANK_BYTES), free, nodes=nodes)
         for note in notes:
             say(self.console, note)
         return groups

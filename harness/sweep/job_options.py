@@ -16,8 +16,8 @@ class JobRequest:
     """Settings of the jobs; an empty text means: not asked for.
 
     `memory` is per node, ``0`` for all of it. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each
-    layout), ``nested`` (one allocation of the largest size for all) or ``block`` (one for each repeat, whose launches
-    train in turns).
+    layout), ``nested`` (one allocation of the largest size, in which all follow each other) or ``block`` (one for each
+    repeat, whose launches train in turns).
 
     Raises:
         UserError: a field is out of its range or could not be written into a directive.

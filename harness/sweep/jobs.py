@@ -90,7 +90,7 @@ def resident(points: Mapping[str, Point], peak: int, free: int) -> tuple[dict[st
 
 
 def blocks(
-    points: Sequence[Point], all_points: Sequence[Point], peak: int, free: int
+    points: Sequence[Point], all_points: Sequence[Point], peak: int, free: float, *, nodes: bool = False
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """Return the jobs for the missing `points`: a block for each repeat, in turns, and what to say of them.
 
@@ -99,19 +99,25 @@ def blocks(
     fit into the `free` bytes of this machine, it has several blocks, each with the base. What cannot wait
     for a turn is launched alone: ranks that outlive others, images that are decoded ahead of the steps, GPUs whose
     memory is taken whole, more ranks than cores.
+
+    With `nodes` a block is a job of a batch system, whose launches share its first node: those of a block have the same
+    ranks per node, threads and GPUs, and what cannot wait for a turn has an allocation where they follow each other.
     """
 
     def taken(point: Point) -> int:
-        return point.layout.ranks * peak
+        return (point.layout.ranks_per_node if nodes else point.layout.ranks) * peak
 
-    groups, notes = [], dict[str, None]()
-    for repeat in dict.fromkeys(point.repeat for point in points):
-        missing = [point for point in points if point.repeat == repeat]
-        alone = [point for point in missing if not takes_turns(point)]
-        together = [point for point in missing if takes_turns(point)]
-        groups += [Group(shape="jobs", points=(point,)) for point in alone]
+    def kind(point: Point) -> tuple[object, ...]:
+        return (point.repeat, _shared(point, "nested")) if nodes else (point.repeat,)
+
+    alone = [point for point in points if not takes_turns(point)]
+    groups, notes = list(group_points(alone, "nested")) if nodes else [], dict[str, None]()
+    for one in dict.fromkeys(map(kind, points)):
+        if not nodes:
+            groups += group_points([point for point in alone if kind(point) == one], "jobs")
+        together = [point for point in points if kind(point) == one and takes_turns(point)]
         base = min(
-            (point for point in all_points if point.repeat == repeat and takes_turns(point)),
+            (point for point in all_points if kind(point) == one and takes_turns(point)),
             key=lambda point: (point.layout.ranks, point.layout.nodes, point.layout.threads),
             default=None,
         )
@@ -179,7 +185,7 @@ def estimate(
         limit += group.layout.nodes * seconds(time_limit(group, request, partition)) * count / 3600
         for point in group.points:
             took = time_left([point], durations) or 0.0
-            expected += (group.layout if group.shape == "nested" else point.layout).nodes * took / 3600
+            expected += (group.layout if group.shape in ("nested", "block") else point.layout).nodes * took / 3600
     finished = sum(len(values) for values in durations.values())
     return NodeHours(expected=expected if finished else None, limit=limit, jobs=jobs, finished=finished)
 
@@ -333,7 +339,11 @@ def write_group(
     _write_inputs(group, scheduler.helpers(layout), folder)
     write_atomic(path, text)
     if group.shape == "block":
-        write_atomic(path.with_suffix(".json"), encode(_block(path.stem, group.points, launches, folder, data)))
+        block = _block(path.stem, group.points, launches, folder, data)
+        if scheduler.survives_client:  # a job learns of its nodes when it has them
+            sets = (replace(one, words=(), words_file=str(folder / JOBS / f"{one.name}.words")) for one in block.sets)
+            block = replace(block, sets=tuple(sets))
+        write_atomic(path.with_suffix(".json"), encode(block))
         return Job(name=name, script=path, log=folder / LOGS / f"{name}.log")
     tasks = len(group.points) if group.shape == "array" else 0
     return Job(name=name, script=path, log=folder / LOGS / f"{first.folder}.log", tasks=tasks)

@@ -75,7 +75,7 @@ class Scheduler(abc.ABC):
     """What a path in a directive may have: other characters split it or are not ASCII."""
     unknown: ClassVar[tuple[str, ...]] = ()
     """The fields of `JobRequest` that it does not know."""
-    shapes: ClassVar[tuple[str, ...]] = SHAPES[:3]
+    shapes: ClassVar[tuple[str, ...]] = SHAPES
     launchers: ClassVar[tuple[str, ...]] = LAUNCHERS
     survives_client: ClassVar[bool] = True
     """Whether jobs go on when the process that submitted them ends."""

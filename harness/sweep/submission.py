@@ -88,8 +88,10 @@ def next_command(folder: Path, sweep: Sweep) -> str:
     shape = submission.request.shape
     if submission.scheduler == "local":
         words += [("no-turns", True)] if shape == "jobs" and not submission.template else []
-    elif shape not in ("jobs", submission.site.request.shape):
+    elif shape == "array":
         words.append((shape, True))
+    elif shape in ("nested", "block"):
+        words += [("nested", True), ("turns" if shape == "block" else "no-turns", True)]
     for one, asked in options(JobRequest):
         value = getattr(submission.request, one.name)
         if value == getattr(submission.site.request, one.name):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from harness.schema.record import STEPS_FILE
+from harness.schema.sweep import ROUNDS
 from tests.cluster import slurm
 from tests.cluster.conftest import Terminal, open_terminal
 from tests.cluster.slurm import Cluster, running
@@ -67,3 +68,21 @@ def test_two_hosts_train_and_the_record_says_where_and_how_long_the_network_took
     steps = pd.read_parquet(far_terminal.sweep_folder / found[2].point.folder / STEPS_FILE)
     assert steps["wire_s"].median() > _DELAY_S  # a sum takes a message at least
     assert steps["wire_s"].median() < 20 * _DELAY_S
+
+
+@pytest.mark.parametrize("launcher", ["srun --mpi=pmix", "mpirun"])
+def test_a_block_has_its_turns_over_the_network(far_terminal: Terminal, far_apart: Cluster, launcher: str) -> None:
+    before = len(far_apart.jobs())
+    size = ("--samples", "6400", "--nodes", "1,2", "--repeats", "1")
+    far_terminal.harness(*TINY, *size, "--nested", "--launcher", launcher)
+    assert len(far_apart.jobs()) - before == 1
+    found = records(far_terminal)
+    assert {count: nodes_of(record) for count, record in found.items()} == {1: ["n1"], 2: ["n1", "n2"]}
+    assert all(launcher in record.provenance.launcher and record.weights.identical for record in found.values())
+    (file,) = (far_terminal.sweep_folder / ROUNDS).iterdir()
+    assert {record.block for record in found.values()} == {file.stem}
+    turns = pd.read_parquet(file)
+    whole = turns.groupby("round")["launch"].nunique()
+    assert (whole == 2).sum() > 5
+    of_step = (turns["seconds"] / turns["steps"]).groupby(turns["launch"]).median()
+    assert of_step[found[2].point.folder] > of_step[found[1].point.folder] + _DELAY_S

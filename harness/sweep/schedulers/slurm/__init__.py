@@ -97,7 +97,8 @@ class Scheduler(scheduler.Scheduler):
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return srun with the PMI that suits the MPI library, or mpirun."""
         if self.rank_start.startswith("srun"):
-            return launch_command.srun(layout, self.rank_start, self.site)
+            overlap = self.request.shape == "block"
+            return launch_command.srun(layout, self.rank_start, self.site, overlap=overlap)
         return launch_command.mpirun(layout, self.site)
 
     @functools.cached_property
@@ -114,8 +115,10 @@ class Scheduler(scheduler.Scheduler):
         return f"srun --mpi={wanted}" if wanted in kinds else "mpirun"
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
-        """Return what the ranks need exported; SLURM_EXPORT_ENV unset, or srun would withhold it from them."""
-        return {"SLURM_EXPORT_ENV": None, **super().environment(layout)}
+        """Return what the launcher and the ranks need; SLURM_EXPORT_ENV unset, or srun would withhold it from them."""
+        # mpirun starts its daemons by srun, beside those of the others of a block.
+        daemons = {"PRTE_MCA_plm_slurm_args": "--overlap"} if self.request.shape == "block" else {}
+        return {"SLURM_EXPORT_ENV": None, **super().environment(layout), **daemons}
 
     def submit(self, job: Job) -> tuple[str, ...]:
         """Queue `job` with sbatch.
