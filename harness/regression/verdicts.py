@@ -25,9 +25,7 @@ MEAN = ", mean of all rounds"
 LOOKS = (3, 4, 6, 8, 12, 16)  # blocks
 ERROR = 0.025  # on either side, over all rows and looks of a check
 SIDES = ("old", "new")
-_TAIL = (
-    0.1  # of a block's rounds, on either side, count as the outermost of the others (Winsor's mean): a pause of others
-)
+_TAIL = 0.1  # of a block's rounds, on either side, which count as the next one within (Winsor's mean)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
