@@ -73,7 +73,7 @@ def test_two_hosts_train_and_the_record_says_where_and_how_long_the_network_took
 @pytest.mark.parametrize("launcher", ["srun --mpi=pmix", "mpirun"])
 def test_a_block_has_its_turns_over_the_network(far_terminal: Terminal, far_apart: Cluster, launcher: str) -> None:
     before = len(far_apart.jobs())
-    size = ("--samples", "6400", "--nodes", "1,2", "--repeats", "1")
+    size = ("--samples", "6400", "--epochs", "10", "--nodes", "1,2", "--repeats", "1")
     far_terminal.harness(*TINY, *size, "--nested", "--launcher", launcher)
     assert len(far_apart.jobs()) - before == 1
     found = records(far_terminal)
