@@ -70,7 +70,7 @@ def test_a_planted_cost_comes_back_under_its_name(tmp_path: Path, column: str) -
     (point,) = plant(tmp_path / "study", **planted).overheads
     items = {item.cause.column: item for item in point.items}
     sums = items["sum_seconds"].fraction * point.measured
-    assert sums == pytest.approx(STEPS * WIRE, rel=1e-6)
+    assert sums == pytest.approx(STEPS * WIRE, rel=2e-4)  # a mean over launches of slightly unequal times
     found = items[column]
     assert found.seconds == pytest.approx(seconds, rel=0.06)
     assert found.fraction_interval is not None
@@ -82,7 +82,9 @@ def test_a_planted_cost_comes_back_under_its_name(tmp_path: Path, column: str) -
     for name, item in items.items():
         if name not in allowed:
             assert abs(item.seconds) < 0.1 * seconds, name
-    assert items["input_seconds"].seconds == pytest.approx(INPUT * 3 / 4)  # one rank's did not shrink with the ranks
+    assert items["input_seconds"].seconds == pytest.approx(
+        INPUT * 3 / 4, rel=2e-4
+    )  # one rank's did not shrink with the ranks
 
 
 def test_shares_have_an_interval_only_where_something_is_lost_for_certain(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_the_items_sum_to_the_loss_and_to_the_parts_of_the_breakdown(tmp_path: P
     launches = found.detail.launches
     (point,), (parts,) = found.overheads, overheads(found.scaling, launches, PARTS)
     assert sum(item.share or 0 for item in point.items) == pytest.approx(1.0, abs=1e-9)
-    assert point.explained == pytest.approx(1.0, abs=0.02)
+    assert point.unsure == pytest.approx(0.0, abs=0.02)
     seconds = {item.cause.part: item.seconds for item in parts.items}
     for part in EPOCH_PARTS:
         assert sum(item.seconds for item in point.items if item.cause.part == part) == pytest.approx(seconds[part])
@@ -191,8 +193,8 @@ def test_the_tree_of_real_launches_is_an_independent_count(tmp_path: Path) -> No
             epochs.append((max(epoch["seconds"]), sum(useful) / 2, max(useful), slowest))
         for name, values in zip(("seconds", "useful", "longest", "ideal"), zip(*epochs, strict=True), strict=True):
             counted[name].append(sorted(values)[1])
-    middle = sorted(range(6), key=lambda launch: counted["seconds"][launch])[2:4]
-    mean = {name: (values[middle[0]] + values[middle[1]]) / 2 for name, values in counted.items()}
+    middle = sorted(range(6), key=lambda launch: counted["seconds"][launch])[1:5]
+    mean = {name: sum(values[one] for one in middle) / 4 for name, values in counted.items()}
     metrics = found.efficiencies[-1].metrics
     assert metrics["parallel efficiency"].value == pytest.approx(mean["useful"] / mean["seconds"], rel=1e-9)
     assert metrics["load balance"].value == pytest.approx(mean["useful"] / mean["longest"], rel=1e-9)
@@ -228,7 +230,9 @@ def test_under_weak_scaling_the_ideal_is_the_time_of_the_base(tmp_path: Path) ->
     check_tree(found)
     (point,) = found.overheads
     assert point.ideal == pytest.approx(BATCHES * STEP, rel=0.01)
-    assert {item.cause.column: item.seconds for item in point.items}["sum_seconds"] == pytest.approx(BATCHES * WIRE)
+    assert {item.cause.column: item.seconds for item in point.items}["sum_seconds"] == pytest.approx(
+        BATCHES * WIRE, rel=2e-4
+    )
 
 
 def test_sums_of_statistics_are_no_useful_time(tmp_path: Path) -> None:
@@ -275,7 +279,9 @@ def test_the_command_is_one_document_and_a_page(tmp_path: Path, capsys) -> None:
     places = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     assert command(["explain", "mnist", *places, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["answer"].startswith("2 ranks spend 13.6 % of the epoch beyond the ideal, 100 % of it explained")
+    assert document["answer"].startswith(
+        "2 ranks spend 13.6 % of the epoch beyond the ideal: of it allreduce (wire) 95 %"
+    )
     (point,) = document["bills"]
     assert sum(item["share"] for item in point["items"]) == pytest.approx(1)
     assert [finding["cause"] for finding in document["findings"]] == ["learning rate"]

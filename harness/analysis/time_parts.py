@@ -50,13 +50,13 @@ class SlowRank:
 
 
 def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per layout with valid launches: the parts of its median launch, in seconds.
+    """Return one row per layout with valid launches: the parts of its median time, in seconds.
 
-    Parts that are medians each would not sum to the median. The median launch is the middle one, or the mean of the
-    two middle ones: by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS, so
-    that both sum to a median over launches. Of the parts of an epoch input, skew (waiting for the last rank) and
-    wire (the allreduce itself) are means over ranks, computation is the rest of the slowest rank's epoch. The training
-    parts of a launch are totals over its epochs, `overhead_s` is what is in no other part.
+    Parts that are medians each would not sum to the median: they are means over the middle half of the launches
+    (`median_launches`), by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS. Of the
+    parts of an epoch input, skew (waiting for the last rank) and wire (the allreduce itself) are means over ranks,
+    computation is the rest of the slowest rank's epoch. The training parts of a launch are totals over its epochs,
+    `overhead_s` is what is in no other part.
     """
     valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
     parted = with_launch_parts(valid)
@@ -80,14 +80,18 @@ def with_launch_parts(launches: pd.DataFrame) -> pd.DataFrame:
 def median_launches(
     group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
 ) -> tuple[Array, Array]:
-    """Return `whole` [draws] and the `columns` [draws, columns] of the median launch of every draw [draws, launches].
+    """Return `whole` [draws], a median, and the `columns` [draws, columns] of every draw [draws, launches].
 
-    The median launch by `whole` is the middle one, or the mean of the two middle ones, as in `breakdown_frame`.
+    The columns are means over the middle half of the launches by `whole`, for the parts of one launch are noise, made
+    to be parts of the median.
     """
     seconds, parts = group[whole].to_numpy(), group[list(columns)].to_numpy()
     order = np.take_along_axis(drawn, np.argsort(seconds[drawn], axis=1, kind="stable"), axis=1)
-    low, high = order[:, (drawn.shape[1] - 1) // 2], order[:, drawn.shape[1] // 2]
-    return (seconds[low] + seconds[high]) / 2, (parts[low] + parts[high]) / 2
+    count = drawn.shape[1]
+    middle = order[:, count // 4 : count - count // 4]
+    median = (seconds[order[:, (count - 1) // 2]] + seconds[order[:, count // 2]]) / 2
+    means = np.stack([part[middle].mean(axis=1) for part in parts.T], axis=1)
+    return median, means * (median / seconds[middle].mean(axis=1))[:, None]
 
 
 def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:

@@ -29,6 +29,7 @@ from harness.why.proof import CONFIRMED, REFUTED, Proofs
 Rows = list[tuple[str, ...]]
 MINUS = "\N{MINUS SIGN}"
 _NAMED = 3  # causes in the answer
+_TELL = 0.005  # of the overhead: less has no words
 _MOST_RANKS = 16  # in the table of those that are waited for
 _MOST_COLUMNS = 9
 _DEEPEST = 0.45  # of a cell's colour, behind text that must stay readable on light and on dark pages
@@ -89,9 +90,9 @@ def _tables(found: Explanation, proofs: Proofs | None, findings: Sequence[Findin
             headings=headings,
             rows=rows,
             texts=(),
-            note="POP's standard metrics, of the median launch: the factors of each multiply up to it. In brackets the "
-            "95 % interval, a bootstrap over launches, where there are 6. The ratio of a point's global efficiency to "
-            "the base's is its efficiency in the report.",
+            note="POP's standard metrics, of means over the middle half of launches: the factors of each multiply up "
+            "to it. In brackets the 95 % interval, a bootstrap over launches, where there are 6. The ratio of a "
+            "point's global efficiency to the base's is its efficiency in the report.",
         ),
         *([_overheads_table(found.main, found.network)] if found.main else []),
         *([proof_table(proofs)] if proofs else []),
@@ -251,15 +252,17 @@ def _sentence(found: Explanation) -> str:
     if fraction < LEAST:
         gain = "takes less than the ideal time" if point.seconds < 0 else "has less than 1 % overhead in its epoch"
         return f"{numbers.ranks(point.ranks).capitalize()}: the point {gain}, there is nothing to explain."
-    costs = [item for item in point.listed if item.seconds > 0][:_NAMED]
-    gains = [item for item in point.listed if item.seconds < 0]
-    named = ", ".join(f"{item.cause.name} {_share(item)}" for item in costs)
+    costs = [item for item in point.listed if item.seconds > 0 and item.sure][:_NAMED]
+    gains = [item for item in point.listed if item.seconds < 0 and item.sure]
+    named = ", ".join(f"{item.cause.name} {_share(item)}" for item in costs) or "no single cause is sure"
     saved = f"; {', '.join(f'{item.cause.name} saves {_share(item, -1)}' for item in gains)}" if gains else ""
-    assert point.explained is not None
-    return (
-        f"{numbers.ranks(point.ranks)} spend {numbers.percent(fraction, 1)} of the epoch beyond the ideal, "
-        f"{numbers.percent(point.explained)} of it explained: {named}{saved}."
+    rest = point.unsure or 0.0
+    size = numbers.percent(abs(rest))
+    left = (
+        "" if abs(rest) < _TELL else f"; {size} has no sure cause" if rest > 0 else f"; what is not sure saves {size}"
     )
+    whole = numbers.percent(fraction, 1)
+    return f"{numbers.ranks(point.ranks)} spend {whole} of the epoch beyond the ideal: of it {named}{saved}{left}."
 
 
 def _share(item: Overhead, sign: int = 1) -> str:

@@ -86,6 +86,12 @@ class Overhead:
     speedup_without: float | None
     speedup_interval: Interval | None
 
+    @property
+    def sure(self) -> bool:
+        """Whether its interval, where there is one, excludes 0."""
+        found = self.fraction_interval
+        return found is None or found.low > 0 or found.high < 0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PointOverheads:
@@ -124,10 +130,10 @@ class PointOverheads:
         return self.costs[0] if self.costs and self.costs[0].fraction >= LEAST else None
 
     @property
-    def explained(self) -> float | None:
-        """The part of the overhead that has a cause; 1 is all, None where there is too little to divide."""
-        shares = [item.share for item in self.items if item.cause.column != "unexplained_seconds"]
-        return None if None in shares else sum(share for share in shares if share is not None)
+    def unsure(self) -> float | None:
+        """The part of the overhead that has no `sure` cause, below 0 where those exceed it; None as `share` is."""
+        shares = [item.share for item in self.items if item.sure and item.cause.column != "unexplained_seconds"]
+        return None if None in shares else 1 - sum(share for share in shares if share is not None)
 
 
 def overheads(

@@ -61,9 +61,9 @@ LAUNCH: tuple[BarPart, ...] = (
 def epoch_breakdown(view: SweepView) -> FigureBlock:
     """Draw the parts of one epoch."""
     text = (
-        f"The median launch of {view.subject}, means over ranks. Of a synchronisation call, skew is the wait for "
-        "the last rank to enter it, wire the allreduce itself; input is drawing the order of rows or waiting for them; "
-        "computation is the rest of the slowest rank's epoch."
+        f"The middle half of the launches of {view.subject}, means over ranks. Of a synchronisation call, skew is the "
+        "wait for the last rank to enter it, wire the allreduce itself; input is drawing the order of rows or waiting "
+        "for them; computation is the rest of the slowest rank's epoch."
     )
     return _block(view, "an epoch", EPOCH, f"Parts of one epoch of {view.subject}", text)
 
@@ -72,9 +72,9 @@ def epoch_breakdown(view: SweepView) -> FigureBlock:
 def launch_breakdown(view: SweepView) -> FigureBlock:
     """Draw the parts of a whole launch."""
     text = (
-        f"The median launch of {view.subject}: all epochs, all evaluations and what is done once, slowest rank; "
-        "rest is what remains: checks before training, comparing the weights, gathering the record. "
-        "Only computation and synchronisation count in a speedup."
+        f"The middle half of the launches of {view.subject}: all epochs, all evaluations and what is done once, "
+        "slowest rank; rest is what remains: checks before training, comparing the weights, gathering the record. Only "
+        "computation and synchronisation count in a speedup."
     )
     return _block(view, "a launch", LAUNCH, f"Parts of a launch of {view.subject}", text)
 
