@@ -358,9 +358,17 @@ def run_block(block: Block, *, pass_fds: tuple[int, ...] = (), host: str = "127.
 
 
 def _address(node: str) -> str:
-    """Return the address by which `node` reaches this host: that of the way to it."""
+    """Return the address by which `node` reaches this host: that of the way to it.
+
+    Where the node's name is the scheduler's alone, it is the address that this host's own name has.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:  # nothing is sent
-        way.connect((node, 9))
+        try:
+            way.connect((node, 9))
+        except socket.gaierror as error:
+            own = socket.gethostname()
+            print(f"node {node} has no address ({error.strerror}): the turns are given by that of {own}", flush=True)
+            return socket.gethostbyname(own)
         return str(way.getsockname()[0])
 
 
