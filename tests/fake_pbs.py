@@ -117,7 +117,7 @@ def supervise(task, script, lines, asked, index):
         child = subprocess.Popen(["bash", script], stdout=spool, stderr=spool, env=environment, start_new_session=True)
         hosts = "+".join(f"{line}/0" for line in dict.fromkeys(lines))
         change(task, job_state="R", substate=42, pid=child.pid, exec_host=hosts)
-        end = ended(child, asked["walltime"])
+        end = ended(child, asked["walltime"], spool)
         shutil.copyfile(spool.name, Path(asked["o"]) / f"{task}.OU")
     if (FOLDER / f"{task}.deleted").exists():
         end = {"Exit_status": 256 + signal.SIGTERM, "substate": 91}
@@ -138,13 +138,15 @@ def used(begun):
     return {"walltime": clock[0], "cput": clock[1], "mem": f"{rusage.ru_maxrss}kb", "ncpus": settings()["cpus"]}
 
 
-def ended(child, walltime):
+def ended(child, walltime, spool):
     """Wait for a job's script and return what the server says of its end."""
     hours, minutes, seconds = map(int, walltime.split(":"))
+    limit = hours * 3600 + minutes * 60 + seconds
     try:
-        code = child.wait(timeout=hours * 3600 + minutes * 60 + seconds)
+        code = child.wait(timeout=limit)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
+        print(f"=>> PBS: job killed: walltime {limit + 1} exceeded limit {limit}", file=spool, flush=True)
         return {"Exit_status": -29, "substate": 93}
     return {"Exit_status": code if code >= 0 else 256 - code, "substate": 92 if code == 0 else 93}
 

@@ -328,7 +328,17 @@ def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
         run(lab, Layout(nodes=1), walltime="0:00:01")
     (folder,) = lab.results.iterdir()
     detail = read_status(folder).entries[0].detail
-    assert ("PBS ended it at its time limit" if history else "PBS no longer knows the job") in detail
+    assert detail == "its time limit of 1 s ended it after 2 s; ask for a longer WALLTIME"
+
+
+def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, server: Path, soon: None) -> None:  # noqa: F811
+    tell(server, history=True, down=["n1"])
+    lab.behave(r1="fail")
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    detail = read_status(folder).entries[0].detail
+    assert detail.startswith("it failed on n1: node n1 is state-unknown,down; its output says: rank 1: loss is not")
 
 
 def test_a_job_that_no_answer_lists_goes_on_counting_until_its_record_is_there(

@@ -44,6 +44,7 @@ def run(
     from harness.base.hostlock import HostLock
     from harness.comm.gpus import visible_gpus
     from harness.schema.layout import Layout
+    from harness.sweep.scheduler import State
     from harness.sweep.schedulers import open_scheduler
 
     devices = len(visible_gpus()) if gpus_per_rank else usable_cores() // max(1, threads)
@@ -70,15 +71,16 @@ def run(
         begin = time.monotonic()
         environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet}
         code = _run_ranks(command, environment, output=_output(), handles=handles)
-    return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"])
+    why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > 128 else ""
+    return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"], why)
 
 
-def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None) -> Answer:
+def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:
     """Return what is known of the run: its time, and its epochs where it left a `record`."""
     from harness.analysis import numbers
     from harness.schema.record import RUN_FILE, read_run
 
-    ended = "ended well" if code == 0 else f"ended with exit code {code}"
+    ended = "ended well" if code == 0 else f"ended with exit code {code}{why}"
     sentence = f"{script.name} on {numbers.ranks(ranks)} {ended} after {numbers.seconds(wall_s)}"
     data: dict[str, object] = {"script": script, "ranks": ranks, "seconds": wall_s, "exit_code": code}
     if code or record is None or not (record / RUN_FILE).exists():

@@ -21,6 +21,8 @@ _OURS = re.compile(r"harness: (?P<reason>.+)")
 _EXCEPTION = re.compile(r"(?P<reason>(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")
 _LIBRARY_LOG = re.compile(r"[IWE]\d{4,} |WARNING: ")  # TensorFlow's own remarks, which a good run makes as well
 _SIGNAL = re.compile(r"\[[^\]]+\] Signal: (?P<reason>.+)")  # Open MPI's own handler, above a stack
+# PBS writes it into the job's output; without job history nothing else tells it.
+_TIME_LIMIT = re.compile(r"walltime (?P<used>\d+) exceeded limit (?P<limit>\d+)")
 _CALL = re.compile(r"\(P(?P<call>MPI_\w+)\+")
 _OTHER = re.compile(r"(?P<reason>.*\b(?:error|fail\w*|killed|cannot|unable|no such|not found)\b.*)", re.IGNORECASE)
 
@@ -131,11 +133,15 @@ def _keep_failure(folder: Path, running: Running, state: State, scheduler: Sched
     code = _exit_code(folder, point, state)
     said = first_error(log) or first_error(job)
     known = scheduler.explain(state)
-    if state.forced or (state.phase == "unknown" and not exit_file(folder, point).exists()):
+    if late := _TIME_LIMIT.search(job):
+        reason = f"its time limit of {late['limit']} s ended it after {late['used']} s"
+    elif state.forced or (state.phase == "unknown" and not exit_file(folder, point).exists()):
         started = "" if log or state.nodes or not scheduler.survives_client else "it had not started; "
         reason = f"{started}{known}" + (f"; its output says: {said}" if said else "")
     else:
         reason = said or f"exit code {code} without a valid record, {known}"
+    if "its time limit" in reason:
+        reason += "; ask for a longer WALLTIME"
     write_failure(folder, point, exit_code=code, reason=reason, tail=tail(f"{log}\n{job}".strip("\n")))
     return reason
 

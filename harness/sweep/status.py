@@ -132,7 +132,8 @@ def _in_queue(folder: Path, running: Running, state: State, scheduler: Scheduler
     """Return the state and the detail of a launch by the `state` of its job."""
     job, exited = f"job {running.job}", exit_file(folder, running.point).exists()
     if state.phase == "unknown" and not exited:
-        return "unknown", f"{job} is not listed by {scheduler.name}"
+        gone = "was deleted, or has ended just now"
+        return "unknown", f"{job} {gone}: {scheduler.name} does not list it; the same sweep command takes it in"
     if state.phase == "queued":
         return "queued", f"{job}: {state.reason or state.word}"
     if state.phase == "running" and exited:

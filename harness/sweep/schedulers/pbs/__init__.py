@@ -110,7 +110,7 @@ class Scheduler(scheduler.Scheduler):
         wanted = list(jobs)
         table = self._table(wanted)
         found = {job: read_state(table[job]) if job in table else State(phase="unknown") for job in wanted}
-        if any(state.phase == "running" for state in found.values()):
+        if any(state.phase == "running" or state.exit_code for state in found.values()):
             _, ill = self._nodes()
             found = {job: with_nodes(state, ill) for job, state in found.items()}
         return found

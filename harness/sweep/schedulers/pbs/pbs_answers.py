@@ -138,5 +138,8 @@ def read_table(answer: str, name: str) -> dict[str, dict[str, Any]]:
 
 
 def with_nodes(state: State, ill: Mapping[str, str]) -> State:
+    """Return `state` with what is wrong with its nodes: of a job that failed that is the cause, whatever it wrote."""
     lost = [ill[node] for node in state.nodes.split(",") if node in ill]
-    return replace(state, reason="; ".join(lost)) if lost and state.phase == "running" else state
+    if not lost or state.phase not in ("running", "ended") or state.exit_code == 0:
+        return state
+    return replace(state, reason="; ".join(lost), forced=state.forced or state.phase == "ended")
