@@ -28,8 +28,8 @@ class LaunchCommand:
     node_suffix: str = ""
 
 
-def srun(layout: Layout, kind: str, site: Site, *, overlap: bool) -> LaunchCommand:
-    """Return `kind` (``srun --mpi=pmix``) with the tasks of `layout`, on cores that others have too with `overlap`."""
+def srun(layout: Layout, kind: str, site: Site) -> LaunchCommand:
+    """Return `kind` (``srun --mpi=pmix``) with the tasks of `layout`."""
     words = [*kind.split(), f"--nodes={layout.nodes}", f"--ntasks={layout.ranks}"]
     words += [f"--ntasks-per-node={layout.ranks_per_node}", f"--cpus-per-task={layout.threads}"]
     if layout.last_node:
@@ -38,7 +38,6 @@ def srun(layout: Layout, kind: str, site: Site, *, overlap: bool) -> LaunchComma
     if layout.gpus_per_rank:
         words.append(f"--gpus-per-task={layout.gpus_per_rank}")
     words.append(f"--cpu-bind={'cores' if site.binding == 'cores' else 'none'}")
-    words += ["--overlap"] if overlap else []
     # Without --kill-on-bad-exit the other ranks wait for a dead one until the time limit.
     words.append("--kill-on-bad-exit=1")
     return LaunchCommand(words=(*words, *site.launcher_options), node_option="--nodelist")

@@ -31,8 +31,8 @@ export HARNESS_MPI=wheel
 export HARNESS_SCHEDULER=slurm
 unset MPI4PY_LIBMPI
 unset MPI4PY_MPIABI
-export PRTE_MCA_plm_slurm_args=--overlap
 unset SLURM_EXPORT_ENV
+export SLURM_OVERLAP=1
 
 # first K [SUFFIX]: the first K nodes of the allocation, so that every smaller launch runs inside the larger ones.
 first() { local some=("${nodes[@]:0:$1}"); (IFS=, && printf '%s\n' "${some[*]/%/${2-}}"); }

@@ -31,8 +31,8 @@ export HARNESS_MPI=wheel
 export HARNESS_SCHEDULER=slurm
 unset MPI4PY_LIBMPI
 unset MPI4PY_MPIABI
-export PRTE_MCA_plm_slurm_args=--overlap
 unset SLURM_EXPORT_ENV
+export SLURM_OVERLAP=1
 
 # first K [SUFFIX]: the first K nodes of the allocation, so that every smaller launch runs inside the larger ones.
 first() { local some=("${nodes[@]:0:$1}"); (IFS=, && printf '%s\n' "${some[*]/%/${2-}}"); }
@@ -43,11 +43,11 @@ launch() {
 }
 
 launch n4x1x1-r0-KEY0 /sweep/n4x1x1-r0-KEY0 \
-  srun --mpi=pmix --nodes=4 --ntasks=4 --ntasks-per-node=1 --cpus-per-task=1 --cpu-bind=cores --overlap --kill-on-bad-exit=1 --nodelist "$(first 4 '')" \
+  srun --mpi=pmix --nodes=4 --ntasks=4 --ntasks-per-node=1 --cpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 --nodelist "$(first 4 '')" \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n4x1x1-r0-KEY0.json
 launch n1x1x1-r1-KEY1 /sweep/n1x1x1-r1-KEY1 \
-  srun --mpi=pmix --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --cpu-bind=cores --overlap --kill-on-bad-exit=1 --nodelist "$(first 1 '')" \
+  srun --mpi=pmix --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 --nodelist "$(first 1 '')" \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n1x1x1-r1-KEY1.json
 

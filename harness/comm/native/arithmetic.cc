@@ -42,6 +42,23 @@ HARNESS_VECTORISED void ShiftAndScale(const uint8_t* in, const float* shift, con
   for (size_t i = 0; i < count; ++i) out[i] = (static_cast<float>(in[i]) - shift[i]) * factor[i];
 }
 
+void Stream(const void* in, void* out, size_t bytes) {
+  const char* from = static_cast<const char*>(in);
+  char* to = static_cast<char*>(out);
+#if defined(__x86_64__)
+  const size_t first = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % sizeof(__m128i));
+  std::memcpy(to, from, first);
+  size_t done = first;
+  for (; done + sizeof(__m128i) <= bytes; done += sizeof(__m128i)) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + done), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done)));
+  }
+  std::memcpy(to + done, from + done, bytes - done);
+  _mm_sfence();
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
 // A bfloat16 is the upper half of a float32.
 HARNESS_VECTORISED void AddWide(const BFloat16* in, float* total, size_t count) {
   const uint16_t* halves = reinterpret_cast<const uint16_t*>(in);

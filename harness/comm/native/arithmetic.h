@@ -45,9 +45,13 @@ void AddSixteen(const std::vector<const T*>& values, T* sum, size_t count) {
   }
 }
 
+// Copies bytes past the caches, for another core to read; they are there once this has returned.
+void Stream(const void* in, void* out, size_t bytes);
+
 template <typename T>
-void Scale(const T* in, T* out, size_t count, T scale) {
+void Scale(const T* in, T* out, size_t count, T scale, bool stream = false) {
   if (scale == T(1)) {
+    if (stream) return Stream(in, out, count * sizeof(T));
     if (in != out) std::memcpy(out, in, count * sizeof(T));
     return;
   }

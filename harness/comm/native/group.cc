@@ -19,7 +19,34 @@ constexpr uint64_t kSum = sizeof(T) | (kSixteen<T> ? 16 : 0) | (std::is_same_v<T
 template <typename T>
 constexpr uint64_t kUpdate = kSum<T> | 64;
 
+constexpr size_t kLeast = 32 * 1024;  // bytes of a call whose stores are chosen
+constexpr uint64_t kTrial = 8;        // calls with either kind of stores
+constexpr uint64_t kSettle = 2;       // of them not counted: buffers are used in turns
+constexpr uint64_t kEvery = 1024;     // calls from one trial to the next
+constexpr double kGain = 0.95;        // of the usual stores' time, below which streaming ones are worth it
+
+double Median(std::vector<double>& values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
 }  // namespace
+
+bool StoreChoice::Begin(size_t bytes) {
+  large_ = bytes >= kLeast;
+  if (!large_) return false;
+  place_ = calls_++ % kEvery;
+  ticks_ = 0;
+  return place_ < 2 * kTrial ? place_ >= kTrial : streams_;
+}
+
+void StoreChoice::End(size_t bytes) {
+  if (!large_ || place_ >= 2 * kTrial) return;
+  if (place_ % kTrial >= kSettle) costs_[place_ / kTrial].push_back(static_cast<double>(ticks_) / bytes);
+  if (place_ != 2 * kTrial - 1 || costs_[0].empty() || costs_[1].empty()) return;
+  streams_ = Median(costs_[1]) < kGain * Median(costs_[0]);
+  for (auto& costs : costs_) costs.clear();
+}
 
 double Now() {
   timespec time;
@@ -118,8 +145,11 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
     }
     return "";
   }
-  ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
-    std::memcpy(Values<T>(place_) + offset, piece.in, piece.count * sizeof(T));
+  const bool stream = stores_.Begin(elements * sizeof(T));
+  stores_.Time([&] {
+    ForEachPiece(segments, {0, elements}, [&](const Segment<T>& piece, size_t offset) {
+      Scale(piece.in, Values<T>(place_) + offset, piece.count, T(1), stream);
+    });
   });
   const std::string lost = Meet();
   if (!lost.empty()) return lost;
@@ -128,16 +158,19 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
     const T* other = Values<T>(1 - place_) + offset;
     return place_ == 0 ? std::pair(piece.in, other) : std::pair(other, piece.in);
   };
-  UpdateInOnePass(
-      segments, {0, elements}, rule,
-      [&](const Segment<T>& piece, size_t offset, T* sums) {
-        const auto [zero, one] = pair(piece, offset);
-        Add(zero, one, sums, piece.count);
-      },
-      [&](const Segment<T>& piece, size_t offset) {
-        const auto [zero, one] = pair(piece, offset);
-        AddAndDescend(rule, zero, one, piece);
-      });
+  stores_.Time([&] {
+    UpdateInOnePass(
+        segments, {0, elements}, rule,
+        [&](const Segment<T>& piece, size_t offset, T* sums) {
+          const auto [zero, one] = pair(piece, offset);
+          Add(zero, one, sums, piece.count);
+        },
+        [&](const Segment<T>& piece, size_t offset) {
+          const auto [zero, one] = pair(piece, offset);
+          AddAndDescend(rule, zero, one, piece);
+        });
+  });
+  stores_.End(elements * sizeof(T));
   return "";
 }
 
@@ -201,10 +234,14 @@ std::string Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, c
   const size_t elements = Elements(segments);
   T* own = Values<T>(place_);
   const Range mine = Slice<T>(place_, elements);
-  for (const Range part : {Range{0, mine.begin}, Range{mine.end, elements}}) {
-    ForEachPiece(segments, part,
-                 [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
-  }
+  const bool stream = stores_.Begin(elements * sizeof(T));
+  stores_.Time([&] {
+    for (const Range part : {Range{0, mine.begin}, Range{mine.end, elements}}) {
+      ForEachPiece(segments, part, [&](const Segment<T>& piece, size_t offset) {
+        Scale(piece.in, own + offset, piece.count, scale, stream);
+      });
+    }
+  });
   std::string lost = Meet();
   if (!lost.empty()) return lost;
   if constexpr (kSixteen<T>) {
@@ -214,8 +251,9 @@ std::string Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, c
     for (int rank = 0; rank < here_; ++rank) values.push_back(Values<T>(rank) + mine.begin);
     AddSixteen(values, own + mine.begin, mine.end - mine.begin);
   } else {
-    AddSlices(segments, mine, scale);
+    stores_.Time([&] { AddSlices(segments, mine, scale); });
   }
+  stores_.End(elements * sizeof(T));
   int& code = Failure(place_) = MPI_SUCCESS;
   if (way_ == Way::kNodeAware) {
     if (guard_ && place_ == 0) {

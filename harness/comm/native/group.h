@@ -50,6 +50,28 @@ class Parts {
   uint64_t ticks_ = 0;
 };
 
+// Which stores bring a rank's values into the memory that it shares: the usual ones, which are fastest where its core and
+// the reader's have a cache in common, or streaming ones, which pass by the caches. A virtual machine moves its cores
+// apart and together within seconds, so both are tried again and again, by all ranks in the same calls, and each rank
+// keeps to what took it less time, its reading of the others' values included. The bits are the same.
+class StoreChoice {
+ public:
+  // Begins a call of so many bytes and returns whether its stores are streaming ones.
+  bool Begin(size_t bytes);
+  template <typename Work>
+  void Time(Work work) {
+    const uint64_t begin = Ticks();
+    work();
+    ticks_ += Ticks() - begin;
+  }
+  void End(size_t bytes);
+
+ private:
+  uint64_t calls_ = 0, place_ = 0, ticks_ = 0;
+  bool large_ = false, streams_ = false;
+  std::vector<double> costs_[2];  // ticks a byte of a trial's calls
+};
+
 constexpr size_t kLine = 64;  // bytes of a cache line
 constexpr int kPhases = 2;    // arrivals are counted apart for "written" and "summed"
 constexpr size_t kText = kLine;  // bytes of a label as other ranks can read it, the last one 0
@@ -228,6 +250,7 @@ class Group {
   std::vector<char> packed_;   // small tensors of a message
   std::vector<char> parts_;    // of all ranks' values, that this rank adds up
   std::vector<char> sums_;     // sums that came by messages and are to be applied
+  StoreChoice stores_;
   std::vector<double> times_;  // entry, exit, entry, exit ...
   std::atomic<uint64_t> entered_{0};
   Call recent_[kRecent];

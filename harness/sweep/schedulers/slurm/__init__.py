@@ -97,8 +97,7 @@ class Scheduler(scheduler.Scheduler):
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return srun with the PMI that suits the MPI library, or mpirun."""
         if self.rank_start.startswith("srun"):
-            overlap = self.request.shape == "block"
-            return launch_command.srun(layout, self.rank_start, self.site, overlap=overlap)
+            return launch_command.srun(layout, self.rank_start, self.site)
         return launch_command.mpirun(layout, self.site)
 
     @functools.cached_property
@@ -116,9 +115,9 @@ class Scheduler(scheduler.Scheduler):
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the launcher and the ranks need; SLURM_EXPORT_ENV unset, or srun would withhold it from them."""
-        # mpirun starts its daemons by srun, beside those of the others of a block.
-        daemons = {"PRTE_MCA_plm_slurm_args": "--overlap"} if self.request.shape == "block" else {}
-        return {"SLURM_EXPORT_ENV": None, **super().environment(layout), **daemons}
+        # As --overlap: the launches of a block, and the daemons that mpirun starts by srun, have the same cores.
+        shared = {"SLURM_OVERLAP": "1"} if self.request.shape == "block" else {}
+        return {"SLURM_EXPORT_ENV": None, **super().environment(layout), **shared}
 
     def submit(self, job: Job) -> tuple[str, ...]:
         """Queue `job` with sbatch.
