@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import psutil
 import pytest
 
+from harness.schema.record import encode
 from harness.sweep.block import Block, RankSet, run_block
 
 # One rank of a program that is not ours: it makes STEPS steps of a millisecond and writes down when, and its marks.
@@ -91,6 +93,36 @@ def test_chance_decides_the_order_of_a_round(tmp_path: Path) -> None:
     end = run_block(Block(name="b", sets=(rank_set("one", tmp_path, steps=900), rank_set("two", tmp_path, steps=900))))
     first = end.turns[end.turns["place"] == 0]["launch"].value_counts()
     assert first.min() >= 2
+
+
+def test_what_is_compared_has_neighbouring_turns(tmp_path: Path) -> None:
+    sets = tuple(
+        rank_set(f"{side}-{ranks}", tmp_path, ranks=ranks, steps=400) for side in ("old", "new") for ranks in (1, 2)
+    )
+    turns = run_block(Block(name="pairs", sets=sets)).turns
+    whole = [one for _, one in turns.groupby("round") if len(one) == 4]
+    assert len(whole) > 3
+    for one in whole:
+        place = one.set_index("launch")["place"]
+        assert {abs(place[f"old-{ranks}"] - place[f"new-{ranks}"]) for ranks in (1, 2)} == {1}
+
+
+def test_a_job_writes_down_the_commands_of_its_launches_when_it_has_its_nodes(tmp_path: Path) -> None:
+    sets = [rank_set(name, tmp_path, steps=200) for name in "ab"]
+    for one in sets:
+        (tmp_path / one.name).write_text("".join(f"{word}\0" for word in one.words))
+    later = tuple(
+        replace(one, words=(), words_file=str(tmp_path / one.name), exit_file=str(tmp_path / f"{one.name}.exit"))
+        for one in sets
+    )
+    file = tmp_path / "block.json"
+    file.write_bytes(encode(Block(name="job", sets=later, rounds=str(tmp_path / "rounds.parquet"))))
+    words = [sys.executable, "-m", "harness.sweep.block", file, "a-node-without-an-address"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "node a-node-without-an-address has no address" in ended.stdout
+    assert {(tmp_path / f"{name}.exit").read_text() for name in "ab"} == {"0\n"}
+    assert set(pd.read_parquet(tmp_path / "rounds.parquet")["launch"]) == {"a", "b"}
 
 
 def test_a_set_that_fails_leaves_the_others_to_go_on(tmp_path: Path) -> None:

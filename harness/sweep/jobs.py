@@ -342,7 +342,7 @@ def write_group(
         block = _block(path.stem, group.points, launches, folder, data)
         if scheduler.survives_client:  # a job learns of its nodes when it has them
             sets = (replace(one, words=(), words_file=str(folder / JOBS / f"{one.name}.words")) for one in block.sets)
-            block = replace(block, sets=tuple(sets))
+            block = replace(block, sets=tuple(sets), limit_s=scheduler.request.limit_s(layout.nodes))
         write_atomic(path.with_suffix(".json"), encode(block))
         return Job(name=name, script=path, log=folder / LOGS / f"{name}.log")
     tasks = len(group.points) if group.shape == "array" else 0
