@@ -28,15 +28,17 @@ OPEN = "open"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnsSpent:
-    """What a check in turns took."""
+    """What a check in turns took. `epochs` are those of its launches where they are more than the study's, else 0."""
 
     blocks: int
     rounds: int
     minutes: float
+    epochs: int = 0
 
     def __str__(self) -> str:
         blocks, rounds = plural(self.blocks, "block"), plural(self.rounds, "round")
-        return f"{blocks}, {rounds}, {self.minutes:.1f} minutes"
+        longer = f", launches of {self.epochs} epochs" if self.epochs else ""
+        return f"{blocks}, {rounds}, {self.minutes:.1f} minutes{longer}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -75,13 +75,15 @@ class Opponents:
         self._begin, self._budget_s, self._longest = time.monotonic(), budget_s, 0.0
         self._scheduler = Submission().open(oversubscribe=old.sweep.oversubscribe)
         self._points: dict[str, list[tuple[Path, Point]]] = {}
+        self._epochs = 0
         self.python = sys.executable
         self.blocks: list[pd.DataFrame] = []
 
     def spent(self) -> TurnsSpent:
         """Return what was measured so far."""
         rounds = sum(block["round"].nunique() for block in self.blocks)
-        return TurnsSpent(blocks=len(self.blocks), rounds=rounds, minutes=(time.monotonic() - self._begin) / 60)
+        minutes = (time.monotonic() - self._begin) / 60
+        return TurnsSpent(blocks=len(self.blocks), rounds=rounds, minutes=minutes, epochs=self._epochs)
 
     def prepare(self) -> None:
         """Let each version write its point files, in its own code, and prepare its data.
@@ -146,7 +148,7 @@ class Opponents:
             more = replace(version.sweep.workload, epochs=longer)
             self._versions[side] = replace(version, sweep=replace(version.sweep, workload=more))
             shutil.rmtree(self._folder / side)
-        self._points = {}
+        self._points, self._epochs = {}, longer
         return True
 
     def _train(self, number: int, say: Callable[[str], None]) -> tuple[pd.DataFrame | None, str]:
