@@ -85,7 +85,6 @@ def test_gustafson_under_weak_scaling() -> None:
 @pytest.mark.parametrize(
     ("counts", "launches", "amdahl_doubt", "usl_doubt"),
     [
-        ((1, 2), 8, "2 rank counts cannot test", "2 rank counts cannot fix a law of 3 numbers: measure at least 4"),
         (
             (1, 2, 4),
             8,
@@ -102,7 +101,10 @@ def test_a_law_that_is_not_identified_ends_where_measurement_ends(
     for fit, doubt in zip(fits, (amdahl_doubt, usl_doubt, usl_doubt), strict=True):
         assert doubt in fit.doubt and bool(fit.doubt) == bool(doubt)
         assert (max(fit.counts, default=0) > max(counts)) == (not doubt)
-        assert bool(fit.counts) == bool(fit.estimates) == ("fix" not in fit.doubt)
+
+
+def test_no_law_goes_through_two_points() -> None:
+    assert fitted(sweep(amdahl, (1, 2)))[1] == ()
 
 
 def test_a_band_that_is_too_wide_ends_the_curve() -> None:

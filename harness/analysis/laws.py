@@ -14,7 +14,6 @@ squared errors are not significantly larger than the least. At a bound, such as 
 than 95 % (Self & Liang, JASA 82, 1987), where percentiles of a bootstrap cover less.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +27,7 @@ from harness.analysis.scaling import Scaling
 from harness.analysis.stats import LEVEL, NEEDED, sessions
 
 Array = NDArray[np.float64]
+_FEWEST = 3  # counts
 _REACH = {1: 2, 2: 4}  # a law that n counts beyond its numbers test is drawn to this many times the largest count
 _WIDEST = 2.0  # and no further than where its band's ends differ by this factor
 _RAYS = 4000
@@ -71,8 +71,7 @@ class Fit:
     Beyond the counts the band is that of all laws that are not refuted. `worst_error` is the largest relative distance
     from a measured point, at `worst_ranks`. `doubt` says why the law
     is not identified by what was measured, or that the measurements refute it; then there is no curve beyond the
-    measured counts, and of a refuted law neither band nor intervals. With fewer counts than the law has numbers there
-    is no curve and there are no `estimates`: many laws fit.
+    measured counts, and of a refuted law neither band nor intervals.
     """
 
     law: str
@@ -143,12 +142,12 @@ def fit_laws(scaling: Scaling, launches: pd.DataFrame) -> tuple[Fit, ...]:
 
     `launches` are the rows that `scaling` was made of. Relative errors are minimised: of geometric means over the
     whole blocks of the launch order, of medians where there are fewer than 6. Points of another session than the base's
-    are left out. Empty with fewer than two rank counts that compare.
+    are left out. Empty with fewer than three rank counts that compare: a curve through two is no law.
     """
     points = [point for point in scaling.points if point.speedup is not None and not point.other_session]
     counts = np.array([point.ranks for point in points], dtype=float)
-    if len(set(counts)) < 2 or len(set(counts)) < len(counts):
-        return ()  # one count, or two layouts of one count, say nothing about a law in the ranks
+    if len(counts) < _FEWEST or len(set(counts)) < len(counts):
+        return ()  # two layouts of one count say nothing about a law in the ranks
     found = _of_blocks(counts, [point.layout for point in points], launches)
     if found is None:
         found = _Rates(counts=counts, rates=np.array([point.rows_per_second for point in points]))
@@ -195,11 +194,6 @@ class _Solved:
 
 
 def _solve(law: Law, found: _Rates) -> _Solved:
-    if len(found.counts) < law.numbers:
-        return _Solved(law=law, weights=np.empty(0), likely=None, doubt=(
-            f"{len(found.counts)} rank counts cannot fix a law of {law.numbers} numbers: measure at least "
-            f"{law.numbers + 1}"
-        ))  # fmt: skip
     weights = solve(law, found.counts, found.rates)
     refuted = _lack_of_fit(law, found, weights)
     likely = _likely(law, found, weights) if found.freedom and not refuted else None
@@ -209,11 +203,6 @@ def _solve(law: Law, found: _Rates) -> _Solved:
 def _fit(one: _Solved, solved: Sequence[_Solved], found: _Rates, base: float) -> Fit:
     """Return the curve of `one` of the laws that were `solved`."""
     law, weights, counts = one.law, one.weights, found.counts
-    if not weights.size:
-        return Fit(
-            law=law.name, estimates=(), worst_error=math.nan, worst_ranks=0, doubt=one.doubt,
-            counts=(), speedup=(), low=(), high=(),
-        )  # fmt: skip
     errors = np.abs(_rate(law, weights, counts) / found.rates - 1)
     doubt = one.doubt or _untested(solved, found)
     end = counts.max() * (1 if doubt else _REACH[min(2, len(counts) - law.numbers)])

@@ -24,6 +24,7 @@ from harness.schema.option import SPREAD, WRITTEN
 from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
+    from harness.prediction.network_cost import Uncertain
     from harness.schema.sweep import Sweep
     from harness.schema.workload import Workload
     from harness.sweep.execute import SweepPlan
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 @setting(
     "--network",
     group=WRITTEN,
-    help="For the prediction: ALPHA,BETA or a probe.json [default: this machine's newest probe].",
+    help="Between nodes, for predictions: ALPHA,BETA or a probe.json [PREDICT_FIRST=1: this machine's newest probe].",
 )
 @batch_options
 @results_option
@@ -85,6 +86,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
     input; 3: launches ran, and the times of none are valid.
     """
+    from harness.cli.predict import find_network
     from harness.sweep.plan import build_sweep
 
     workload = build_workload(options)
@@ -103,6 +105,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         settings=settings,
         **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
     )
+    network = find_network(options["network"], results) if options["network"] else None
     _say_data(workload, data_dir, always=dry_run)
     if submission.scheduler != "local" or options["scheduler"] != "auto":
         click.echo(why)
@@ -120,6 +123,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         lambda: run_sweep(sweep, data_dir=data_dir, results=results, submission=submission, approve=approval(options)),
         results / sweep.name,
         reports,
+        network,
     )
 
 
@@ -147,7 +151,9 @@ def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
     click.echo(f"prediction: {predict_first(sweep, results, *found)}")
 
 
-def run_and_answer(run: Callable[[], Path], folder: Path, reports: Path) -> Answer:
+def run_and_answer(
+    run: Callable[[], Path], folder: Path, reports: Path, network: "tuple[Uncertain, str] | None" = None
+) -> Answer:
     """Run the sweep and return what there is, also when some launches failed.
 
     Raises:
@@ -162,7 +168,7 @@ def run_and_answer(run: Callable[[], Path], folder: Path, reports: Path) -> Answ
         if not any(folder.glob(f"*/{RUN_FILE}")):
             raise
         problem = str(error)
-    return replace(report_sweep(folder, reports), problem=problem)
+    return replace(report_sweep(folder, reports, network=network, keep=True), problem=problem)
 
 
 def _planned(plan: "SweepPlan") -> Answer:

@@ -38,9 +38,9 @@ class Base:
 
     `compute_s` is of one step on `ranks` ranks without synchronisation, `low_s` and `high_s` the ends of its
     interval (or of the measured range). `rows` are an epoch's (strong scaling) or a rank's (weak). `bytes` are
-    the trained weights'. `jitter` are compute times over their rank's mean, in order of time, each of `every` steps;
-    `imbalance` the ranks' means over the mean of all ranks; without them no rank is slower than another. `source` says
-    where all that comes from.
+    the trained weights'. `jitter` are compute times over their rank's mean, in order of time, each of `every` steps,
+    without what slows all ranks at once; `imbalance` the ranks' means over the mean of all ranks; without them no rank
+    is slower than another. `source` says where all that comes from.
     """
 
     workload: Workload
@@ -106,7 +106,7 @@ def _unevenness(loaded: Loaded, every: int) -> tuple[tuple[float, ...], tuple[fl
     """Return the compute times of `every` steps over their rank's mean, and the ranks' means over that of all ranks.
 
     Of the launches on most ranks: the times between two synchronisation calls, of which one rank alone makes none.
-    What one rank always takes longer is in the second, what differs from step to step in the first.
+    What one rank always takes longer is in the second, what differs from step to step in the first (`own_times`).
     """
     most = max(run.point.layout.ranks for run in loaded.valid)
     runs = [run for run in loaded.valid if run.point.layout.ranks == most and most > 1][:_MOST_RUNS]
@@ -116,12 +116,22 @@ def _unevenness(loaded: Loaded, every: int) -> tuple[tuple[float, ...], tuple[fl
         own = _compute_times(loaded.folder / run.point.folder, every)
         if len(own):
             means = own.mean(axis=0)
-            steps += list((own / means).T)
+            steps += list(own_times(own / means).T)
             lasting += (means / means.mean()).tolist()
     if not steps:
         return (), ()
     values = np.concatenate([one[: max(1, _MOST_JITTER // len(steps))] for one in steps])
     return tuple(map(float, values)), tuple(sorted(lasting))
+
+
+def own_times(times: Array) -> Array:
+    """Return `times` [steps, ranks] over their rank's mean without what slows all ranks in the same step.
+
+    That makes none wait for another. Residuals of n ranks from their mean have (n - 1) / n of the times' variance.
+    """
+    ranks = times.shape[1]
+    found: Array = 1 + (times - times.mean(axis=1, keepdims=True)) * np.sqrt(ranks / (ranks - 1))
+    return found
 
 
 def _compute_times(folder: Path, every: int) -> Array:
@@ -216,7 +226,7 @@ def _points(base: Base, counts: Array, levels: Levels, algorithm: str) -> pd.Dat
     share = (batch / counts) / (workload.batch(base.ranks) / base.ranks)  # of the rows that were timed in a step
     compute = base.compute_s * share
     between = steps_between(workload, steps)
-    wait = compute * np.maximum(0.0, _slowest(base, counts, between) - 1)
+    wait = compute * np.maximum(0.0, slowest(base, counts, between) - 1)
     reduce = np.where(
         np.isfinite(between) & (counts > 1), allreduce_seconds(algorithm, counts, base.bytes, levels) / between, 0.0
     )
@@ -256,8 +266,8 @@ def steps_between(workload: Workload, steps: Array) -> Array:
     return steps if policy.period is None else np.minimum(float(policy.period), steps)
 
 
-def _slowest(base: Base, counts: Array, between: Array) -> Array:
-    """Return how much longer than the mean the slowest rank computes, at each count."""
+def slowest(base: Base, counts: Array, between: Array) -> Array:
+    """Return the slowest rank's computation over the mean rank's at each count, `between` steps apart (float64)."""
     lasting = measured_factor(base.imbalance, counts) if base.imbalance else np.ones_like(counts)
     if not base.jitter:
         return lasting

@@ -8,6 +8,7 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.analysis.stats import NEEDED
 from harness.datasets import info, names
+from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.report.answer import distinct
 from harness.report.launch_summary import commit_words, data_words, days, machine_words
 from harness.report.publish import render
@@ -38,12 +39,14 @@ def last_point(scaling: Scaling) -> PointScaling | None:
     return next((point for point in reversed(scaling.others) if point.speedup is not None), None)
 
 
-def headline(scaling: Scaling, workload: Workload) -> str:
-    """Return the report's first sentence: the largest point against the base, with its doubt."""
+def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond] = ()) -> str:
+    """Return the report's first sentence: the largest point against the base, with its doubt, and what is predicted."""
     base, name = scaling.base, subject(workload)
     last = last_point(scaling)
     if last is None:
         only = f"{numbers.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {name}"
+        if beyond:
+            return f"{only} in {numbers.seconds(base.seconds)}, measured; {_furthest(beyond, scaling)}."
         return f"{only} in {numbers.seconds(base.seconds)}; {_one_point(scaling)}."
     assert last.speedup is not None and last.efficiency is not None
     ranks, certainty = numbers.ranks(last.ranks), _certainty(last, base)
@@ -58,7 +61,35 @@ def headline(scaling: Scaling, workload: Workload) -> str:
         fact += certainty
     if last.efficiency > DOUBTFUL:
         fact = f"No speedup to rely on, the base is slow for a reason of its own: {fact}"
+    fact += f", measured; {_furthest(beyond, scaling)}" if beyond else ""
     return f"{fact}; an upper limit, no training." if alone else f"{fact}."
+
+
+def _furthest(beyond: Sequence[Beyond], scaling: Scaling) -> str:
+    """Return the most ranks that each series predicts, in words: ``8 ranks on a node like this: about 4.9 (...)``."""
+    over = " times as fast" if last_point(scaling) is None else ""
+    ends = [(one.where, one.points[-1]) for one in beyond]
+    said = [f"{numbers.ranks(last.ranks)} {where}: about {predicted_words(last)}{over}" for where, last in ends]
+    return f"{'; '.join(said)}, predicted"
+
+
+def predicted_words(point: BeyondPoint) -> str:
+    """Return a predicted speedup with its band, in as many digits as it has: ``4.9 (4.4 to 5.3)``."""
+    return f"{numbers.significant(point.speedup, 2)} ({band_words(point)})"
+
+
+def band_words(point: BeyondPoint) -> str:
+    """Return the band of a predicted speedup: ``4.4 to 5.3``."""
+    found = point.speedup_interval
+    return f"{numbers.significant(found.low, 2)} to {numbers.significant(found.high, 2)}"
+
+
+def foreseen(beyond: Sequence[Beyond]) -> str:
+    """Return the sentences of a caption about predicted points."""
+    return (
+        "Hollow markers, dotted: predicted, not measured, from the step's measured parts; shaded: what 95 % of the "
+        f"draws over all that is uncertain say. {beyond[0].rests[0]}"
+    )
 
 
 def to_accuracy(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float | None) -> str:
@@ -74,7 +105,8 @@ def to_accuracy(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float
         reached = f"{found.reached} of {numbers.plural(found.launches, 'launch')}"
         return f"No speedup to equal accuracy: {reached} on {numbers.ranks(found.ranks)} reach {level}."
     doubt = f", 95 % interval {numbers.ratio_span(found.interval)}" if found.interval else ""
-    return f"To {level} it is {found.speedup:.2f} times as fast as {base}{doubt}."
+    them = f"{numbers.ranks(found.ranks)} {'are' if found.ranks > 1 else 'is'}"
+    return f"To {level} {them} {found.speedup:.2f} times as fast as {base}{doubt}."
 
 
 def target_of(scaling: Scaling, targets: Sequence[TimeToAccuracy]) -> TimeToAccuracy | None:

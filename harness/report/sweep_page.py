@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ from harness.analysis.scaling import Scaling, needed_launches, ratios_frame, ref
 from harness.analysis.time_parts import breakdown_frame
 from harness.base.errors import UserError
 from harness.base.files import resource
+from harness.prediction.beyond import Beyond, beyond, keep_beyond, score_beyond, stated_before
 from harness.prediction.forecast import Score, network_reference, read_prediction, score
+from harness.prediction.network_cost import Uncertain
 from harness.report import captions
 from harness.report import sweep_tables as tables
 from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Items, Section, Tile
+from harness.report.beyond_tables import beyond_scores, beyond_table
 from harness.report.captions import last_point, target_of
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
@@ -53,6 +57,7 @@ from harness.report.sweep_facts import (
     workload_facts,
 )
 from harness.schema.claim import CLAIMS_FILE, read_published
+from harness.schema.layout import Layout
 from harness.schema.presets import study_name, sweep_command
 from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep
@@ -61,12 +66,19 @@ from harness.why.overheads import PARTS, PointOverheads, overheads
 LAUNCHES = "launches.csv"
 
 
-def report_sweep(sweep_folder: Path, reports: Path, *, base: int | None = None, style: str = SCREEN) -> Answer:
+Network = tuple[Uncertain, str]
+
+
+def report_sweep(
+    sweep_folder: Path, reports: Path, *, base: int | None = None, style: str = SCREEN,
+    network: Network | None = None, keep: bool = False,
+) -> Answer:  # fmt: skip
     """Write ``REPORTS/<sweep>/index.html`` with its figures and tables, whole or not at all; return what it says.
 
     Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets a page
     that lists what failed, was invalid or damaged; its exit code is `NOTHING_VALID`, but for a sweep that was asked to
-    oversubscribe. `style` as in `publish.write_page`.
+    oversubscribe. `style` as in `publish.write_page`. Counts that could not run are predicted, also over a `network`
+    and what it is; `keep` writes that into the sweep's folder, to be scored by what is measured later.
 
     Raises:
         UserError: the sweep is not a folder or holds nothing to report, `base` has no valid launch, or the report
@@ -81,22 +93,47 @@ def report_sweep(sweep_folder: Path, reports: Path, *, base: int | None = None, 
     check_replaceable(target)
     words = [*(["--base", str(base)] if base else []), *(["--style", style] if style != SCREEN else [])]
     drawn_by = shlex.join(["harness", "report", target.name, *words])
-    answer = write_page(_answer(loaded, target, base, drawn_by), reports, sweep_folder.resolve().parent, style=style)
+    ahead = _ahead(loaded, base, network)
+    if keep:
+        keep_beyond(loaded, ahead.series)
+    answer = _answer(loaded, target, base, drawn_by, ahead)
+    answer = write_page(answer, reports, sweep_folder.resolve().parent, style=style)
     failed = failed_ranks_answer(loaded, answer.command, answer.remark, drawn_by)
     if failed:
         write_page(failed, reports, sweep_folder.resolve().parent, style=style)
     return answer
 
 
-def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str) -> Answer:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ahead:
+    """The launches' frame, how they scale, what is predicted beyond them, and why nothing is."""
+
+    launches: pd.DataFrame | None
+    scaling: Scaling | None
+    series: tuple[Beyond, ...] = ()
+    why: str = ""
+
+
+def _ahead(loaded: Loaded, base: int | None, network: Network | None) -> _Ahead:
     launches = launch_frame(loaded.runs, loaded.epochs) if loaded.runs else None
     scaling = None if launches is None else scale(launches, base_ranks=base)
+    skipped = [one.layout for one in (loaded.study.skipped if loaded.study else ())]
+    if scaling is None or loaded.runs[0].point.workload.sync == "none":
+        return _Ahead(launches=launches, scaling=scaling)
+    series, why = beyond(loaded, scaling, skipped, *(network or ()))
+    if network is None:
+        series += stated_before(loaded, scaling)
+    return _Ahead(launches=launches, scaling=scaling, series=series, why=why)
+
+
+def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str, ahead: _Ahead) -> Answer:
+    launches, scaling = ahead.launches, ahead.scaling
     used = loaded.valid or loaded.runs
     study = loaded.study.sweep if loaded.study else None
     real = any(run.data.kind == "real" and not run.point.workload.data_file for run in loaded.runs)
     times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
     if scaling is not None and launches is not None:
-        content = _measured(loaded, launches, scaling)
+        content = _measured(loaded, launches, scaling, ahead)
     else:
         oversubscribed = any(run.point.oversubscribe for run in loaded.runs)
         content = {
@@ -107,7 +144,7 @@ def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str) -> An
             "code": NOTHING_VALID if loaded.runs and not oversubscribed else 0,
             "sections": [],
         }
-    content["sections"] += _conditions(loaded, launches, scaling, target)
+    content["sections"] += _conditions(loaded, ahead, target)
     return Answer(
         banners=(
             *(superlinear(scaling) if scaling is not None else ()),
@@ -150,14 +187,14 @@ def _subject(loaded: Loaded) -> str:
     return captions.subject(workloads[0]) if workloads else "the sweep"
 
 
-def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling) -> dict[str, Any]:
+def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _Ahead) -> dict[str, Any]:
     """Return what the answer of a sweep with valid launches has of its own."""
     workload = loaded.runs[0].point.workload
     alone = on_one_machine(loaded.runs)
     view = SweepView(
         folder=loaded.folder,
         subject=captions.subject(workload),
-        names={str(run.point.layout): layout_words(run.point.layout, alone) for run in loaded.runs},
+        names={str(one): layout_words(one, alone) for one in _layouts(loaded)},
         runs=loaded.runs,
         launches=launches,
         ratios=ratios_frame(scaling, launches),
@@ -166,31 +203,38 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling) -> dict[
         scaling=scaling,
         fits=fit_laws(scaling, launches),
         reference=network_reference(loaded, scaling),
+        beyond=ahead.series,
     )
-    beyond, final = overheads(scaling, launches, PARTS), final_frame(launches)
+    costs, final = overheads(scaling, launches, PARTS), final_frame(launches)
     goal = default_accuracy(launches, scaling.base.layout)
     targets: tuple[TimeToAccuracy, ...] = ()
     if goal is not None:
         reached = times_to_accuracy(loaded.epochs, goal)
         targets = speedups_to_accuracy(reached, reached[reached["layout"] == scaling.base.layout])
     standing_in = "The rows are synthetic." if any(run.data.kind == "synthetic" for run in loaded.valid) else ""
-    sentences = (captions.headline(scaling, workload), captions.to_accuracy(scaling, targets, goal), standing_in)
+    told = captions.headline(scaling, workload, ahead.series)
+    sentences = (told, captions.to_accuracy(scaling, targets, goal), ahead.why, standing_in)
     accuracy = final.set_index("layout")["test_accuracy"].to_dict()
     return {
         "question": captions.question(scaling, workload),
         "sentence": " ".join(filter(None, sentences)),
-        "table": tables.terminal_table(scaling, final),
-        "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy},
-        "tiles": tuple(_tiles(scaling, beyond, final, loaded.runs, targets, goal)),
+        "table": tables.terminal_table(scaling, final, ahead.series),
+        "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy, "predicted": ahead.series},
+        "tiles": tuple(_tiles(scaling, costs, final, loaded.runs, targets, goal)),
         "facts": run_facts(loaded.valid, loaded.runs),
-        "sections": _sections(loaded, view, beyond, final, targets, goal),
+        "sections": _sections(loaded, view, costs, final, targets, goal),
     }
+
+
+def _layouts(loaded: Loaded) -> list[Layout]:
+    skipped = loaded.study.skipped if loaded.study else ()
+    return [*(run.point.layout for run in loaded.runs), *(one.layout for one in skipped)]
 
 
 def _sections(
     loaded: Loaded,
     view: SweepView,
-    beyond: Sequence[PointOverheads],
+    costs: Sequence[PointOverheads],
     final: pd.DataFrame,
     targets: Sequence[TimeToAccuracy],
     goal: float | None,
@@ -205,12 +249,13 @@ def _sections(
     others = reference_points(view.launches, scaling, claims)
     how = f"{scaling.scaling.capitalize()} scaling. {captions.repeats(scaling)} {captions.method(scaling)}"
     time: list[Block] = [*figures["time"]]
-    if beyond:
-        time.append(tables.overheads_table(beyond, scaling, names, loaded.folder.resolve().name))
+    if costs:
+        time.append(tables.overheads_table(costs, scaling, names, loaded.folder.resolve().name))
     time += [tables.epoch_table(view.parts, names), tables.launch_table(view.parts, names)]
     laws: list[Block] = [tables.laws_table(view.fits, scaling)] if view.fits else []
-    if view.fits and view.reference:
+    if scaling.others and view.reference:
         laws.append(tables.reference_table(view.reference))
+    ahead: list[Block] = [beyond_table(one, names) for one in view.beyond]
     learning: list[Block] = [tables.learning_table(final, names)]
     if targets and goal is not None:
         learning.append(tables.targets_table(targets, scaling, goal, names))
@@ -218,8 +263,9 @@ def _sections(
         Section(
             title="Scaling",
             name="scaling",
-            blocks=[tables.scaling_table(scaling, others, names, how), *figures["scaling"]],
+            blocks=[tables.scaling_table(scaling, others, names, how, view.beyond), *figures["scaling"]],
         ),
+        Section(title="Predicted beyond this machine", name="beyond", blocks=ahead),
         Section(title="Where the time goes", name="time", blocks=time),
         Section(title="Laws" if view.fits else "", name="fits", blocks=[*laws, *figures["laws"]]),
         Section(title="Prediction, made before", name="prediction", blocks=_prediction(loaded, view)),
@@ -228,12 +274,14 @@ def _sections(
 
 
 def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
-    """Return the prediction that was stored before the first launch, scored by what was measured since."""
-    prediction = read_prediction(loaded.folder)
-    if prediction is None:
-        return []
+    """Return the predictions that were stored before launches, scored by what was measured since."""
     first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
     starts = {str(layout): start for layout, start in first.items()}
+    since = score_beyond(loaded, view.scaling, starts)
+    blocks: list[Block] = [beyond_scores(since)] if since else []
+    prediction = read_prediction(loaded.folder)
+    if prediction is None:
+        return blocks
 
     def within(scores: Sequence[Score]) -> str:
         measured = [one for one in scores if one.measured]
@@ -246,15 +294,16 @@ def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
         f"{prediction.algorithm}. {' '.join(prediction.assumptions)} {within(scores)} the predicted range. Predicted "
         f"speedups are over the predicted time of {numbers.ranks(prediction.base_ranks)}."
     )
-    blocks: list[Block] = [tables.score_table("Prediction and measurement", scores, note)] if scores else []
+    blocks += [tables.score_table("Prediction and measurement", scores, note)] if scores else []
     if grown:
         title = "By growth models of the measured parts"
         blocks.append(tables.score_table(title, grown, f"{within(grown)} the 95 % band."))
     return blocks
 
 
-def _conditions(loaded: Loaded, launches: pd.DataFrame | None, scaling: Scaling | None, target: Path) -> list[Section]:
+def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
     """Return what every page has, also of a sweep without a valid launch: causes, conditions, launches, failures."""
+    launches, scaling = ahead.launches, ahead.scaling
     used = loaded.valid or loaded.runs
     alone = on_one_machine(loaded.runs)
     findings = diagnose_sweep(loaded)
@@ -277,8 +326,10 @@ def _conditions(loaded: Loaded, launches: pd.DataFrame | None, scaling: Scaling 
         timelines = {run.point.folder: timeline for run in loaded.runs if run.losses}
         table = tables.launches_table(launches, relative_link(loaded.folder, target), timelines)
         sections.append(Section(title="Launches", name="launches", blocks=[table]))
+    predicted = {point.layout for one in ahead.series for point in one.points}
     skipped = [
-        f"{layout_words(one.layout, alone)}: {one.reason}" for one in (loaded.study.skipped if loaded.study else ())
+        f"{layout_words(one.layout, alone)}: {one.reason}{'; predicted' if str(one.layout) in predicted else ''}"
+        for one in (loaded.study.skipped if loaded.study else ())
     ]
     failures = [
         (

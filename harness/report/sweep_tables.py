@@ -10,7 +10,9 @@ from harness.analysis.laws import Fit
 from harness.analysis.learning import TimeToAccuracy
 from harness.analysis.scaling import PointScaling, ReferencePoint, Scaling
 from harness.analysis.stats import Interval
+from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint
 from harness.prediction.forecast import NetworkReference, Score
+from harness.report import captions
 from harness.report.answer import Cell, Table
 from harness.report.captions import speedup_label
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
@@ -61,8 +63,11 @@ def equal_accuracy(target: TimeToAccuracy | None, note: str = "") -> tuple[Cell,
     return soon, ratio_cell(target.speedup, target.interval)
 
 
-def terminal_table(scaling: Scaling, final: pd.DataFrame) -> Table:
-    """Return what a terminal shows: a row for each point. `final` is `learning.final_frame` of the same launches."""
+def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyond] = ()) -> Table:
+    """Return what a terminal shows: a row for each point. `final` is `learning.final_frame` of the same launches.
+
+    What is predicted has a column of its own for each series.
+    """
     accuracy = final.set_index("layout")["test_accuracy"]
     rows = []
     for point in scaling.points:
@@ -76,14 +81,28 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame) -> Table:
                 numbers.percent(point.efficiency),
                 numbers.percent(float(accuracy[point.layout]), 2),
                 str(point.launches),
+                *(numbers.NONE for _ in beyond),
             )
         )
+    for ranks, cells in _by_ranks(beyond):
+        said = (captions.predicted_words(cell) if cell else numbers.NONE for cell in cells)
+        rows.append((str(ranks), *(numbers.NONE for _ in range(5)), "0", *said))
     headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Test accuracy", "Launches")
-    return Table(title="", headings=headings, rows=rows)
+    predicted = ("Predicted" if one.where != NETWORK else "Predicted, network" for one in beyond)
+    return Table(title="", headings=(*headings, *predicted), rows=rows)
 
 
-def scaling_table(scaling: Scaling, others: Sequence[ReferencePoint], names: Names, note: str) -> Table:
-    """Return every point over the base, and over the `others` that were measured."""
+def _by_ranks(beyond: Sequence[Beyond]) -> list[tuple[int, list[BeyondPoint | None]]]:
+    """Return what each series says of every predicted rank count."""
+    counts = sorted({point.ranks for one in beyond for point in one.points})
+    series = [{point.ranks: point for point in one.points} for one in beyond]
+    return [(count, [one.get(count) for one in series]) for count in counts]
+
+
+def scaling_table(
+    scaling: Scaling, others: Sequence[ReferencePoint], names: Names, note: str, beyond: Sequence[Beyond] = ()
+) -> Table:
+    """Return every point over the base, and over the `others` that were measured; what is predicted in own columns."""
     word = speedup_label(scaling)
     beside = [(one, one.scaling) for one in others if one.scaling]
     remarks = any(point.flags for point in scaling.points)
@@ -101,6 +120,7 @@ def scaling_table(scaling: Scaling, others: Sequence[ReferencePoint], names: Nam
                 ),
                 *_ratios(point, scaling.base),
                 *(cell for _, over in beside for cell in _ratios(over.points[number], over.base)),
+                *(NOT_MEASURED for _ in beyond),
                 seconds_cell(point.seconds, point.seconds_interval),
                 seconds_cell(point.step_seconds, point.step_interval),
                 Cell(text=numbers.significant(point.rows_per_second), value=point.rows_per_second),
@@ -109,6 +129,18 @@ def scaling_table(scaling: Scaling, others: Sequence[ReferencePoint], names: Nam
                 *(["; ".join(point.flags)] if remarks else []),
             ]
         )
+    for ranks, cells in _by_ranks(beyond):
+        layout = next(cell.layout for cell in cells if cell)
+        rows.append(
+            [
+                str(ranks), names[layout], Cell(text="0", note="predicted", value=0),
+                *(NOT_MEASURED for _ in range(2 + 2 * len(beside))),
+                *(ratio_cell(cell.speedup, cell.speedup_interval, computed=True) if cell else NOT_MEASURED
+                  for cell in cells),
+                *(NOT_MEASURED for _ in range(5)),
+                *(["predicted, not measured"] if remarks else []),
+            ]
+        )  # fmt: skip
     missing = "".join(
         f" Not measured here: {numbers.ranks(one.ranks)}, {one.name} for this workload. No number on this page is over "
         "it."
@@ -124,6 +156,7 @@ def scaling_table(scaling: Scaling, others: Sequence[ReferencePoint], names: Nam
                 for one, _ in beside
                 for heading in (f"{word} over\n{numbers.ranks(one.ranks)}\n({one.name})", f"Efficiency\n({one.name})")
             ),
+            *(f"Predicted\n{one.where}" for one in beyond),
             "Epoch time", "Step time", "Rows/s", "Global\nbatch", "Variation\n(within)",
             *(["Remarks"] if remarks else []),
         ),
@@ -230,7 +263,7 @@ def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
         if not fit.doubt:
             furthest = numbers.ranks(int(fit.counts[-1]))
             may = f"to {furthest}, if the law holds"
-        rows.append((fit.law, "; ".join(coefficients) or "not identified", error, may))
+        rows.append((fit.law, "; ".join(coefficients), error, may))
     return Table(
         title="Laws",
         headings=("Law", "Coefficients (95 % interval)", "Largest error\nof the fit", "May it be extended?"),

@@ -323,6 +323,8 @@ def _announce(plan: SweepPlan, console: Console) -> None:
         say(console, f"{len(plan.carried)} of them are in the queue already")
     for skipped in plan.skipped:
         say(console, f"not run: {layout_words(skipped.layout)}: {skipped.reason}")
+    if plan.skipped:
+        say(console, "the report predicts what is not run, or says why it cannot")
     for point in plan.missing:
         if point.folder in plan.known.damaged:
             say(console, f"runs again: {plan.known.damaged[point.folder]}")

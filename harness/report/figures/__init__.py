@@ -10,6 +10,7 @@ import pandas as pd
 
 from harness.analysis.laws import Fit
 from harness.analysis.scaling import Scaling
+from harness.prediction.beyond import Beyond
 from harness.prediction.forecast import NetworkReference
 from harness.report.answer import FigureBlock
 from harness.schema.record import RunRecord
@@ -24,7 +25,8 @@ class SweepView:
 
     `folder` has the records. `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios`
     (`scaling.ratios_frame`) of the valid ones; `parts` is `breakdown.breakdown_frame`, `curves` is
-    `learning.curve_frame`. `subject` names the workload, `names` has a reader's words for every layout.
+    `learning.curve_frame`, `beyond` what is predicted of more ranks. `subject` names the workload, `names` has a
+    reader's words for every layout.
     """
 
     folder: Path
@@ -38,6 +40,7 @@ class SweepView:
     scaling: Scaling
     fits: tuple[Fit, ...]
     reference: NetworkReference | None
+    beyond: tuple[Beyond, ...] = ()
 
 
 Draw = Callable[[SweepView], FigureBlock | None]

@@ -11,18 +11,20 @@ from harness.analysis import numbers
 from harness.analysis.laws import Fit
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
+from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.prediction.forecast import NetworkReference
 from harness.report import captions
 from harness.report.answer import FigureBlock
 from harness.report.axes import from_zero, medians, rank_axis, raw_launches, speedup_axis, time_unit
 from harness.report.captions import speedup_label
 from harness.report.figures import SweepView, figure
-from harness.report.svg import MUTED, PURPLE, Picture, draw, mark
+from harness.report.svg import MUTED, ORANGE, PAPER, PURPLE, Picture, draw, mark
 
 _IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}
 _DOTS = "Markers: medians of launches, joined by straight lines; light dots: single launches, set beside them."
-_Value = Callable[[PointScaling], float | None]
-_Bounds = Callable[[PointScaling], Interval | None]
+_Value = Callable[[PointScaling | BeyondPoint], float | None]
+_Bounds = Callable[[PointScaling | BeyondPoint], Interval | None]
+_FORESEEN = ((PURPLE, "D"), (ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
 _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
     "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval, lambda value: f"{value:.2f}"),
     "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval, numbers.percent),
@@ -37,8 +39,8 @@ _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
 
 @figure("scaling")
 def speedup(view: SweepView) -> FigureBlock | None:
-    """Draw the speedup, None with a single point."""
-    if len(view.scaling.points) == 1:
+    """Draw the speedup, None with a single point and nothing predicted."""
+    if _single(view):
         return None
     name, base = speedup_label(view.scaling), numbers.ranks(view.scaling.base.ranks)
     text = f"{name} of {view.subject} over {base}. Dashed: ideal, the ratio of the ranks."
@@ -47,8 +49,8 @@ def speedup(view: SweepView) -> FigureBlock | None:
 
 @figure("scaling")
 def efficiency(view: SweepView) -> FigureBlock | None:
-    """Draw the parallel efficiency, None with a single point."""
-    if len(view.scaling.points) == 1:
+    """Draw the parallel efficiency, None with a single point and nothing predicted."""
+    if _single(view):
         return None
     name, base = speedup_label(view.scaling).lower(), numbers.ranks(view.scaling.base.ranks)
     units = "cores" if _several_threads(view.scaling) else "ranks"
@@ -60,7 +62,7 @@ def efficiency(view: SweepView) -> FigureBlock | None:
 def epoch_time(view: SweepView) -> FigureBlock:
     """Draw the training time of an epoch."""
     constant = "constant" if view.scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
-    ideal = "" if len(view.scaling.points) == 1 else f" Dashed: ideal, {constant}."
+    ideal = "" if _single(view) else f" Dashed: ideal, {constant}."
     shows = f"Training time of one epoch of {view.subject}"
     return _block(view, "seconds", shows, "Absolute time", f"{shows}, slowest rank, without evaluation.{ideal}")
 
@@ -68,25 +70,33 @@ def epoch_time(view: SweepView) -> FigureBlock:
 @figure("scaling")
 def throughput(view: SweepView) -> FigureBlock:
     """Draw the rows per second."""
-    ideal = "" if len(view.scaling.points) == 1 else " Dashed: ideal, the base times the ratio of the ranks."
+    ideal = "" if _single(view) else " Dashed: ideal, the base times the ratio of the ranks."
     text = f"Rows per second of {view.subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
     return _block(view, "rows_per_second", f"Training throughput of {view.subject}", "Throughput", text)
 
 
+def _single(view: SweepView) -> bool:
+    return len(view.scaling.points) == 1 and not view.beyond
+
+
 def _block(view: SweepView, column: str, shows: str, title: str, text: str) -> FigureBlock:
     name = {"seconds": "epoch-time", "rows_per_second": "throughput"}.get(column, column)
+    hollow = f" {captions.foreseen(view.beyond)}" if view.beyond else ""
     return FigureBlock(
-        picture=scaling_picture(name, shows, column, view.scaling, view.ratios),
+        picture=scaling_picture(name, shows, column, view.scaling, view.ratios, view.beyond),
         title=title,
-        caption=f"{text} {_DOTS} {captions.conditions(view.scaling, view.runs)}",
-        table=series_table(view.scaling.points, view.ratios, column),
+        caption=f"{text} {_DOTS}{hollow} {captions.conditions(view.scaling, view.runs)}",
+        table=series_table(view.scaling.points, view.ratios, column, view.beyond),
     )
 
 
-def series_table(points: tuple[PointScaling, ...], launches: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return the numbers drawn in a figure of `column`: a row per point (kind median) and per launch.
+def series_table(
+    points: tuple[PointScaling, ...], launches: pd.DataFrame, column: str, beyond: Sequence[Beyond] = ()
+) -> pd.DataFrame:
+    """Return the numbers drawn in a figure of `column`: a row per point (kind median), launch and predicted point.
 
-    Columns: kind, layout, ranks, value, low, high (95 % interval, empty where there is none), launches, run.
+    Columns: kind, layout, ranks, value, low, high (95 % interval, empty where there is none), launches, run. Where
+    there are predicted points they have columns of their own: predicted, predicted_low, predicted_high, where.
     """
     value, interval, _ = _COLUMNS[column]
     rows = [
@@ -96,11 +106,22 @@ def series_table(points: tuple[PointScaling, ...], launches: pd.DataFrame, colum
         for point in points
     ]
     raw = launches[["layout", "ranks", column, "run"]].assign(kind="launch", launches=1)
-    order = ["kind", "layout", "ranks", column, "low", "high", "launches", "run"]
-    return pd.concat([pd.DataFrame(rows), raw]).reindex(columns=order)
+    foreseen = [
+        {"kind": "predicted", "layout": point.layout, "ranks": point.ranks, "launches": 0}
+        | {"predicted": value(point), "predicted_low": found.low, "predicted_high": found.high, "where": one.where}
+        for one in beyond
+        for point in one.points
+        if (found := interval(point))
+    ]
+    own = ["predicted", "predicted_low", "predicted_high", "where"] if foreseen else []
+    order = ["kind", "layout", "ranks", column, "low", "high", *own, "launches", "run"]
+    tables = [pd.DataFrame(rows), raw, *([pd.DataFrame(foreseen)] if foreseen else [])]
+    return pd.concat([table.astype(object) for table in tables]).reindex(columns=order)
 
 
-def scaling_picture(name: str, shows: str, column: str, scaling: Scaling, launches: pd.DataFrame) -> Picture:
+def scaling_picture(
+    name: str, shows: str, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Beyond] = ()
+) -> Picture:
     """Return the picture, called `name`, of `column` of `launches` (`scaling.ratios_frame`) against ranks."""
     value, interval, words = _COLUMNS[column]
     spoken = []
@@ -110,16 +131,20 @@ def scaling_picture(name: str, shows: str, column: str, scaling: Scaling, launch
         where += f" of {numbers.plural(point.threads, 'thread')}" if _several_threads(scaling) else ""
         span = f" ({words(found.low)} to {words(found.high)})" if found else ""
         spoken += [f"{where}: {words(median)}{span}"] if median is not None else []
-    return draw(name, shows, lambda axes: _paint(axes, column, scaling, launches), numbers="; ".join(spoken))
+    for one in beyond:
+        last = one.points[-1]
+        spoken.append(f"predicted, not measured: {numbers.ranks(last.ranks)} {one.where} {words(value(last) or 0.0)}")
+    return draw(name, shows, lambda axes: _paint(axes, column, scaling, launches, beyond), numbers="; ".join(spoken))
 
 
 def _several_threads(scaling: Scaling) -> bool:
     return len({point.threads for point in scaling.points}) > 1
 
 
-def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame) -> None:
+def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Beyond]) -> None:
     value, interval, _ = _COLUMNS[column]
-    base, ranks, strong = scaling.base, [point.ranks for point in scaling.points], scaling.scaling == "strong"
+    base, strong = scaling.base, scaling.scaling == "strong"
+    ranks = [point.ranks for point in (*scaling.points, *(point for one in beyond for point in one.points))]
     logarithmic = rank_axis(axes, ranks)
     factor, unit = time_unit(float(launches["seconds"].max())) if column == "seconds" else (1.0, "")
     ends = [min(ranks), max(ranks)]
@@ -139,8 +164,10 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame) ->
         scaling.points,
         lambda p: None if (found := value(p)) is None else found * factor,
         lambda p: found.scaled(factor) if (found := interval(p)) else None,
-        "median of launches",
+        "measured: median of launches" if beyond else "median of launches",
     )
+    for (tone, marker), one in zip(_FORESEEN, beyond, strict=False):
+        _foreseen(axes, column, scaling, one, factor, tone.light, marker)
     if column == "efficiency":
         axes.set_ylim(bottom=0, top=max(1.1, 1.05 * launches["efficiency"].max()))
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
@@ -162,10 +189,28 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame) ->
     axes.set_ylabel(labels.get(column, f"{speedup_label(scaling)} over {numbers.ranks(base.ranks)}"))
 
 
+def _foreseen(axes: Axes, column: str, scaling: Scaling, one: Beyond, factor: float, colour: str, marker: str) -> None:
+    """Draw a predicted series from the measured point that it goes on from: hollow, dotted, in its band."""
+    value, interval, _ = _COLUMNS[column]
+    start = next(point for point in scaling.points if point.ranks == one.start and value(point) is not None)
+    known = [(point.ranks, value(point) or 0.0, interval(point)) for point in (start, *one.points)]
+    x, y = [ranks for ranks, _, _ in known], [middle * factor for _, middle, _ in known]
+    low, high = (
+        [(getattr(found, end) if found else middle) * factor for _, middle, found in known] for end in ("low", "high")
+    )
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, zorder=1)
+    dots = (0, (1, 1.5))
+    axes.plot(x[:2], y[:2], color=colour, linestyle=dots, zorder=2)
+    axes.plot(
+        x[1:], y[1:], label=f"predicted, {one.where}", color=colour, linestyle=dots, marker=marker,
+        markerfacecolor=PAPER.light, zorder=2,
+    )  # fmt: skip
+
+
 @figure("laws")
 def laws(view: SweepView) -> FigureBlock | None:
-    """Draw the fits and the reference beside the measured points, None where no law has a curve."""
-    fits, scaling, reference = [fit for fit in view.fits if fit.counts], view.scaling, view.reference
+    """Draw the fits and the reference beside the measured points, None where there are no fits."""
+    fits, scaling, reference = view.fits, view.scaling, view.reference
     if not fits:
         return None
     beyond = (
