@@ -35,7 +35,7 @@ from tests.factories import (
 )
 
 WEEK = timedelta(days=7)
-FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-breakdown", "launch-breakdown", "laws")
+FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-breakdown", "launch-breakdown")
 CURVES = ("loss-time", "loss-samples", "accuracy-time", "accuracy-samples")
 
 

@@ -10,7 +10,6 @@ import re
 import shutil
 from collections import defaultdict
 from datetime import datetime
-from math import exp, log
 from pathlib import Path
 from statistics import fmean, median, quantiles, stdev
 from typing import Any
@@ -162,7 +161,7 @@ def test_interval_of_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: 
 
 def test_every_table_of_the_page_is_recomputed_here(tables: dict[str, list[list[str]]]) -> None:
     assert set(tables) == {
-        "Scaling", "Overheads of an epoch", "One epoch", "One launch", "Laws",
+        "Scaling", "Overheads of an epoch", "One epoch", "One launch",
         "Loss and accuracy", TIME_TO_ACCURACY, "Launches", "Diagnoses",
     }  # fmt: skip
 
@@ -248,20 +247,6 @@ def test_what_caps_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: di
         assert number(row[3]) == pytest.approx(lost[name], rel=0.006)
         assert number(row[4]) == pytest.approx(lost[name] / seconds, abs=0.0006)
         assert number(row[5]) == pytest.approx(speedup * seconds / (seconds - lost[name]), abs=0.006)
-
-
-def test_laws_of_two_points(runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]) -> None:
-    """Two points fix Amdahl's s = 2 t2/t1 - 1 and cannot test it; they leave three numbers of USL and log2 p open."""
-    one, two = launches(runs, 1), launches(runs, 2)
-    amdahl, usl, logarithm = tables["Laws"]
-    logs = [log(slow / fast) for slow, fast in zip(two, one, strict=True)]  # of each block
-    reach = 2.5706 * stdev(logs) / 6**0.5  # Student's t with 5 degrees of freedom
-    serial = [2 * exp(fmean(logs) + side * reach) - 1 for side in (-1, 0, 1)]
-    assert number(amdahl[1].removeprefix("serial fraction ")) == pytest.approx(serial[1], rel=0.006)
-    assert span(amdahl[1]) == pytest.approx((serial[0], serial[2]), rel=0.006)
-    assert amdahl[3].startswith("no: 2 rank counts cannot test")
-    for law in (usl, logarithm):
-        assert law[1:3] == ["not identified", "–"] and law[3].startswith("no: 2 rank counts cannot fix")
 
 
 def test_time_to_accuracy(

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 @setting(
     "--network",
     group=WRITTEN,
-    help="Between nodes, for predictions: ALPHA,BETA or a probe.json [PREDICT_FIRST=1: this machine's newest probe].",
+    help="Between nodes, for predictions: ALPHA,BETA or a probe.json [default: with PREDICT_FIRST=1 the newest probe].",
 )
 @batch_options
 @results_option

@@ -22,7 +22,7 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval
 from harness.base.files import write_atomic
-from harness.prediction.drawn_epochs import SHARED, WAIT, DrawnEpochs, Draws, MeasuredParts, counted
+from harness.prediction.drawn_epochs import OVERHEAD, SHARED, WAIT, DrawnEpochs, Draws, MeasuredParts, counted
 from harness.prediction.network_cost import Uncertain
 from harness.prediction.step_model import Base, measured_base
 from harness.schema.layout import Layout
@@ -243,8 +243,8 @@ def _series(
 
 def _spread(anchor: PointScaling, base: PointScaling) -> float:
     """Return the standard deviation of the logarithm of the measured speedup that the line goes on from."""
-    if anchor is base:
-        return 0.0
+    if anchor is base:  # known exactly, but every start of a launch has a speed of its own
+        return SESSION_SPREAD
     found = anchor.speedup_interval
     if found is not None and found.low > 0:
         return math.log(found.high / found.low) / 2 / float(norm.ppf(0.5 + LEVEL / 2))
@@ -275,7 +275,10 @@ def _rests(few: PointScaling, many: PointScaling, base: Base, workload: Workload
             f"Assumed, for one rank waits for none: a wait of {percent(WAIT[0], 1)} to {percent(WAIT[1])} on 2 ranks."
         )
     if network:
-        found.append(f"Sums: the cheapest allreduce in closed form with {network}.")
+        found.append(
+            f"Sums: the cheapest allreduce in closed form with {network}, or up to {percent(OVERHEAD - 1)} more, as "
+            "libraries are not that good."
+        )
     elif alone:
         found.append(
             "Assumed, for one rank sums nothing: sums of 0.5 to 20 µs and 1 to 10 GB/s a message; "

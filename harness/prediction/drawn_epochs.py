@@ -22,6 +22,7 @@ SUMS = Uncertain(
 )
 WAIT = (0.005, 0.1)  # of the computation, on 2 ranks
 LATENCY = (5e-7, 5e-5)  # seconds of the sums on the most ranks that do not depend on their bytes
+OVERHEAD = 1.5  # what an allreduce takes at most over its closed form
 SHARED = 0.15  # of the computation, at most, for each doubling of the ranks
 
 
@@ -58,7 +59,7 @@ class Draws:
     - The wait grows as the slowest of p draws of the measured times (`step_model.slowest`), to the power 1/2 to 3/2.
     - Of a sum `LATENCY` is latency, which grows by log2 p to p - 1, and the rest its bytes, which grow from (p - 1)/p,
       where every rank moves its part, to p, where all share one memory. With `network`, one rank on each node, it is
-      the cheapest allreduce in closed form, from its low to its high end.
+      the cheapest allreduce in closed form, from its low end to `OVERHEAD` times its high one.
     """
 
     def __init__(
@@ -120,8 +121,8 @@ class Draws:
     def _sums(self, counts: Array) -> Array:
         if self.network:
             size = self.base.bytes / (1 if self.workload.wire == "float32" else 2)
-            ends = (allreduce_seconds(BEST, counts, size, one) for one in (self.network.low, self.network.high))
-            return _between(*ends, self.way)
+            low, high = (allreduce_seconds(BEST, counts, size, one) for one in (self.network.low, self.network.high))
+            return _between(low, OVERHEAD * high, self.way)
         few, many = (2 ** np.ceil(np.log2(one)) for one in (self.last.ranks, counts))
         messages = _between(np.log2(many) / np.log2(few), (many - 1) / (few - 1), self.way)
         moved = _between((counts - 1) / counts * self.last.ranks / (self.last.ranks - 1), many / few, self.way)
