@@ -233,3 +233,25 @@ def test_what_cannot_be_predicted_is_said_in_one_sentence(tmp_path: Path) -> Non
     answer = drawn(asked_for(tmp_path / "study", (1, 2), threads=2))
     assert "Nothing is predicted: the counts asked for have other threads per rank than" in answer.sentence
     assert answer.data["predicted"] == () and "node like this" not in answer.sentence
+
+
+def test_a_fixed_global_batch_leaves_the_fixed_cost_of_a_step() -> None:
+    """1 ms on one rank, 0.6 on two: 0.2 do not shrink. Eight ranks compute between 0.15 ms and twice 0.2 more."""
+    one, two = (
+        MeasuredParts(ranks=ranks, rows=64_000, batch=64, compute=np.array([c]), wait=np.zeros(1), sums=np.zeros(1))
+        for ranks, c in ((1, 1e-3), (2, 6e-4))
+    )
+    large = make_workload(global_batch=64)
+    found = Draws(large, "strong", base(workload=large), one, two).at(np.array([8.0]))
+    low, middle, high = np.percentile(found.parts[0] / found.steps[0], [2.5, 50, 97.5])
+    assert (low, high) == pytest.approx((1.5e-4, 4.5e-4), abs=2e-5) and middle == pytest.approx(3e-4, rel=0.03)
+
+
+def test_weak_scaling_goes_on_with_the_rows() -> None:
+    """Nothing but computation: 16 ranks do 8 times the work of 2 in the same time."""
+    one, two = (
+        MeasuredParts(ranks=n, rows=6400 * n, batch=64 * n, compute=np.ones(1), wait=np.zeros(1), sums=np.zeros(1))
+        for n in (1, 2)
+    )
+    found = Draws(make_workload(), "weak", base(scaling="weak"), one, two).at(np.array([16.0]))
+    assert found.gains == pytest.approx(1) and list(found.steps) == [100, 100]

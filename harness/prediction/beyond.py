@@ -22,7 +22,7 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval
 from harness.base.files import write_atomic
-from harness.prediction.drawn_epochs import OVERHEAD, SHARED, WAIT, DrawnEpochs, Draws, MeasuredParts, counted
+from harness.prediction.drawn_epochs import FIXED, OVERHEAD, SHARED, WAIT, DrawnEpochs, Draws, MeasuredParts, counted
 from harness.prediction.network_cost import Uncertain
 from harness.prediction.step_model import Base, measured_base
 from harness.schema.layout import Layout
@@ -257,7 +257,8 @@ def _rests(few: PointScaling, many: PointScaling, base: Base, workload: Workload
     alone, most = many.ranks == 1, rank_words(many.ranks)
     found = [f"Goes on from {most}: computation{'' if alone else ', waits and sums'} of a step as measured there."]
     if workload.global_batch is not None:
-        found.append("Assumed: a step's fixed cost is anything from none to twice what the measured counts say.")
+        say = "what the measured counts say" if few.ranks < many.ranks else f"{percent(FIXED)} of it"
+        found.append(f"Assumed: the fixed cost of a step is anything from none to twice {say}.")
     elif network:
         found.append("Assumed: one rank on each node, which has the node's memory to itself.")
     elif few.ranks < many.ranks:

@@ -22,6 +22,7 @@ SUMS = Uncertain(
 )
 WAIT = (0.005, 0.1)  # of the computation, on 2 ranks
 LATENCY = (5e-7, 5e-5)  # seconds of the sums on the most ranks that do not depend on their bytes
+FIXED = 0.15  # of a step, as far as one count tells
 OVERHEAD = 1.5  # what an allreduce takes at most over its closed form
 SHARED = 0.15  # of the computation, at most, for each doubling of the ranks
 
@@ -96,13 +97,15 @@ class Draws:
 
     def _compute(self, counts: Array, share: Array) -> Array:
         further, apart = np.log2(counts / self.last.ranks), math.log2(self.last.ranks / self.first.ranks)
-        if self.workload.global_batch is not None and apart > 0:
-            rate = (self.compute_first - self.compute) / (self.last.ranks / self.first.ranks - 1)
-            cost = 2 * self.shared * np.clip(self.compute - rate, 0, self.compute / 2)
-            shrunk: Array = self.compute * share + cost * (1 - share)
+        if self.workload.global_batch is not None:
+            fixed = self.compute * FIXED
+            if apart:
+                of_rows = (self.compute_first - self.compute) / (self.last.ranks / self.first.ranks - 1)
+                fixed = np.clip(self.compute - of_rows, 0, self.compute / 2)
+            shrunk: Array = self.compute * share + 2 * self.shared * fixed * (1 - share)
             return shrunk
         more = np.maximum(0.0, self.compute - self.compute_first) / apart if apart else self.compute * self.doubling
-        grown: Array = (self.compute + self.shared * more * further) * share
+        grown: Array = self.compute + self.shared * more * further
         return grown
 
     def _wait(self, counts: Array, between: Array) -> Array:

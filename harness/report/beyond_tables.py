@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from harness.analysis import numbers
 from harness.prediction.beyond import Beyond, BeyondScore
 from harness.report.answer import Cell, Table
-from harness.report.captions import band_words
-from harness.report.sweep_tables import ratio_cell, seconds_cell
+from harness.report.sweep_tables import predicted_cell, ratio_cell, seconds_cell
 
 
 def beyond_table(one: Beyond, names: Mapping[str, str]) -> Table:
@@ -15,9 +14,7 @@ def beyond_table(one: Beyond, names: Mapping[str, str]) -> Table:
         (
             str(point.ranks),
             names[point.layout],
-            Cell(
-                text=numbers.significant(point.speedup, 2), note=band_words(point), value=point.speedup, computed=True
-            ),
+            predicted_cell(point),
             Cell(text=numbers.percent(point.efficiency), note=numbers.percent_span(point.efficiency_interval),
                  value=point.efficiency, computed=True),
             seconds_cell(point.seconds, point.seconds_interval, computed=True),

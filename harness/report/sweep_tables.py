@@ -39,6 +39,12 @@ def ratio_cell(value: float | None, interval: Interval | None = None, *, compute
     return Cell(text=f"{value:.2f}", note=note, value=value, computed=computed)
 
 
+def predicted_cell(point: BeyondPoint) -> Cell:
+    """Return a predicted speedup in as many digits as it has, its band below it."""
+    text, note = numbers.significant(point.speedup, 2), captions.band_words(point)
+    return Cell(text=text, note=note, value=point.speedup, computed=True)
+
+
 def percent_cell(value: float | None, places: int = 0, interval: Interval | None = None) -> Cell:
     """Return a fraction in percent, its 95 % interval below it; a dash for None."""
     if value is None:
@@ -135,8 +141,7 @@ def scaling_table(
             [
                 str(ranks), names[layout], Cell(text="0", note="predicted", value=0),
                 *(NOT_MEASURED for _ in range(2 + 2 * len(beside))),
-                *(ratio_cell(cell.speedup, cell.speedup_interval, computed=True) if cell else NOT_MEASURED
-                  for cell in cells),
+                *(predicted_cell(cell) if cell else NOT_MEASURED for cell in cells),
                 *(NOT_MEASURED for _ in range(5)),
                 *(["predicted, not measured"] if remarks else []),
             ]
