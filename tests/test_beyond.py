@@ -115,14 +115,14 @@ def test_what_slows_all_ranks_at_once_makes_none_wait() -> None:
     assert measured_factor(own_times(times / times.mean(axis=0)).ravel(), [2])[0] - 1 == pytest.approx(waited, rel=0.05)
 
 
-def asked_for(folder: Path, measured: tuple[int, ...], **changes: int) -> Path:
+def asked_for(folder: Path, measured: tuple[int, ...], two: float = 1.25, **changes: int) -> Path:
     """Return a sweep asked for 1 to 8 ranks on a machine that ran those `measured`, three launches each."""
     skipped = [
         Skipped(layout=Layout(nodes=ranks, **changes), reason=f"needs {ranks} cores, this machine has {max(measured)}")
         for ranks in range(max(measured) + 1, 9)
     ]
     write_study(folder, skipped=tuple(skipped), ranks=range(1, 9))
-    for ranks, seconds in ((1, 2.0), (2, 1.25)):
+    for ranks, seconds in ((1, 2.0), (2, two)):
         for repeat in range(3 if ranks in measured else 0):
             write_run(folder, make_launch(ranks, repeat, seconds * (1 + repeat / 100), sync=0.1 * (ranks > 1)))
     return folder
@@ -255,3 +255,10 @@ def test_weak_scaling_goes_on_with_the_rows() -> None:
     )
     found = Draws(make_workload(), "weak", base(scaling="weak"), one, two).at(np.array([16.0]))
     assert found.gains == pytest.approx(1) and list(found.steps) == [100, 100]
+
+
+@pytest.mark.slow
+def test_nothing_goes_on_from_a_base_that_something_slowed(tmp_path: Path) -> None:
+    answer = drawn(asked_for(tmp_path / "study", (1, 2), two=0.5))
+    assert answer.sentence.startswith("No speedup to rely on") and "Nothing is predicted from it." in answer.sentence
+    assert answer.data["predicted"] == ()

@@ -120,6 +120,9 @@ def _ahead(loaded: Loaded, base: int | None, network: Network | None) -> _Ahead:
     skipped = [one.layout for one in (loaded.study.skipped if loaded.study else ())]
     if scaling is None or loaded.runs[0].point.workload.sync == "none":
         return _Ahead(launches=launches, scaling=scaling)
+    last = last_point(scaling)
+    if skipped and last and (last.efficiency or 0) > captions.DOUBTFUL:
+        return _Ahead(launches=launches, scaling=scaling, why="Nothing is predicted from it.")
     series, why = beyond(loaded, scaling, skipped, *(network or ()))
     if network is None:
         series += stated_before(loaded, scaling)
