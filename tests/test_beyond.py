@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UserError
+from harness.cli.answering import _document
 from harness.prediction.beyond import BEYOND_FILE
 from harness.prediction.drawn_epochs import Draws, MeasuredParts
 from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
@@ -176,7 +177,7 @@ def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> 
     heading, *lines = (folder / "speedup.csv").read_text().splitlines()
     assert heading == "kind,layout,ranks,speedup,low,high,predicted,predicted_low,predicted_high,where,launches,run"
     assert sum(line.startswith("predicted,") for line in lines) == 6
-    (series,) = json.loads((folder / "summary.json").read_text())["predicted"]
+    (series,) = json.loads(_document(two_cores))["predicted"]
     assert series["where"] == "on a node like this" and [one["ranks"] for one in series["points"]] == [3, 4, 5, 6, 7, 8]
     page = (folder / "index.html").read_text()
     assert "Predicted on a node like this, not measured" in page and "not probed" in page
