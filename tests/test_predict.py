@@ -229,9 +229,11 @@ def write_base(results: Path, compute: float = 0.01) -> Sweep:
         write_run(folder, make_launch(1, repeat, compute * 100 * (1 + repeat / 100), sync=0.0))
         two = write_run(folder, make_launch(2, repeat, compute * 55, sync=0.1))
         steps = np.arange(50)
-        entry = compute * (steps + 1) + np.where(steps % 10 == 0, 0.2 * compute, 0)
-        rows = {"step": steps, "begin_s": 0.0, "entry_s": entry, "exit_s": compute * (steps + 1)}
-        parts = [pd.DataFrame(rows).assign(rank=rank, epoch=epoch) for rank in range(2) for epoch in range(3)]
+        parts = []
+        for rank, epoch in ((rank, epoch) for rank in range(2) for epoch in range(3)):  # never slow in the same step
+            entry = compute * (steps + 1) + np.where(steps % 10 == 5 * rank, 0.2 * compute, 0)
+            rows = {"step": steps, "begin_s": 0.0, "entry_s": entry, "exit_s": compute * (steps + 1)}
+            parts.append(pd.DataFrame(rows).assign(rank=rank, epoch=epoch))
         table = pd.concat(parts)
         pq.write_table(pa.Table.from_pandas(table, preserve_index=False), two / "steps.parquet")
     return sweep
@@ -242,9 +244,9 @@ def test_the_base_comes_from_the_fewest_ranks_and_the_jitter_from_the_most(tmp_p
     found = measured_base(find_launches(tmp_path, lambda study: study.sweep.workload == sweep.workload, "mnist-dnn"))
     assert found.ranks == 1 and found.compute_s == pytest.approx(0.01025) and found.bytes == 712_440
     assert (found.low_s, found.high_s) == pytest.approx((0.01, 0.0105)) and found.rows == 6400
-    assert len(found.jitter) == 6 * 3 * 2 * 49 and max(found.jitter) == pytest.approx(1.2 / np.mean(
-        [1.2 if step % 10 == 0 else 1.0 for step in range(1, 50)]
-    ))  # fmt: skip
+    means = [1 + 0.2 * slow / 49 for slow in (4, 5)]  # steps 10 to 40 of rank 0, 5 to 45 of rank 1
+    own = (1.2 / means[0] - 1 / means[1]) / 2**0.5  # a residual of two ranks, times the root of 2
+    assert len(found.jitter) == 6 * 3 * 2 * 49 and max(found.jitter) == pytest.approx(1 + own)
     with pytest.raises(UserError, match=r"no valid launch of adult-dnn .* run `harness sweep` with --nodes 1 first"):
         find_launches(tmp_path, lambda study: study.sweep.workload.name == "adult-dnn", "adult-dnn")
 
