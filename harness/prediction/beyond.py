@@ -220,13 +220,16 @@ def _series(
     speedups = speedups * (counts / anchor.ranks if weak else 1.0)
     tails = [50 * (1 - LEVEL), 50, 50 * (1 + LEVEL)]
     low, middle, high = np.percentile(speedups, tails, axis=0)
+    alone = (
+        anchor.seconds * anchor.speedup / (anchor.ideal if weak else 1.0)
+    )  # of the base, as the anchor's launches say
     parts = [np.median(part, axis=0) / drawn.steps[:-1] for part in drawn.parts]
     points = []
     for place, count in enumerate(map(int, counts)):
         layout, ideal = wanted[count], count / int(base.ranks)
         work = ideal if weak else 1.0
         band = Interval(low=float(low[place]), high=float(high[place]))
-        value, one = float(middle[place]), float(base.seconds * work)
+        value, one = float(middle[place]), float(alone * work)
         rows = float(base.rows * work)
         points.append(
             BeyondPoint(
