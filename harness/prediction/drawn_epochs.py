@@ -116,7 +116,7 @@ class Draws:
             growth = np.maximum(1e-9, slowest(self.base, own, np.append(between, between[-1])) - 1)
         known = self.wait
         if self.last.ranks == 1:
-            assumed = _between(*map(np.array, WAIT), self.wider)
+            assumed = _between(WAIT[0], WAIT[1], self.wider)
             known = self.compute * (growth[-1] if self.base.jitter else assumed)
         result: Array = known * (growth[:-1] / growth[-1]) ** (0.5 + self.wider)
         return result
@@ -129,12 +129,12 @@ class Draws:
         few, many = (2 ** np.ceil(np.log2(one)) for one in (self.last.ranks, counts))
         messages = _between(np.log2(many) / np.log2(few), (many - 1) / (few - 1), self.way)
         moved = _between((counts - 1) / counts * self.last.ranks / (self.last.ranks - 1), many / few, self.way)
-        latency = np.minimum(self.sums, _between(*map(np.array, LATENCY), self.latency))
+        latency = np.minimum(self.sums, _between(LATENCY[0], LATENCY[1], self.latency))
         grown: Array = latency * messages + (self.sums - latency) * moved
         return grown
 
 
-def _between(low: Array, high: Array, place: Array) -> Array:
+def _between(low: Array | float, high: Array | float, place: Array) -> Array:
     """Return what lies at `place` (0 to 1) of the way from `low` to `high`, in proportions."""
     low = np.maximum(1e-12, low)
     found: Array = low * (np.maximum(low, high) / low) ** place

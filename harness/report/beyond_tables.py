@@ -10,7 +10,7 @@ from harness.report.sweep_tables import predicted_cell, ratio_cell, seconds_cell
 
 def beyond_table(one: Beyond, names: Mapping[str, str]) -> Table:
     """Return a predicted series: speedup with its band, and the parts of a step."""
-    rows = [
+    rows: list[tuple[str | Cell, ...]] = [
         (
             str(point.ranks),
             names[point.layout],

@@ -90,9 +90,9 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyon
                 *(numbers.NONE for _ in beyond),
             )
         )
-    for ranks, cells in _by_ranks(beyond):
+    for count, cells in _by_ranks(beyond):
         said = (captions.predicted_words(cell) if cell else numbers.NONE for cell in cells)
-        rows.append((str(ranks), *(numbers.NONE for _ in range(5)), "0", *said))
+        rows.append((str(count), *(numbers.NONE for _ in range(5)), "0", *said))
     headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Test accuracy", "Launches")
     predicted = ("Predicted" if one.where != NETWORK else "Predicted, network" for one in beyond)
     return Table(title="", headings=(*headings, *predicted), rows=rows)

@@ -144,7 +144,11 @@ def _several_threads(scaling: Scaling) -> bool:
 def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Beyond]) -> None:
     value, interval, _ = _COLUMNS[column]
     base, strong = scaling.base, scaling.scaling == "strong"
-    ranks = [point.ranks for point in (*scaling.points, *(point for one in beyond for point in one.points))]
+    every: list[PointScaling | BeyondPoint] = [
+        *scaling.points,
+        *(point for series in beyond for point in series.points),
+    ]
+    ranks = [point.ranks for point in every]
     logarithmic = rank_axis(axes, ranks)
     factor, unit = time_unit(float(launches["seconds"].max())) if column == "seconds" else (1.0, "")
     ends = [min(ranks), max(ranks)]
@@ -166,8 +170,8 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
         lambda p: found.scaled(factor) if (found := interval(p)) else None,
         "measured: median of launches" if beyond else "median of launches",
     )
-    for (tone, marker), one in zip(_FORESEEN, beyond, strict=False):
-        _foreseen(axes, column, scaling, one, factor, tone.light, marker)
+    for (tone, marker), series in zip(_FORESEEN, beyond, strict=False):
+        _foreseen(axes, column, scaling, series, factor, tone.light, marker)
     if column == "efficiency":
         axes.set_ylim(bottom=0, top=max(1.1, 1.05 * launches["efficiency"].max()))
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
@@ -193,7 +197,8 @@ def _foreseen(axes: Axes, column: str, scaling: Scaling, one: Beyond, factor: fl
     """Draw a predicted series from the measured point that it goes on from: hollow, dotted, in its band."""
     value, interval, _ = _COLUMNS[column]
     start = next(point for point in scaling.points if point.ranks == one.start and value(point) is not None)
-    known = [(point.ranks, value(point) or 0.0, interval(point)) for point in (start, *one.points)]
+    points: list[PointScaling | BeyondPoint] = [start, *one.points]
+    known = [(point.ranks, value(point) or 0.0, interval(point)) for point in points]
     x, y = [ranks for ranks, _, _ in known], [middle * factor for _, middle, _ in known]
     low, high = (
         [(getattr(found, end) if found else middle) * factor for _, middle, found in known] for end in ("low", "high")
