@@ -32,7 +32,6 @@ from harness.prediction.network_cost import Uncertain
 from harness.report import captions
 from harness.report import sweep_tables as tables
 from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Items, Section, Tile
-from harness.report.beyond_tables import beyond_scores, beyond_table
 from harness.report.captions import last_point, target_of
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
@@ -46,6 +45,7 @@ from harness.report.launch_summary import (
     on_one_machine,
     run_facts,
 )
+from harness.report.prediction_tables import beyond_scores, beyond_table, reference_table, score_table
 from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_facts import (
     banners,
@@ -257,7 +257,7 @@ def _sections(
     time += [tables.epoch_table(view.parts, names), tables.launch_table(view.parts, names)]
     laws: list[Block] = [tables.laws_table(view.fits, scaling)] if view.fits else []
     if scaling.others and view.reference:
-        laws.append(tables.reference_table(view.reference))
+        laws.append(reference_table(view.reference))
     ahead: list[Block] = [beyond_table(one, names) for one in view.beyond]
     learning: list[Block] = [tables.learning_table(final, names)]
     if targets and goal is not None:
@@ -297,10 +297,10 @@ def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
         f"{prediction.algorithm}. {' '.join(prediction.assumptions)} {within(scores)} the predicted range. Predicted "
         f"speedups are over the predicted time of {numbers.ranks(prediction.base_ranks)}."
     )
-    blocks += [tables.score_table("Prediction and measurement", scores, note)] if scores else []
+    blocks += [score_table("Prediction and measurement", scores, note)] if scores else []
     if grown:
         title = "By growth models of the measured parts"
-        blocks.append(tables.score_table(title, grown, f"{within(grown)} the 95 % band."))
+        blocks.append(score_table(title, grown, f"{within(grown)} the 95 % band."))
     return blocks
 
 

@@ -11,7 +11,6 @@ from harness.analysis.learning import TimeToAccuracy
 from harness.analysis.scaling import PointScaling, ReferencePoint, Scaling
 from harness.analysis.stats import Interval
 from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint
-from harness.prediction.forecast import NetworkReference, Score
 from harness.report import captions
 from harness.report.answer import Cell, Table
 from harness.report.captions import speedup_label
@@ -282,62 +281,6 @@ def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
         "a curve is drawn where the bands of all laws that are not refuted agree within a factor of 2, and its band is "
         "theirs together: which of them holds is not known.",
     )
-
-
-def reference_table(reference: NetworkReference) -> Table:
-    """Return what a step would take by this machine's network, beside what was measured."""
-    return Table(
-        title="Reference by this machine's network",
-        headings=(
-            "Ranks", "Computation\nof a step", "Slowest\nrank", "Allreduce", "Reference of\na step", "Measured\nstep",
-            "Reference of\nthe speedup", "Measured\nspeedup",
-        ),
-        rows=[
-            (
-                str(one.point.ranks),
-                *(
-                    seconds_cell(seconds, computed=True)
-                    for seconds in (one.compute_s, one.straggler_s, one.allreduce_s, one.step_s)
-                ),
-                seconds_cell(one.point.step_seconds),
-                ratio_cell(one.speedup, computed=True),
-                ratio_cell(one.point.speedup),
-            )
-            for one in reference.points
-        ],
-        left=0,
-        texts=(),
-        note=f"What a step would take with the computation of {reference.base}, the wait for the slowest of p ranks "
-        f"from the measured distribution of compute times, and the cheapest allreduce with {reference.network}. "
-        "Computed, not measured, and not a bound: cores that share memory and clock are not in it, and an allreduce in "
-        "shared memory may be faster.",
-    )  # fmt: skip
-
-
-def score_table(title: str, scores: Sequence[Score], note: str) -> Table:
-    """Return a prediction that was made before beside what was measured since."""
-    rows = []
-    for one in scores:
-        measured: list[str | Cell] = [NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, "not measured since"]
-        if one.measured and one.error is not None:
-            measured = [
-                seconds_cell(one.measured.seconds, one.measured.seconds_interval),
-                ratio_cell(one.measured.speedup),
-                Cell(text=f"{100 * one.error:+.1f} %", value=one.error),
-                "yes" if one.covered else "no",
-            ]
-        predicted = seconds_cell(one.predicted.epoch_s, one.interval, computed=True)
-        rows.append([str(one.ranks), predicted, ratio_cell(one.predicted.speedup, computed=True), *measured])
-    return Table(
-        title=title,
-        headings=(
-            "Ranks", "Predicted\nepoch time", "Predicted\nspeedup", "Measured\nepoch time", "Measured\nspeedup",
-            "Error of the\nprediction", "Within the\npredicted range",
-        ),
-        rows=rows,
-        left=0,
-        note=note,
-    )  # fmt: skip
 
 
 def learning_table(final: pd.DataFrame, names: Names) -> Table:
