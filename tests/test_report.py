@@ -96,7 +96,8 @@ def page(report: Path) -> Text:
 def test_first_sentence_is_the_verdict(page: Text) -> None:
     assert (
         "2 ranks train MNIST-DNN 1.60 times as fast as 1 rank (efficiency 80 %), "
-        "3 launches each (1 of 7 launches invalid and left out): too few for an interval." in str(page)
+        "3 launches each (1 of 7 launches invalid and left out): too few for an interval, measured; "
+        "4 ranks on a node like this: about" in str(page)
     )
 
 
@@ -159,7 +160,9 @@ def test_every_dot_of_a_figure_leads_to_its_launch(report: Path, page: Text) -> 
 
 def test_verdict_comes_first_and_says_what_caps_it(page: Text) -> None:
     text = str(page)
-    assert text.index("Largest overhead computation") < text.index("Scaling Where the time goes")
+    assert text.index("Largest overhead computation") < text.index(
+        "Scaling Predicted beyond this machine Where the time goes"
+    )
     assert "1 launch invalid and excluded" in text
     assert "paper A's base" not in text  # MNIST-DNN's base is 1 core: the common one
 
