@@ -2,65 +2,27 @@
 
 import weakref
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.autotune import prepare, select
-from harness.comm.reduction import Reduction
+from harness.comm.grouped_sums import GroupedSums, Watch
 from harness.comm.world import World
 from harness.transparent.gradient_probe import Trial
 from harness.transparent.rows import Rows
 
-_SMALLEST = 64 * 1024  # bytes; calls of less share one group
 
-
-class Watch(Protocol):
-    """What is told of collectives so that one which never ends can be explained."""
-
-    def opened(self, reduction: Reduction) -> None:
-        """Take note of a reduction whose calls are to be watched."""
-
-    def named(self, size: int, label: str) -> None:
-        """Take note that in-graph calls of `size` bytes are called `label`."""
-
-    def inside(self, label: str, size: int) -> AbstractContextManager[None]:
-        """Watch one exchange that is made from Python."""
-
-
-class Collectives:
+class Collectives(GroupedSums):
     """Sums and means over the ranks inside graphs, exchanges from Python outside of them.
 
     Every rank makes the same calls in the same order (`harness.comm.reduction.in_sequence`).
     """
 
     def __init__(self, world: World, rows: Rows, watch: Watch) -> None:
-        self.world = world
+        super().__init__(world, watch)
         self.rows = rows
-        self.watch = watch
         self.trial = Trial()
-        self._groups: dict[int, Reduction] = {}
-        prepare(world)
-
-    @property
-    def reductions(self) -> tuple[Reduction, ...]:
-        """The reductions opened so far, the largest last."""
-        return tuple(self._groups[size] for size in sorted(self._groups))
-
-    def sum(self, tensors: Sequence[tf.Tensor], label: str, scale: float = 1.0) -> list[tf.Tensor]:
-        """Return the sums over all ranks of scale * tensor; floating tensors of known shapes, any of them."""
-        results: list[tf.Tensor | None] = [None] * len(tensors)
-        for wide in (False, True):
-            chosen = [i for i, tensor in enumerate(tensors) if (tensor.dtype == tf.float64) == wide]
-            if not chosen:
-                continue
-            dtype = tf.float64 if wide else tf.float32
-            sums = self._sum([tf.cast(tensors[i], dtype) for i in chosen], label, scale)
-            for i, total in zip(chosen, sums, strict=True):
-                results[i] = tf.cast(total, tensors[i].dtype)
-        return [result for result in results if result is not None]
 
     def mean(self, tensors: Sequence[tf.Tensor], label: str, owner: object = None) -> list[tf.Tensor]:
         """Return the means over all ranks, weighted by the rows of their batches.
@@ -189,24 +151,6 @@ class Collectives:
         """Return every rank's `value`, in order of ranks. From Python, seldom: it pickles."""
         with self.watch.inside(label, 0):
             return list(self.world.comm.allgather(value))
-
-    def _sum(self, tensors: list[tf.Tensor], label: str, scale: float) -> list[tf.Tensor]:
-        # What is not known while the graph is built may be larger than its group's memory: it then goes by messages.
-        sizes = [tensor.dtype.size * (tensor.shape.num_elements() or 0) for tensor in tensors]
-        self.watch.named(sum(sizes), label)
-        return self._group(sizes).sum(tensors, scale, label)
-
-    def _group(self, sizes: list[int]) -> Reduction:
-        """Return the reduction for calls of as many bytes as `sizes` together, in steps of powers of two.
-
-        It is opened on first use, and the way that it takes tried with tensors of these sizes.
-        """
-        room = max(_SMALLEST, 1 << (sum(sizes) - 1).bit_length())
-        if room not in self._groups:
-            with tf.init_scope(), self.watch.inside("opening a reduction", room):
-                self._groups[room] = select(self.world, sizes, room=room, guard=True)
-            self.watch.opened(self._groups[room])
-        return self._groups[room]
 
 
 class Scalars:

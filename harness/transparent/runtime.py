@@ -14,9 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
+from harness.comm.grouped_sums import Watch
 from harness.comm.world import World
 from harness.schema.sync import SyncPolicy, find_policy
-from harness.transparent.collectives import Collectives, Watch
+from harness.transparent.collectives import Collectives
 from harness.transparent.patch import OwnRows
 from harness.transparent.rows import Rows
 from harness.transparent.run_settings import RunSettings
@@ -178,6 +179,11 @@ class Runtime:
         fresh = [variable for variable in variables if id(variable) not in known]
         if fresh:
             self._trained.append(fresh)
+
+    def forget(self) -> None:
+        """Keep nothing for the proof any more."""
+        self._trained.clear()
+        self._kept.clear()
 
     def keep(self, variable: Any) -> None:
         """Keep a variable of a layer that no optimizer changes, statistics of rows say, for the proof too."""

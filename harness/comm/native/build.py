@@ -11,7 +11,8 @@ from harness.base.processes import ask
 from harness.comm.launcher import find_launcher
 
 _NAMES = (
-    "allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "messages", "turn", "update", "wait"
+    "allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "messages", "refuse", "turn", "update",
+    "wait",
 )  # fmt: skip
 _SOURCES = tuple(f"{name}.cc" for name in _NAMES)
 _HEADERS = ("arithmetic.h", "group.h", "wire.h")
