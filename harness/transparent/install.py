@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from harness.base.errors import UserError
 from harness.base.turns import current
 from harness.comm.world import World
-from harness.transparent.patch import ImportHook, OwnRows, offer_old_name
+from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
 from harness.transparent.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from harness.transparent.collectives import Watch
+    from harness.comm.grouped_sums import Watch
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
 
@@ -31,32 +31,46 @@ def common_seed(world: World) -> int:
     return int(world.comm.bcast(random.SystemRandom().randrange(2**31), root=0))
 
 
-def same_randomness(world: World, seed: int) -> None:
+def same_randomness(world: World, seed: int) -> "list[AgreedSeeding]":
     """Seed Python's and NumPy's generators equally on all ranks, also whenever the script seeds them again."""
     import numpy as np
 
     random.seed(seed)
     np.random.seed(seed)
-    for owner, name in ((random, "seed"), (np.random, "seed"), (np.random, "default_rng")):
-        setattr(owner, name, agreed_seeding(world, seed, getattr(owner, name)))
+    owners = ((random, "seed"), (np.random, "seed"), (np.random, "default_rng"))
+    found = [AgreedSeeding(world, seed, getattr(owner, name)) for owner, name in owners]
+    for (owner, name), seeding in zip(owners, found, strict=True):
+        setattr(owner, name, seeding)
+    return found
 
 
-def agreed_seeding(world: World, seed: int, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `original`, which takes a seed, with rank 0's in the place of every rank's own (of the time, say).
+class AgreedSeeding:
+    """A function that takes a seed, with rank 0's in the place of every rank's own (of the time, say).
 
     None, which asks the operating system for one, is replaced by one that follows from `seed`.
     """
-    fresh = random.Random(seed)
 
-    def seeding(*args: Any, **kwargs: Any) -> Any:
+    def __init__(self, world: World, seed: int, original: Callable[..., Any]) -> None:
+        self._world, self._original = world, original
+        self._fresh = random.Random(seed)
+        self._given = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Seed."""
         given = [*args, *kwargs.values()]
+        if OwnMaster.now:
+            return self._original(*args, **kwargs)
         if not given or given[0] is None:
-            return original(fresh.randrange(2**32))
+            return self._original(self._fresh.randrange(2**32))
+        self._given = True
         if isinstance(given[0], (int, float, str, bytes)) and threading.current_thread() is threading.main_thread():
-            return original(world.comm.bcast(given[0], root=0), *given[1:])
-        return original(*args, **kwargs)
+            return self._original(self._world.comm.bcast(given[0], root=0), *given[1:])
+        return self._original(*args, **kwargs)
 
-    return seeding
+    def undo(self) -> None:
+        """Seed otherwise on every rank, unless the script has given a seed: it relies on different shuffles."""
+        if not self._given:
+            self._original(random.SystemRandom().randrange(2**31))
 
 
 _PREFETCHED = 16  # steps at the begin of a turn: batches that a pipeline of the script's has made ready meanwhile
@@ -85,7 +99,7 @@ def install(
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
 
-    tf.random.set_seed = agreed_seeding(world, seed, tf.random.set_seed)
+    tf.random.set_seed = AgreedSeeding(world, seed, tf.random.set_seed)
     keep_generated_files()
     runtime = Runtime.build(world, settings, watch, own)
     offer_old_name()
@@ -118,8 +132,8 @@ def _take_turns_alone() -> None:
         with tf.control_dependencies(pass_turn(gradients)):
             return original(optimizer, grads, *others, **named)
 
-    replace(BaseOptimizer, "apply", ("self", "grads"), apply)
-    replace(tf.compat.v1.train.Optimizer, "apply_gradients", ("self", "grads_and_vars"), apply)
+    replace(BaseOptimizer, "apply", ("self", "grads"), apply, stays=True)
+    replace(tf.compat.v1.train.Optimizer, "apply_gradients", ("self", "grads_and_vars"), apply, stays=True)
 
 
 def _replace_all(runtime: "Runtime") -> None:

@@ -77,8 +77,16 @@ class _NotifyingLoader(importlib.abc.Loader):
         return getattr(self._loader, name)  # get_source, get_filename ...: whatever else is asked of a loader
 
 
-def replace(owner: object, name: str, parameters: tuple[str, ...], wrapper: Callable[..., Any]) -> None:
-    """Have ``owner.name(...)`` call ``wrapper(original, ...)``.
+class OwnMaster:
+    """Whether the script is its own master, as one that calls Horovod's `init` is: what was replaced stands back."""
+
+    now = False
+
+
+def replace(
+    owner: object, name: str, parameters: tuple[str, ...], wrapper: Callable[..., Any], *, stays: bool = False
+) -> None:
+    """Have ``owner.name(...)`` call ``wrapper(original, ...)``; one that `stays` does so for every script's.
 
     `parameters` are the names of the original's first parameters, in order: what the replacement counts on.
 
@@ -95,14 +103,16 @@ def replace(owner: object, name: str, parameters: tuple[str, ...], wrapper: Call
             f"{where} of this release takes {', '.join(found)} instead of {', '.join(parameters)}: "
             "install the versions in requirements.lock"
         )
-    setattr(owner, name, wrapped(original, wrapper))
+    setattr(owner, name, wrapped(original, wrapper, stays=stays))
 
 
-def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any], *, stays: bool = False) -> Callable[..., Any]:
     """Return what calls `wrapper` with `original` and its own arguments, and looks like `original`."""
 
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
+        if OwnMaster.now and not stays:
+            return original(*args, **kwargs)
         return wrapper(original, *args, **kwargs)
 
     return replaced

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.base.hostlock import HeldFolder
-from harness.transparent.patch import replace, wrapped
+from harness.transparent.patch import OwnMaster, replace, wrapped
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -53,8 +53,8 @@ class PrivateFiles:
 
     def private(self, path: Any) -> Path | None:
         """Return where a file below the working directory is kept by this rank; None for any other file."""
-        if not isinstance(path, (str, bytes, os.PathLike)):
-            return None  # a file descriptor
+        if not isinstance(path, (str, bytes, os.PathLike)) or OwnMaster.now:
+            return None  # a file descriptor, or a script that sees to its ranks' files itself
         full = _full(path)
         if not full.is_relative_to(self._root) or full.is_relative_to(self._private) or full.is_relative_to(self._logs):
             return None
@@ -82,7 +82,7 @@ class PrivateFiles:
                 raise  # otherwise rank 0 was faster
 
     def _delete(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
-        if self.private(path) is None and "dir_fd" not in kwargs:
+        if self.private(path) is None and ("dir_fd" not in kwargs or OwnMaster.now):
             original(path, *args, **kwargs)
         elif isinstance(path, (str, bytes, os.PathLike)):
             self._written.pop(_full(path), None)

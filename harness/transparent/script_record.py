@@ -125,8 +125,8 @@ class FitObservations:
 
     def install(self, runtime: Runtime) -> None:
         """Replace `fit` and the maker of data adapters, below whatever divides the data over the ranks."""
-        replace(TensorFlowTrainer, "fit", ("self", "x", "y"), partial(self._fit, runtime))
-        replace(data_adapters, "get_data_adapter", ("x", "y"), self._adapter)
+        replace(TensorFlowTrainer, "fit", ("self", "x", "y"), partial(self._fit, runtime), stays=True)
+        replace(data_adapters, "get_data_adapter", ("x", "y"), self._adapter, stays=True)
 
     def _fit(self, runtime: Runtime, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(original).bind(*args, **kwargs)
@@ -239,7 +239,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
                 for number, epoch in enumerate(timed)
             ),
             weights=WeightsRecord(
-                parameters=seen.fit.sizes[0], bytes=seen.fit.sizes[1], sha256=seen.sha256, identical=True
+                parameters=seen.fit.sizes[0], bytes=seen.fit.sizes[1], sha256=seen.sha256, identical=bool(seen.sha256)
             ),
             invalid=invalid + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
             block=os.environ.get(BLOCK, ""),

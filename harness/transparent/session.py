@@ -19,8 +19,8 @@ from harness.comm.hang import END, HangWatch
 from harness.comm.world import World, abort
 from harness.schema.sweep import Point
 from harness.schema.workload import script_command
-from harness.transparent.install import common_seed, same_randomness
-from harness.transparent.patch import ImportHook, OwnRows, offer_old_name
+from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
+from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 
@@ -58,9 +58,10 @@ class Session:
         """
         self._seed = common_seed(self.world)
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
+        self._seedings: list[AgreedSeeding] = []
         if self.world.size > 1:
             self._watch.start()
-            same_randomness(self.world, self._seed)
+            self._seedings = same_randomness(self.world, self._seed)
         self._own = OwnRows(self.settings)
         if self.world.size > 1:
             self._own.install()
@@ -68,6 +69,7 @@ class Session:
             if self.world.rank:
                 PrivateFiles(self.settings.logs).install()
             ImportHook(self._install).install()
+            self._offer_horovod()
             try:
                 runpy.run_path(str(self.script), run_name="__main__")
             except SystemExit as end:
@@ -90,6 +92,26 @@ class Session:
             self.world, self.settings, self._watch, self._own, script=self.script, threads=threads, seed=self._seed
         )
 
+    def _offer_horovod(self) -> None:
+        """Let the script import Horovod; from its `init` on it divides its rows and we stand back."""
+        from harness.horovod.aliases import offer
+        from harness.horovod.process_sets import host
+
+        def begin() -> None:
+            import tensorflow as tf
+
+            if OwnMaster.now:
+                return
+            OwnMaster.now = self._own.present = True
+            for seeding in self._seedings:
+                seeding.undo()
+            if isinstance(tf.random.set_seed, AgreedSeeding):
+                tf.random.set_seed.undo()
+
+        host.watch, host.begin, host.answers = self._watch, begin, True
+        host.sums = lambda: None if self._found is None else self._found[0].collectives
+        offer()
+
     def explain(self, error: BaseException) -> BaseException:
         """Return what to show for an `error` of the script: with what divided batches have to do with it, if so."""
         if self._found is None or not isinstance(error, Exception) or self._found[0].divided not in (1, 2):
@@ -106,7 +128,7 @@ class Session:
         trained = self._found is not None and self._found[0].synchronised
         with self._watch.inside(END, 0):
             seen = self.world.comm.allgather(trained)
-        if self.world.size > 1 and not any(seen):
+        if self.world.size > 1 and not any(seen) and not OwnMaster.now:
             raise SharedError(
                 UserError(
                     f"{self.script.name} made no optimizer step that could be synchronised: train with a Keras or "
@@ -116,18 +138,30 @@ class Session:
         if self._found is None:
             raise RunError("this rank never imported TensorFlow")
         runtime, measured = self._found
-        sha256 = runtime.verify() or ""
+        sha256 = (self._compare(runtime) if OwnMaster.now else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
         if self.settings.record is not None:
             self._record(runtime, measured, sha256, self.settings.record)
+
+    def _compare(self, runtime: "Runtime") -> str | None:
+        """Return `verify`'s hash of what a Horovod script has trained on all ranks; that it differs is the script's."""
+        from harness.horovod.averaging import trained
+
+        runtime.forget()
+        runtime.remember(trained)
+        try:
+            return runtime.verify()
+        except SharedError as shared:
+            runtime.note(f"replicas identical: no ({shared.error})")
+            return None
 
     def _record(self, runtime: "Runtime", measured: "FitObservations", sha256: str, folder: Path) -> None:
         from harness.transparent.script_record import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
         staged = ", staged through host memory" if self.gpu else ""
-        factor = self.world.size if self.settings.batch == "per-rank" else 1
+        factor = self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
         seen = ScriptObservations(
             started=self.started,
             fit=measured,
@@ -163,6 +197,11 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
     if not mpi_enabled() or (world.size == 1 and settings.record is None):
         if world.rank == 0:
             ImportHook(offer_old_name).install()
+            from harness.horovod.aliases import offer
+            from harness.horovod.process_sets import host
+
+            host.alone = host.answers = True
+            offer()
             runpy.run_path(str(script), run_name="__main__")
         return 0
     began = psutil.Process().create_time()

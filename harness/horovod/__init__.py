@@ -1,0 +1,10 @@
+"""Horovod's interface for TensorFlow on the reductions of `harness.comm`: ``import harness.horovod`` offers it.
+
+Under `harness run` that has happened already. With any other launcher, ``mpirun python script.py`` say, this import in
+the script's first line has ``import horovod.tensorflow`` find ours. It is not an installed package of Horovod's name,
+which would come in the way of the real one.
+"""
+
+from harness.horovod.aliases import offer
+
+offer()

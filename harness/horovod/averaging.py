@@ -1,0 +1,330 @@
+"""Gradients of all ranks: tapes and optimizers that average theirs, in one native sum a step."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from harness.base.errors import UserError
+from harness.comm.autotune import pass_turn
+from harness.horovod.operations import (
+    Adasum,
+    Average,
+    Compression,
+    Sum,
+    gathered_slices,
+    grouped_allreduce,
+    refuse_xla,
+)
+from harness.horovod.process_sets import ProcessSet, current, global_process_set
+
+trained: list[Any] = []  # the variables whose gradients are averaged over all ranks: for the proof that they are equal
+
+
+class Averaging:
+    """How one tape's or optimizer's gradients are averaged; `local` variables keep their own, over the ranks' number.
+
+    Raises:
+        ValueError: settings that exclude each other.
+    """
+
+    def __init__(
+        self, name: str, *, compression: Any, sparse_as_dense: bool, op: int, gradient_predivide_factor: float,
+        process_set: ProcessSet, scale_local_gradients: bool, groups: Any = None,
+    ) -> None:  # fmt: skip
+        if gradient_predivide_factor != 1.0 and op != Average:
+            raise ValueError("gradient_predivide_factor not supported with op != Average")
+        if groups is not None and not isinstance(groups, list) and groups <= 0:
+            raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
+        self.name = name
+        self.process_set = process_set
+        self._compression, self._op = compression, op
+        self._as_dense, self._scales_local = sparse_as_dense, scale_local_gradients
+        self._local: dict[int, Any] = {}
+
+    def keep_local(self, variable: Any) -> None:
+        """Leave the gradient of `variable` to this rank."""
+        self._local[id(variable)] = variable
+
+    def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return the gradients to step with; None stays None."""
+        ps = self.process_set
+        if not ps.included() or ps.size() == 1:
+            return list(gradients)
+        if not tf.executing_eagerly():
+            refuse_xla()
+        pass_turn(gradients)
+        results, dense = list(gradients), []
+        for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+            if gradient is None:
+                continue
+            if id(variable) in self._local:
+                results[i] = _divided(gradient, ps.size() or 1) if self._scales_local else gradient
+            elif isinstance(gradient, tf.IndexedSlices) and not self._as_dense:
+                results[i] = gathered_slices(gradient, self._op, ps, f"{self.name}, sparse gradient")
+            else:
+                dense.append(i)
+        values = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
+        for i, total in zip(dense, self._sums(values), strict=True):
+            results[i] = total
+        if ps is global_process_set:
+            known = {id(variable) for variable in trained}
+            trained.extend(variables[i] for i in dense if id(variables[i]) not in known)
+        return results
+
+    def _sums(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+        if not values:
+            return []
+        native = self._op in (Average, Sum) and all(value.dtype.is_floating for value in values) and not current().joins
+        if not native:
+            return grouped_allreduce(
+                values, op=self._op, compression=self._compression, name=self.name, process_set=self.process_set
+            )
+        packed = [self._compression.compress(value) for value in values]
+        scale = 1 / (self.process_set.size() or 1) if self._op == Average else 1.0
+        half = self._compression is Compression.fp16
+        sums = self.process_set.sums.sum([one for one, _ in packed], self.name, scale, half=half)
+        return [self._compression.decompress(total, ctx) for total, (_, ctx) in zip(sums, packed, strict=True)]
+
+
+def _divided(gradient: Any, by: int) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values / by, gradient.indices, gradient.dense_shape)
+    return gradient / by
+
+
+class Accumulation:
+    """Gradients added up over `passes` steps before they are averaged; `counter` int32 is how many there are."""
+
+    def __init__(self, passes: int, averaging: Averaging, as_mean: bool, as_dense: bool) -> None:
+        with tf.init_scope():
+            self.counter = tf.Variable(0, trainable=False)
+        self._passes, self._averaging, self._as_mean, self._as_dense = passes, averaging, as_mean, as_dense
+        self._sums: dict[int, tf.Variable] = {}
+
+    def add(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return this rank's sums so far, or after the last pass those of all ranks, and begin anew then."""
+        chosen = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        if not self._as_dense and any(isinstance(gradients[i], tf.IndexedSlices) for i in chosen):
+            raise ValueError("IndexedSlices with backward_passes_per_step > 1 need sparse_as_dense=True")
+        sums = [self._sum_of(variables[i]) for i in chosen]
+        for total, i in zip(sums, chosen, strict=True):
+            total.assign_add(tf.cast(tf.convert_to_tensor(gradients[i]), total.dtype))
+        self.counter.assign_add(1)
+
+        def last() -> list[tf.Tensor]:
+            values = [total.read_value() for total in sums]
+            means = self._averaging(values, [variables[i] for i in chosen])
+            for total in sums:
+                total.assign(tf.zeros_like(total))
+            self.counter.assign(0)
+            return [mean / self._passes if self._as_mean else tf.identity(mean) for mean in means]
+
+        found = tf.cond(tf.equal(self.counter, self._passes), last, lambda: [total.read_value() for total in sums])
+        results = list(gradients)
+        for i, value in zip(chosen, tf.nest.flatten(found), strict=True):
+            results[i] = value
+        return results
+
+    def _sum_of(self, variable: Any) -> tf.Variable:
+        if id(variable) not in self._sums:
+            with tf.init_scope():
+                self._sums[id(variable)] = tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
+        return self._sums[id(variable)]
+
+
+def DistributedGradientTape(
+    gradtape: Any, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
+    sparse_as_dense: bool = False, op: int = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
+    groups: Any = None, process_set: ProcessSet = global_process_set, scale_local_gradients: bool = True,
+) -> Any:  # fmt: skip
+    """Have `gradtape` return the gradients of all ranks from now on, and return it."""
+    averaging = Averaging(
+        "DistributedGradientTape",
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+        groups=groups or num_groups or None,
+    )
+    own = type(gradtape)
+
+    def gradient(self: Any, target: Any, sources: Any, output_gradients: Any = None, *more: Any, **named: Any) -> Any:
+        named.pop("use_generic_names", None)
+        found = own.gradient(self, target, sources, output_gradients, *more, **named)
+        flat = averaging(tf.nest.flatten(found), tf.nest.flatten(sources))
+        return tf.nest.pack_sequence_as(sources, flat)
+
+    def apart(self: Any, target: Any, sources: Any, *args: Any, **named: Any) -> Any:
+        """Return (variable, gradient) of local and of other sources."""
+        pairs = list(zip(sources, self.gradient(target, sources, *args, **named), strict=True))
+        local = averaging._local
+        return [pair for pair in pairs if id(pair[0]) in local], [pair for pair in pairs if id(pair[0]) not in local]
+
+    names = {
+        "gradient": gradient,
+        "register_local_source": lambda self, source: averaging.keep_local(source),
+        "get_local_and_global_gradients": apart,
+    }
+    gradtape.__class__ = type(own.__name__, (own,), names)
+    return gradtape
+
+
+def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **named: Any) -> Any:
+    """Return `DistributedGradientTape`, which leaves the gradients of `local_layers` to every rank."""
+    tape = DistributedGradientTape(gradtape, *args, **named)
+    for variable in local_variables(local_layers):
+        tape.register_local_source(variable)
+    return tape
+
+
+def local_variables(layers: Any) -> list[Any]:
+    """Return the trainable variables of one or some Keras layers.
+
+    Raises:
+        ValueError: something among them is no layer.
+    """
+    given = [layers] if isinstance(layers, keras.layers.Layer) else list(layers or [])
+    if not all(isinstance(layer, keras.layers.Layer) for layer in given):
+        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+    return [variable for layer in given for variable in layer.trainable_weights]
+
+
+def DistributedOptimizer(
+    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none, sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0,
+    op: int = Average, backward_passes_per_step: int = 1, average_aggregated_gradients: bool = False,
+    num_groups: int = 0, groups: Any = None, process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True, use_locking: bool = False,
+) -> Any:  # fmt: skip
+    """Have `optimizer`, Keras's or TensorFlow 1's, step by the gradients of all ranks, and return it.
+
+    It becomes one of a subclass of its class, of the same name, which is what is written of it into a saved model.
+    """
+    if op == Adasum and not isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        raise ValueError("op == Adasum is not supported yet with Keras")
+    averaging = Averaging(
+        name or f"Distributed{type(optimizer).__name__}",
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+        groups=groups or num_groups or None,
+    )
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        if backward_passes_per_step > 1:
+            raise UserError("backward_passes_per_step with a TensorFlow-1 optimizer is not offered: use a Keras one")
+        return _remade(optimizer, _old_methods(type(optimizer), averaging))
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise UserError(
+            f"hvd.DistributedOptimizer is for Keras 3's optimizers and TensorFlow 1's, not {type(optimizer).__name__}"
+        )
+    accumulation = None
+    if backward_passes_per_step > 1:
+        settings = averaging, average_aggregated_gradients, sparse_as_dense
+        accumulation = Accumulation(backward_passes_per_step, *settings)
+    return _remade(optimizer, _keras_methods(type(optimizer), averaging, accumulation))
+
+
+def _remade(optimizer: Any, methods: dict[str, Any]) -> Any:
+    own = type(optimizer)
+    kept = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
+    made = type(own.__name__, (own,), {**kept, **methods})
+    object.__setattr__(optimizer, "__class__", made)
+    return optimizer
+
+
+def _keras_methods(own: Any, averaging: Averaging, accumulation: Accumulation | None) -> dict[str, Any]:
+    """Return what a distributed Keras optimizer does otherwise than `own`, its class."""
+    ready: list[Any] = []  # gradients that are the ranks' already
+
+    def averaged(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        return accumulation.add(gradients, variables) if accumulation else averaging(gradients, variables)
+
+    def compute(self: Any, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> list[Any]:
+        """Return (gradient, variable) of all ranks, in Keras 2's way."""
+        if callable(loss):
+            with tf.GradientTape() as tape:
+                loss = loss()
+        variables = tf.nest.flatten(var_list)
+        ready[:] = averaged(tape.gradient(loss, variables, grad_loss), variables)
+        return list(zip(ready, variables, strict=True))
+
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **named: Any) -> Any:
+        named.pop("experimental_aggregate_gradients", None)
+        return own.apply_gradients(self, grads_and_vars, *args, **named)
+
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        grads = list(grads)
+        variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
+        if not (ready and len(ready) == len(grads) and all(a is b for a, b in zip(ready, grads, strict=True))):
+            grads = averaged(grads, variables)
+        ready.clear()
+        if accumulation is None:
+            return own.apply(self, grads, variables)
+        if not self.built:
+            with tf.init_scope():
+                self.build(variables)
+        full = tf.equal(accumulation.counter, 0)
+        tf.cond(full, _done(lambda: own.apply(self, grads, variables)), _done(lambda: self._iterations.assign_add(1)))
+        return None
+
+    return {
+        "apply": apply,
+        "apply_gradients": apply_gradients,
+        "_compute_gradients": compute,
+        "compute_gradients": compute,
+        "register_local_var": lambda self, variable: averaging.keep_local(variable),
+        "process_set": averaging.process_set,
+        "_agg_helper": accumulation,
+        **({"update_step": _old_update(own)} if _takes_no_rate(own) else {}),
+    }
+
+
+def _done(action: Callable[[], Any]) -> Callable[[], tf.Tensor]:
+    def branch() -> tf.Tensor:
+        action()
+        return tf.constant(0)
+
+    return branch
+
+
+def _takes_no_rate(own: Any) -> bool:
+    """Tell whether a class of the script's has Keras 2's `update_step`, without a learning rate."""
+    return len(inspect.signature(own.update_step).parameters) == 3
+
+
+def _old_update(own: Any) -> Callable[..., Any]:
+    return lambda self, gradient, variable, learning_rate: own.update_step(self, gradient, variable)
+
+
+def _old_methods(own: Any, averaging: Averaging) -> dict[str, Any]:
+    """Return what a distributed TensorFlow-1 optimizer does otherwise than `own`, its class."""
+
+    def compute_gradients(self: Any, *args: Any, **named: Any) -> list[Any]:
+        pairs = own.compute_gradients(self, *args, **named)
+        variables = [variable for _, variable in pairs]
+        return list(zip(averaging([gradient for gradient, _ in pairs], variables), variables, strict=True))
+
+    return {
+        "compute_gradients": compute_gradients,
+        "register_local_var": lambda self, variable: averaging.keep_local(variable),
+    }
+
+
+def load_model(
+    filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:  # fmt: skip
+    """Return Keras's saved model, its optimizer a `DistributedOptimizer`."""
+    known = {cls.__name__: cls for cls in custom_optimizers or []} | dict(custom_objects or {})
+    model = keras.models.load_model(filepath, custom_objects=known)
+    if model.optimizer is not None:
+        DistributedOptimizer(model.optimizer, compression=compression)
+    return model

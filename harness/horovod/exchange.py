@@ -1,0 +1,293 @@
+"""One exchange among some ranks, made from Python: what all ask for is compared first, then it is done.
+
+Ranks meet in exchanges in the order in which each asks for them. A header goes before the data: kind, name, operation,
+root, shapes and types. From the same headers every rank comes to the same conclusion, so that all raise or none.
+"""
+
+import atexit
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from harness.comm.grouped_sums import Watch
+
+Array = npt.NDArray[Any]
+AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
+OPERATIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
+
+
+class Request(NamedTuple):
+    """What one rank asks for: `shapes` are (dtype, shape) of its tensors, `extra` its splits or an object's place."""
+
+    kind: str
+    name: str
+    op: int = SUM
+    root: int = 0
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    extra: tuple[int, ...] = ()
+
+
+_JOIN = "join"
+_FREE_ROWS = ("allgather", "alltoall")  # whose first dimensions may differ
+
+
+def disagreement(requests: Sequence[Request], ranks: Sequence[int]) -> str:
+    """Return how the `requests` of `ranks` do not fit each other, a sentence, or nothing."""
+    asked = [(rank, one) for rank, one in zip(ranks, requests, strict=True) if one.kind != _JOIN]
+    if len(asked) < len(requests) and asked and asked[0][1].kind not in ("allreduce", "barrier"):
+        joined = next(rank for rank, one in zip(ranks, requests, strict=True) if one.kind == _JOIN)
+        kind, name = asked[0][1].kind, asked[0][1].name
+        return f"rank {joined} has joined, rank {asked[0][0]} asks for {kind} '{name}': only allreduce goes on"
+    for rank, one in asked[1:]:
+        first = asked[0][1]
+        if (one.kind, one.name) != (first.kind, first.name):
+            return (
+                f"rank {asked[0][0]} asks for {first.kind} '{first.name}', rank {rank} for {one.kind} '{one.name}': "
+                "all ranks must ask for the same in the same order"
+            )
+        for what, own, other in _facts(first, one):
+            if own != other:
+                return f"{one.kind} '{one.name}': {what} is {own} on rank {asked[0][0]} and {other} on rank {rank}"
+    return ""
+
+
+def _facts(first: Request, one: Request) -> list[tuple[str, Any, Any]]:
+    """Return what must be the same: its name and both values."""
+    facts: list[tuple[str, Any, Any]] = [
+        ("the operation", OPERATIONS[first.op], OPERATIONS[one.op]),
+        ("the root rank", first.root, one.root),
+        ("the number of tensors", len(first.shapes), len(one.shapes)),
+    ]
+    free = first.kind in _FREE_ROWS
+    for (dtype, shape), (other, form) in zip(first.shapes, one.shapes, strict=False):
+        facts.append(("the type", dtype, other))
+        facts.append(("the number of dimensions", len(shape), len(form)))
+        facts.append(("the shape after the first dimension" if free else "the shape", shape[free:], form[free:]))
+    return facts
+
+
+def impossible(request: Request, ranks: Sequence[int]) -> str:
+    """Return why nobody could do what a rank asks for, a sentence, or nothing."""
+    kind, size = request.kind, len(ranks)
+    rows = [shape[0] if shape else None for _, shape in request.shapes]
+    if kind in ("allgather", "alltoall", "reducescatter") and None in rows:
+        return f"{kind} '{request.name}' of a scalar: give a tensor with rows"
+    if kind == "broadcast" and request.root not in ranks:
+        return f"broadcast '{request.name}': root rank {request.root} is not among ranks {list(ranks)}"
+    if kind == "alltoall" and request.extra:
+        if len(request.extra) != size or min(request.extra) < 0 or sum(request.extra) != rows[0]:
+            given = f"splits {list(request.extra)}"
+            return f"alltoall '{request.name}': {given} do not divide {rows[0]} rows over {size} ranks"
+    elif kind == "alltoall" and (rows[0] or 0) % size:
+        return f"alltoall '{request.name}': {rows[0]} rows cannot be divided over {size} ranks: give splits"
+    return ""
+
+
+class Timeline:
+    """Exchanges as slices of the Trace Event Format, for a browser's tracing page or Perfetto."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._rank = 0
+        self._events: list[dict[str, Any]] = []
+
+    def start(self, path: str, rank: int) -> None:
+        """Begin anew."""
+        if not self._path:
+            atexit.register(self.stop)
+        self._path, self._rank, self._events = path, rank, []
+
+    def add(self, request: Request, begin: float, ready: float, end: float) -> None:
+        """Note an exchange: waiting for the others from `begin` to `ready`, then the data; seconds."""
+        if not self._path:
+            return
+        for name, first, last in ((f"NEGOTIATE_{request.kind.upper()}", begin, ready), (request.kind, ready, end)):
+            times = {"ts": round(1e6 * first, 3), "dur": round(1e6 * (last - first), 3)}
+            self._events.append(
+                {"name": name, "ph": "X", "pid": 0, "tid": 0, **times, "args": {"tensor": request.name}}
+            )
+
+    def stop(self) -> None:
+        """Write the file, on rank 0."""
+        if self._path and self._rank == 0:
+            Path(self._path).write_text(json.dumps({"traceEvents": self._events}))
+        self._path = ""
+
+
+class Exchange:
+    """The exchanges of `ranks` by `comm`, which has as many."""
+
+    def __init__(self, comm: "MPI.Intracomm", ranks: Sequence[int], watch: "Watch", timeline: Timeline) -> None:
+        self.comm = comm
+        self.ranks = list(ranks)
+        self._own = comm.Get_rank()
+        self._watch = watch
+        self._timeline = timeline
+        self._joined: list[int] = []
+
+    def run(
+        self,
+        request: Request,
+        arrays: Sequence[Array] = (),
+        scales: tuple[float, float] = (1.0, 1.0),
+        value: Any = None,
+    ) -> list[Any]:
+        """Make an exchange of `arrays`, or of the object `value`, and return what this rank gets of it.
+
+        Raises:
+            tf.errors.FailedPreconditionError: the ranks ask for things that do not fit each other, on all of them.
+            tf.errors.InvalidArgumentError: some rank asks for what cannot be done, on all of them.
+        """
+        shapes = tuple((str(array.dtype), array.shape) for array in arrays)
+        request = request._replace(shapes=shapes)
+        with self._watch.inside(f"{request.kind} '{request.name}'", sum(array.nbytes for array in arrays)):
+            begin = time.perf_counter()
+            found = self.comm.allgather(request)
+            ready = time.perf_counter()
+            wrong = disagreement(found, self.ranks)
+            if wrong:
+                raise tf.errors.FailedPreconditionError(None, None, wrong)
+            refused = next((why for one in found if (why := impossible(one, self.ranks))), "")
+            if refused:
+                raise tf.errors.InvalidArgumentError(None, None, refused)
+            result = self._do(request, found, arrays, scales, value)
+            self._timeline.add(request, begin, ready, time.perf_counter())
+        return result
+
+    def join(self) -> int:
+        """Take part with zeros until all ranks have joined; return the last of them."""
+        while True:
+            request = Request(_JOIN, "")
+            with self._watch.inside("join", 0):
+                found = self.comm.allgather(request)
+            if wrong := disagreement(found, self.ranks):
+                raise tf.errors.FailedPreconditionError(None, None, wrong)
+            self._note_joined(found)
+            asked = next((one for one in found if one.kind != _JOIN), None)
+            if asked is None:
+                last, self._joined = self._joined[-1], []
+                return last
+            zeros = [np.zeros(shape, _dtype(dtype)) for dtype, shape in asked.shapes]
+            self._do(asked, found, zeros, (1.0, 1.0), None)
+
+    def _note_joined(self, found: Sequence[Request]) -> None:
+        self._joined += [
+            rank for rank, one in zip(self.ranks, found, strict=True) if one.kind == _JOIN and rank not in self._joined
+        ]
+
+    def _do(
+        self,
+        request: Request,
+        found: Sequence[Request],
+        arrays: Sequence[Array],
+        scales: tuple[float, float],
+        value: Any,
+    ) -> list[Any]:
+        self._note_joined(found)
+        match request.kind:
+            case "allreduce":
+                return [self._reduced(array, request.op, scales) for array in arrays]
+            case "reducescatter":
+                return [self._own_part(self._reduced(array, request.op, scales)) for array in arrays]
+            case "allgather":
+                rows = [[one.shapes[i][1][0] for one in found] for i in range(len(arrays))]
+                return [self._gathered(array, counts) for array, counts in zip(arrays, rows, strict=True)]
+            case "broadcast":
+                return [self._cast(array, self.ranks.index(request.root)) for array in arrays]
+            case "alltoall":
+                return self._scattered(arrays[0], [one.extra or self._equal(one) for one in found])
+            case "object":
+                return [self.comm.bcast(value, root=self.ranks.index(request.root))]
+            case "objects":
+                return list(self.comm.allgather(value))
+        return []
+
+    def _reduced(self, array: Array, op: int, scales: tuple[float, float]) -> Array:
+        before, after = scales
+        kind = array.dtype.kind
+        wide = np.dtype(np.uint8) if kind == "b" else array.dtype
+        if array.dtype.itemsize == 2 and kind not in "iu":
+            wide = np.dtype(np.float32)  # MPI knows no 16-bit floats
+        values = np.ascontiguousarray(_scaled(array.astype(wide), before)).reshape(-1)
+        if op == ADASUM:
+            total = _adasum(self.comm.allgather(values))
+        else:
+            total = np.empty_like(values)
+            self.comm.Allreduce(values, total, op=_operation(op, kind))
+        if op == AVERAGE:
+            after /= len(self.ranks)
+        return _scaled(total, after).astype(array.dtype).reshape(array.shape)
+
+    def _own_part(self, array: Array) -> Array:
+        rows, more = divmod(len(array), len(self.ranks))
+        begin = self._own * rows + min(self._own, more)
+        return array[begin : begin + rows + (self._own < more)]
+
+    def _gathered(self, array: Array, rows: Sequence[int]) -> Array:
+        result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
+        width = int(np.prod(array.shape[1:])) * array.itemsize
+        self.comm.Allgatherv(_bytes(array), [_bytes(result), [count * width for count in rows]])
+        return result
+
+    def _cast(self, array: Array, root: int) -> Array:
+        result = np.array(array, order="C")
+        self.comm.Bcast(_bytes(result), root=root)
+        return result
+
+    def _equal(self, request: Request) -> tuple[int, ...]:
+        return (request.shapes[0][1][0] // len(self.ranks),) * len(self.ranks)
+
+    def _scattered(self, array: Array, splits: Sequence[Sequence[int]]) -> list[Array]:
+        width = int(np.prod(array.shape[1:])) * array.itemsize
+        own, got = splits[self._own], [each[self._own] for each in splits]
+        result = np.empty((sum(got), *array.shape[1:]), array.dtype)
+        self.comm.Alltoallv(
+            [_bytes(array), [count * width for count in own]], [_bytes(result), [count * width for count in got]]
+        )
+        return [result, np.array(got, np.int32)]
+
+
+def _dtype(name: str) -> Any:
+    return tf.as_dtype(name).as_numpy_dtype
+
+
+def _bytes(array: Array) -> Array:
+    """Return the contiguous `array`, or a copy that is, as bytes: of any type."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _operation(op: int, kind: str) -> "MPI.Op":
+    from mpi4py import MPI
+
+    if kind == "b":  # as 0 and 1: any, or all
+        return MPI.MIN if op in (MIN, PRODUCT) else MPI.MAX
+    return {MIN: MPI.MIN, MAX: MPI.MAX, PRODUCT: MPI.PROD}.get(op, MPI.SUM)
+
+
+def _scaled(values: Array, factor: float) -> Array:
+    if factor == 1.0:
+        return values
+    if values.dtype.kind in "iu":
+        return np.asarray(values.astype(np.float64) * factor).astype(values.dtype)
+    return np.asarray(values * values.dtype.type(factor))
+
+
+def _adasum(vectors: Sequence[Array]) -> Array:
+    """Return the adaptive sum of as many vectors as a power of two, pair by pair (Maleki et al. 2021, "Scaling
+    distributed training with adaptive summation")."""
+    if len(vectors) == 1:
+        return np.array(vectors[0])
+    half = len(vectors) // 2
+    first, second = (_adasum(part).astype(np.float64) for part in (vectors[:half], vectors[half:]))
+    dot, own, other = float(first @ second), float(first @ first), float(second @ second)
+    total = (1 - (dot / (2 * own) if own else 0)) * first + (1 - (dot / (2 * other) if other else 0)) * second
+    return np.asarray(total).astype(vectors[0].dtype)

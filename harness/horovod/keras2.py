@@ -1,0 +1,121 @@
+"""Keras 2's spellings that Horovod's scripts use, answered on Keras 3; each is told in a line the first time."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.legacy import layers as old_layers
+from keras.src.losses import losses
+from keras.src.metrics import accuracy_metrics
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.trainers.trainer import Trainer
+from tensorflow.python.util.object_identity import Reference
+
+from harness.horovod.process_sets import note
+
+_NOTICE = "the script's Keras 2 spelling {} is answered: {}"
+_RATE = 0.001  # Keras 2's, of an optimizer whose class gives none
+_LEGACY = ("Adagrad", "Adam", "Ftrl", "RMSprop", "SGD", "Optimizer")
+
+
+def _tell(spelling: str, today: str) -> None:
+    note(_NOTICE.format(spelling, today))
+
+
+class _Callable(list[Any]):
+    """Variables as Keras 3 has them, and Keras 2."""
+
+    def __call__(self) -> "list[Any]":
+        _tell("optimizer.variables()", "today optimizer.variables")
+        return self
+
+
+@functools.cache
+def answer() -> None:
+    """Put the answers in place, once."""
+    variables = BaseOptimizer.variables.fget
+    BaseOptimizer.variables = property(lambda optimizer: _Callable(variables(optimizer)))
+    BaseOptimizer.lr = property(_rate, _set_rate)
+    BaseOptimizer.__init__ = _dropping(BaseOptimizer.__init__, _optimizer_words)
+    Trainer.compile = _dropping(Trainer.compile, _compile_words)  # Keras asks whether a model has it from here
+    keras.layers.BatchNormalization.__init__ = _dropping(keras.layers.BatchNormalization.__init__, _layer_words)
+    keras.Variable.ref = lambda variable: Reference(variable)
+    keras.Model.fit_generator = _renamed("model.fit_generator", "fit")
+    for optimizers in (keras.optimizers, tf.keras.optimizers):
+        for name in _LEGACY:
+            setattr(optimizers.legacy, name, _named(optimizers, name))
+    for layers in (keras.layers, tf.keras.layers):
+        layers.ThresholdedReLU = old_layers.ThresholdedReLU
+    functions = {**vars(losses), **vars(accuracy_metrics)}
+    for holder in (keras.losses, tf.keras.losses, keras.metrics, tf.keras.metrics):
+        for name, function in functions.items():
+            if inspect.isfunction(function) and not hasattr(holder, name):
+                setattr(holder, name, function)  # mean_squared_error and its kin, which are there under other names
+
+
+def _rate(optimizer: Any) -> Any:
+    _tell("optimizer.lr", "today optimizer.learning_rate")
+    return optimizer.learning_rate
+
+
+def _set_rate(optimizer: Any, value: Any) -> None:
+    _tell("optimizer.lr", "today optimizer.learning_rate")
+    optimizer.learning_rate = value
+
+
+def _dropping(original: Callable[..., Any], words: Callable[[dict[str, Any]], None]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        if words is _optimizer_words and not args:
+            named.setdefault("learning_rate", _RATE)
+        words(named)
+        return original(self, *args, **named)
+
+    return call
+
+
+def _optimizer_words(named: dict[str, Any]) -> None:
+    if "lr" in named:
+        _tell("Optimizer(lr=)", "today learning_rate=")
+        named["learning_rate"] = named.pop("lr")
+    decay = named.pop("decay", None)
+    if decay:
+        _tell("Optimizer(decay=)", "today learning_rate=InverseTimeDecay(...)")
+        named["learning_rate"] = keras.optimizers.schedules.InverseTimeDecay(named["learning_rate"], 1, decay)
+
+
+def _compile_words(named: dict[str, Any]) -> None:
+    if named.pop("experimental_run_tf_function", None) is not None:
+        _tell("compile(experimental_run_tf_function=)", "Keras 3 needs it no more")
+
+
+def _layer_words(named: dict[str, Any]) -> None:
+    if "fused" in named:
+        named.pop("fused")
+        _tell("BatchNormalization(fused=)", "Keras 3 chooses by itself")
+
+
+def _renamed(spelling: str, name: str) -> Callable[..., Any]:
+    def call(self: Any, generator: Any, *args: Any, **named: Any) -> Any:
+        _tell(spelling, f"today {name}")
+        return getattr(self, name)(generator, *args, **named)
+
+    return call
+
+
+def _named(optimizers: Any, name: str) -> Any:
+    """Return today's class, which tells of itself when it is made under the old name."""
+    today = getattr(optimizers, name)
+
+    class Legacy(type(today)):  # type: ignore[misc]
+        def __call__(cls, *args: Any, **named: Any) -> Any:
+            _tell(f"optimizers.legacy.{name}", f"today optimizers.{name}")
+            return today(*args, **named)
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, today)
+
+    return Legacy(name, (today,), {})

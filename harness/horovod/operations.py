@@ -1,0 +1,421 @@
+"""Horovod's collectives as TensorFlow operations, eager or in graphs, with their gradients."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from harness.base.errors import UserError
+from harness.comm.autotune import native_operations
+from harness.comm.reduction import in_sequence
+from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, PRODUCT, SUM, Request
+from harness.horovod.process_sets import (
+    ProcessSet,
+    current,
+    global_process_set,
+    local_rank,
+    local_size,
+    rank,
+    size,
+)
+
+Average, Sum, Adasum, Min, Max, Product = AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT
+_NO_SCALES = (1.0, 1.0)
+
+
+class NoneCompressor:
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Return what is sent, and what `decompress` needs."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Return the tensor."""
+        return tensor
+
+
+class FP16Compressor(NoneCompressor):
+    """Sends floating-point tensors as float16."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Return what is sent, and the type to go back to."""
+        return (tf.cast(tensor, tf.float16) if tensor.dtype.is_floating else tensor), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Return the tensor in its type."""
+        return tf.cast(tensor, ctx) if ctx.is_floating else tensor
+
+
+class Compression:
+    """How gradients travel."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+
+
+def ask(
+    request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet, scales: tuple[float, float] = _NO_SCALES,
+    splits: Any = None,
+) -> list[tf.Tensor]:  # fmt: skip
+    """Make the exchange of `tensors`, at once or in the graph being built; `splits` are alltoall's.
+
+    Raises:
+        UserError: the graph is compiled by XLA.
+    """
+    exchange, given = ps.exchange, [] if splits is None else [tf.cast(splits, tf.int32)]
+    if tf.executing_eagerly():
+        request = request._replace(extra=tuple(int(count) for each in given for count in each))
+        return [tf.constant(array) for array in exchange.run(request, [tensor.numpy() for tensor in tensors], scales)]
+    refuse_xla()
+    refusal = getattr(native_operations(), "harness_refuse", None)
+    types = [tensor.dtype for tensor in tensors] + [tf.int32] * (request.kind == "alltoall")
+
+    @tf.autograph.experimental.do_not_convert
+    def run(*arrays: Any) -> list[Any]:
+        values, extra = arrays[: len(tensors)], arrays[len(tensors) : -1]
+        asked = request._replace(extra=tuple(int(count) for each in extra for count in each))
+        try:
+            results = exchange.run(asked, values, scales)
+        except (tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError) as error:
+            if refusal is None:
+                raise
+            return [*(np.zeros(0, kind.as_numpy_dtype) for kind in types), np.int32(error.error_code), error.message]
+        return results if refusal is None else [*results, np.int32(0), ""]
+
+    with in_sequence() as sequence:
+        more = [] if refusal is None else [tf.int32, tf.string]
+        results = list(tf.nest.flatten(tf.numpy_function(run, [*tensors, *given, sequence], [*types, *more])))
+    if refusal is None:
+        return results
+    *results, code, message = results
+    with tf.device("CPU:0"), tf.control_dependencies([refusal(code=code, message=message)]):
+        return [tf.identity(each) for each in results]
+
+
+def refuse_xla() -> None:
+    """Refuse to be built into a graph that XLA compiles.
+
+    Raises:
+        UserError: it does.
+    """
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise UserError("Horovod's operations cannot be compiled by XLA on processors: leave out jit_compile=True")
+
+
+def _named(name: str | None, kind: str, tensors: Sequence[Any]) -> str:
+    return name or f"{kind} of {len(tensors)}" if len(tensors) > 1 else name or f"unnamed {kind}"
+
+
+def _differentiable(
+    forward: Callable[..., list[tf.Tensor]], backward: Callable[..., list[tf.Tensor]], tensors: Sequence[Any]
+) -> list[tf.Tensor]:
+    """Return what `forward` makes of `tensors`; `backward` makes their gradients of its results'."""
+
+    @tf.custom_gradient
+    def call(*values: tf.Tensor) -> Any:
+        return forward(*values), lambda *upstream: backward(*upstream)
+
+    found = call(*[tf.convert_to_tensor(tensor) for tensor in tensors])
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def operation(op: int | None, average: bool | None) -> int:
+    """Return the operation that the two arguments ask for.
+
+    Raises:
+        ValueError: both are given.
+    """
+    if op is not None and average is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    if average is not None:
+        return Average if average else Sum
+    return Average if op is None else op
+
+
+def _reduce(
+    kind: str, tensors: Sequence[Any], name: str | None, op: int, scales: tuple[float, float], ps: ProcessSet
+) -> list[tf.Tensor]:
+    """Return allreduce's or reducescatter's results."""
+    if op == Adasum and ps is not global_process_set:
+        raise NotImplementedError("Adasum does not support non-global process sets yet.")
+    if op == Adasum and size() & (size() - 1):
+        raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
+    request = Request(kind, _named(name, kind, tensors), op)
+
+    def forward(*values: tf.Tensor) -> list[tf.Tensor]:
+        found = ask(request, values, ps, scales)
+        for result, value in zip(found, values, strict=True):
+            result.set_shape(value.shape if kind == "allreduce" else [None, *value.shape[1:]])
+        return found
+
+    def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
+        if kind == "allreduce":
+            return _reduce(kind, upstream, f"{request.name}, backward", op, scales, ps)
+        factor = scales[0] * scales[1] * (len(ps.exchange.ranks) if op == Sum else 1)
+        given = [part * tf.cast(factor, part.dtype) for part in upstream]
+        return grouped_allgather(given, f"{request.name}, backward", process_set=ps)
+
+    return _differentiable(forward, backward, tensors)
+
+
+def allreduce(
+    tensor: Any, average: bool | None = None, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none, op: int | None = None, prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0, name: str | None = None, process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:  # fmt: skip
+    """Return the mean, or another `op`, of every rank's tensor, of one shape; IndexedSlices are gathered."""
+    given = (average, "", "", compression, op, prescale_factor, postscale_factor, process_set)
+    return grouped_allreduce([tensor], *given, name=name or "unnamed allreduce")[0]
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any], average: bool | None = None, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none, op: int | None = None, prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set, ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:  # fmt: skip
+    """Return `allreduce` of several tensors in one exchange."""
+    chosen, results = operation(op, average), list(tensors)
+    sparse = [i for i, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
+    dense = [i for i in range(len(results)) if i not in sparse]
+    if sparse and (chosen not in (Average, Sum) or (prescale_factor, postscale_factor) != _NO_SCALES):
+        raise NotImplementedError("Only Sum and Average ops without scales are supported with tf.IndexedSlices")
+    for i in sparse:
+        results[i] = gathered_slices(tensors[i], chosen, process_set, name or "slices")
+    if dense:
+        packed = [compression.compress(tf.convert_to_tensor(tensors[i])) for i in dense]
+        scales = (float(prescale_factor), float(postscale_factor))
+        found = _reduce("allreduce", [one for one, _ in packed], name, chosen, scales, process_set)
+        for i, total, (_, context) in zip(dense, found, packed, strict=True):
+            results[i] = compression.decompress(total, context)
+    return results
+
+
+def gathered_slices(slices: tf.IndexedSlices, op: int, ps: ProcessSet, name: str) -> tf.IndexedSlices:
+    """Return the slices of all ranks, their values divided by the ranks' number for a mean."""
+    values, indices = grouped_allgather([slices.values, slices.indices], name, process_set=ps)
+    if op == Average:
+        values = values / tf.cast(len(ps.exchange.ranks), values.dtype)
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def reducescatter(
+    tensor: Any, device_dense: str = "", compression: Any = Compression.none, op: int = Average,
+    name: str | None = None, process_set: ProcessSet = global_process_set, ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+) -> Any:  # fmt: skip
+    """Return this rank's part of the rows of the mean, or the sum, of every rank's tensor."""
+    compressed, context = compression.compress(tf.convert_to_tensor(tensor))
+    scales = (float(prescale_factor), float(postscale_factor))
+    return compression.decompress(_reduce("reducescatter", [compressed], name, op, scales, process_set)[0], context)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any], device_dense: str = "", compression: Any = Compression.none, op: int = Average,
+    process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+) -> list[Any]:  # fmt: skip
+    """Return `reducescatter` of several tensors in one exchange."""
+    packed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
+    scales = (float(prescale_factor), float(postscale_factor))
+    found = _reduce("reducescatter", [one for one, _ in packed], None, op, scales, process_set)
+    return [compression.decompress(one, context) for one, (_, context) in zip(found, packed, strict=True)]
+
+
+def allgather(
+    tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
+) -> tf.Tensor:
+    """Return every rank's rows, in order of ranks; their numbers may differ."""
+    return grouped_allgather([tensor], name or "unnamed allgather", process_set=process_set)[0]
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:  # fmt: skip
+    """Return `allgather` of several tensors in one exchange."""
+    request = Request("allgather", _named(name, "allgather", tensors))
+    given = [tf.convert_to_tensor(tensor) for tensor in tensors]
+
+    def forward(*values: tf.Tensor) -> list[tf.Tensor]:
+        found = ask(request, values, process_set)
+        for result, value in zip(found, values, strict=True):
+            result.set_shape([None, *value.shape[1:]])
+        return found
+
+    def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
+        label, parts = f"{request.name}, backward", []
+        for value, part in zip(given, upstream, strict=True):
+            rows = ask(Request("allgather", label), [tf.reshape(tf.shape(value)[0], [1])], process_set)[0]
+            rows.set_shape([len(process_set.exchange.ranks)])
+            mean = _reduce("allreduce", [part], label, Average, _NO_SCALES, process_set)[0]
+            parts.append(tf.split(mean, rows)[process_set.exchange.ranks.index(rank())])
+        return parts
+
+    return _differentiable(forward, backward, given)
+
+
+def broadcast(
+    tensor: Any, root_rank: int, name: str | None = None, ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:  # fmt: skip
+    """Return rank `root_rank`'s tensor."""
+    return _grouped_broadcast([tensor], root_rank, name or "unnamed broadcast", process_set)[0]
+
+
+def _grouped_broadcast(tensors: Sequence[Any], root: int, name: str, ps: ProcessSet) -> list[tf.Tensor]:
+    def forward(*values: tf.Tensor) -> list[tf.Tensor]:
+        found = ask(Request("broadcast", name, root=int(root)), values, ps)
+        for result, value in zip(found, values, strict=True):
+            result.set_shape(value.shape)
+        return found
+
+    def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
+        means = _reduce("allreduce", upstream, f"{name}, backward", Average, _NO_SCALES, ps)
+        return means if rank() == root else [mean * 0 for mean in means]  # zeros_like would leave the exchange out
+
+    return _differentiable(forward, backward, tensors)
+
+
+def broadcast_(
+    variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[tf.Tensor]:
+    """Give `variables` rank `root_rank`'s values and return these."""
+    found = _grouped_broadcast(variables, root_rank, name or "variables", process_set)
+    done = [variable.assign(value) for variable, value in zip(variables, found, strict=True)]
+    with tf.control_dependencies([] if tf.executing_eagerly() else [each for each in done if each is not None]):
+        return [tf.identity(value) for value in found]
+
+
+def broadcast_variables(
+    variables: Any, root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
+) -> Any:
+    """Give `variables`, TensorFlow's or Keras's, rank `root_rank`'s values, in one exchange."""
+    chosen = [variable for variable in variables if getattr(variable, "dtype", None) not in ("string", tf.string)]
+    return tf.group(*broadcast_(chosen, root_rank, None, process_set)) if chosen else tf.no_op()
+
+
+def alltoall(
+    tensor: Any, splits: Any = None, name: str | None = None, ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:  # fmt: skip
+    """Return the rows that every rank has sent to this one; with `splits`, how many from whom as well."""
+    rows, received = _alltoall(tensor, splits, name or "unnamed alltoall", process_set)
+    return rows if splits is None else (rows, received)
+
+
+def _alltoall(tensor: Any, splits: Any, name: str, ps: ProcessSet) -> list[tf.Tensor]:
+    got: list[tf.Tensor] = []
+
+    def forward(value: tf.Tensor) -> tf.Tensor:
+        rows, received = ask(Request("alltoall", name), [value], ps, splits=splits)
+        rows.set_shape([None, *value.shape[1:]])
+        received.set_shape([len(ps.exchange.ranks)])
+        got[:] = [received]
+        return rows
+
+    def backward(upstream: tf.Tensor) -> list[tf.Tensor]:
+        return [_alltoall(upstream, got[0], f"{name}, backward", ps)[0]]
+
+    return [_differentiable(forward, backward, [tensor])[0], *got]
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait for all ranks of the set."""
+    process_set.exchange.run(Request("barrier", ""))
+
+
+def join() -> int:
+    """Take part in the others' allreduces with zeros until all ranks have joined; return the last of them."""
+    return global_process_set.exchange.join()
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:  # fmt: skip
+    """Return rank `root_rank`'s object, pickled on the way."""
+    return process_set.exchange.run(Request("object", name or "object", root=root_rank), value=obj)[0]
+
+
+def broadcast_object_fn(
+    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Callable[[Any], Any]:
+    """Return a function of an object that is `broadcast_object`."""
+    return partial(broadcast_object, root_rank=root_rank, name=name, process_set=process_set)
+
+
+def allgather_object(
+    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Return every rank's object, in order of ranks, pickled on the way."""
+    return process_set.exchange.run(Request("objects", name or "object"), value=obj)
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """Return the operation that gives all variables of a TensorFlow-1 graph rank `root_rank`'s values.
+
+    Raises:
+        RuntimeError: there is no graph.
+    """
+    if tf.executing_eagerly():
+        raise RuntimeError("hvd.broadcast_global_variables() does not support eager execution: use broadcast_variables")
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
+    """Gives all variables rank `root_rank`'s values once a TensorFlow-1 session has been made."""
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        self._root = root_rank
+        self._operation: Any = None
+
+    def begin(self) -> None:
+        """Build the operation."""
+        self._operation = broadcast_global_variables(self._root)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Run it."""
+        session.run(self._operation)
+
+
+def _number(value: Callable[[], int]) -> tf.Tensor:
+    """Return a whole number, in a graph one that is asked for whenever it runs."""
+    if tf.executing_eagerly():
+        return tf.constant(value(), tf.int32)
+    found = tf.numpy_function(lambda: np.int32(value()), [], tf.int32)
+    found.set_shape([])
+    return found
+
+
+def rank_op(name: str | None = None) -> tf.Tensor:
+    """Return this rank's number, int32."""
+    return _number(rank)
+
+
+def local_rank_op(name: str | None = None) -> tf.Tensor:
+    """Return this rank's number on its host, int32."""
+    return _number(local_rank)
+
+
+def local_size_op(name: str | None = None) -> tf.Tensor:
+    """Return the number of ranks on this host, int32."""
+    return _number(local_size)
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """Return the number of ranks of a set, int32."""
+    return _number(lambda: len(current().sets[process_set_id].ranks or ()))
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """Return 1 where this rank is in the set, else 0; int32."""
+    return _number(lambda: int(rank() in (current().sets[process_set_id].ranks or ())))

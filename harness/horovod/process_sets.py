@@ -1,0 +1,335 @@
+"""Which ranks there are, and sets of them that exchange among themselves."""
+
+import ast
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.base.errors import UserError
+from harness.comm.world import World, start
+from harness.horovod.exchange import Exchange, Timeline
+
+if TYPE_CHECKING:
+    from harness.comm.grouped_sums import GroupedSums
+    from harness.comm.reduction import Reduction
+
+
+class Unwatched:
+    """Watches nothing: under a launcher other than `harness run` nobody asks."""
+
+    def opened(self, reduction: "Reduction") -> None:
+        """Take no note."""
+
+    def named(self, size: int, label: str) -> None:
+        """Take no note."""
+
+    def inside(self, label: str, size: int) -> AbstractContextManager[None]:
+        """Watch nothing."""
+        return nullcontext()
+
+
+@dataclass(kw_only=True)
+class Host:
+    """What runs the script: who watches its exchanges and sums its gradients, what is told of its first steps.
+
+    `begin` is called when it calls `init`; `alone` where other ranks do not run it; `answers` for Keras 2's spellings.
+    """
+
+    watch: Any = field(default_factory=Unwatched)
+    sums: "Callable[[], GroupedSums | None]" = lambda: None
+    begin: Callable[[], None] = lambda: None
+    alone: bool = False
+    answers: bool = False
+
+
+host = Host()
+
+
+class ProcessSet:
+    """Some of the ranks, in ascending order; `process_set_id` is None until all ranks have added it."""
+
+    def __init__(self, ranks_or_comm: Any) -> None:
+        self.process_set_id: int | None = None
+        self.ranks: list[int] | None = None
+        self.mpi_comm: Any = None
+        self._exchange: Exchange | None = None
+        self._sums: GroupedSums | None = None
+        if isinstance(ranks_or_comm, Iterable):
+            self.ranks = sorted(ranks_or_comm)
+            if any(not isinstance(rank, int) for rank in self.ranks):
+                raise ValueError(f"ranks {self.ranks} of a process set are not all integers")
+        else:
+            self.mpi_comm = ranks_or_comm
+
+    def size(self) -> int | None:
+        """Return the number of its ranks, None before it has been added."""
+        return None if self.process_set_id is None or self.ranks is None else len(self.ranks)
+
+    def rank(self) -> int | None:
+        """Return this rank's place in it, None before it has been added."""
+        if self.process_set_id is None or self.ranks is None:
+            return None
+        return self.ranks.index(rank()) if rank() in self.ranks else -1
+
+    def included(self) -> bool | None:
+        """Tell whether this rank is in it."""
+        return None if self.ranks is None else rank() in self.ranks
+
+    @property
+    def exchange(self) -> Exchange:
+        """What the set exchanges by.
+
+        Raises:
+            ValueError: it has not been added, or this rank is not in it.
+        """
+        current()
+        if self._exchange is None and self.process_set_id is None:
+            raise ValueError(f"process set {self.ranks} has not been added: give it to hvd.init or hvd.add_process_set")
+        if self._exchange is None:
+            raise ValueError(f"rank {rank()} is not in process set {self.ranks}")
+        return self._exchange
+
+    @property
+    def sums(self) -> "GroupedSums":
+        """The set's sums of gradients, opened on first use."""
+        if self._sums is None:
+            from harness.comm.grouped_sums import GroupedSums
+
+            comm = self.exchange.comm
+            self._sums = (None if self.process_set_id else host.sums()) or GroupedSums(
+                World(comm=comm, rank=comm.Get_rank(), size=comm.Get_size()), host.watch
+            )
+        return self._sums
+
+    def open(self, number: int, comm: Any) -> None:
+        """Take part as set `number`, by `comm` where this rank is in it; None for not."""
+        self.process_set_id = number
+        if comm is not None:
+            assert self.ranks is not None
+            self._exchange = Exchange(comm, self.ranks, host.watch, timeline)
+
+    def close(self) -> None:
+        """Be no set any more."""
+        self.process_set_id = self._exchange = self._sums = None
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
+
+
+global_process_set = ProcessSet([])
+timeline = Timeline()
+
+
+@dataclass(kw_only=True)
+class _Ranks:
+    world: World
+    local: tuple[int, int]
+    cross: tuple[int, int]
+    even: bool
+    joins: bool
+    sets: dict[int, ProcessSet]
+
+
+_current: _Ranks | None = None
+
+
+def init(comm: Any = None, process_sets: Any = None) -> None:
+    """Find the ranks; from now on the script is its own master. `process_sets` are all ranks' own, or "dynamic".
+
+    Raises:
+        UserError: some of the ranks are asked for, not all.
+        ValueError: a process set is there twice, or ranks name different ones.
+    """
+    global _current
+    if _current is not None:
+        return
+    from mpi4py import MPI
+
+    world = World(comm=MPI.COMM_SELF, rank=0, size=1) if host.alone else start()
+    if comm is not None and not _is_all(comm, world):
+        raise UserError("hvd.init(comm=) with some of the ranks only is not offered: use a process set")
+    own = world.comm.Dup()
+    local = own.Split_type(MPI.COMM_TYPE_SHARED)
+    place = (local.Get_rank(), local.Get_size())
+    cross = own.Split(place[0])
+    sizes = own.allgather(place[1])
+    global_process_set.ranks = list(range(world.size))
+    global_process_set.open(0, own)
+    _current = _Ranks(
+        world=world,
+        local=place,
+        cross=(cross.Get_rank(), cross.Get_size()),
+        even=len(set(sizes)) == 1,
+        joins=any(own.allgather(_calls_join())),
+        sets={0: global_process_set},
+    )
+    asked = [] if process_sets is None or process_sets == "dynamic" else list(process_sets)
+    try:
+        for each in asked:
+            add_process_set(each)
+    except ValueError:
+        shutdown()
+        raise
+    host.begin()
+    _keep_off_xla()
+
+
+def _calls_join() -> bool:
+    """Tell whether the script has `join` of a module of Horovod's: its sums must then be ones that a joined rank sees.
+
+    Which sum of the others comes next, a rank that has joined knows by headers only, and the native sums have none.
+    """
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    if path is None or not Path(path).is_file():
+        return False
+    tree = ast.walk(ast.parse(Path(path).read_bytes()))
+    known, joined = set[str](), set[str]()
+    for node in tree:
+        if isinstance(node, ast.Import):
+            known |= {each.asname or each.name for each in node.names if each.name.startswith("horovod")}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("horovod"):
+            known |= {each.asname or each.name for each in node.names}
+            joined |= {"" for each in node.names if each.name == "join"}
+        elif isinstance(node, ast.Attribute) and node.attr == "join":
+            joined.add(ast.unparse(node.value))
+    return "" in joined or bool(known & joined)
+
+
+def _is_all(comm: Any, world: World) -> bool:
+    ranks = list(comm) if isinstance(comm, Iterable) else range(comm.Get_size())
+    return len(ranks) in (0, world.size)
+
+
+def _keep_off_xla() -> None:
+    """Have Keras compile no model by XLA of its own accord: it has no exchanges on CPUs."""
+    from keras.src.trainers import trainer
+
+    trainer.model_supports_jit = lambda _: False
+
+
+def current() -> _Ranks:
+    """Return the ranks.
+
+    Raises:
+        ValueError: `init` has not been called.
+    """
+    if _current is None:
+        raise ValueError("Horovod has not been initialized; use hvd.init().")
+    return _current
+
+
+def is_initialized() -> bool:
+    """Tell whether `init` has been called."""
+    return _current is not None
+
+
+def shutdown() -> None:
+    """Forget the ranks and their sets."""
+    global _current
+    if _current is not None:
+        for each in _current.sets.values():
+            each.close()
+    global_process_set.process_set_id = 0
+    _current = None
+
+
+def rank() -> int:
+    """Return this rank's number."""
+    return current().world.rank
+
+
+def size() -> int:
+    """Return the number of ranks."""
+    return current().world.size
+
+
+def local_rank() -> int:
+    """Return this rank's number on its host."""
+    return current().local[0]
+
+
+def local_size() -> int:
+    """Return the number of ranks on this host."""
+    return current().local[1]
+
+
+def cross_rank() -> int:
+    """Return the number of this host among those that have this local rank."""
+    return current().cross[0]
+
+
+def cross_size() -> int:
+    """Return the number of hosts that have this local rank."""
+    return current().cross[1]
+
+
+def is_homogeneous() -> bool:
+    """Tell whether all hosts have equally many ranks."""
+    return current().even
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Add a set, on all ranks together, and return it.
+
+    Raises:
+        ValueError: the ranks name different sets, there is such a set already, or one of its ranks is not there.
+    """
+    found = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    ranks, whole = current(), global_process_set.exchange.comm
+    if found.ranks is None:
+        from mpi4py import MPI
+
+        members = found.mpi_comm.Get_group()
+        found.ranks = sorted(MPI.Group.Translate_ranks(members, None, whole.Get_group()))
+    named = whole.allgather(found.ranks)
+    if any(one != named[0] for one in named):
+        raise ValueError(f"rank {rank()} adds process set {found.ranks}, another rank another one")
+    if not found.ranks or not 0 <= found.ranks[0] <= found.ranks[-1] < ranks.world.size:
+        raise ValueError(f"process set {found.ranks} names ranks that are not there: there are {ranks.world.size}")
+    if any(each.ranks == found.ranks for each in ranks.sets.values()):
+        raise ValueError(f"Attempted to add a duplicate process set: {found}")
+    number = next(one for one in range(len(ranks.sets) + 1) if one not in ranks.sets)
+    comm = whole.Split(0 if rank() in found.ranks else 1, rank())
+    found.open(number, comm if rank() in found.ranks else None)
+    ranks.sets[number] = found
+    return found
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Remove a set, on all ranks together; tell whether that was possible."""
+    number = process_set.process_set_id
+    if not number or current().sets.get(number) is not process_set:
+        return False
+    del current().sets[number]
+    process_set.close()
+    return True
+
+
+def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """Return the ranks of every set."""
+    return {number: list(each.ranks or ()) for number, each in current().sets.items()}
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Note every exchange from now on; `stop_timeline`, or the end, has rank 0 write them to `file_path`."""
+    timeline.start(str(file_path), rank())
+
+
+def stop_timeline() -> None:
+    """Write what `start_timeline` has had noted."""
+    timeline.stop()
+
+
+def note(sentence: str) -> None:
+    """Print a sentence once, on rank 0's standard error."""
+    if sentence not in _said:
+        _said.add(sentence)
+        if int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0) == 0:
+            print(f"harness: {sentence}", file=sys.stderr, flush=True)
+
+
+_said: set[str] = set()
