@@ -1,0 +1,79 @@
+"""A script in Horovod's own words: every rank prints what it has found, a line of JSON."""
+
+import json
+import sys
+from pathlib import Path
+
+import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+
+hvd.init()
+rank, size = hvd.rank(), hvd.size()
+found = {"rank": rank, "drawn": [float(np.random.random()), float(tf.random.uniform([]))]}
+
+
+def refused(action):
+    try:
+        action()
+    except (tf.errors.OpError, ValueError, NotImplementedError) as error:
+        return type(error).__name__, str(error).splitlines()[0]
+    return None
+
+
+def all_kinds(in_graph):
+    wrap = tf.function if in_graph else lambda function: function
+    rows = tf.reshape(tf.range(2 * (rank + 1), dtype=tf.float32), [-1, 2]) + 10 * rank
+
+    @wrap
+    def exchanges():
+        total = hvd.grouped_allreduce([tf.constant([rank + 1, 5], tf.int16), tf.constant([0.5, rank])], op=hvd.Sum)
+        extremes = [hvd.allreduce(tf.constant(rank + 2.0), op=op) for op in (hvd.Min, hvd.Max, hvd.Product)]
+        scaled = hvd.allreduce(tf.ones(1) * rank, op=hvd.Sum, prescale_factor=2.0, postscale_factor=5.0)
+        gathered = hvd.allgather(rows)
+        sent, counts = hvd.alltoall(tf.range(size + 1) + 10 * rank, splits=[1] * (size - 1) + [2])
+        own = hvd.reducescatter(tf.reshape(tf.range(6.0), [3, 2]), op=hvd.Sum)
+        cast = hvd.broadcast(tf.constant([rank == 1, True]), 1)
+        half = hvd.allreduce(tf.constant([1.5, 2], tf.float16), op=hvd.Average)
+        return [*total, *extremes, scaled, gathered, sent, counts, own, cast, half]
+
+    with tf.GradientTape() as tape:
+        x = tf.ones([rank + 1, 2])
+        tape.watch(x)
+        loss = tf.reduce_sum(wrap(lambda: hvd.allgather(x) * 3)())
+    values = [value.numpy().tolist() for value in exchanges()]
+    wrong = [
+        lambda: wrap(lambda: hvd.allreduce(tf.ones(3 + rank), name="lengths"))(),
+        lambda: wrap(lambda: hvd.allreduce(tf.ones(3, tf.int32 if rank else tf.float32), name="types"))(),
+        lambda: wrap(lambda: hvd.broadcast(tf.ones(3), rank, name="roots"))(),
+        lambda: wrap(lambda: hvd.allreduce(tf.ones(3), op=hvd.Min if rank else hvd.Max, name="operations"))(),
+        lambda: wrap(lambda: hvd.allreduce(tf.ones(3), name=f"name {rank}"))(),
+        lambda: wrap(lambda: hvd.alltoall(tf.ones(3), name="rows"))(),
+    ]
+    return values, tape.gradient(loss, x).numpy().tolist(), [refused(each) for each in wrong]
+
+
+found["eager"], found["graph"] = all_kinds(False), all_kinds(True)
+found["objects"] = [hvd.broadcast_object({"from": rank}, root_rank=1), hvd.allgather_object(rank)]
+even = hvd.add_process_set(range(0, size, 2))
+if even.included():
+    found["even"] = [int(hvd.allreduce(tf.constant(rank + 1), op=hvd.Sum, process_set=even)), even.rank(), even.size()]
+found["again"] = refused(lambda: hvd.add_process_set(range(0, size, 2)))
+
+hvd.start_timeline("timeline.json")
+kept = tf.Variable([float(rank), 2.0])
+tape = hvd.DistributedGradientTape(tf.GradientTape(), compression=hvd.Compression.fp16)
+with tape:
+    loss = tf.reduce_sum(kept * kept)
+found["taped"] = tape.gradient(loss, [kept])[0].numpy().tolist()
+hvd.broadcast_variables([kept], root_rank=1)
+found["kept"] = kept.numpy().tolist()
+hvd.stop_timeline()
+
+steps = 2 if rank == 0 else 4
+found["joined"] = [float(hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="step")) for _ in range(steps)]
+last = hvd.join()
+found["last"] = hvd.allgather_object(last)
+print("FOUND", json.dumps(found), flush=True)
+Path(f"found-{rank}.json").write_text(json.dumps(found))  # every rank's own: nothing is kept apart
+sys.exit(0)

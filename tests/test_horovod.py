@@ -1,0 +1,118 @@
+"""Scripts in Horovod's words: what its collectives give, refuse and train."""
+
+import json
+
+import numpy as np
+import pytest
+
+from harness.horovod.exchange import MAX, MIN, Request, _adasum, disagreement, impossible
+from tests.mpi.launch import PROGRAMS, run_ranks
+
+F32 = (("float32", (3, 2)),)
+
+
+def test_requests_that_do_not_fit_are_told_by_name_and_ranks():
+    one = Request("allreduce", "g", shapes=F32)
+    assert disagreement([one, one], [0, 1]) == ""
+    longer = one._replace(shapes=(("float32", (4, 2)),))
+    assert disagreement([one, one, longer], [0, 1, 5]) == (
+        "allreduce 'g': the shape is (3, 2) on rank 0 and (4, 2) on rank 5"
+    )
+    assert "'h'" in disagreement([one, one._replace(name="h")], [0, 1])
+    assert "Min" in disagreement([one._replace(op=MAX), one._replace(op=MIN)], [0, 1])
+    gather = one._replace(kind="allgather")
+    assert disagreement([gather, gather._replace(shapes=(("float32", (4, 2)),))], [0, 1]) == ""
+    assert "after the first" in disagreement([gather, gather._replace(shapes=(("float32", (3, 3)),))], [0, 1])
+    assert disagreement([Request("join", ""), one], [0, 1]) == ""
+    assert "rank 0 has joined" in disagreement([Request("join", ""), gather], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (Request("alltoall", "a", shapes=F32), "3 rows cannot be divided over 2 ranks"),
+        (Request("alltoall", "a", shapes=F32, extra=(1, 1)), "splits [1, 1] do not divide 3 rows"),
+        (Request("broadcast", "a", root=3, shapes=F32), "root rank 3 is not among ranks [0, 1]"),
+        (Request("reducescatter", "a", shapes=(("float32", ()),)), "of a scalar"),
+        (Request("alltoall", "a", shapes=F32, extra=(1, 2)), ""),
+    ],
+)
+def test_what_cannot_be_done_is_told(request_, why):
+    assert why in impossible(request_, [0, 1])
+    assert bool(why) == bool(impossible(request_, [0, 1]))
+
+
+def test_adasum_adds_what_is_orthogonal_and_averages_what_is_parallel():
+    across = _adasum([np.array([1.0, 0]), np.array([0, 2.0])])
+    along = _adasum([np.array([1.0, 3.0])] * 4)
+    assert across.tolist() == [1, 2]
+    assert along.tolist() == pytest.approx([1, 3])
+
+
+def found(ranks, folder, script, *words):
+    finished = run_ranks(ranks, "-m", "harness.transparent", PROGRAMS / script, *words, cwd=folder)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert ("replicas identical: yes" in finished.stdout) == (ranks > 1)
+    (line,) = [line for line in finished.stdout.splitlines() if line.startswith("FOUND")]
+    return json.loads(line.partition(" ")[2]), finished
+
+
+@pytest.mark.mpi
+def test_collectives_give_and_refuse_the_same_in_and_outside_of_graphs(tmp_path):
+    own, _ = found(2, tmp_path, "horovod_script.py")
+    other = json.loads((tmp_path / "found-1.json").read_text())
+    values, gradient, refused = own["eager"]
+    half_rows = [[0, 1], [10, 11], [12, 13]]
+    assert values == [
+        [3, 10], [1, 1], 2, 3, 6, [10], half_rows, [0, 10], [1, 1], [[0, 2], [4, 6]], [True, True], [1.5, 2]
+    ]  # fmt: skip
+    assert gradient == [[3, 3]] and other["eager"][1] == [[3, 3], [3, 3]]
+    assert other["eager"][0][7:10] == [[1, 2, 11, 12], [2, 2], [[8, 10]]]
+    assert own["graph"][:2] == own["eager"][:2] and other["graph"][:2] == other["eager"][:2]
+    for rank in (own, other):
+        kinds = [kind for kind, _ in rank["eager"][2]]
+        assert kinds == ["FailedPreconditionError"] * 5 + ["InvalidArgumentError"]
+        assert [kind for kind, _ in rank["graph"][2]] == kinds
+    assert refused == other["eager"][2]
+    assert refused[0][1] == "allreduce 'lengths': the shape is (3,) on rank 0 and (4,) on rank 1"
+    assert own["drawn"][0] != other["drawn"][0] and own["drawn"][1] != other["drawn"][1]
+    assert own["objects"] == [{"from": 1}, [0, 1]] == other["objects"]
+    assert own["even"] == [1, 0, 1] and "even" not in other
+    assert own["again"][0] == "ValueError"
+    assert own["taped"] == [1, 4] == other["taped"]
+    assert own["kept"] == [1, 2] == other["kept"]
+    assert own["joined"] == [2, 2] and other["joined"] == [2, 2, 1, 1]
+    assert own["last"] == [1, 1] == other["last"]
+    events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    assert {event["name"] for event in events} >= {"broadcast", "NEGOTIATE_BROADCAST"}
+
+
+@pytest.fixture
+def rows(tmp_path):
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=(16, 3))
+    weights = {"w": generator.normal(size=(3, 4)), "v": generator.normal(size=(4, 1))}
+    np.savez(tmp_path / "rows.npz", x=x, y=x[:, :1] ** 2, **weights)
+    return tmp_path / "rows.npz"
+
+
+@pytest.mark.mpi
+def test_two_ranks_train_as_one_on_the_same_global_batch(tmp_path, rows):
+    (alone, _), (divided, finished) = (found(ranks, tmp_path, "horovod_training.py", rows, 1) for ranks in (1, 2))
+    for one, both in zip(alone["weights"], divided["weights"], strict=True):
+        assert np.asarray(both) == pytest.approx(np.asarray(one), rel=1e-4, abs=1e-6)
+    assert divided["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    assert divided["class"] == "keras.src.optimizers.sgd.SGD" and divided["marked"]
+    assert divided["variables"] == 6 and divided["rate"] == pytest.approx(0.1)
+    for spelling in ("optimizer.variables()", "experimental_run_tf_function", "Optimizer(lr=)"):
+        assert finished.stderr.count(f"Keras 2 spelling {spelling}") <= 1
+        assert spelling in finished.stderr
+
+
+@pytest.mark.mpi
+def test_gradients_of_several_passes_make_one_step(tmp_path, rows):
+    (alone, _), (divided, _) = (found(ranks, tmp_path, "horovod_training.py", rows, 2) for ranks in (1, 2))
+    assert len(divided["loss"]) == 3
+    assert divided["loss"][-1] < divided["loss"][0]
+    assert divided["rate"] == pytest.approx(0.1)
+    assert alone["variables"] == divided["variables"]
