@@ -35,7 +35,8 @@ def run(
     """Run SCRIPT, which is not edited and imports nothing of ours, on several ranks that train one model.
 
     Batches are divided over the ranks, gradients averaged, files and output are rank 0's. Under a batch scheduler
-    the same is `mpirun -n P python -m harness.transparent SCRIPT`.
+    the same is `mpirun -n P python -m harness.transparent SCRIPT`. `horovodrun -np P python SCRIPT` of a script written
+    for Horovod is `harness run -n P SCRIPT`: it divides its rows itself.
     """
     RunSettings(**options)
     if not script.is_file():
