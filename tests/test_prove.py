@@ -143,8 +143,8 @@ def test_a_probe_tells_latency_from_bandwidth(tmp_path: Path) -> None:
     found = plant(tmp_path, wire=1e-4)
     assert found.main and found.network.startswith("Latency and bandwidth of the allreduce are those of the probe of")
     items = {item.cause.column: item.seconds / STEPS for item in found.main.items}
-    assert items["latency_seconds"] == pytest.approx(4e-5) == items["bandwidth_seconds"]
-    assert items["sum_seconds"] == pytest.approx(2e-5)
+    assert items["latency_seconds"] == pytest.approx(4e-5, rel=1e-4) == items["bandwidth_seconds"]
+    assert items["sum_seconds"] == pytest.approx(2e-5, rel=1e-4)
     tried = chosen(found)
     assert tried["half the bytes"].expected.value == pytest.approx(2e-5 / 1.1e-3, rel=0.01)
     assert not tried["half the bytes"].vague
