@@ -19,7 +19,7 @@ from harness.report.answer import Answer, Table
 from harness.report.sweep_page import report_sweep
 from harness.schema.layout import Layout
 from harness.schema.sweep import Skipped
-from tests.factories import START, make_launch, make_workload, write_run, write_study
+from tests.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.test_predict import base
 
 Array = np.ndarray
@@ -256,6 +256,15 @@ def test_weak_scaling_goes_on_with_the_rows() -> None:
     )
     found = Draws(make_workload(), "weak", base(scaling="weak"), one, two).at(np.array([16.0]))
     assert found.gains == pytest.approx(1) and list(found.steps) == [100, 100]
+
+
+@pytest.mark.slow
+def test_ranks_that_exchange_nothing_tell_nothing_of_more_of_them(tmp_path: Path) -> None:
+    write_study(tmp_path / "study", skipped=(Skipped(layout=Layout(nodes=4), reason="needs 4 cores"),), sync="none")
+    for ranks, repeat in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        point = make_point(ranks, repeat, sync="none")
+        write_run(tmp_path / "study", make_run(point, seconds=[[1.0 / ranks + 0.01] * ranks]))
+    assert "Nothing is predicted: with SYNC=none ranks exchange nothing." in drawn(tmp_path / "study").sentence
 
 
 @pytest.mark.slow
