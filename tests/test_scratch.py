@@ -59,7 +59,9 @@ def test_a_launch_removes_its_own_folder(place: Path) -> None:
 @pytest.mark.mpi  # what a killed mpirun leaves is a file of mpirun's own
 def test_what_a_killed_mpirun_left_does_not_end_the_next_one_with_its_process_id(tmp_path: Path) -> None:
     highest = int(Path("/proc/sys/kernel/pid_max").read_text())
-    for number in (1 + (os.getpid() + ahead) % highest for ahead in range(2000)):
+    with subprocess.Popen("true") as newest:  # those that follow have the next process ids
+        pass
+    for number in (1 + (newest.pid + ahead) % highest for ahead in range(2000)):
         left = tmp_path / f"ompi.{number}"
         left.mkdir(mode=0o700)
         (left / f"pmix.{os.uname().nodename}.tool.{number}").touch()
