@@ -114,7 +114,7 @@ def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
         )
         found = decide(both, say=print)
     assert not tree.exists() and str(tree) not in git("worktree", "list")
-    assert len(found.rows) == 6 and found.spent is not None and found.spent.rounds > 3 * found.spent.blocks
+    assert len(found.rows) == 5 and found.spent is not None and found.spent.rounds > 3 * found.spent.blocks
     assert not found.reference.software.dirty
     assert {launch.layout for launch in found.current.launches} == set(LAYOUTS)
     return found
