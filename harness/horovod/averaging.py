@@ -20,7 +20,7 @@ from harness.horovod.operations import (
 )
 from harness.horovod.process_sets import ProcessSet, current, global_process_set
 
-trained: list[Any] = []  # the variables whose gradients are averaged over all ranks: for the proof that they are equal
+trained: dict[int, Any] = {}  # variables whose gradients all ranks average, by id: for the proof that they are equal
 
 
 class Averaging:
@@ -70,8 +70,7 @@ class Averaging:
         for i, total in zip(dense, self._sums(values), strict=True):
             results[i] = total
         if ps is global_process_set:
-            known = {id(variable) for variable in trained}
-            trained.extend(variables[i] for i in dense if id(variables[i]) not in known)
+            trained.update((id(variables[i]), variables[i]) for i in dense)
         return results
 
     def _sums(self, values: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -192,12 +192,21 @@ def grouped_allreduce(
     for i in sparse:
         results[i] = gathered_slices(tensors[i], chosen, process_set, name or "slices")
     if dense:
-        packed = [compression.compress(tf.convert_to_tensor(tensors[i])) for i in dense]
-        scales = (float(prescale_factor), float(postscale_factor))
-        found = _reduce("allreduce", [one for one, _ in packed], name, chosen, scales, process_set)
-        for i, total, (_, context) in zip(dense, found, packed, strict=True):
-            results[i] = compression.decompress(total, context)
+        scales, given = (prescale_factor, postscale_factor), [tensors[i] for i in dense]
+        found = _packed("allreduce", given, name, chosen, scales, process_set, compression)
+        for i, total in zip(dense, found, strict=True):
+            results[i] = total
     return results
+
+
+def _packed(
+    kind: str, tensors: Sequence[Any], name: str | None, op: int, scales: tuple[float, float], ps: ProcessSet,
+    compression: Any,
+) -> list[Any]:  # fmt: skip
+    """Return `_reduce` of what `compression` makes of the tensors, in their own types again."""
+    packed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
+    found = _reduce(kind, [one for one, _ in packed], name, op, (float(scales[0]), float(scales[1])), ps)
+    return [compression.decompress(one, context) for one, (_, context) in zip(found, packed, strict=True)]
 
 
 def gathered_slices(slices: tf.IndexedSlices, op: int, ps: ProcessSet, name: str) -> tf.IndexedSlices:
@@ -214,9 +223,8 @@ def reducescatter(
     prescale_factor: float = 1.0, postscale_factor: float = 1.0,
 ) -> Any:  # fmt: skip
     """Return this rank's part of the rows of the mean, or the sum, of every rank's tensor."""
-    compressed, context = compression.compress(tf.convert_to_tensor(tensor))
-    scales = (float(prescale_factor), float(postscale_factor))
-    return compression.decompress(_reduce("reducescatter", [compressed], name, op, scales, process_set)[0], context)
+    scales = (prescale_factor, postscale_factor)
+    return _packed("reducescatter", [tensor], name, op, scales, process_set, compression)[0]
 
 
 def grouped_reducescatter(
@@ -224,10 +232,8 @@ def grouped_reducescatter(
     process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
 ) -> list[Any]:  # fmt: skip
     """Return `reducescatter` of several tensors in one exchange."""
-    packed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
-    scales = (float(prescale_factor), float(postscale_factor))
-    found = _reduce("reducescatter", [one for one, _ in packed], None, op, scales, process_set)
-    return [compression.decompress(one, context) for one, (_, context) in zip(found, packed, strict=True)]
+    scales = (prescale_factor, postscale_factor)
+    return _packed("reducescatter", tensors, None, op, scales, process_set, compression)
 
 
 def allgather(

@@ -96,8 +96,7 @@ def beyond(
     found = [replace(own, rests=_rests(few, many, base, workload))]
     if network is not None:
         sums = Draws(workload, scaling.scaling, base, first, first, network=network)
-        stated = _series(sums.at(counts), NETWORK, counts, wanted,
-                         scaling, few)  # fmt: skip
+        stated = _series(sums.at(counts), NETWORK, counts, wanted, scaling, few)
         found.append(replace(stated, rests=_rests(few, few, base, workload, said)))
     return tuple(found), ""
 
@@ -180,6 +179,8 @@ def _anchors(scaling: Scaling) -> tuple[PointScaling, PointScaling]:
 
 
 def _refused(loaded: Loaded, few: PointScaling, many: PointScaling, wanted: Sequence[Layout]) -> str:
+    if loaded.valid[0].point.workload.sync == "none":
+        return "with SYNC=none ranks exchange nothing"
     if any(layout.shares for layout in wanted):
         return "the ranks have unequal shares"
     if {layout.threads for layout in wanted} != {few.threads}:
@@ -220,9 +221,8 @@ def _series(
     speedups = speedups * (counts / anchor.ranks if weak else 1.0)
     tails = [50 * (1 - LEVEL), 50, 50 * (1 + LEVEL)]
     low, middle, high = np.percentile(speedups, tails, axis=0)
-    alone = (
-        anchor.seconds * anchor.speedup / (anchor.ideal if weak else 1.0)
-    )  # of the base, as the anchor's launches say
+    # Of the base, as the anchor's launches say.
+    alone = anchor.seconds * anchor.speedup / (anchor.ideal if weak else 1.0)
     parts = [np.median(part, axis=0) / drawn.steps[:-1] for part in drawn.parts]
     points = []
     for place, count in enumerate(map(int, counts)):

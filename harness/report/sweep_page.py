@@ -118,9 +118,8 @@ def _ahead(loaded: Loaded, base: int | None, network: Network | None) -> _Ahead:
     launches = launch_frame(loaded.runs, loaded.epochs) if loaded.runs else None
     scaling = None if launches is None else scale(launches, base_ranks=base)
     skipped = [one.layout for one in (loaded.study.skipped if loaded.study else ())]
-    if scaling is None or loaded.runs[0].point.workload.sync == "none":
-        why = "Nothing is predicted: with SYNC=none ranks exchange nothing." if scaling and skipped else ""
-        return _Ahead(launches=launches, scaling=scaling, why=why)
+    if scaling is None:
+        return _Ahead(launches=launches, scaling=scaling)
     last = last_point(scaling)
     if skipped and last and (last.efficiency or 0) > captions.DOUBTFUL:
         return _Ahead(launches=launches, scaling=scaling, why="Nothing is predicted from it.")

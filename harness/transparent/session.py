@@ -149,7 +149,7 @@ class Session:
         from harness.horovod.averaging import trained
 
         runtime.forget()
-        runtime.remember(trained)
+        runtime.remember(list(trained.values()))
         try:
             return runtime.verify()
         except SharedError as shared:
