@@ -42,6 +42,10 @@ help: ## Show this list.
 $(COMMANDS): $(STAMP)
 	@$(BIN)/harness make $@ $(GIVEN)
 
+.DEFAULT:
+	@test ! -e $(STAMP) || exec $(BIN)/harness make $@
+	@test -e $(STAMP) || { echo >&2 "there is no target '$@': make help lists them"; exit 2; }
+
 test: $(STAMP) ## Run what a change passes first, four minutes on 2 cores, or TESTS=tests/test_sweep_plan.py.
 	@$(BIN)/harness make $@ $(GIVEN)
 	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 2 -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/test_whole_jobs.py)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from harness.base.errors import RunError, UserError
+from harness.cli import MAKE
 from harness.cli import main as group
 
 _MEANINGS = {1: "something failed, or got worse", 3: "undecided"}  # of 2, bad input, its one sentence is enough
@@ -20,10 +21,13 @@ def run(arguments: Sequence[str]) -> int:
     try:
         _check_text(arguments)
         result = group.main(args=list(arguments), prog_name="harness", standalone_mode=False)
-    except UserError as error:
-        return _tell(2, str(error))
-    except RunError as error:
-        return _tell(1, str(error))
+    except (UserError, RunError) as error:
+        code, said = (2 if isinstance(error, UserError) else 1), str(error)
+        if list(arguments[:1]) != [MAKE] or len(arguments) < 2:
+            return _tell(code, said)
+        from harness.cli.make import as_make
+
+        return _tell(code, as_make(said, arguments[1]))
     except click.ClickException as error:
         error.show()
         return 2
@@ -42,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """Run the command line of this process and end it, with a line about an exit code that make turns into its own."""
     code = run(sys.argv[1:])
-    if sys.argv[1:2] == ["make"] and code in _MEANINGS:
+    if sys.argv[1:2] == [MAKE] and code in _MEANINGS:
         _tell(code, f"exit code {code}: {_MEANINGS[code]} (make itself ends with 2)")
     sys.exit(code)
 

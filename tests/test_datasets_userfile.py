@@ -31,6 +31,9 @@ def test_own_csv(cache, tmp_path, header):
     assert list(prepared.train_x[3]) == [3.5, 6] and list(prepared.train_y[:4]) == [0, 1, 0, 1]
     assert "own.csv has no test part: its last 2 rows are held out for test" in prepared.record.note
     assert ("the first is the label" in prepared.record.note) == (not header)
+    if header:
+        named = "target" if "target" in header else "label"
+        assert f"label of own.csv: {named}, by its name" in prepared.record.note
     np.testing.assert_allclose(((prepared.train_x - prepared.shift) * prepared.factor).std(axis=0), 1, rtol=1e-5)
 
 

@@ -76,3 +76,6 @@ def test_a_site_of_the_users_own_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     assert find_site("example").note.startswith("mine")
     with pytest.raises(UserError, match="mine"):
         find_site("min")
+    monkeypatch.chdir(folder)
+    Path("min.toml").write_text('name = "here"\n')
+    assert find_site("min").name == find_site("min.toml").name == "here"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from harness.__main__ import main as entry
 from harness.base.errors import UserError
 from harness.cli import COMMANDS, main
-from harness.cli.make import command_line, read_overrides, settings_of
+from harness.cli.make import as_make, command_line, read_overrides, settings_of
 
 ROOT = Path(__file__).parents[1]
 NASTY = "a 'b'  \"c\" $HOME $(X) `false` ; # \\ \\n %\nsecond line\t\n "
@@ -124,6 +124,41 @@ def test_settings_name_actions_and_arguments() -> None:
     ):
         with pytest.raises(UserError, match=missing):
             command_line(target, given_settings)
+
+
+def test_sweeps_are_named_in_one_way_with_blanks_or_commas() -> None:
+    for target in ("explain", "trace", "report", "compare", "status", "history", "check", "bundle"):
+        words = command_line(target, {"SWEEP": "one", **({"OUTPUT": "o"} if target == "bundle" else {})})
+        assert words[-2:] == ["--", "one"], target
+    assert command_line("compare", {"SWEEP": "one,two three"}) == ["compare", "--", "one", "two", "three"]
+    assert command_line("predict", {"SWEEP": "one, two"}) == ["predict", "--sweep=one", "--sweep=two"]
+    assert command_line("run", {"SCRIPT": "t.py", "ARGUMENTS": "a,b"})[-1] == "a,b"
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "told"),
+    [
+        ("predict", "run `harness probe` first, or give --network ALPHA,BETA",
+         "run `make probe` first, or give NETWORK=ALPHA,BETA"),
+        ("sweep", "--predict-first needs it", "PREDICT_FIRST=1 needs it"),
+        ("check", "see `harness status one --results there`", "see `make status SWEEP=one RESULTS=there`"),
+        ("check", "save it with `harness baseline save main`", "save it with `make baseline NAME=main`"),
+        ("data", "`harness data fetch mnist --data-dir X`", "`make data ACTION=fetch DATASET=mnist DATA_DIR=X`"),
+        ("probe", "add --force to measure", "add FORCE=1 to measure"),
+    ],
+)  # fmt: skip
+def test_a_user_of_make_is_told_its_words(target: str, said: str, told: str) -> None:
+    assert as_make(said, target) == told
+
+
+def test_a_target_that_there_is_not_is_one_sentence(checkout: Path) -> None:
+    (checkout / ".venv/bin/harness").write_text('#!/bin/sh\necho "harness: $*" >&2; exit 2\n')
+    ended = make(checkout, "swep")
+    assert ended.returncode == 2 and "harness: make swep" in ended.stderr
+    with pytest.raises(UserError, match="did you mean 'sweep'"):
+        command_line("swep", {})
+    (checkout / ".venv/.stamp").unlink()
+    assert "no target 'swep'" in make(checkout, "swep").stderr
 
 
 def test_the_variables_of_make_itself_are_no_settings(checkout: Path) -> None:

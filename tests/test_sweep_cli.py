@@ -63,7 +63,7 @@ def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "not run: 9999 ranks: needs 9999 cores" in shown.stdout
     (folder,) = (tmp_path / "results").iterdir()
-    assert shown.stdout.splitlines()[-1] == f"scripts, in launch order: results/{folder.name}/jobs"
+    assert shown.stdout.splitlines()[-1] == f"launches, in this order, by the scripts in results/{folder.name}/jobs"
     status = harness("status", folder.name, folder=tmp_path)
     assert status.stdout.splitlines()[0] == f"{folder.name}: 1 missing (nothing runs now)"
     assert harness("status", "adult-dnn", folder=tmp_path).stdout == status.stdout

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ import pytest
 from rich.console import Console
 
 from harness.base.errors import RunError, UserError
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import REPLACED, Sweep, sweep_folders
 from harness.schema.workload import Workload
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.job_options import JobRequest
@@ -33,7 +34,6 @@ from harness.sweep.schedulers import local
 from harness.sweep.status import read_status
 from harness.sweep.submission import Submission, tidy
 from harness.sweep.sweep_folder import (
-    REPLACED,
     Running,
     is_locked,
     locked,
@@ -143,7 +143,7 @@ def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:
     lab.behave(r2="disturbed")
     sweep = lab.sweep()
     said = lab.run(sweep)
-    assert "without valid times, so once more: 2 of 4 launches" in said
+    assert "without valid times: 2 of 4 launches, launched once more" in said
     assert sorted(Counter(lab.launched()).values()) == [1, 1, 2, 2]
     assert read_status(lab.results / sweep.name).count("done") == 4
     assert len(list((lab.results / sweep.name / REPLACED).iterdir())) == 2
@@ -158,6 +158,7 @@ def test_what_stays_disturbed_or_is_most_of_the_sweep_is_left_to_the_next_comman
     sweep = lab.sweep(nodes)
     lab.run(sweep)
     assert len(lab.launched()) == launched
+    assert ("; most of the sweep, so not once more now" in lab.said) == (nodes == (2,))
     assert read_status(lab.results / sweep.name).count("invalid") == 2
     assert "runs again" in lab.run(sweep)
 
@@ -269,6 +270,16 @@ def test_a_dry_run_writes_scripts_in_order_and_launches_nothing(lab: Lab) -> Non
     assert {path.stem for path in (plan.folder / "jobs").glob("*.sh")} == {point.folder for point in sweep.points()}
     lab.run(sweep)
     assert lab.launched() == [point.folder for point in plan.missing]
+
+
+def test_what_is_refused_is_no_sweep_and_a_dry_run_refuses_it_too(lab: Lab) -> None:
+    np.savez(lab.folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.ones(20))
+    sweep = lab.sweep()
+    for start in (partial(run_sweep, console=Console(file=io.StringIO())), write_scripts):
+        with pytest.raises(UserError, match="has one class only"):
+            start(sweep, data_dir=None, results=lab.results)
+        assert sweep_folders(lab.results) == () and not list(lab.results.iterdir())
+    assert lab.launched() == []
 
 
 def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,22 +3,35 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.numbers import significant
+from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
+from harness.base.cpu_contention import MET
 from harness.cli.sweeps import report
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
+from harness.regression.checks import compare_measurements
+from harness.regression.measurements import measured_in
 from harness.report import captions
 from harness.report.answer import plain
-from harness.report.launch_summary import cost
+from harness.report.compare_page import comparison_answer
+from harness.report.explain_page import explain_answer
+from harness.report.launch_summary import cost, run_facts
 from harness.report.probe_page import best_settings, probe_answer
+from harness.report.sweep_facts import doubts, sweep_warnings
 from harness.schema.record import RunRecord
+from harness.sweep.sweep_folder import set_aside
+from harness.why.explanation import explain_sweep
+from harness.why.known_causes import diagnose_sweep
 from tests.factories import make_launch, make_point, make_run, make_workload, write_run, write_study
+from tests.test_diagnosis import Machine, slower
+from tests.test_explain import plant
 from tests.test_probe import make_probe
 
 BUSY = "other processes kept 1.2 cores of node1 busy"
@@ -110,9 +123,63 @@ def test_a_probe_leaves_out_blocks_that_other_work_met(monkeypatch: pytest.Monke
     assert "interval" not in answer.sentence
 
 
+def test_what_other_work_met_is_diagnosed_only_where_nothing_else_is_there(tmp_path: Path) -> None:
+    write_study(tmp_path, ranks=(2,))
+    case = Machine(ranks=2, own=slower(1, 1.3)).case(np.random.default_rng(0))
+    write_run(tmp_path, replace(case.run, point=make_point(2, 0), invalid=(BUSY,)))
+    assert [one.cause for one in diagnose_sweep(load_sweep(tmp_path))] == ["a slow rank"]
+    even = Machine(ranks=2).case(np.random.default_rng(0))
+    write_run(tmp_path, replace(even.run, point=make_point(2, 1)))
+    assert diagnose_sweep(load_sweep(tmp_path)) == ()
+
+
+def test_reasons_carry_the_warnings_of_the_numbers_that_they_explain(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    plant(folder, launches=2)
+    write_run(folder, make_launch(2, 0, 1.0, invalid=(BUSY,)))
+    found = explain_sweep(folder)
+    answer = explain_answer(found, None, (), "harness explain")
+    assert answer.banners == sweep_warnings(found.loaded, found.scaling)
+    said = plain(" ".join(banner.text for banner in answer.banners))
+    assert "1 of 5 launches are invalid" in said and "51,200 of 60,000 training rows" in said
+
+
+def test_a_gain_that_the_medians_do_not_show_is_explained(tmp_path: Path) -> None:
+    for name, seconds in (("first", (1, 1, 1, 1.3, 1.3, 1.3, 1.3)), ("other", (1, 1, 1, 1, 1.3, 1.3, 1.3))):
+        write_study(tmp_path / name, ranks=(1,))
+        for repeat, one in enumerate(seconds):
+            write_run(tmp_path / name, make_launch(1, repeat, float(one)))
+    write_run(tmp_path / "other", make_launch(1, 7, 1.0, invalid=(BUSY,)))
+    first, other = (measured_in(tmp_path / name, name, None) for name in ("first", "other"))
+    rows = [compare_measurements(first, other, practical=0.03)]
+    answer = comparison_answer(("first", "other"), (first, other), rows, (0,), "harness compare first other")
+    assert [plain(banner.text) for banner in answer.banners] == ["Not valid, and left out: 1 launch of other."]
+    assert any("the medians alone would say +30.0" in plain(note) for note in answer.notes), answer.notes
+
+
+def test_launches_in_turns_beside_other_work_are_said_first() -> None:
+    runs = [make_launch(1, k, 1.0, notes=(f"{BUSY}{MET}",) if k else ()) for k in range(3)]
+    said = plain(" ".join(doubts(runs, launch_frame(runs))))
+    assert "2 of 3 launches trained in turns beside other work" in said
+
+
+def test_the_cost_of_a_sweep_has_what_was_replaced(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    point = make_point(1)
+    write_run(tmp_path, make_run(point, invalid=(BUSY,)))
+    set_aside(tmp_path, point)
+    write_run(tmp_path, make_run(point))
+    loaded = load_sweep(tmp_path)
+    assert len(loaded.runs) == 1
+    (value,) = (fact.value for fact in run_facts(loaded.valid, loaded.launched) if fact.name == "Cost")
+    assert plain(value).endswith("in 2 launches, 1 of them replaced")
+
+
 def test_the_cost_of_launches_has_their_imports_and_a_block_once() -> None:
     one, two = make_run(make_point(1)), make_run(make_point(2), invalid=(BUSY,))
     each = [30 + run.ranks[0].import_s for run in (one, two)]
     assert plain(cost([one, two])) == f"{significant((each[0] + 2 * each[1]) / 3600, 2)} core-hours in 2 launches"
+    again = replace(two, started=two.ended, ended=two.ended + (two.ended - two.started))
+    assert plain(cost([one, two, again])).endswith("in 3 launches, 1 of them replaced")
     block = [replace(run, block="block-1") for run in (one, two)]
     assert plain(cost(block)) == f"{significant(2 * max(each) / 3600, 2)} core-hours in 2 launches"

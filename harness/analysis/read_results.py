@@ -1,5 +1,6 @@
 """Read a sweep's folder: what is whole is returned, what is damaged is named; and one rule which of several to read."""
 
+import contextlib
 import gc
 import os
 import re
@@ -21,7 +22,7 @@ from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.base.errors import UserError
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RUN_FILE, RunRecord, decode, read_accounts, read_run
-from harness.schema.sweep import FAILURES, STUDY_FILE, Account, Failure, Study, sweep_folders
+from harness.schema.sweep import FAILURES, REPLACED, STUDY_FILE, Account, Failure, Study, sweep_folders
 from harness.schema.workload import Workload
 
 T = TypeVar("T")
@@ -39,7 +40,8 @@ class Loaded:
     The `runs` are without their `epochs`, which would fill the memory: `epochs` (`frames.epoch_frame`) has what
     analyses need of them, `slow` the ranks that the others of their launch waited for. `other_code` counts the
     launches that were left out because they ran other code (`Point.code`) than the sweep's last command asked for.
-    `accounts` are of every job that a scheduler ran for the sweep.
+    `accounts` are of every job that a scheduler ran for the sweep, `replaced` the records of launches that did not
+    count and were made again.
     """
 
     folder: Path
@@ -51,6 +53,12 @@ class Loaded:
     failures: tuple[Failure, ...]
     other_code: int = 0
     accounts: tuple[Account, ...] = ()
+    replaced: tuple[RunRecord, ...] = ()
+
+    @property
+    def launched(self) -> tuple[RunRecord, ...]:
+        """All launches that left a record: what the sweep has cost."""
+        return (*self.runs, *self.replaced)
 
     @property
     def valid(self) -> tuple[RunRecord, ...]:
@@ -106,7 +114,14 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         failures=failures,
         other_code=len(every) - len(read),
         accounts=accounts,
+        replaced=tuple(_replaced(folder)),
     )
+
+
+def _replaced(folder: Path) -> Iterator[RunRecord]:
+    for path in sorted((folder / REPLACED).glob(f"*/{RUN_FILE}")):
+        with contextlib.suppress(UserError):  # perhaps it was replaced because it is damaged
+            yield replace(read_run(path.parent), epochs=())
 
 
 def _with_rounds(folder: Path, runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFrame:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.25  # cores; a quiet machine's own housekeeping takes less
 MOST_QUEUED = 0.1  # of a rank's time, waiting for others to leave its core: beyond it times are not the program's own
+MET = "; turns that this met are left out of ratios, not of times"  # behind why others disturbed a launch in turns
 _LOOK_S = 2.0
 _PATIENCE_S = 60.0
 
@@ -155,7 +156,7 @@ def wait_until_quiet(say: Callable[[str], None], *, force: bool, patience_s: flo
     Raises:
         UserError: other processes stay busy for `patience_s` seconds; it says how busy, and who most.
     """
-    deadline = time.monotonic() + patience_s
+    deadline, said = time.monotonic() + patience_s, False
     while True:
         load, busiest = look()
         if load <= TOLERANCE or force:
@@ -165,7 +166,10 @@ def wait_until_quiet(say: Callable[[str], None], *, force: bool, patience_s: flo
                 f"other processes keep {load:.1f} of {psutil.cpu_count()} cores busy (most of all {busiest}): "
                 "end them and try again, or add --force to measure all the same"
             )
-        say(f"waiting: other processes keep {load:.1f} cores busy (most of all {busiest})")
+        if not said:
+            busy = f"other processes keep {load:.1f} cores busy (most of all {busiest})"
+            say(f"{busy}: waiting up to {patience_s:.0f} s until they do not")
+        said = True
 
 
 def look() -> tuple[float, str]:

@@ -142,6 +142,10 @@ def _measure(
         data_id=reference.data_id,
     )
     commit, folder = reference.software.commit, checks_folder(results / CHECKS)
+    click.echo(
+        f"'{reference.label}' (commit {commit[:12]}) and the code as it is now train in turns, at most "
+        f"{budget_s / 60:g} minutes; a line follows each block of launches, which takes a minute or more"
+    )
     with checkout(commit) as tree:
         old = Version(name=reference.label, sweep=study, tree=tree, commit=commit)
         new = Version(name="now", sweep=study)

@@ -10,7 +10,7 @@ from harness.base.errors import RunError, UserError
 from harness.cli.answering import answering, print_table
 from harness.cli.common import data_dir_option, reports_option, results_option, style_option, sweep_argument
 from harness.cli.select import find_recorded, find_sweep
-from harness.report.answer import Answer
+from harness.report.answer import Answer, Banner
 
 _MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 
@@ -82,13 +82,13 @@ def explain(
 
 
 @click.command()
-@click.argument("name", required=False, metavar="[LAUNCH|SWEEP]")
+@click.argument("sweep", required=False, metavar="[LAUNCH|SWEEP]")
 @click.option("--epochs", metavar="COUNTS", help="Epochs to draw, such as 1..3 [default: all].")
 @click.option("--output", type=click.Path(path_type=Path), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
 @results_option
 @reports_option
 @answering
-def trace(name: str | None, epochs: str | None, output: Path | None, results: Path, reports: Path) -> Answer:
+def trace(sweep: str | None, epochs: str | None, output: Path | None, results: Path, reports: Path) -> Answer:
     """Write what every rank of LAUNCH did when, on one clock, as a Chrome trace.
 
     Steps, allreduces with their wait and wire, input, evaluation, set-up and epochs; arrows lead from the last rank
@@ -104,7 +104,7 @@ def trace(name: str | None, epochs: str | None, output: Path | None, results: Pa
     from harness.schema.layout import parse_counts
     from harness.schema.record import RUN_FILE, read_run
 
-    folder = find_recorded(name, results)
+    folder = find_recorded(sweep, results)
     if not (folder / RUN_FILE).exists():
         loaded = load_sweep(folder)
         if not loaded.valid:
@@ -119,6 +119,7 @@ def trace(name: str | None, epochs: str | None, output: Path | None, results: Pa
     counts = (counted(len(run.ranks), "rank"), counted(len(numbers or run.epochs), "epoch"))
     calls = "" if len(run.ranks) > 1 else " One rank alone makes no allreduce, which is what separates steps."
     return Answer(
+        banners=[Banner(kind="warning", text=f"Its times are not valid: {reason}.") for reason in run.invalid],
         sentence=f"{', '.join(counts)}, {len(content) / 1e3:,.0f} kB: drop it on ui.perfetto.dev.{calls}",
         page=path,
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import click
 
-from harness.base.errors import UserError
+from harness.base.errors import UserError, unknown
 from harness.cli import COMMANDS, main
 from harness.cli.common import split_words
 
@@ -21,6 +21,7 @@ ACTIONS = {"baseline": "save", "bundle": "write", "data": "list", "site": "check
 TARGETS = {"test": ("TESTS",), "soak": ("MINUTES", "SEED")}  # those that call no command of the harness
 
 Settings = dict[str, click.Parameter]
+_SWEEP = "SWEEP"
 
 
 def read_overrides(text: str) -> dict[str, str]:
@@ -70,8 +71,61 @@ def command_line(target: str, given: Mapping[str, str]) -> list[str]:
         elif parameter.required and not value:
             raise UserError(f"`make {target}` needs {name}=: see `harness {' '.join(words[:2])} --help`")
         elif value:
-            arguments += split_words(name, value) if parameter.nargs == -1 else [value]
+            arguments += _several(name, value) if parameter.nargs == -1 else [value]
     return [*words, "--", *arguments] if arguments else words
+
+
+def _several(name: str, value: str) -> list[str]:
+    """Return the words of `value`; names of sweeps may also have commas between them."""
+    words = split_words(name, value)
+    return [one for word in words for one in word.split(",") if one] if name == _SWEEP else words
+
+
+_LINE = re.compile(r"`harness ([a-z]+)([^`]*)`")
+_WORD = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)([= ][A-Z0-9][^\s;:,)`]*(?:,[A-Z0-9]+)*)?")
+
+
+def as_make(text: str, target: str) -> str:
+    """Return a message of the command of `target` in words of make: `harness report --base 2` is `make report BASE=2`."""
+
+    def line(found: re.Match[str]) -> str:
+        usual, words = ACTIONS.get(found[1], ""), found[2].split()
+        action = words.pop(0) if usual and words and not words[0].startswith("-") else usual
+        settings = _known_settings(found[1], action)
+        places = iter(name for name, one in settings.items() if isinstance(one, click.Argument))
+        given = ["make", found[1], *([f"ACTION={action}"] if action != usual else [])]
+        while words:
+            name, equals, value = words.pop(0).partition("=")
+            if not name.startswith("--"):
+                name, value = next(places, "ARGUMENTS"), name
+            elif not equals:
+                value = "1" if _is_flag(settings, name) else words.pop(0) if words else ""
+            given.append(f"{_as_setting(name)}={value}")
+        return f"`{' '.join(given)}`"
+
+    def word(found: re.Match[str]) -> str:
+        value = found[2] or ""
+        return f"{_as_setting(found[1])}={f'1{value}' if _is_flag(own, found[1]) else value[1:]}"
+
+    own = _known_settings(target, ACTIONS.get(target, ""))
+    return _WORD.sub(word, _LINE.sub(line, text))
+
+
+def _as_setting(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_").upper()
+
+
+def _is_flag(settings: Settings, option: str) -> bool:
+    found = settings.get(_as_setting(option))
+    return isinstance(found, click.Option) and found.is_flag
+
+
+def _known_settings(target: str, action: str) -> Settings:
+    """Return the settings of `make TARGET ACTION=`, none of what there is not."""
+    command = main.get_command(click.Context(main), target) if target in COMMANDS else None
+    if isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), action)
+    return settings_of(command) if command else {}
 
 
 def stranger(target: str, name: str, known: Iterable[str]) -> UserError:
@@ -87,7 +141,12 @@ def _command(group: click.Command, name: str) -> click.Command:
     context = click.Context(group)
     found = group.get_command(context, name)
     if found is None:
-        raise UserError(f"ACTION={name} is unknown: use {', '.join(group.list_commands(context))}")
+        known = group.list_commands(context)
+        raise (
+            unknown("target", name, known)
+            if group is main
+            else UserError(f"ACTION={name} is unknown: use {', '.join(known)}")
+        )
     return found
 
 
@@ -97,7 +156,7 @@ def _option(name: str, option: click.Option, value: str) -> list[str]:
     if not value:
         return []
     if not option.is_flag:
-        return [f"{word}={value}"]
+        return [f"{word}={one}" for one in (_several(name, value) if name == _SWEEP else [value])]
     if value not in ("0", "1"):
         raise UserError(f"{name}={value} is neither 1 nor 0: write {name}=1 to switch it on")
     opposite = option.opts if word in option.secondary_opts else option.secondary_opts

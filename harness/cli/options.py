@@ -142,6 +142,7 @@ def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[t
         limit = submission.open(oversubscribe=options["oversubscribe"]).limit()
     if not (counts["nodes"] or counts["cores"] or counts["gpus"]):
         if limit is None:
+            submission.open(oversubscribe=options["oversubscribe"]).check()  # perhaps there is none
             raise UserError("NODES= is needed: how many nodes there are is not known here")
         most = limit.nodes or 1
         if submission.scheduler == "local":  # on one machine its cores stand for nodes
@@ -164,7 +165,7 @@ _BATCH_OPTIONS = (
         "--site",
         group=WHERE,
         common=True,
-        help="Facts of the computing centre: a name of jobs/sites or a .toml file.",
+        help="Facts of the computing centre: a .toml file, or its name in jobs/sites or here.",
     ),
     setting(
         "--nested",
@@ -203,7 +204,7 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
         UserError: a setting is wrong, or needs a batch system where there is none.
     """
     from harness.sweep.schedulers import choose, scheduler_class
-    from harness.sweep.site import find_site
+    from harness.sweep.site import find_site, site_file
     from harness.sweep.submission import Submission
 
     site = find_site(options["site"])
@@ -237,10 +238,10 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
         if not Path(template).is_file():
             raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
         template = str(Path(template).resolve())
-    site_file = options["site"]
-    if site_file and site_file.endswith(".toml"):
-        site_file = str(Path(site_file).resolve())
-    return Submission(scheduler=scheduler, site=site, request=request, template=template, site_file=site_file), why
+    named = options["site"]
+    file = site_file(named) if named else None
+    named = str(file) if file else named
+    return Submission(scheduler=scheduler, site=site, request=request, template=template, site_file=named), why
 
 
 def refuse_elsewhere(scheduler: str) -> None:

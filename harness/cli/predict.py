@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.cli.answering import answering, print_table
 from harness.cli.common import given_command, network_option, reports_option, results_option
 from harness.cli.select import find_sweeps
-from harness.report.answer import Answer, Items, Prose, Table
+from harness.report.answer import Answer, Banner, Items, Prose, Table
 from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 @click.command(name="predict")
 @click.option(
-    "--workload", "names", multiple=True, help="Workload or, for a job, sweep; repeatable [default: all measured]."
+    "--workload", "--sweep", "names", multiple=True, help="Workload or, for a job, sweep; repeatable [default: all]."
 )
 @click.option("--nodes", help=f"Node counts: 1..8, 1..1024*2 or 1,2,4 [default: {_FAR}; of a job those measured].")
 @click.option("--ranks-per-node", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on a node.")
@@ -106,6 +106,7 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any], tabl
     from harness.base.files import write_atomic
     from harness.prediction.forecast import predict_curve
     from harness.report.predict_page import prediction_answer
+    from harness.report.sweep_facts import sweep_warnings
     from harness.schema.layout import parse_counts
 
     per_node, algorithm = options["ranks_per_node"], options["algorithm"]
@@ -115,11 +116,13 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any], tabl
         raise UserError("a prediction needs a network: run `harness probe` first, or give --network ALPHA,BETA")
     links, said = network
     found: list[PredictedCurve] = []
+    banners: list[Banner] = []
     for name in names or EXPERIMENTS:
         choice = choose_sweep(results, lambda study, name=name: study.sweep.workload.name == name)  # type: ignore[misc]
         if choice is not None:
             click.echo(choice.sentence(name))
             found.append(predict_curve(choice.loaded, counts, links, algorithm))
+            banners += sweep_warnings(choice.loaded)
         elif names:
             raise UserError(f"no valid launch of {name} in '{results}' to predict from: run `harness sweep` first")
     if not found:
@@ -128,7 +131,8 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any], tabl
         write_atomic(table, pd.concat(map(_columns, found)).to_csv(index=False, lineterminator="\n"))
         click.echo(table)
     click.echo(f"Network: {said}; allreduce: {algorithm}.")
-    return prediction_answer(found, said, algorithm, given_command())
+    answer = prediction_answer(found, said, algorithm, given_command())
+    return replace(answer, banners=(*answer.banners, *dict.fromkeys(banners)))
 
 
 def _columns(one: "PredictedCurve") -> "pd.DataFrame":
@@ -142,6 +146,7 @@ def _columns(one: "PredictedCurve") -> "pd.DataFrame":
 def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
     from harness.prediction.advice import JobLimits, TrainingJob, choose_way, scores, write_advice
     from harness.report.job_page import asked_words, job_answer
+    from harness.report.sweep_facts import sweep_warnings
     from harness.schema.layout import parse_counts
 
     found = _same_work(names, results)
@@ -155,7 +160,8 @@ def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answ
     if chosen:
         write_advice(chosen, job, asked)
     sweeps = {one.folder: one.study.sweep for one in found if one.study}
-    return job_answer(ways, chosen, asked, limits, sweeps, earlier, given_command())
+    answer = job_answer(ways, chosen, asked, limits, sweeps, earlier, given_command())
+    return replace(answer, banners=tuple(dict.fromkeys(banner for one in found for banner in sweep_warnings(one))))
 
 
 def _same_work(names: tuple[str, ...], results: Path) -> "list[Loaded]":

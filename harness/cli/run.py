@@ -18,7 +18,7 @@ from harness.base.hostlock import Scratch
 from harness.base.processes import interruptible, thread_limits
 from harness.cli.answering import answering
 from harness.cli.common import check_secrets
-from harness.report.answer import Answer, Table
+from harness.report.answer import Answer, Banner, Table
 from harness.transparent.run_settings import RunSettings, mpi_enabled, run_options
 
 _GRACE_S = 10.0  # for mpirun to end its ranks
@@ -90,6 +90,7 @@ def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | N
     times = [max(epoch.seconds) for epoch in found.epochs]
     sentence += f", {numbers.seconds(statistics.median(times))} an epoch; a single launch has no interval: "
     return Answer(
+        banners=[Banner(kind="warning", text=f"Its times are not valid: {reason}.") for reason in found.invalid],
         sentence=f"{sentence}`harness sweep --script {script} --repeats 6` measures one.",
         table=Table(
             title="",

@@ -180,4 +180,7 @@ def _planned(plan: "SweepPlan") -> Answer:
         layout = point.layout
         click.echo(f"{number:4}  {layout_words(layout)}, launch {point.repeat + 1}: {plural(layout.cores, 'core')}")
     scripts = plan.folder / JOBS
-    return Answer(sentence=f"scripts, in launch order: {scripts}", data={"launches": plan.missing, "scripts": scripts})
+    return Answer(
+        sentence=f"launches, in this order, by the scripts in {scripts}",
+        data={"launches": plan.missing, "scripts": scripts},
+    )

@@ -264,9 +264,11 @@ class CsvTable:
             for place, count in self._missing.items()
             if count
         ]
-        first = not (self._named or set(self._head.names) & set(LABEL_NAMES))
+        first = f"as no column is named {', '.join(LABEL_NAMES)}: the first is the label, LABEL= names another"
+        known = set(self._head.names) & set(LABEL_NAMES)
+        found = "which LABEL= names" if self._named else "by its name" if known else first
         sentences = (
-            (f"no column of {file} is named {', '.join(LABEL_NAMES)}: the first is the label", first),
+            (f"label of {file}: {name(self._label)}, {found}", True),
             (f"left out of {file}: {', '.join(map(name, self._dropped))}", self._dropped),
             (f"one column for each category of {file}: {', '.join(texts)}", texts),
             (f"missing in {file}: {', '.join(gaps)}", gaps),

@@ -16,7 +16,7 @@ from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE
 from harness.regression.quantities import EFFICIENCY, TIME, quantity_value
 from harness.regression.significance import ComparedRow
 from harness.report import captions
-from harness.report.answer import Answer, Fact, FigureBlock, Section, Table, facts
+from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, facts
 from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
@@ -54,6 +54,7 @@ def comparison_answer(
             notes.append(f"{name}: {shared} launches that are in {called[0]} too are left out")
         differences = _differences(first, other)
         notes += [lead + difference for difference in differences]
+        notes += [lead + said for row in compared if (said := _otherwise(row))]
         if any(row.apart for row in compared):
             notes.append(f"{lead}{_APART}")
         sentences.append(comparison_sentence(name, called[0], compared))
@@ -82,6 +83,11 @@ def comparison_answer(
         question=f"Is {' or '.join(called[1:])} faster than {called[0]}?",
         sentence=" ".join(sentences),
         table=table,
+        banners=[
+            Banner(kind="warning", text=f"Not valid, and left out: {numbers.plural(one.excluded, 'launch')} of {name}.")
+            for name, one in zip(called, measured, strict=True)
+            if one.excluded
+        ],
         data={"comparisons": data},
         notes=notes,
         facts=facts_of_two(*measured[:2]),
@@ -108,6 +114,19 @@ def _cells(row: ComparedRow) -> tuple[str, ...]:
         numbers.NONE if interval is None else f"{signed(interval.low - 1)} to {signed(interval.high - 1)}",
         f"{row.launches[1]} against {row.launches[0]}",
         row.verdict,
+    )
+
+
+def _otherwise(row: ComparedRow) -> str:
+    """Return why the gain of a time is not what its medians show, where they differ by 2 % or more."""
+    if row.quantity != TIME:
+        return ""
+    medians = row.values[0] / row.values[1] - 1
+    if abs(medians - (row.ratio - 1)) < 0.02:
+        return ""
+    return (
+        f"{row.quantity}{_on(row)}: launches scatter so widely that the medians alone would say {signed(medians)}; the "
+        f"gain, {signed(row.ratio - 1)}, is the median over all pairs of launches and is what counts"
     )
 
 

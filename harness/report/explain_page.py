@@ -19,7 +19,7 @@ from harness.report.figure_origin import sweeps_origin
 from harness.report.figures.breakdown import EPOCH
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.svg import BLUE, INK, MUTED, ORANGE, PAPER, draw
-from harness.report.sweep_facts import left_out
+from harness.report.sweep_facts import sweep_warnings
 from harness.report.sweep_tables import causes_table
 from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies
 from harness.why.known_causes import Finding
@@ -55,7 +55,7 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
         question=f"Why does {subject} not scale better?",
         sentence=f"{_sentence(found)}{confirmed}",
         table=_overheads_table(found.main, found.network) if found.main else None,
-        banners=left_out(found.loaded.runs),
+        banners=sweep_warnings(found.loaded, found.scaling, found.detail.launches),
         data={
             "trees": found.efficiencies,
             "bills": found.overheads,
@@ -66,7 +66,7 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
             "findings": findings,
         },
         tiles=_tiles(found.efficiencies[-1]),
-        facts=run_facts(runs, found.loaded.runs),
+        facts=run_facts(runs, found.loaded.launched),
         sections=(
             *(Section(title=one.title, name=f"table-{n}", blocks=[one]) for n, one in enumerate(tables) if one.rows),
             Section(title="Figures", name="figures", blocks=figures),

@@ -1,6 +1,5 @@
 """`harness predict` for a deadline or a budget: every way to run a job, with its time and cost, and the one to take."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,8 @@ from harness.analysis import numbers
 from harness.prediction.advice import AdviceScore, JobLimits, TrainingJob, Way
 from harness.report.answer import Answer, Cell, FigureBlock, Items, Section, Table, Tile
 from harness.report.svg import MUTED, draw, mark
-from harness.schema.presets import sweep_command
 from harness.schema.sweep import Sweep
-from harness.sweep.submission import SUBMISSION_FILE, read_submission
+from harness.sweep.submission import repeat_command
 
 _HEADINGS = ("From", "Ranks", "Nodes", "Job", "95 % interval", "Node-hours", "Accuracy", "Settings")
 
@@ -46,9 +44,7 @@ def job_answer(
     sentence = _sentence(ways, chosen, asked)
     if chosen:
         sweep = replace(sweeps[chosen.folder], layouts=(chosen.layout,), repeats=1)
-        data = read_submission(chosen.folder).data_dir if (chosen.folder / SUBMISSION_FILE).exists() else None
-        again = sweep_command(sweep) + (f" {shlex.quote(f'DATA_DIR={data}')}" if data else "")
-        sentence = f"{sentence.rstrip('.')}: {again}"
+        sentence = f"{sentence.rstrip('.')}: {repeat_command(chosen.folder, sweep)}"
     tables = [_table(ways, chosen, measured=kind) for kind in (True, False) if any(w.measured == kind for w in ways)]
     earlier = [_score_sentence(name, score) for name, score in scores]
     return Answer(

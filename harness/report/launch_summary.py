@@ -70,7 +70,8 @@ def days(moments: Iterable[datetime]) -> str:
 def cost(runs: Sequence[RunRecord]) -> str:
     """Return the core-hours of `runs`, invalid ones too, from the start of each rank's process to its record.
 
-    Launches of one block share its cores while they last; launches that were replaced have no record.
+    Launches of one block share its cores while they last. A point with several records was launched again, as its times
+    were not valid; launches that failed have no record.
     """
     used: dict[object, list[tuple[int, float]]] = {}
     for run in runs:
@@ -78,7 +79,9 @@ def cost(runs: Sequence[RunRecord]) -> str:
         key = (run.point.workload, run.point.code, run.block) if run.block else id(run)
         used.setdefault(key, []).append((run.point.layout.cores, seconds))
     spent = sum(max(cores for cores, _ in one) * max(seconds for _, seconds in one) for one in used.values())
-    return f"{core_hours(spent)} in {numbers.plural(len(runs), 'launch')}"
+    replaced = len(runs) - len({run.point.key for run in runs})
+    again = f", {replaced} of them replaced" if replaced else ""
+    return f"{core_hours(spent)} in {numbers.plural(len(runs), 'launch')}{again}"
 
 
 def core_hours(seconds: float) -> str:

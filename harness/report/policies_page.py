@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +22,7 @@ from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.publish import PAGE, relative_link
 from harness.report.svg import draw, mark
+from harness.report.sweep_facts import sweep_warnings
 from harness.report.sweep_tables import equal_accuracy, equal_samples, percent_cell
 from harness.schema.presets import distinguishing_names
 
@@ -81,13 +82,18 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
         if side.point and side.target
     ]
     subject = captions.subject(loaded[0].runs[0].point.workload)
-    every = [run for one in loaded for run in one.runs]
+    every = [run for one in loaded for run in one.launched]
     command = shlex.join(["harness", "report", *folder_names, "--together"])
     command += f" --target {target:g}" if target is not None else ""
     table = _table(rows, goal, first.base.ranks, reports)
     return Answer(
         question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",
         sentence=_headline(rows, goal),
+        banners=[
+            replace(banner, text=f"{entry.title}: {banner.text}")
+            for entry in entries
+            for banner in sweep_warnings(entry.loaded)
+        ],
         facts=run_facts([run for one in loaded for run in one.valid], every),
         sections=(
             Section(title=table.title, name="table", blocks=[table]),

@@ -9,8 +9,10 @@ from statistics import median
 import pandas as pd
 
 from harness.analysis import numbers
+from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
+from harness.base.cpu_contention import MET
 from harness.report.answer import Banner, Fact, distinct, facts
 from harness.report.captions import DOUBTFUL
 from harness.report.launch_summary import data_words, fewest_and_most, partial
@@ -58,6 +60,9 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "ran without synchronisation: a limit of the machine, no training.": sum(alone),
         "summed through Python, several times slower, because no compiler built the native operation: `harness doctor` "
         "says what is missing.": sum(any("numpy_function bridge is in use" in note for note in r.notes) for r in runs),
+        "trained in turns beside other work: ratios leave out the turns that it met, times in seconds do not.": sum(
+            any(note.endswith(MET) for note in run.notes) for run in runs
+        ),
         "ended with weights that differ between ranks.": sum(differing),
         "ended with a training loss that is not finite.": int(launches["train_loss"].isna().sum()),
         "did not record who waited for whom: all synchronisation counts as wire.": int(
@@ -114,7 +119,23 @@ def banners(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Banner, 
     return (*found, *(Banner(kind="warning", text=text) for text in sentences))
 
 
-def left_out(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
+def sweep_warnings(
+    loaded: Loaded, scaling: Scaling | None = None, launches: pd.DataFrame | None = None
+) -> tuple[Banner, ...]:
+    """Return all that stands before any number of the sweep `loaded`, the most telling first, for every command.
+
+    `launches` is its `frames.launch_frame` where the caller has it.
+    """
+    launches = launch_frame(loaded.runs, loaded.epochs) if launches is None and loaded.runs else launches
+    return (
+        *(_superlinear(scaling) if scaling is not None else ()),
+        *_left_out(loaded.runs),
+        *_other_code(loaded),
+        *(banners(loaded.valid or loaded.runs, launches) if launches is not None else ()),
+    )
+
+
+def _left_out(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
     """Return a banner if some of `runs` are invalid and others are not: how many, and for what most of all."""
     reasons = [reason for run in runs for reason in run.invalid[:1]]
     if not reasons or len(reasons) == len(runs):
@@ -124,7 +145,7 @@ def left_out(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
     return (Banner(kind="warning", text=text),)
 
 
-def superlinear(scaling: Scaling) -> tuple[Banner, ...]:
+def _superlinear(scaling: Scaling) -> tuple[Banner, ...]:
     """Return a banner if more speedup than ranks was measured, beyond what the launches' scatter explains."""
     found = [one for one in scaling.others if one.efficiency and one.efficiency > DOUBTFUL]
     names = distinct(f"{numbers.ranks(one.ranks)} ({numbers.percent(one.efficiency or 0)})" for one in found)
@@ -135,7 +156,7 @@ def superlinear(scaling: Scaling) -> tuple[Banner, ...]:
     return (Banner(kind="warning", text=text),) if found else ()
 
 
-def other_code(loaded: Loaded) -> tuple[Banner, ...]:
+def _other_code(loaded: Loaded) -> tuple[Banner, ...]:
     """Return a banner if the sweep holds launches of a different code version than its last command asked for."""
     if not loaded.other_code:
         return ()

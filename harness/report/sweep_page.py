@@ -47,19 +47,12 @@ from harness.report.launch_summary import (
 )
 from harness.report.prediction_tables import beyond_scores, beyond_table, reference_table, score_table
 from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
-from harness.report.sweep_facts import (
-    banners,
-    data_facts,
-    left_out,
-    machine_facts,
-    other_code,
-    superlinear,
-    workload_facts,
-)
+from harness.report.sweep_facts import data_facts, machine_facts, sweep_warnings, workload_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.layout import Layout
-from harness.schema.presets import study_name, sweep_command
+from harness.schema.presets import study_name
 from harness.schema.record import RunRecord
+from harness.sweep.submission import repeat_command
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import PARTS, PointOverheads, overheads
 
@@ -143,19 +136,14 @@ def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str, ahead
             "question": f"How does {_subject(loaded)} scale?",
             "sentence": headline(loaded, None),
             "data": {"sweep": loaded.folder.name, "scaling": None},
-            "facts": run_facts(used, loaded.runs) if loaded.runs else (),
+            "facts": run_facts(used, loaded.launched) if loaded.runs else (),
             "code": NOTHING_VALID if loaded.runs and not oversubscribed else 0,
             "sections": [],
         }
     content["sections"] += _conditions(loaded, ahead, target)
     return Answer(
-        banners=(
-            *(superlinear(scaling) if scaling is not None else ()),
-            *left_out(loaded.runs),
-            *other_code(loaded),
-            *(banners(used, launches) if launches is not None else ()),
-        ),
-        command=sweep_command(study) if study else "",
+        banners=sweep_warnings(loaded, scaling, launches),
+        command=repeat_command(loaded.folder, study) if study else "",
         remark="It needs the same original files: DATA_DIR=folder says where they are." if study and real else "",
         kind="sweep",
         place=target.name,
@@ -224,7 +212,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         "table": tables.terminal_table(scaling, final, ahead.series),
         "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy, "predicted": ahead.series},
         "tiles": tuple(_tiles(scaling, costs, final, loaded.runs, targets, goal)),
-        "facts": run_facts(loaded.valid, loaded.runs),
+        "facts": run_facts(loaded.valid, loaded.launched),
         "sections": _sections(loaded, view, costs, final, targets, goal),
     }
 

@@ -68,7 +68,8 @@ def write_scripts(
     """Write the study and the scripts of what is missing, launch nothing, and return the plan.
 
     Raises:
-        UserError: no layout can run here, or the results folder cannot be written to.
+        UserError: no layout can run here, the user's own file or network is wrong, or the results folder cannot be
+            written to.
     """
     command = _Command(sweep, data_dir, results, console, submission)
     scheduler, folder = command.scheduler, command.folder
@@ -77,10 +78,11 @@ def write_scripts(
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
             queued += identify(scheduler, tuple(running for running in left if running not in queued))
+        plan = command.plan(queued, invalid_too=True)
+        _prepare(plan, data_dir, command.console, own_only=True)
         # What was launched stays what is asked for: a plan alone must not make it launches of a different code version.
         if not queued and not any(folder.glob(f"*/{RUN_FILE}")):
             command.note()
-        plan = command.plan(queued, invalid_too=True)
         if scheduler.survives_client:
             say(command.console, str(command.cost(plan)))
         for group in plan.groups:
@@ -117,7 +119,6 @@ def run_sweep(
     with locked(folder), interruptible():
         carried = carry_over(scheduler, folder, lambda text: say(command.console, text))
         tidy(folder, carried)
-        command.note()
         if carried:
             carried = command.take_in(carried)
         plan = command.plan(carried, invalid_too)
@@ -127,6 +128,7 @@ def run_sweep(
             if approve is not None:
                 approve(cost)
         _prepare(plan, data_dir, command.console)
+        command.note()  # not before: what is refused is no sweep of missing launches
         failed, dropped = command.launch(plan)
         if not failed and not scheduler.survives_client:
             failed, dropped = command.launch(command.once_more(plan))
@@ -303,10 +305,12 @@ class _Command:
         """Return the plan of what `plan` launched without valid times: of nothing where it was most of the sweep."""
         known = survey(self.folder, plan.points)
         missing = known.missing(plan.missing)
-        if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
-            missing = ()
         if missing:
-            say(self.console, f"without valid times, so once more: {len(missing)} of {len(plan.missing)} launches")
+            said = f"without valid times: {len(missing)} of {len(plan.missing)} launches"
+            if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
+                said += "; most of the sweep, so not once more now: the same command does when the machine is quiet"
+                missing = ()
+            say(self.console, said + (", launched once more" if missing else ""))
         return replace(plan, missing=missing, known=known, groups=self._groups(missing, known), carried=())
 
 
@@ -332,12 +336,18 @@ def _announce(plan: SweepPlan, console: Console) -> None:
             say(console, f"runs again: {point.folder}: {plan.known.records[point.folder].invalid[0]}")
 
 
-def _prepare(plan: SweepPlan, data_dir: Path | None, console: Console) -> None:
-    """Say which data it is, bring it into the cache before the first launch, not inside it, and try the network."""
+def _prepare(plan: SweepPlan, data_dir: Path | None, console: Console, *, own_only: bool = False) -> None:
+    """Say which data it is, bring it into the cache before the first launch, not inside it, and try the network.
+
+    With `own_only` that is done with a file or a network of the user's own only, which may be wrong: reading the
+    others takes long, and is no reason to refuse.
+    """
     shown: set[str] = set()
     tried = bool(plan.known.records) or not plan.groups
     asked = dict.fromkeys((point.workload, point.data_id) for point in plan.missing or plan.points[:1])
     for workload, data_id in asked:
+        if own_only and not (workload.data_file or ":" in workload.model):
+            continue
         source = locate(workload, data_dir, data_id)
         line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
         if line not in shown:
@@ -346,6 +356,9 @@ def _prepare(plan: SweepPlan, data_dir: Path | None, console: Console) -> None:
         if source.kind == "script":
             continue
         data = prepare(source).record
+        if data.note and data.note != source.note and data.note not in shown:
+            say(console, data.note)
+            shown.add(data.note)
         if not tried:
             notice = check_model(workload, data)
             if notice:

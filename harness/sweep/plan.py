@@ -114,7 +114,8 @@ def _fitting(ranks: int, gpus: int, threads: int, limit: Partition | None) -> in
     there = None if limit is None else limit.gpus_per_node if gpus else limit.cores_per_node
     if not there:
         name = "GPUS" if gpus else "CORES"
-        raise UserError(f"{name} needs RANKS_PER_NODE=: how many {name.lower()} a node has is not known here")
+        many = "GPUs" if gpus else "cores"
+        raise UserError(f"{name}= needs RANKS_PER_NODE=: how many {many} a node has is not known here")
     fit = there if gpus else there // threads
     if not fit:
         raise UserError(f"THREADS={threads} is more than the {there} cores of a node")

@@ -102,19 +102,24 @@ def read_site(path: Path) -> Site:
         raise UserError(f"site file '{path}' is wrong: {error}") from error
 
 
+def site_file(name: str) -> Path | None:
+    """Return the path of the site file `name`, or that of NAME.toml in the current folder; None where neither is."""
+    own = Path(name if name.endswith(".toml") else f"{name}.toml")
+    return own.resolve() if name.endswith(".toml") or own.is_file() else None
+
+
 def find_site(name: str | None) -> Site:
-    """Return the site called `name` (or the file of that path), or the one whose `hosts` match this machine.
+    """Return the site called `name` (or that of `site_file`), or the one whose `hosts` match this machine.
 
     Raises:
         UserError: there is no such site, or its file is wrong.
     """
     known = known_sites()
     if name:
-        if name.endswith(".toml"):
-            return read_site(Path(name))
-        if name not in known:
+        own = site_file(name)
+        if own is None and name not in known:
             raise unknown("SITE", name, known)
-        return read_site(known[name])
+        return read_site(own or known[name])
     here = {socket.gethostname(), socket.getfqdn()}
     for path in known.values():
         site = read_site(path)

@@ -19,7 +19,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE, SCHEMA, RunRecord, decode, encode, read_run
-from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Point, Skipped, Study, Sweep
+from harness.schema.sweep import FAILURES, REPLACED, STUDY_FILE, Failure, Point, Skipped, Study, Sweep
 
 LOCK_FILE = ".lock"
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
@@ -56,6 +56,8 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        if new and [path.name for path in folder.iterdir()] == [LOCK_FILE]:  # what was refused leaves nothing
+            shutil.rmtree(folder)
         os.close(handle)
 
 
@@ -98,7 +100,6 @@ def _take(handle: int, folder: Path) -> None:
 
 
 RUNNING_FILE = "running.json"
-REPLACED = "replaced"  # results/<sweep>/replaced/: records that did not count, after their points ran again
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import psutil
 import tensorflow as tf
 
 from harness.base import __version__
-from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, overloads
+from harness.base.cpu_contention import MET, CpuUsage, Delays, delayed, other_loads, overloads
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import BLOCK
 from harness.comm.gpus import Gpu
@@ -181,7 +181,7 @@ def disturbances(
     )
     if not os.environ.get(BLOCK):
         return others, ()
-    return (), tuple(f"{reason}; turns that this met are left out of ratios, not of times" for reason in others)
+    return (), tuple(f"{reason}{MET}" for reason in others)
 
 
 def finite(value: float | None) -> float | None:

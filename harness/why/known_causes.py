@@ -226,8 +226,8 @@ def _finding(cause: KnownCause, seen: Sequence[Symptom], of: int) -> Finding:
 def diagnose_sweep(loaded: Loaded) -> tuple[Finding, ...]:
     """Return the findings of at most MOST_LAUNCHES launches and of all failures, costliest first.
 
-    Launches with a slow rank come first, then one of each layout, the largest first, and then the rest; invalid ones
-    too, whose reasons are causes as well.
+    Launches with a slow rank come first, then one of each layout, the largest first, and then the rest: of the valid
+    ones, which numbers are of; where none is, of all, to say why.
     """
     if not loaded.runs:
         return find_causes((), loaded.failures)
@@ -241,15 +241,15 @@ def diagnose_sweep(loaded: Loaded) -> tuple[Finding, ...]:
 
 
 def _chosen(loaded: Loaded) -> list[RunRecord]:
-    slow = {one.run for one in loaded.slow}
+    slow, runs = {one.run for one in loaded.slow}, loaded.valid or loaded.runs
     seen = dict[str, int]()
     places = []
-    for run in loaded.runs:
+    for run in runs:
         layout = str(run.point.layout)
         seen[layout] = seen.get(layout, 0) + 1
         places.append((run.point.folder not in slow, seen[layout], -run.point.layout.ranks))
     order = sorted(range(len(places)), key=places.__getitem__)
-    return [loaded.runs[place] for place in order[:MOST_LAUNCHES]]
+    return [runs[place] for place in order[:MOST_LAUNCHES]]
 
 
 def _case(loaded: Loaded, run: RunRecord, base: RunRecord | None) -> Case | None:
