@@ -15,7 +15,7 @@ from harness.base.files import cache_folder
 from harness.schema.layout import Layout
 from harness.sweep import launch_command
 from harness.sweep.job_options import JobRequest
-from harness.sweep.jobs import Group, check_directives, write_group
+from harness.sweep.jobs import Group, check_directives, estimate, queue_name, remarks, write_group
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import Partition, Site
@@ -125,7 +125,7 @@ def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
     for number, point in enumerate(points):
         text = text.replace(point.key, f"KEY{number}")
     text = text.replace(str(cache_folder()), "/cache")
-    text = re.sub(r"\bh-[0-9a-f]{12}\b", "h-NAME", text).replace(f"harness {__version__}", "harness VERSION")
+    text = re.sub(r"\bmnist-[0-9a-f]{8}\b", "mnist-NAME", text).replace(f"harness {__version__}", "harness VERSION")
     return job.script, text.replace(str(tmp_path), "/sweep").replace(str(Path.cwd()), "/home/user")
 
 
@@ -168,6 +168,31 @@ def test_a_failed_launch_of_a_shared_allocation_does_not_keep_the_next_from_runn
     assert subprocess.run(["bash", script], env=environment, check=False).returncode == 7
     codes = {path.name[:6]: path.read_text() for path in (tmp_path / "jobs").glob("*.exit")}
     assert codes == {"n4x1x1": "7\n", "n1x1x1": "0\n"}
+
+
+def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_submitted() -> None:
+    site, limit = Site(modules=("openmpi/5.0",)), Partition(name="standard", cores_per_node=64)
+    said = remarks((ONE, FOUR), JobRequest(exclusive=True), limit, site)
+    assert said[0].startswith("MPI: openmpi ") and "not that of the site's module openmpi/5.0: MPI=system" in said[0]
+    assert said[1].startswith("nodes of 64 cores for this sweep alone, of which it uses ")
+    whole = Layout(nodes=1, ranks_per_node=64)
+    assert len(remarks((ONE, whole), JobRequest(exclusive=True), limit, Site(modules=("gcc",)))) == 1
+    assert "container" in remarks((whole,), CONTAINER, limit, site)[0]
+
+
+def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:
+    groups = [Group(shape="jobs", points=(replace(make_point(), layout=ONE),))]
+    cost = estimate(groups, JobRequest(walltime="1:00:00"), None, {ONE: [100.0, 50.0]})
+    assert "by what they took WALLTIME=0:05:00 would do" in str(cost)
+    assert "would do" not in str(estimate(groups, JobRequest(walltime="0:08:00"), None, {ONE: [100.0]}))
+    assert "would do" not in str(estimate(groups, JobRequest(walltime="1:00:00"), None, {}))
+
+
+def test_a_job_has_a_name_that_people_know(tmp_path: Path) -> None:
+    point = replace(make_point(), layout=ONE)
+    name = queue_name(tmp_path, Group(shape="jobs", points=(point,)))
+    assert re.fullmatch(r"mnist-[0-9a-f]{8}", name)
+    assert name != queue_name(tmp_path / "other", Group(shape="jobs", points=(point,)))
 
 
 def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:

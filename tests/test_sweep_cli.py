@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.sweep_command import sweep
+from harness.sweep.submission import repeat_command
+from harness.sweep.sweep_folder import read_study
 from tests.factories import make_run, write_run, write_study
 
 ROOT = Path(__file__).parents[1]
@@ -85,3 +87,5 @@ def test_synthetic_rows_and_a_data_dir_that_is_not_taken_are_said_first(
     (tmp_path / "here").mkdir()
     named = CliRunner().invoke(sweep, [*plan, "--data-dir", str(tmp_path / "here")], catch_exceptions=False)
     assert "of the environment" not in named.stderr
+    (folder,) = (path.parent for path in (tmp_path / "results").glob("*/sweep.json"))
+    assert repeat_command(folder, read_study(folder).sweep).endswith(f" DATA_DIR={tmp_path / 'here'}")

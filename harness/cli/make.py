@@ -86,7 +86,7 @@ _WORD = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)([= ][A-Z0-9][^\s;:,)`]*(?:,[A-Z0
 
 
 def as_make(text: str, target: str) -> str:
-    """Return a message of the command of `target` in words of make: `harness report --base 2` is `make report BASE=2`."""
+    """Return a message of the command of `target` in make words: `harness report --base 2` is `make report BASE=2`."""
 
     def line(found: re.Match[str]) -> str:
         usual, words = ACTIONS.get(found[1], ""), found[2].split()

@@ -17,7 +17,7 @@ from harness.schema.record import RUN_FILE
 from harness.schema.sweep import Point, Skipped, Sweep
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_options import JobRequest
-from harness.sweep.jobs import Group, NodeHours, blocks, estimate, group_points, write_group
+from harness.sweep.jobs import Group, NodeHours, blocks, estimate, group_points, remarks, write_group
 from harness.sweep.outcome import ask_accounts
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import Pace, display, layout_words, say
@@ -84,7 +84,7 @@ def write_scripts(
         if not queued and not any(folder.glob(f"*/{RUN_FILE}")):
             command.note()
         if scheduler.survives_client:
-            say(command.console, str(command.cost(plan)))
+            command.cost(plan)
         for group in plan.groups:
             write_group(group, scheduler, folder=folder, data_dir=data_dir, template=submission.template)
     return plan
@@ -124,7 +124,6 @@ def run_sweep(
         plan = command.plan(carried, invalid_too)
         if scheduler.survives_client and plan.groups:
             cost = command.cost(plan)
-            say(command.console, str(cost))
             if approve is not None:
                 approve(cost)
         _prepare(plan, data_dir, command.console)
@@ -272,8 +271,13 @@ class _Command:
         return groups
 
     def cost(self, plan: SweepPlan) -> NodeHours:
-        """Return what the plan's jobs may cost."""
-        return estimate(plan.groups, self.submission.request, self.scheduler.limit(), plan.known.durations())
+        """Return what the plan's jobs may cost, having said it, and by which MPI and on which cores they run."""
+        request, limit = self.submission.request, self.scheduler.limit()
+        for remark in remarks(self.runnable, request, limit, self.submission.site):
+            say(self.console, remark)
+        cost = estimate(plan.groups, request, limit, plan.known.durations())
+        say(self.console, str(cost))
+        return cost
 
     def launch(self, plan: SweepPlan) -> tuple[int, int]:
         """Run the plan's jobs and return how many launches failed, and how many were not tried for that."""

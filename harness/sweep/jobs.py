@@ -1,6 +1,8 @@
 """The files of a job: the points for the ranks, the script from its template, the logs."""
 
+import math
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +14,7 @@ from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, resource, write_atomic
 from harness.base.processes import thread_limits
+from harness.comm.launcher import mpi_choice, mpi_version
 from harness.schema.layout import Layout
 from harness.schema.record import encode
 from harness.schema.sweep import LOGS, ROUNDS, Point, digest
@@ -151,18 +154,23 @@ def time_limit(group: Group, request: JobRequest, limit: Partition | None) -> st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeHours:
-    """Node-hours: `expected` by the launches that have finished (None before the first), `limit` by time limits."""
+    """Node-hours: `expected` by the launches that have finished (None before the first), `limit` by time limits.
+
+    `enough` is a limit that the longest launch so far keeps three times over, if that is far below what is asked for.
+    """
 
     expected: float | None
     limit: float
     jobs: int
     finished: int
+    enough: str = ""
 
     def __str__(self) -> str:
         plural = "" if self.jobs == 1 else "s"
         limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}"
         if self.expected is None:
             return f"cost: {limit}"
+        limit += f"; by what they took WALLTIME={self.enough} would do, and start sooner" if self.enough else ""
         return f"cost: about {self.expected:.2f} node-hours by {self.finished} finished launches, {limit}"
 
     @property
@@ -172,7 +180,7 @@ class NodeHours:
 
 
 def estimate(
-    groups: Iterable[Group],
+    groups: Sequence[Group],
     request: JobRequest,
     partition: Partition | None,
     durations: Mapping[Layout, Sequence[float]],
@@ -187,7 +195,32 @@ def estimate(
             took = time_left([point], durations) or 0.0
             expected += (group.layout if group.shape in ("nested", "block") else point.layout).nodes * took / 3600
     finished = sum(len(values) for values in durations.values())
-    return NodeHours(expected=expected if finished else None, limit=limit, jobs=jobs, finished=finished)
+    enough = 60 * math.ceil(3 * max(map(max, durations.values()), default=0.0) / 60)
+    shorter = finished and all(2 * enough < request.limit_s(group.layout.nodes) for group in groups)
+    return NodeHours(
+        expected=expected if finished else None,
+        limit=limit,
+        jobs=jobs,
+        finished=finished,
+        enough=walltime(enough) if shorter else "",
+    )
+
+
+def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | None, site: Site) -> tuple[str, ...]:
+    """Return what whoever submits `layouts` should know: the MPI library that will run, cores that nobody uses."""
+    mpi = mpi_version() or "none that is found here"
+    said = [f"MPI: {'that of the container' if request.container else mpi}"]
+    modules = [module for module in site.modules if re.search("mpi|mvapich", module.lower())]
+    if modules and mpi_choice() == "wheel" and not request.container:
+        said[0] += f", and not that of the site's module {modules[0]}: MPI=system takes it"
+    there = limit.cores_per_node if limit else None
+    used = max(layout.ranks_per_node * layout.threads for layout in layouts)
+    if request.exclusive and there and used < there:
+        said.append(
+            f"nodes of {there} cores for this sweep alone, of which it uses {used}: RANKS_PER_NODE= or THREADS= use "
+            "more, SHARE_NODES=1 leaves them to others, whose work then disturbs the times"
+        )
+    return tuple(said)
 
 
 TEMPLATES = "jobs/templates"
@@ -405,8 +438,12 @@ def _write_inputs(group: Group, helpers: tuple[str, ...], folder: Path) -> None:
 
 
 def queue_name(folder: Path, group: Group) -> str:
-    """Return the job's name in the queue: the same for the same launches of the same folder, 14 characters."""
-    return f"h-{digest((str(folder.resolve()), [point.key for point in group.points]))}"
+    """Return the job's name in the queue: the same for the same launches of the same folder, at most 14 characters.
+
+    It begins with that of the data set or script, by which people know it.
+    """
+    known = re.sub(r"[^a-z0-9]|^[0-9]+", "", group.points[0].workload.name.lower())[:5] or "h"
+    return f"{known}-{digest((str(folder.resolve()), [point.key for point in group.points]))[:8]}"
 
 
 def exit_file(folder: Path, point: Point) -> Path:

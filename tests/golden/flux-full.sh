@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#flux: --job-name=h-NAME
+#flux: --job-name=mnist-NAME
 #flux: --nodes=2
 #flux: --nslots=4
 #flux: --cores-per-slot=1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#flux: --job-name=h-NAME
+#flux: --job-name=mnist-NAME
 #flux: --nodes=4
 #flux: --exclusive
 #flux: --time-limit=3600s

@@ -15,10 +15,6 @@ export CUDA_VISIBLE_DEVICES=-1
 export HARNESS_MPI=wheel
 unset MPI4PY_LIBMPI
 unset MPI4PY_MPIABI
-export OMPI_ALLOW_RUN_AS_ROOT=1
-export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export PRTE_ALLOW_RUN_AS_ROOT=1
-export PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # The ranks cannot see how they were started: the record quotes this.
 export HARNESS_LAUNCHER='/opt/mpi/bin/mpirun -n 1 --map-by slot:PE=1 --bind-to core'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#BSUB -J h-NAME
+#BSUB -J mnist-NAME
 #BSUB -n 4
 #BSUB -R "span[ptile=2]"
 #BSUB -gpu "num=2"

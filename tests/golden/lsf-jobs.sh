@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#BSUB -J h-NAME
+#BSUB -J mnist-NAME
 #BSUB -n 10
 #BSUB -R "span[ptile=4]"
 #BSUB -W 60

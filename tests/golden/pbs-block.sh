@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#PBS -N h-NAME
+#PBS -N mnist-NAME
 #PBS -S /bin/bash
 #PBS -l select=4:ncpus=1:mpiprocs=1:ompthreads=1
 #PBS -l place=scatter:excl
@@ -47,4 +47,4 @@ launch n1x1x1-r1-KEY1 /sweep/n1x1x1-r1-KEY1 \
   --point /sweep/jobs/n1x1x1-r1-KEY1.json
 
 # They train in turns.
-exec /opt/venv/bin/python -m harness.sweep.block /sweep/jobs/block-h-NAME.json "${nodes[-1]}"
+exec /opt/venv/bin/python -m harness.sweep.block /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}"

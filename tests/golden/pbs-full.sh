@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#PBS -N h-NAME
+#PBS -N mnist-NAME
 #PBS -S /bin/bash
 #PBS -l select=2:ncpus=2:mpiprocs=2:ompthreads=1:ngpus=2:mem=16gb:rome=True
 #PBS -l place=scatter:excl

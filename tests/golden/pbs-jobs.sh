@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#PBS -N h-NAME
+#PBS -N mnist-NAME
 #PBS -S /bin/bash
 #PBS -l select=4:ncpus=1:mpiprocs=1:ompthreads=1
 #PBS -l place=scatter:excl

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#PBS -N h-NAME
+#PBS -N mnist-NAME
 #PBS -S /bin/bash
 #PBS -l select=2:ncpus=4:mpiprocs=4:ompthreads=1+1:ncpus=2:mpiprocs=2:ompthreads=1
 #PBS -l place=scatter:excl

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#SBATCH --job-name=h-NAME
+#SBATCH --job-name=mnist-NAME
 #SBATCH --nodes=4
 #SBATCH --ntasks=4
 #SBATCH --ntasks-per-node=1
@@ -52,4 +52,4 @@ launch n1x1x1-r1-KEY1 /sweep/n1x1x1-r1-KEY1 \
   --point /sweep/jobs/n1x1x1-r1-KEY1.json
 
 # They train in turns.
-exec /opt/venv/bin/python -m harness.sweep.block /sweep/jobs/block-h-NAME.json "${nodes[-1]}"
+exec /opt/venv/bin/python -m harness.sweep.block /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}"

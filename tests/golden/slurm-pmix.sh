@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#SBATCH --job-name=h-NAME
+#SBATCH --job-name=mnist-NAME
 #SBATCH --nodes=4
 #SBATCH --ntasks=4
 #SBATCH --ntasks-per-node=1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#SBATCH --job-name=h-NAME
+#SBATCH --job-name=mnist-NAME
 #SBATCH --nodes=3
 #SBATCH --ntasks=10
 #SBATCH --ntasks-per-node=4

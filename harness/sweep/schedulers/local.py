@@ -1,6 +1,7 @@
 """The scheduler of one machine: cores stand for nodes, and one job runs at a time, whoever owns it."""
 
 import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -87,7 +88,7 @@ class Scheduler(scheduler.Scheduler):
         """Return what lets mpirun start as root (in containers) and mpi4py load the library that goes with it."""
         variables = {"HARNESS_MPI": mpi_choice(), **mpi4py_variables(self._mpirun, self._family)}
         if self._family == "openmpi":
-            variables |= AS_ROOT
+            variables |= AS_ROOT if os.geteuid() == 0 else {}
             if layout.cores > self._cores:
                 variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
         return variables
