@@ -1,4 +1,4 @@
-"""LSF and Flux by doubles of their commands: what is submitted, found, told and ended. Neither was ever met."""
+"""LSF and Flux by doubles of their commands: what is submitted, found, told and ended."""
 
 from pathlib import Path
 
@@ -25,6 +25,7 @@ END
 FLUX = """#!/bin/sh
 echo "$@" >> {folder}/said
 case "$1 $2" in
+"resource info") echo '3 Nodes, 6 Cores, 0 GPUs' ;;
 "batch "*) echo 'f2dXyzW' ;;
 "job id") echo 1234 ;;
 "jobs "*) cat <<'END'
@@ -66,6 +67,15 @@ def test_a_job_is_submitted_found_and_told(scheduler: Scheduler, tmp_path: Path)
     assert "no longer" in scheduler.explain(states["9"])
     scheduler.cancel(["1234", "1235"])
     assert "1234 1235" in (tmp_path / "said").read_text()
+
+
+def test_what_a_flux_instance_does_not_have_is_refused_before_it_is_submitted(scheduler: Scheduler) -> None:
+    if scheduler.name == "lsf":
+        assert scheduler.limit() is None
+        return
+    assert scheduler.refusal(Layout(nodes=3, ranks_per_node=2)) is None
+    assert scheduler.refusal(Layout(nodes=4)) == "needs 4 nodes, partition of this Flux instance has 3"
+    assert str(scheduler.refusal(Layout(nodes=1, ranks_per_node=3))).startswith("needs 3 cores a node")
 
 
 def test_flux_deals_ranks_out_evenly_and_says_so() -> None:

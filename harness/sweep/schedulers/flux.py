@@ -1,12 +1,16 @@
-"""Flux (flux-core): flux batch, flux jobs, flux cancel. Written from its manual; never run on a system of it."""
+"""Flux (flux-core): flux batch, flux jobs, flux cancel. Met on a flux-core of three brokers, on no system of many."""
 
+import functools
+import re
 from collections.abc import Iterable, Mapping
 
+from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job, State, waiting_or_running
+from harness.sweep.site import Partition
 
 # Job states of Flux's RFC 21.
 _QUEUED = {"NEW", "DEPEND", "PRIORITY", "SCHED"}
@@ -33,6 +37,23 @@ class Scheduler(scheduler.Scheduler):
         if layout.last_node:
             return "needs fewer ranks on its last node, and Flux deals them out evenly"
         return super().refusal(layout)
+
+    def limit(self) -> Partition | None:
+        """Return the limits by the site file, else what this instance has: of unequal nodes their mean, rounded up."""
+        return super().limit() or self._instance
+
+    @functools.cached_property
+    def _instance(self) -> Partition | None:
+        try:
+            answer = self.commands.ask(("flux", "resource", "info")).out
+        except UserError:
+            return None  # no Flux on this machine: the script is only written
+        found = re.search(r"(\d+) Nodes, (\d+) Cores, (\d+) GPUs", answer)
+        if found is None:
+            return None
+        nodes, cores, gpus = map(int, found.groups())
+        a_node = {"cores_per_node": -(-cores // nodes), "gpus_per_node": -(-gpus // nodes)} if nodes else {}
+        return Partition(name="of this Flux instance", nodes=nodes, **a_node)
 
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return flux run, by PMIx for Open MPI (Flux's plugin flux-pmix) and by its own PMI for MPICH."""
