@@ -87,5 +87,5 @@ def test_synthetic_rows_and_a_data_dir_that_is_not_taken_are_said_first(
     (tmp_path / "here").mkdir()
     named = CliRunner().invoke(sweep, [*plan, "--data-dir", str(tmp_path / "here")], catch_exceptions=False)
     assert "of the environment" not in named.stderr
-    (folder,) = (path.parent for path in (tmp_path / "results").glob("*/sweep.json"))
+    folder = Path("".join(named.stdout.split("scripts in ")[-1].split())).parent
     assert repeat_command(folder, read_study(folder).sweep).endswith(f" DATA_DIR={tmp_path / 'here'}")

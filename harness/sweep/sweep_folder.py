@@ -55,9 +55,11 @@ def locked(folder: Path) -> Iterator[None]:
         raise
     try:
         yield
-    finally:
+    except UserError:
         if new and [path.name for path in folder.iterdir()] == [LOCK_FILE]:  # what was refused leaves nothing
             shutil.rmtree(folder)
+        raise
+    finally:
         os.close(handle)
 
 
