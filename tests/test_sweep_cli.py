@@ -65,7 +65,7 @@ def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "not run: 9999 ranks: needs 9999 cores" in shown.stdout
     (folder,) = (tmp_path / "results").iterdir()
-    assert shown.stdout.splitlines()[-1] == f"launches, in this order, by the scripts in results/{folder.name}/jobs"
+    assert shown.stdout.splitlines()[-1] == f"in this order, by scripts in results/{folder.name}/jobs"
     status = harness("status", folder.name, folder=tmp_path)
     assert status.stdout.splitlines()[0] == f"{folder.name}: 1 missing (nothing runs now)"
     assert harness("status", "adult-dnn", folder=tmp_path).stdout == status.stdout
@@ -87,5 +87,5 @@ def test_synthetic_rows_and_a_data_dir_that_is_not_taken_are_said_first(
     (tmp_path / "here").mkdir()
     named = CliRunner().invoke(sweep, [*plan, "--data-dir", str(tmp_path / "here")], catch_exceptions=False)
     assert "of the environment" not in named.stderr
-    folder = Path("".join(named.stdout.split("scripts in ")[-1].split())).parent
+    folder = Path(named.stdout.split()[-1]).parent
     assert repeat_command(folder, read_study(folder).sweep).endswith(f" DATA_DIR={tmp_path / 'here'}")

@@ -181,6 +181,6 @@ def _planned(plan: "SweepPlan") -> Answer:
         click.echo(f"{number:4}  {layout_words(layout)}, launch {point.repeat + 1}: {plural(layout.cores, 'core')}")
     scripts = plan.folder / JOBS
     return Answer(
-        sentence=f"launches, in this order, by the scripts in {scripts}",
+        sentence=f"in this order, by scripts in {scripts}",
         data={"launches": plan.missing, "scripts": scripts},
     )
