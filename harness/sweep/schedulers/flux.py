@@ -52,8 +52,8 @@ class Scheduler(scheduler.Scheduler):
         if found is None:
             return None
         nodes, cores, gpus = map(int, found.groups())
-        a_node = {"cores_per_node": -(-cores // nodes), "gpus_per_node": -(-gpus // nodes)} if nodes else {}
-        return Partition(name="of this Flux instance", nodes=nodes, **a_node)
+        cores, gpus = (-(-units // max(1, nodes)) for units in (cores, gpus))
+        return Partition(name="of this Flux instance", nodes=nodes, cores_per_node=cores, gpus_per_node=gpus)
 
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return flux run, by PMIx for Open MPI (Flux's plugin flux-pmix) and by its own PMI for MPICH."""
