@@ -4,7 +4,7 @@
 ``ok`` writes a whole record, ``fail`` prints what a failing rank prints, ``silent`` exits with 0 and writes
 nothing, ``slow`` writes a whole record after half a second, ``cut`` leaves half a record, ``hang`` starts a rank and
 waits, ``stubborn`` one that ignores SIGTERM. ``stops`` leaves a checkpoint and asks to be started again, twice, and
-``recovers`` fails at first. Times are invalid where it is ``busy``, and at first where it is ``disturbed``.
+``recovers`` fails at first, ``killed`` is. Times are invalid where it is ``busy``, at first where ``disturbed``.
 """
 
 import json
@@ -47,6 +47,10 @@ def act(behaviour: str, point: object, folder: Path, ranks: int) -> int:
         sys.stdout.buffer.write(b"epoch 1/3\0\xff\n")
         print("harness: rank 1: loss is not finite: lower the learning rate", file=sys.stderr)
         return 1
+    mark = HERE / f"killed-{folder.name}"
+    if behaviour == "killed" and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
     if behaviour in ("stops", "recovers"):
         return in_pieces(behaviour, folder, record)
     if behaviour == "slow":
@@ -54,7 +58,7 @@ def act(behaviour: str, point: object, folder: Path, ranks: int) -> int:
         write_whole(folder, record)
     if behaviour in ("hang", "stubborn"):
         wait(stubborn=behaviour == "stubborn")
-    if behaviour in ("ok", "cut", "disturbed", "busy"):
+    if behaviour in ("ok", "cut", "disturbed", "busy", "killed"):
         folder.mkdir(exist_ok=True)
         shutil.copy(HERE / "steps.parquet", folder)
         (folder / "run.json").write_text(record[: len(record) // 2] if behaviour == "cut" else record)

@@ -149,6 +149,14 @@ def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:
     assert len(list((lab.results / sweep.name / REPLACED).iterdir())) == 2
 
 
+def test_a_launch_that_was_killed_runs_once_more_at_the_end(lab: Lab) -> None:
+    lab.behave(r2="killed")
+    sweep = lab.sweep(repeats=1)
+    assert "killed or without valid times: 1 of 2 launches, launched once more" in lab.run(sweep)
+    assert sorted(Counter(lab.launched()).values()) == [1, 2]
+    assert read_status(lab.results / sweep.name).count("done") == 2
+
+
 @pytest.mark.parametrize(("nodes", "launched"), [((1, 2), 6), ((2,), 2)])
 def test_what_stays_disturbed_or_is_most_of_the_sweep_is_left_to_the_next_command(
     lab: Lab, nodes: tuple[int, ...], launched: int

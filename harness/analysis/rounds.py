@@ -1,7 +1,7 @@
-"""What trained in turns, compared within rounds: the sample is the block, the median of its rounds' log ratios.
+"""What trained in turns, compared within rounds: the sample is the block, one number of its rounds' log ratios.
 
 Rounds of one block alone decide nothing: every start of a launch has a speed of its own (0.7 to 1 % on a virtual
-machine), which its rounds share. Over blocks Student's t of their medians holds.
+machine), which its rounds share. Over blocks Student's t of their numbers holds.
 """
 
 import math
@@ -21,6 +21,7 @@ FEWEST_BLOCKS = 3
 _UNDISTURBED = 0.95
 _BUSY = 0.9  # cores
 _FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
+_TAIL = 0.1  # of a block's rounds, on either side, which count as the next one within
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +53,16 @@ def block_rounds(turns: pd.DataFrame, *, disturbed: bool = False) -> BlockRounds
     long = turns[(turns["steps"] >= fewest) & calm]
     seconds = long.assign(step=long["seconds"] / long["steps"])
     return BlockRounds(seconds.pivot(index="round", columns="launch", values="step"))
+
+
+def winsorise(ratios: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return `ratios` for Winsor's mean: a tenth of them on either side counts as the next one within.
+
+    Of two states that last for seconds, such as a core that a neighbouring virtual machine has a part of, a mean has
+    its part of each, where a median would be that of one of them or the other, by chance.
+    """
+    clipped: NDArray[np.float64] = np.clip(ratios, *np.quantile(ratios, (_TAIL, 1 - _TAIL)))
+    return clipped
 
 
 def read_rounds(folder: Path, block: str) -> BlockRounds | None:
@@ -95,7 +106,7 @@ def over_blocks(values: Sequence[float], *, level: float = LEVEL) -> BlockMean |
 
 
 def ratio_over_blocks(medians: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:
-    """Return the ratio of which `medians` are the blocks' median log ratios; None for fewer than 3 blocks.
+    """Return the ratio of which `medians` are the blocks' log ratios, medians or means of rounds; None for fewer than 3 blocks.
 
     The interval is Student's, of the logarithms; two-sided with probability `level`.
     """
@@ -112,9 +123,10 @@ def ratio_over_blocks(medians: Sequence[float], *, level: float = LEVEL) -> Bloc
 def layout_ratio(base: pd.DataFrame, group: pd.DataFrame) -> BlockRatio | None:
     """Return the seconds of an epoch of `base` over those of `group`, rows of `frames.launch_frame` of one layout each.
 
-    Of the blocks in which valid launches of `group` trained in turns with the base's layout; None for fewer than 3.
+    Of the blocks in which valid launches of `group` trained in turns with the base's layout; None for fewer than 3. A
+    block's number is Winsor's mean over its rounds.
     """
     first, second = launch_layout(base["run"].iloc[0]), launch_layout(group["run"].iloc[0])
     work = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))
     ratios = [block.log_ratios(first, second) for block in group["rounds"] if isinstance(block, BlockRounds)]
-    return ratio_over_blocks([float(np.median(one)) + work for one in ratios if len(one)])
+    return ratio_over_blocks([float(winsorise(one).mean()) + work for one in ratios if len(one)])

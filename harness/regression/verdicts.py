@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from harness.analysis.rounds import block_rounds
+from harness.analysis.rounds import block_rounds, winsorise
 from harness.analysis.stats import Interval
 from harness.regression.quantities import EFFICIENCY, STEP, Values, as_cost, as_slowdown
 from harness.regression.significance import INCONCLUSIVE, ComparedRow, verdict_of
@@ -25,7 +25,6 @@ MEAN = ", mean of all rounds"
 LOOKS = (3, 4, 6, 8, 12, 16)  # blocks
 ERROR = 0.025  # on either side, over all rows and looks of a check
 SIDES = ("old", "new")
-_TAIL = 0.1  # of a block's rounds, on either side, which count as the next one within (Winsor's mean)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +79,7 @@ def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[Bl
                 continue
             parts = [np.log(one[:, 1] / one[:, 0]) + work[place] for one in rounds]
             if mean:
-                parts = [np.clip(part, *np.quantile(part, (_TAIL, 1 - _TAIL))) for part in parts]
+                parts = [winsorise(part) for part in parts]
             middle = np.mean if mean else np.median
             old, new = np.median([middle(one, axis=0) for one in rounds], axis=0)
             found.append(

@@ -36,7 +36,7 @@ _DEEPEST = 0.45  # of a cell's colour, behind text that must stay readable on li
 _WORST = 0.5  # the efficiency from which a cell is not coloured deeper
 _IDEAL = (
     "What each cause takes beyond its ideal share, the base's part divided by the ratio of the ranks (weak scaling: "
-    "unchanged). Below zero it is a gain. In brackets 95 % intervals over launches."
+    "unchanged). Below zero it is a gain. In brackets intervals over launches, which all hold with 95 %."
 )
 
 

@@ -204,7 +204,8 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
         texts=(1, 2),
         note=f"What each part of an epoch takes beyond its ideal share: the base's part {share}. The last column is "
         "about the most that the speedup could be if that part took its ideal share and nothing else changed, with its "
-        f"95 % interval. For the causes of each, and the proof by launches that lack one: harness explain {sweep}.",
+        "interval (all rows together 95 %). For the causes of each, and the proof by launches that lack one: "
+        f"harness explain {sweep}.",
     )  # fmt: skip
 
 

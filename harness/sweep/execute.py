@@ -36,6 +36,7 @@ from harness.sweep.sweep_folder import (
 )
 
 _LOCAL = Submission()
+_SIGNAL = 128  # and its number: the exit code of what a signal has ended
 _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
 
 Approve = Callable[[NodeHours], None]
@@ -103,8 +104,8 @@ def run_sweep(
     """Launch every point of `sweep` that has no valid record, wait for all, and return the sweep's folder.
 
     What earlier commands left in a queue is taken in or waited for. Without `invalid_too` launches whose times are not
-    valid are not made again. On this machine one launch runs at a time, and one whose times were not valid runs once
-    more at the end. `approve` may raise when it sees the cost of batch jobs.
+    valid are not made again. On this machine one launch or block runs at a time, and what was killed or has no valid
+    times runs once more at the end. `approve` may raise when it sees the cost of batch jobs.
 
     Raises:
         UserError: no layout can run here, the data is wrong, another process runs this sweep, the scheduler
@@ -129,8 +130,9 @@ def run_sweep(
         _prepare(plan, data_dir, command.console)
         command.note()  # not before: what is refused is no sweep of missing launches
         failed, dropped = command.launch(plan)
-        if not failed and not scheduler.survives_client:
-            failed, dropped = command.launch(command.once_more(plan))
+        if not scheduler.survives_client:
+            again = command.once_more(plan)
+            failed, dropped = command.launch(again) if again.missing else (failed, dropped)
         ask_accounts(folder, scheduler)
     if failed:
         counts = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
@@ -306,11 +308,17 @@ class _Command:
                 raise
 
     def once_more(self, plan: SweepPlan) -> SweepPlan:
-        """Return the plan of what `plan` launched without valid times: of nothing where it was most of the sweep."""
+        """Return the plan of what `plan` launched without valid times, or was killed from outside.
+
+        Of nothing where that was most of the sweep, or a launch failed by itself.
+        """
         known = survey(self.folder, plan.points)
         missing = known.missing(plan.missing)
+        codes = [known.failures[point.folder].exit_code for point in missing if point.folder in known.failures]
+        if any(code <= _SIGNAL for code in codes):
+            missing = ()
         if missing:
-            said = f"without valid times: {len(missing)} of {len(plan.missing)} launches"
+            said = f"{'killed or ' if codes else ''}without valid times: {len(missing)} of {len(plan.missing)} launches"
             if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
                 said += "; most of the sweep, so not once more now: the same command does when the machine is quiet"
                 missing = ()

@@ -73,8 +73,8 @@ class Overhead:
 
     Below zero it is a gain. `share` is None where there is too little overhead to divide it. `speedup_without` is about
     the most speedup that there is without it, since that nothing else would change is an assumption; None for a gain.
-    Intervals are bootstraps over the launches of both points, None below 6 or where sessions differ; that of `share`
-    also where there may be no overhead.
+    Intervals are bootstraps over the launches of both points, which all causes hold together with 95 %; None below 6 or
+    where sessions differ, that of `share` also where there may be no overhead.
     """
 
     cause: OverheadCause
@@ -171,10 +171,11 @@ def _point_overheads(
         drawn_ideal, drawn_measured, drawn_beyond, drawn_without = _beyond(pair.base, pair.group, drawn, causes, share)
         every = drawn_measured - drawn_ideal
         whole = percentiles(every / drawn_measured, fewest)
-        fractions = [percentiles(one, fewest) for one in (drawn_beyond / drawn_measured[:, None]).T]
-        speedups = [percentiles(factor * one, fewest) for one in drawn_without.T]
+        rows = len(causes)
+        fractions = [percentiles(one, fewest, rows=rows) for one in (drawn_beyond / drawn_measured[:, None]).T]
+        speedups = [percentiles(factor * one, fewest, rows=rows) for one in drawn_without.T]
         if divided and whole.low >= LEAST:  # else some draws have next to no overhead, which nothing can be a part of
-            shares = [percentiles(one, fewest) for one in (drawn_beyond / every[:, None]).T]
+            shares = [percentiles(one, fewest, rows=rows) for one in (drawn_beyond / every[:, None]).T]
     costs = (beyond > 0) & (beyond < measured)  # what is left of the time without it is never nothing
     return PointOverheads(
         layout=point.layout,
