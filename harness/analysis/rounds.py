@@ -106,7 +106,7 @@ def over_blocks(values: Sequence[float], *, level: float = LEVEL) -> BlockMean |
 
 
 def ratio_over_blocks(medians: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:
-    """Return the ratio of which `medians` are the blocks' log ratios, medians or means of rounds; None for fewer than 3 blocks.
+    """Return the ratio of which `medians` are the blocks' log ratios, a median or mean each; None for fewer than 3.
 
     The interval is Student's, of the logarithms; two-sided with probability `level`.
     """
