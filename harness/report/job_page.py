@@ -12,8 +12,8 @@ from harness.analysis import numbers
 from harness.prediction.advice import AdviceScore, JobLimits, TrainingJob, Way
 from harness.report.answer import Answer, Cell, FigureBlock, Items, Section, Table, Tile
 from harness.report.svg import MUTED, draw, mark
+from harness.schema.presets import repeat_command
 from harness.schema.sweep import Sweep
-from harness.sweep.submission import repeat_command
 
 _HEADINGS = ("From", "Ranks", "Nodes", "Job", "95 % interval", "Node-hours", "Accuracy", "Settings")
 

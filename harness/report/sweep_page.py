@@ -50,9 +50,8 @@ from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_lin
 from harness.report.sweep_facts import data_facts, machine_facts, sweep_warnings, workload_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.layout import Layout
-from harness.schema.presets import study_name
+from harness.schema.presets import repeat_command, study_name
 from harness.schema.record import RunRecord
-from harness.sweep.submission import repeat_command
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import PARTS, PointOverheads, overheads
 

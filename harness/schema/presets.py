@@ -1,5 +1,6 @@
 """Named training settings, and what a workload has beyond them: the command that gives it again, and its name."""
 
+import contextlib
 import itertools
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,10 +8,12 @@ from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harness.base.errors import unknown
 from harness.schema.layout import Layout
 from harness.schema.option import Option, options
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import SUBMISSION_FILE, Sweep
 from harness.schema.workload import DATASET, IMAGENET, Workload, batch_mode, is_script, script_command
 
 # Which of the groups' public scripts made the papers' figures is not stated (docs/settings.md):
@@ -295,3 +298,11 @@ def _per_rank(
 
 def _list(counts: Iterable[int]) -> str:
     return ",".join(map(str, sorted(set(counts))))
+
+
+def repeat_command(folder: Path, sweep: Sweep) -> str:
+    """Return the ``make sweep`` line that repeats `sweep`, with the folder of the originals that `folder` was given."""
+    data = None
+    with contextlib.suppress(OSError, msgspec.DecodeError):  # then data is taken from the cache
+        data = msgspec.json.decode((folder / SUBMISSION_FILE).read_bytes(), type=dict[str, Any]).get("data_dir")
+    return sweep_command(sweep) + (f" {shlex.quote(f'DATA_DIR={data}')}" if data else "")

@@ -158,6 +158,7 @@ class Sweep:
 
 
 STUDY_FILE = "sweep.json"  # results/<sweep>/sweep.json
+SUBMISSION_FILE = "submission.json"  # results/<sweep>/submission.json
 FAILURES = "failures"  # results/<sweep>/failures/<point folder>.json
 REPLACED = "replaced"  # results/<sweep>/replaced/: records that did not count, after their points ran again
 ROUNDS = "rounds"  # results/<sweep>/rounds/<block>.parquet

@@ -1,7 +1,5 @@
 """What earlier commands of a sweep left in the queue or running, and how its launches are started."""
 
-import contextlib
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -12,17 +10,15 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.option import options
-from harness.schema.presets import Words, harness_command, sweep_command
+from harness.schema.presets import Words, harness_command
 from harness.schema.record import RUN_FILE, decode, encode
-from harness.schema.sweep import CHECKPOINTS, FAILURES, LOGS, Sweep, forget_checkpoints
+from harness.schema.sweep import CHECKPOINTS, FAILURES, LOGS, SUBMISSION_FILE, Sweep, forget_checkpoints
 from harness.sweep.job_options import JobRequest
 from harness.sweep.jobs import JOBS
 from harness.sweep.scheduler import Scheduler
 from harness.sweep.schedulers import open_scheduler
 from harness.sweep.site import Site
 from harness.sweep.sweep_folder import LOCK_FILE, Running, read_running, write_running
-
-SUBMISSION_FILE = "submission.json"  # results/<sweep>/submission.json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,14 +101,6 @@ def next_command(folder: Path, sweep: Sweep) -> str:
     words += [("DATA_DIR", submission.data_dir)] if submission.data_dir else []
     words += [("RESULTS", folder.parent)] if folder.parent != Path("results") else []
     return harness_command(sweep, words)
-
-
-def repeat_command(folder: Path, sweep: Sweep) -> str:
-    """Return the ``make sweep`` line that repeats `sweep`, with the folder of the originals that `folder` was given."""
-    data = None
-    with contextlib.suppress(UserError):
-        data = read_submission(folder).data_dir
-    return sweep_command(sweep) + (f" {shlex.quote(f'DATA_DIR={data}')}" if data else "")
 
 
 _SUBMISSION_S = 5.0
