@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.comm.gpus import assign, parse_gpus, select_visible, visible_gpus
+from harness.comm.gpus import assign, parse_gpus, select_visible, visible_gpus, with_instances
 from harness.schema.layout import Layout
 from harness.schema.record import read_run
 
@@ -24,6 +24,21 @@ def test_the_drivers_answer_is_read():
     assert len(GPUS) == 3
     assert str(GPUS[0]) == "NVIDIA A100-SXM4-40GB, 40960 MiB, driver 535.129.03, at most 1410 MHz, 400.00 W"
     assert parse_gpus("") == ()
+
+
+def test_what_a_gpu_is_cut_into_takes_its_place():
+    listing = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaa1111-0000)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb2222-0000)
+  MIG 3g.20gb     Device  0: (UUID: MIG-dddd4444-0000)
+  MIG 1g.5gb+me   Device  1: (UUID: MIG-eeee5555-0000)
+GPU 2: NVIDIA A100-SXM4-40GB (UUID: GPU-cccc3333-0000)
+"""
+    found = with_instances(GPUS, listing)
+    assert [gpu.uuid[:5] for gpu in found] == ["GPU-a", "MIG-d", "MIG-e", "GPU-c"]
+    assert str(found[2]).startswith("NVIDIA A100-SXM4-40GB MIG 1g.5gb+me, 5120 MiB, driver")
+    assert select_visible(found, "MIG-eeee5555-0000,MIG-dddd4444-0000") == (found[2], found[1])
+    assert with_instances(GPUS, "") == GPUS
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,18 @@ from harness.train.step import flip_salt, prepare_input, resident_batch
 tf = pytest.importorskip("tensorflow")
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_images_are_standardised_in_one_pass_or_three(channels):
+@pytest.mark.parametrize(("channels", "gpus"), [(1, []), (1, ["GPU:0"]), (3, [])])
+def test_images_are_standardised_in_one_pass_or_three(channels, gpus, monkeypatch):
+    """By what a GPU has no kernel for only where there is none."""
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus)
     rows = np.arange(256, dtype=np.uint8).repeat(channels).reshape(4, 8, 8, channels)
     shift, factor = np.array([33.3, 0.0, 120.0], np.float32)[:channels], np.array([0.0127, 1, 3], np.float32)[:channels]
-    found = tf.function(lambda images: prepare_input(images, shift, factor))(tf.constant(rows)).numpy()
+    prepare = tf.function(lambda images: prepare_input(images, shift, factor))
+    operations = {
+        operation.type for operation in prepare.get_concrete_function(tf.constant(rows)).graph.get_operations()
+    }
+    assert ("Dequantize" in operations) == (channels == 1 and not gpus)
+    found = prepare(tf.constant(rows)).numpy()
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, (rows.astype(np.float64) - shift) * factor, rtol=1e-6, atol=2e-5)
 

@@ -1,8 +1,9 @@
 """Which GPU each rank trains on, and what the GPUs are."""
 
 import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError
@@ -43,6 +44,21 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
     return tuple(Gpu(**dict(zip(names, row, strict=True))) for row in rows)
 
 
+def with_instances(gpus: Sequence[Gpu], listing: str) -> tuple[Gpu, ...]:
+    """Return `gpus`, in place of one that is cut into MIG instances these, by what ``nvidia-smi -L`` lists."""
+    parts: dict[str, list[Gpu]] = {gpu.uuid: [] for gpu in gpus}
+    known, whole = {gpu.uuid: gpu for gpu in gpus}, ""
+    for name, uuid in re.findall(r"^ *(.*?) +(?:Device.*?)?\(UUID: (\S+)\)", listing, re.MULTILINE):
+        size = re.search(r"(\d+)gb", name)  # of its profile, such as 1g.10gb
+        if uuid in known:
+            whole = uuid
+        elif whole and size:
+            gpu = known[whole]
+            part = replace(gpu, uuid=uuid, name=f"{gpu.name} {name}", memory_mib=str(1024 * int(size[1])))
+            parts[whole].append(part)
+    return tuple(one for gpu in gpus for one in parts[gpu.uuid] or [gpu])
+
+
 def visible_gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that this process may use: those of the host that CUDA_VISIBLE_DEVICES names, in its order.
 
@@ -54,7 +70,8 @@ def visible_gpus() -> tuple[Gpu, ...]:
         raise UserError(
             f"GPUs are asked for, but the driver does not answer ({answer.last_error}): use a host with GPUs, or none"
         )
-    return select_visible(parse_gpus(answer.out), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    gpus = with_instances(parse_gpus(answer.out), ask((_QUERY[0], "-L"), limit_s=_LIMIT_S).out)
+    return select_visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def select_visible(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
