@@ -17,7 +17,7 @@ from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.stats import median_interval, order_ranks, ratio_interval
 from harness.analysis.time_parts import breakdown_frame
 from harness.base.errors import UserError
-from harness.report.sweep_facts import doubts, mixtures
+from harness.report.sweep_facts import doubts, machine_facts, mixtures
 from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
 from tests.factories import make_launch, make_point, make_provenance, make_run, write_failure, write_run, write_study
 
@@ -205,6 +205,15 @@ def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> 
     assert sentence.startswith("2 of 2 launches trained for less than 1 s")
     assert sentence.endswith("EPOCHS=100 makes that 5 s.")
     assert not doubts([make_run()], launch_frame([make_run()]))
+
+
+def test_launches_whose_cores_came_nearer_or_went_apart_say_so():
+    pairs = ((130.4, 480.0), (480.0, 130.0), (120.0, 140.0), (0.0, 130.0), ())
+    runs = [make_run(make_point(2, repeat), core_ns=core_ns) for repeat, core_ns in enumerate(pairs)]
+    assert [run.moved for run in runs] == [True, True, False, False, False]
+    assert "2 of 5 launches had ranks whose cores moved" in doubts(runs, launch_frame(runs))[0]
+    (fact,) = (fact for fact in machine_facts(runs) if fact.name == "Core to core")
+    assert fact.value == "120 to 480 ns, before and behind launches"
 
 
 @pytest.mark.parametrize("many", [1000, 1])

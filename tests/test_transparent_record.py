@@ -55,6 +55,7 @@ def test_records_of_a_script_make_a_report(tmp_path):
         staging.rename(folder / record.point.folder)
         assert [epoch.steps for epoch in record.epochs] == [-(-909 // (48 * ranks))] * 2  # the first of 3 compiles
         assert sum(rank.rows for rank in record.ranks) == 909
+        assert [ns > 1 for ns in record.core_ns] == [ranks > 1] * 2
         assert (record.global_batch, record.weights.parameters) == (48 * ranks, 12 * 32 + 32 + 32 * 2 + 2)
         assert record.epochs[-1].test_accuracy is not None
         assert all(seconds > 0 for epoch in record.epochs for seconds in epoch.seconds)

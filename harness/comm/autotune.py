@@ -20,7 +20,7 @@ import tensorflow as tf
 from harness.base import turns
 from harness.base.errors import RunError, SharedError, UserError, unknown
 from harness.comm.native import build as native_build
-from harness.comm.native.operation import NativeReduction, direct_sum, in_pieces
+from harness.comm.native.operation import NativeReduction, direct_sum, in_pieces, ping
 from harness.comm.placement import observe
 from harness.comm.reduction import BridgeReduction, Reduction, Updater, in_sequence
 from harness.comm.world import World, needs_sync
@@ -139,6 +139,24 @@ def native_operations() -> Any:
     if library is None:
         return None
     return tf.load_op_library(str(library))
+
+
+def core_distance(world: World) -> float:
+    """Return the ns after which a core has seen what another one of its host wrote, where that takes longest.
+
+    0 where no host has several ranks, or the native operation is not in use. On all ranks together.
+    """
+    if not needs_sync(world.size) or not all(world.comm.allgather(native_operations() is not None)):
+        return 0.0
+    from mpi4py import MPI
+
+    host = world.comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        found = ping(host, native_build.build()) if host.size > 1 else 0.0
+    finally:
+        host.Free()
+    longest: float = max(world.comm.allgather(found))
+    return longest
 
 
 def prepare(world: World) -> None:

@@ -63,6 +63,9 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "trained in turns beside other work: ratios leave out the turns that it met, times in seconds do not.": sum(
             any(note.endswith(MET) for note in run.notes) for run in runs
         ),
+        "had ranks whose cores moved apart or together (core to core), and sums of two speeds with them.": sum(
+            run.moved for run in runs
+        ),
         "ended with weights that differ between ranks.": sum(differing),
         "ended with a training loss that is not finite.": int(launches["train_loss"].isna().sum()),
         "did not record who waited for whom: all synchronisation counts as wire.": int(
@@ -256,6 +259,7 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Machine", distinct(m.hostname for m in machines)),
             ("Placement", distinct((_placement(run) for run in runs), "; ")),
             ("Processor", distinct(f"{m.cpu}, {numbers.plural(m.cores, 'core')}" for m in machines)),
+            ("Core to core", _core_ns(runs)),
             ("Memory", distinct(numbers.memory(m.memory_bytes) for m in machines)),
             ("GPUs", distinct(", ".join(m.gpus) or "none" for m in machines)),
             ("System", distinct(m.os for m in machines)),
@@ -268,6 +272,12 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Environment", distinct(f"{k}={v}" for p in origins for k, v in sorted(p.environment.items()))),
         ]
     )
+
+
+def _core_ns(runs: Sequence[RunRecord]) -> str:
+    """Return how soon a core saw what another one of its host had written."""
+    found = sorted(round(ns) for run in runs for ns in run.core_ns if ns)
+    return f"{numbers.span(found[0], found[-1], 'ns')}, before and behind launches" if found else ""
 
 
 def _placement(run: RunRecord) -> str:

@@ -58,6 +58,7 @@ class Stretch:
 
 
 SCHEMA = 1
+_MOVED = 2.0  # about 55, 130 and 500 ns were measured
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,6 +225,8 @@ class RunRecord:
     launch that was taken up from a checkpoint, in their order; empty for one that ran in one piece. `losses` are the
     ranks that it outlived, `stretches` what was trained between: `ranks` and the times of epochs are of those that came
     to the end. `block` names the block in which it trained in turns with others, empty for one that ran alone.
+    `core_ns` are the nanoseconds, before the epochs and behind them, after which a core saw what another one of its
+    host had written, on the host where that took longest; 0 where it was not measured, empty in older records.
     """
 
     schema: int
@@ -244,6 +247,12 @@ class RunRecord:
     losses: tuple[FailedRank, ...] = field(default=())
     stretches: tuple[Stretch, ...] = field(default=())
     block: str = ""
+    core_ns: tuple[float, ...] = field(default=())
+
+    @property
+    def moved(self) -> bool:
+        """Whether the ranks' cores were nearer at one end than at the other: in a core, under a cache, or far apart."""
+        return bool(self.core_ns) and max(self.core_ns) > _MOVED * min(self.core_ns) > 0
 
     @property
     def wall_seconds(self) -> float:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
+from harness.comm.autotune import core_distance
 from harness.comm.elastic_world import Member, MembershipChange, Team, failure_text
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
@@ -187,6 +188,7 @@ class Survivor:
                 self._train_epoch(replica, len(self.epochs))
             outcome = start.conclude(
                 replica,
+                core_distance(world),
                 started=self.started,
                 epochs=tuple(self.epochs),
                 steps=self._common_steps(world),

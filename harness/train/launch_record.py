@@ -62,6 +62,7 @@ class TrainingOutcome:
     notes: tuple[str, ...] = ()
     losses: tuple[FailedRank, ...] = ()
     stretches: tuple[Stretch, ...] = ()
+    core_ns: tuple[float, ...] = ()
 
 
 def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:
@@ -125,6 +126,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         stretches=outcome.stretches,
         invalid=(f"it was ended and taken up from a checkpoint: {attempts} attempts",) if attempts else invalid,
         block=os.environ.get(BLOCK, ""),
+        core_ns=outcome.core_ns,
         notes=tuple(note for note in (replica.reduction.note, drifted, *met, *outcome.notes) if note),
         seed=replica.point.seed,
         segments=outcome.segments,

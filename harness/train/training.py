@@ -13,6 +13,7 @@ import tensorflow as tf
 from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import clock, current
+from harness.comm.autotune import core_distance
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
 from harness.comm.placement import HostClock, Offset, RankPlace, observe, read_offset
@@ -32,11 +33,15 @@ from harness.train.step_table import Columns, step_columns
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingStart:
-    """What one rank sees before the first epoch: its place, all ranks' hosts, its clock, what it had used."""
+    """What one rank sees before the first epoch: its place, all ranks' hosts, its clock, what it had used.
+
+    `core_ns` as in `harness.comm.autotune.core_distance`.
+    """
 
     place: RankPlace
     hosts: list[str]
     clock: Offset
+    core_ns: float
     usage: CpuUsage
 
     @classmethod
@@ -44,10 +49,13 @@ class TrainingStart:
         """Return what there is to see now; on all ranks together."""
         place = observe()
         hosts = world.comm.allgather(place.host)
-        return cls(place=place, hosts=hosts, clock=read_offset(world, hosts), usage=CpuUsage.now())
+        offset, core_ns = read_offset(world, hosts), core_distance(world)
+        return cls(place=place, hosts=hosts, clock=offset, core_ns=core_ns, usage=CpuUsage.now())
 
-    def conclude(self, replica: Replica, **known: Any) -> TrainingOutcome:
+    def conclude(self, replica: Replica, core_ns: float, **known: Any) -> TrainingOutcome:
         """Return what the rank knows after the last epoch, `known` and what is seen now; on all ranks together.
+
+        `core_ns` as at the start.
 
         Raises:
             SharedError: replicas that were kept equal differ.
@@ -61,6 +69,7 @@ class TrainingStart:
             usage=usage,
             place=self.place,
             clock=HostClock(begin=self.clock, end=read_offset(world, self.hosts)),
+            core_ns=(self.core_ns, core_ns),
             **known,
         )
 
@@ -118,10 +127,12 @@ def train(
     begun = TrainingStart.now(world)
     with checkpointing.stoppable():
         evaluate_s = _train_epochs(replica, checkpointing, progress, report)
+    core_ns = core_distance(world)
     if turns:
         turns.finish()
     return begun.conclude(
         replica,
+        core_ns,
         started=started,
         epochs=tuple(progress.epochs),
         steps=tuple(progress.steps),

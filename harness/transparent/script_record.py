@@ -20,6 +20,7 @@ from keras.src.trainers import data_adapters
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current
+from harness.comm.autotune import core_distance
 from harness.comm.gpus import Gpu
 from harness.comm.placement import HostClock, observe, read_offset
 from harness.comm.reduction import Reduction
@@ -115,16 +116,21 @@ class EpochClock(keras.callbacks.Callback):
 
 @dataclass(kw_only=True)
 class FitObservations:
-    """What the script's calls of `fit` did; `rows`, `batch` and `sizes` (parameters and bytes) are of the last one."""
+    """What the script's calls of `fit` did; `rows`, `batch` and `sizes` (parameters and bytes) are of the last one.
+
+    `core_ns` is `core_distance` before the script's first line that trains.
+    """
 
     epochs: list[ScriptEpoch] = field(default_factory=list)
     rows: int = 0
     batch: int = 0
     sizes: tuple[int, int] = (0, 0)
+    core_ns: float = 0.0
     awaiting: bool = False
 
     def install(self, runtime: Runtime) -> None:
         """Replace `fit` and the maker of data adapters, below whatever divides the data over the ranks."""
+        self.core_ns = core_distance(runtime.world)
         replace(TensorFlowTrainer, "fit", ("self", "x", "y"), partial(self._fit, runtime), stays=True)
         replace(data_adapters, "get_data_adapter", ("x", "y"), self._adapter, stays=True)
 
@@ -185,7 +191,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
     places = world.comm.allgather((place, psutil.cpu_count() or 1))
     hosts = [where.host for where, _ in places]
     loads = other_loads(world.comm, hosts, *usage)
-    offset = read_offset(world, hosts)
+    offset, core_ns = read_offset(world, hosts), (seen.fit.core_ns, core_distance(world))
     clock = HostClock(begin=offset, end=offset)
     own = rank_record(
         place,
@@ -243,6 +249,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             ),
             invalid=invalid + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
             block=os.environ.get(BLOCK, ""),
+            core_ns=core_ns,
             notes=(*met, *seen.notes),
         )
         write_run(folder, record, [epoch for part in on_one_clock(steps, clocks) for epoch in part])

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <stdexcept>
 #include <utility>
 
 #include "arithmetic.h"
@@ -88,6 +89,26 @@ void Group::GiveUp() {
   }
 }
 
+double Group::Ping(size_t rounds) {
+  std::vector<double> ticks(rounds);
+  const double begin = Now();
+  const uint64_t first = Ticks();
+  uint64_t last = first;
+  for (double& round : ticks) {
+    ++call_;
+    if (place_ == 0) Arrive(0);
+    const std::string lost = Await((place_ + here_ - 1) % here_, 0);
+    if (!lost.empty()) {
+      GiveUp();
+      throw std::runtime_error(lost);
+    }
+    if (place_ != 0) Arrive(0);
+    const uint64_t now = Ticks();
+    round = static_cast<double>(now - std::exchange(last, now));
+  }
+  return 1e9 * (Now() - begin) / (last - first) * Median(ticks) / here_;
+}
+
 template <typename T>
 std::string Group::Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label) {
   return Total(segments, scale, label, kSum<T>);
@@ -110,7 +131,8 @@ std::string Group::Total(const std::vector<Segment<T>>& segments, T scale, const
   }
   const std::string failure = SumSlices(segments, scale, signature, label);
   if (!failure.empty()) return failure;
-  for (int rank = 0; rank < here_; ++rank) {
+  for (int turn = 0; turn < here_; ++turn) {
+    const int rank = (place_ + turn) % here_;  // its own first: not all read one rank's memory at a time
     ForEachPiece(segments, Slice<T>(rank, elements), [&](const Segment<T>& piece, size_t offset) {
       std::memcpy(piece.out, Values<T>(rank) + offset, piece.count * sizeof(T));
     });
@@ -135,7 +157,8 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
   if (here_ > 2) {
     const std::string failure = SumSlices(segments, T(1), signature, label);
     if (!failure.empty()) return failure;
-    for (int rank = 0; rank < here_; ++rank) {
+    for (int turn = 0; turn < here_; ++turn) {
+      const int rank = (place_ + turn) % here_;
       UpdateInOnePass(
           segments, Slice<T>(rank, elements), rule,
           [&](const Segment<T>& piece, size_t offset, T* sums) {

@@ -171,6 +171,11 @@ class Group {
   template <typename T>
   std::string Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
 
+  // Returns the nanoseconds after which a core has seen what another one has written: the median of so many rounds, in
+  // which every rank, in shared memory, waits for the one before it in a ring. All ranks of the host come together.
+  // Throws std::runtime_error when one does not.
+  double Ping(size_t rounds);
+
   // Begin and end a call, which began at `entry`. One at a time in a process: a second one ends all ranks. What is
   // logged is without the seconds in which weights were updated, and only of calls that were `made`. What is exchanged in
   // several calls, pieces, is logged by the last one, from when this rank had all that there is to exchange: it says

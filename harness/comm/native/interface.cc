@@ -100,6 +100,16 @@ uint64_t harness_recent(int64_t number, double* calls) {
   return found == harness::groups.end() ? 0 : found->second->Recent(calls);
 }
 
+// Returns what `Group::Ping` finds, or -1 with what went wrong in `failure`, of `room` bytes.
+double harness_ping(int64_t number, uint64_t rounds, char* failure, uint64_t room) {
+  try {
+    return harness::FindGroup(number)->Ping(rounds);
+  } catch (const std::exception& error) {
+    std::snprintf(failure, room, "%s", error.what());
+    return -1;
+  }
+}
+
 // Sums `tensors` arrays of floats over all ranks of group `number`, in place: the first of counts[0] floats, and so on,
 // end to end from `values`. Returns 0, or 1 with what went wrong in `failure`, of `room` bytes.
 int harness_sum(int64_t number, float* values, const uint64_t* counts, uint64_t tensors, char* failure, uint64_t room) {

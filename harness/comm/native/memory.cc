@@ -56,7 +56,7 @@ void Group::MapMemory() {
   int placed = file >= 0 && posix_fallocate(file, place_ * region_, region_) == 0;
   Require(MPI_Allreduce(MPI_IN_PLACE, &placed, 1, MPI_INT, MPI_MIN, host_));
   void* memory = MAP_FAILED;
-  if (placed) memory = mmap(nullptr, here_ * region_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+  if (placed) memory = mmap(nullptr, here_ * region_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   int opened = memory != MAP_FAILED, all = 0;
   if (opened) {
     memory_ = static_cast<char*>(memory);

@@ -28,6 +28,8 @@ WAYS = ("messages", "native", "node-aware")  # by the numbers of harness::Way
 _NUMBERS = itertools.count()  # of groups: those of one communicator are opened by all its ranks in one order
 _SHORT = 8  # what harness_open adds where shared memory was too short
 _FAILURE_BYTES = 1000
+_PINGS = (20, 1000)  # rounds: the first to warm up, and all there are where ranks have to take turns on a core
+_SHARED_NS = 20_000
 
 
 def _open(
@@ -81,6 +83,33 @@ def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) 
         raise
     finally:
         native.harness_close(number)
+
+
+def ping(comm: "MPI.Intracomm", library: Path) -> float:
+    """Return the ns after which a core has seen what another one wrote, between the ranks of `comm`, all of one host.
+
+    The median of a thousand rounds through all of them; 0 where they find no memory to share.
+
+    Raises:
+        RunError: MPI fails, or a rank does not come.
+    """
+    tf.load_op_library(str(library))
+    native = ctypes.CDLL(str(library))
+    native.harness_ping.restype = ctypes.c_double
+    number, found = ctypes.c_int64(next(_NUMBERS)), 0.0
+    failure = ctypes.create_string_buffer(_FAILURE_BYTES)
+    try:
+        if _open(native, number, comm, 0, "native")[0] == "native":
+            for rounds in _PINGS:
+                words = (ctypes.c_uint64(rounds), failure, ctypes.c_uint64(_FAILURE_BYTES))
+                found = max(comm.allgather(native.harness_ping(number, *words)))
+                if failure.value:
+                    raise RunError(failure.value.decode(errors="replace"))
+                if found > _SHARED_NS:
+                    break
+    finally:
+        native.harness_close(number)
+    return found
 
 
 def outlive(library: Path, patience_s: float) -> None:
