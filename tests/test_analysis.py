@@ -213,7 +213,7 @@ def test_launches_whose_cores_came_nearer_or_went_apart_say_so():
     assert [run.moved for run in runs] == [True, True, False, False, False]
     assert "2 of 5 launches had ranks whose cores moved" in doubts(runs, launch_frame(runs))[0]
     (fact,) = (fact for fact in machine_facts(runs) if fact.name == "Core to core")
-    assert fact.value == "120 to 480 ns, before and behind launches"
+    assert fact.value == "120 to 480 ns there and back, before launches and behind them"
 
 
 @pytest.mark.parametrize("many", [1000, 1])

@@ -142,7 +142,7 @@ def native_operations() -> Any:
 
 
 def core_distance(world: World) -> float:
-    """Return the ns after which a core has seen what another one of its host wrote, where that takes longest.
+    """Return the ns until a core sees another one's answer to what it wrote, on the host where that takes longest.
 
     0 where no host has several ranks, or the native operation is not in use. On all ranks together.
     """

@@ -275,9 +275,9 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
 
 
 def _core_ns(runs: Sequence[RunRecord]) -> str:
-    """Return how soon a core saw what another one of its host had written."""
+    """Return what a ping-pong between two cores took."""
     found = sorted(round(ns) for run in runs for ns in run.core_ns if ns)
-    return f"{numbers.span(found[0], found[-1], 'ns')}, before and behind launches" if found else ""
+    return f"{numbers.span(found[0], found[-1], 'ns')} there and back, before launches and behind them" if found else ""
 
 
 def _placement(run: RunRecord) -> str:

@@ -106,7 +106,7 @@ double Group::Ping(size_t rounds) {
     const uint64_t now = Ticks();
     round = static_cast<double>(now - std::exchange(last, now));
   }
-  return 1e9 * (Now() - begin) / (last - first) * Median(ticks) / here_;
+  return 1e9 * (Now() - begin) / (last - first) * Median(ticks) * 2 / here_;
 }
 
 template <typename T>

@@ -171,8 +171,8 @@ class Group {
   template <typename T>
   std::string Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
 
-  // Returns the nanoseconds after which a core has seen what another one has written: the median of so many rounds, in
-  // which every rank, in shared memory, waits for the one before it in a ring. All ranks of the host come together.
+  // Returns the nanoseconds of a ping-pong: until a core, in shared memory, sees another one's answer. The median of so
+  // many rounds, in which every rank waits for the one before it in a ring. All ranks of the host come together.
   // Throws std::runtime_error when one does not.
   double Ping(size_t rounds);
 

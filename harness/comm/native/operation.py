@@ -29,7 +29,7 @@ _NUMBERS = itertools.count()  # of groups: those of one communicator are opened 
 _SHORT = 8  # what harness_open adds where shared memory was too short
 _FAILURE_BYTES = 1000
 _PINGS = (20, 1000)  # rounds: the first to warm up, and all there are where ranks have to take turns on a core
-_SHARED_NS = 20_000
+_SHARED_NS = 40_000
 
 
 def _open(
@@ -86,9 +86,9 @@ def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) 
 
 
 def ping(comm: "MPI.Intracomm", library: Path) -> float:
-    """Return the ns after which a core has seen what another one wrote, between the ranks of `comm`, all of one host.
+    """Return the ns of a ping-pong between two cores of the ranks of `comm`, all of one host.
 
-    The median of a thousand rounds through all of them; 0 where they find no memory to share.
+    The median of a thousand rounds through all ranks; 0 where they find no memory to share.
 
     Raises:
         RunError: MPI fails, or a rank does not come.
