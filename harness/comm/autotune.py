@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -150,7 +150,7 @@ def core_distance(world: World) -> float:
         return 0.0
     from mpi4py import MPI
 
-    host = world.comm.Split_type(MPI.COMM_TYPE_SHARED)
+    host = cast(MPI.Intracomm, world.comm.Split_type(MPI.COMM_TYPE_SHARED))
     try:
         found = ping(host, native_build.build()) if host.size > 1 else 0.0
     finally:
