@@ -24,19 +24,21 @@ def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
 
 
 def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_contention, "look", lambda: (1.3, "compiler, process 7"))
+    monkeypatch.setattr(cpu_contention, "look", lambda seconds: (1.3, "compiler, process 7"))
+    monkeypatch.setenv("HARNESS_QUIET_S", "0")
     said: list[str] = []
     with pytest.raises(UserError, match=r"keep 1\.3 of \d+ cores busy \(most of all compiler, process 7\).*--force"):
-        wait_until_quiet(said.append, force=False, patience_s=0)
+        wait_until_quiet(said.append, force=False)
     assert wait_until_quiet(said.append, force=True) == 1.3
 
 
 def test_a_machine_that_calms_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     loads = iter([0.9, 0.4, 0.1])
-    monkeypatch.setattr(cpu_contention, "look", lambda: (next(loads), "compiler, process 7"))
+    monkeypatch.setattr(cpu_contention, "look", lambda seconds: (next(loads), "compiler, process 7"))
+    monkeypatch.setenv("HARNESS_QUIET_S", "60")
     said: list[str] = []
     assert wait_until_quiet(said.append, force=False) == 0.1
-    busy = "other processes keep 0.9 cores busy (most of all compiler, process 7)"
+    busy = f"other processes keep 0.9 of {psutil.cpu_count()} cores busy (most of all compiler, process 7)"
     assert said == [f"{busy}: waiting up to 60 s until they do not"]
 
 

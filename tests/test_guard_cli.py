@@ -188,7 +188,7 @@ def test_invalid_launches_are_left_out_and_said(kept: Path) -> None:
     [
         (("save", "../x"), "NAME '../x' is not a name"),
         (("save", "main"), "baseline 'main' exists already"),
-        (("save", "few", "few"), "needs 6 valid launches of each layout, and 1 x 1 ranks x 1 threads of"),
+        (("save", "few", "few"), "needs 6 valid launches of each layout, and 1 rank of"),
         (("show", "mian"), "did you mean 'main'?"),
         (("save", "new", "nothing"), "unknown SWEEP 'nothing'"),
     ],

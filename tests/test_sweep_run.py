@@ -22,6 +22,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from harness.base import cpu_contention
 from harness.base.errors import RunError, UserError
 from harness.schema.sweep import REPLACED, Sweep, sweep_folders
 from harness.schema.workload import Workload
@@ -169,6 +170,27 @@ def test_what_stays_disturbed_or_is_most_of_the_sweep_is_left_to_the_next_comman
     assert ("; most of the sweep, so not once more now" in lab.said) == (nodes == (2,))
     assert read_status(lab.results / sweep.name).count("invalid") == 2
     assert "runs again" in lab.run(sweep)
+
+
+def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked at before the first launch and after two that were disturbed; what needs less waits for less."""
+    monkeypatch.setattr(cpu_contention, "patience_s", lambda: 0.1)
+    monkeypatch.setattr(local, "patience_s", lambda: 0.1)
+    busy, sweep = (1.0, "yes, process 7"), lab.sweep(repeats=3)
+    looks = iter([busy, (0.0, ""), busy])
+
+    def look(seconds: float) -> tuple[float, str]:
+        time.sleep(0.1)
+        return next(looks, busy)
+
+    monkeypatch.setattr(cpu_contention, "look", look)
+    lab.behave(r1="busy", r2="busy")
+    with pytest.raises(RunError, match=r"4 of 6 launches were not made, for other .* \(most of all yes, process 7\)"):
+        lab.run(sweep)
+    assert lab.said.count("waiting up to 0 s") == 1
+    assert len(lab.launched()) == 2
+    lab.run(lab.sweep(nodes=(1,), repeats=3))
+    assert len(lab.launched()) == 3
 
 
 def test_a_deleted_or_damaged_record_runs_again(lab: Lab) -> None:

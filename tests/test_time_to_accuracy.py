@@ -16,7 +16,7 @@ from harness.schema.record import RunRecord
 from tests.factories import make_data, make_point, make_run, write_run, write_study
 from tests.test_report import Text
 
-BASE = "1 x 1 ranks x 1 threads"
+BASE = "1 rank"
 
 
 def learning(

@@ -24,7 +24,8 @@ TOLERANCE = 0.25  # cores; a quiet machine's own housekeeping takes less
 MOST_QUEUED = 0.1  # of a rank's time, waiting for others to leave its core: beyond it times are not the program's own
 MET = "; turns that this met are left out of ratios, not of times"  # behind why others disturbed a launch in turns
 _LOOK_S = 2.0
-_PATIENCE_S = 60.0
+_MOST_NAMED = 3  # of the processes that keep cores busy
+_GLANCE_S = 0.5  # enough for a machine that is quiet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,43 +151,59 @@ def overloads(loads: Mapping[str, float], needed: Mapping[str, int], cores: Mapp
     )
 
 
-def wait_until_quiet(say: Callable[[str], None], *, force: bool, patience_s: float = _PATIENCE_S) -> float:
-    """Return the load of other processes (cores) once it is low; with `force`, whatever it is.
+def patience_s() -> float:
+    """Return how many seconds a busy machine is waited for: the user's HARNESS_QUIET_S, else a minute.
 
     Raises:
-        UserError: other processes stay busy for `patience_s` seconds; it says how busy, and who most.
+        UserError: it is no number of seconds.
     """
-    deadline, said = time.monotonic() + patience_s, False
+    text = os.environ.get("HARNESS_QUIET_S") or "60"
+    if not text.isdecimal():
+        raise UserError(f"HARNESS_QUIET_S={text} is no number of seconds: write a whole one, 0 to wait for nothing")
+    return float(text)
+
+
+def wait_until_quiet(
+    say: Callable[[str], None],
+    *,
+    force: bool = False,
+    spare: int = 0,
+    instead: str = "add --force to measure all the same",
+) -> float:
+    """Return the load of other processes (cores) once it needs no more than `spare` cores; with `force` whatever it is.
+
+    Raises:
+        UserError: other processes stay busy for `patience_s`; it says how busy, who most, and what to do `instead`.
+    """
+    patience, waiting = patience_s(), False
+    deadline = time.monotonic() + patience
     while True:
-        load, busiest = look()
-        if load <= TOLERANCE or force:
+        load, busiest = look(_LOOK_S if waiting else _GLANCE_S)
+        if load <= spare + TOLERANCE or force:
             return load
+        busy = f"other processes keep {load:.1f} of {psutil.cpu_count()} cores busy (most of all {busiest})"
         if time.monotonic() >= deadline:
-            raise UserError(
-                f"other processes keep {load:.1f} of {psutil.cpu_count()} cores busy (most of all {busiest}): "
-                "end them and try again, or add --force to measure all the same"
-            )
-        if not said:
-            busy = f"other processes keep {load:.1f} cores busy (most of all {busiest})"
-            say(f"{busy}: waiting up to {patience_s:.0f} s until they do not")
-        said = True
+            raise UserError(f"{busy}: end them and try again, or {instead}")
+        if not waiting:
+            say(f"{busy}: waiting up to {patience:.0f} s until they do not")
+        waiting = True
 
 
-def look() -> tuple[float, str]:
-    """Return the other processes' load (cores) over two seconds, and the name and number of the busiest one."""
+def look(seconds: float = _LOOK_S) -> tuple[float, str]:
+    """Return the other processes' load (cores) over some seconds, and the name and number of the busiest ones."""
     others = {process.pid: process for process in psutil.process_iter() if process.pid != os.getpid()}
     before = {pid: _cpu_s(process) for pid, process in others.items()}
     begin = CpuUsage.now()
-    time.sleep(_LOOK_S)
+    time.sleep(seconds)
     load = other_load(begin, CpuUsage.now())
     used = {pid: _cpu_s(process) - before[pid] for pid, process in others.items()}
-    busiest = max(used, key=lambda pid: used[pid], default=None)
-    if busiest is None:
-        return load, "unknown"
-    try:
-        return load, f"{others[busiest].name()}, process {busiest}"
-    except psutil.Error:
-        return load, f"process {busiest}"
+    found = list[str]()
+    for pid in sorted(used, key=lambda pid: -used[pid]):
+        if used[pid] < TOLERANCE * seconds or len(found) == _MOST_NAMED:
+            break
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            found.append(f"{others[pid].name()}, process {pid}")
+    return load, "; ".join(found) or "unknown"
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -22,7 +22,6 @@ from harness.report.sweep_facts import banners, data_facts, machine_facts, workl
 from harness.report.sweep_page import headline
 from harness.schema.presets import study_name
 from harness.schema.record import RunRecord
-from harness.sweep.progress import layout_words
 from harness.why.known_causes import diagnose_sweep
 
 SMOKE_MINUTES = 30.0
@@ -69,10 +68,10 @@ def bundled_sweep(loaded: Loaded, command: str, analysis_s: float, page: Path, r
     limits = [
         *(one.text for one in banners(loaded.valid or loaded.runs, launches)),
         *(f"{one.cause.capitalize()}: {one.evidence}" for one in diagnose_sweep(loaded)),
-        *(f"{layout_words(one.layout)} was not run: {one.reason}." for one in loaded.study.skipped),
-        *(f"A launch of {layout_words(one.point.layout)} failed: {one.reason}." for one in loaded.failures),
+        *(f"{one.layout} was not run: {one.reason}." for one in loaded.study.skipped),
+        *(f"A launch of {one.point.layout} failed: {one.reason}." for one in loaded.failures),
     ]
-    bad = [f"{layout_words(run.point.layout)}, launch {run.point.repeat + 1}" for run in loaded.runs if run.invalid]
+    bad = [f"{run.point.layout}, launch {run.point.repeat + 1}" for run in loaded.runs if run.invalid]
     if bad:
         of = f"{len(bad)} of {len(loaded.runs)} launches"
         limits.append(f"{of} have no valid times and are in no statistic: {'; '.join(bad)}.")
@@ -239,7 +238,7 @@ def _results(one: BundledSweep) -> str:
         reached = accuracy.get(point.layout)
         speedup = "not comparable" if point.speedup is None else f"{point.speedup:.2f}"
         span = f" ({numbers.ratio_span(point.speedup_interval)})" if point.speedup_interval else ""
-        where = layout_words(names[point.layout]) + (" of one machine" if alone else "")
+        where = str(names[point.layout]) + (" of one machine" if alone else "")
         tested = "not tested" if reached is None or reached != reached else numbers.percent(float(reached), 2)
         rows.append((where, str(point.launches), numbers.seconds(point.seconds), speedup + span, tested))
     headings = ("Layout", "Launches", "Epoch, median", "Speedup (95 % interval)", "Test accuracy, median")

@@ -19,7 +19,6 @@ from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE, RunRecord, read_run
 from harness.schema.sweep import Sweep
 from harness.sweep.execute import run_sweep
-from harness.sweep.progress import layout_words
 from harness.sweep.submission import Submission
 
 FOLDER = "reproductions"  # results/reproductions/<time>
@@ -153,7 +152,7 @@ def _facts(old: RunRecord, new: RunRecord) -> list[tuple[str, str, str, str]]:
         ("mpi4py", was.mpi4py, now.mpi4py, times),
         ("MPI library", was.mpi_library, now.mpi_library, weights),
         ("reduction", was.reduction, now.reduction, weights),
-        ("layout", layout_words(old.point.layout), layout_words(new.point.layout), weights),
+        ("layout", str(old.point.layout), str(new.point.layout), weights),
         ("data", old.data.sha256[:12], new.data.sha256[:12], weights),
         ("processor", was.machine.cpu, now.machine.cpu, weights),
         ("cores", str(was.machine.cores), str(now.machine.cores), times),

@@ -174,11 +174,10 @@ def run_and_answer(
 def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.numbers import plural
     from harness.sweep.jobs import JOBS
-    from harness.sweep.progress import layout_words
 
     for number, point in enumerate(plan.missing, start=1):
         layout = point.layout
-        click.echo(f"{number:4}  {layout_words(layout)}, launch {point.repeat + 1}: {plural(layout.cores, 'core')}")
+        click.echo(f"{number:4}  {layout}, launch {point.repeat + 1}: {plural(layout.cores, 'core')}")
     scripts = plan.folder / JOBS
     return Answer(
         sentence=f"in this order, by scripts in {scripts}",

@@ -104,7 +104,6 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
     """Print a sweep: one line if it is done and not asked for, else every launch, equal ones in one line."""
     from harness.schema.sweep import LOGS
     from harness.sweep.plan import format_seconds
-    from harness.sweep.progress import layout_words
 
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
     counts = ", ".join(f"{status.count(state)} {state}" for state in states if status.count(state))
@@ -116,13 +115,13 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
         return
     for entry, repeats in _group_entries(status.entries):
         detail = f": {entry.detail}" if entry.detail else ""
-        click.echo(f"  {entry.state:8} {layout_words(entry.point.layout)}, {repeats}{detail}")
+        click.echo(f"  {entry.state:8} {entry.point.layout}, {repeats}{detail}")
         if entry.state == "failed":
             for line in entry.tail.splitlines()[-_TAIL_LINES:]:
                 click.echo(f"           | {line}")
             click.echo(f"           log: {folder / LOGS / entry.point.folder}.log")
     for skipped in status.skipped:
-        click.echo(f"  skipped  {layout_words(skipped.layout)}: {skipped.reason}")
+        click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
     if status.active or not status.command:
         return
     if status.count("ended", "queued", "running"):

@@ -96,8 +96,11 @@ class Layout:
         return self.ranks * self.threads
 
     def __str__(self) -> str:
-        uneven = f" (last node {self.last_node})" if self.last_node else ""
-        text = f"{self.nodes} x {self.ranks_per_node} ranks{uneven} x {self.threads} threads"
-        if self.gpus_per_rank:
-            text += f" x {self.gpus_per_rank} GPU{'s' if self.gpus_per_rank > 1 else ''}"
-        return text + (f" shares {':'.join(map(str, self.shares))}" if self.shares else "")
+        """Return it in words, no two layouts in the same: ``2 ranks``, ``8 ranks on 2 nodes x 4 threads``."""
+        text = f"{self.ranks} rank{'' if self.ranks == 1 else 's'}"
+        if self.ranks_per_node > 1:
+            text += f" on {self.nodes} node{'' if self.nodes == 1 else 's'}"
+            text += f" ({self.last_node} on the last)" if self.last_node else ""
+        text += f" x {self.threads} threads" if self.threads > 1 else ""
+        text += " x 1 GPU" if self.gpus_per_rank else ""
+        return text + (f" with shares {':'.join(map(str, self.shares))}" if self.shares else "")

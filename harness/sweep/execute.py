@@ -20,7 +20,7 @@ from harness.sweep.job_options import JobRequest
 from harness.sweep.jobs import Group, NodeHours, blocks, estimate, group_points, remarks, write_group
 from harness.sweep.outcome import ask_accounts
 from harness.sweep.plan import current, divide, launch_order
-from harness.sweep.progress import Pace, display, layout_words, say
+from harness.sweep.progress import Pace, display, say
 from harness.sweep.scheduler import Scheduler
 from harness.sweep.submission import Submission, carry_over, identify, read_submission, tidy, write_submission
 from harness.sweep.sweep_folder import (
@@ -129,17 +129,19 @@ def run_sweep(
                 approve(cost)
         _prepare(plan, data_dir, command.console)
         command.note()  # not before: what is refused is no sweep of missing launches
-        failed, dropped = command.launch(plan)
-        if not scheduler.survives_client:
+        failed, dropped, busy = command.launch(plan)
+        if not scheduler.survives_client and not busy:
             again = command.once_more(plan)
-            failed, dropped = command.launch(again) if again.missing else (failed, dropped)
+            failed, dropped, busy = command.launch(again) if again.missing else (failed, dropped, busy)
         ask_accounts(folder, scheduler)
-    if failed:
+    if failed or busy:
         counts = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
+        if busy:
+            counts = f"{dropped} of {len(plan.missing)} launches were not made, for {busy}"
         where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
         raise RunError(
             f"{counts}, whatever finished is kept: "
-            f"see `harness status {folder.name}{where}`; the same command again runs only what failed"
+            f"see `harness status {folder.name}{where}`; the same command again runs only what is missing"
         )
     return folder
 
@@ -160,7 +162,7 @@ def run_blocks(
     for point in blocks[0].values():
         refusal = scheduler.refusal(point.layout)
         if refusal:
-            raise UserError(f"no block can run: {layout_words(point.layout)}: {refusal}")
+            raise UserError(f"no block can run: {point.layout}: {refusal}")
         source = locate(point.workload, data_dir, point.data_id)
         if source.kind != "script":
             prepare(source)
@@ -219,7 +221,7 @@ class _Command:
             first, fix = self.skipped[0], "ask for fewer NODES, RANKS_PER_NODE or THREADS"
             if not self.scheduler.survives_client:
                 fix += ", or set OVERSUBSCRIBE=1 to run for function only"
-            raise UserError(f"no layout can run: {layout_words(first.layout)}: {first.reason}; {fix}")
+            raise UserError(f"no layout can run: {first.layout}: {first.reason}; {fix}")
         self.points = launch_order(self.sweep, self.runnable)
 
     def note(self) -> None:
@@ -281,11 +283,11 @@ class _Command:
         say(self.console, str(cost))
         return cost
 
-    def launch(self, plan: SweepPlan) -> tuple[int, int]:
-        """Run the plan's jobs and return how many launches failed, and how many were not tried for that."""
+    def launch(self, plan: SweepPlan) -> tuple[int, int, str]:
+        """Run the plan's jobs; return how many launches failed, how many were not tried, and what kept cores busy."""
         total = sum(len(group.points) for group in plan.groups) + len(plan.carried)
         if not total:
-            return 0, 0
+            return 0, 0, ""
         with display(total, self.console) as shown:
             launches = Launches(
                 self.scheduler,
@@ -298,7 +300,7 @@ class _Command:
                 resubmits=True,
             )
             try:
-                return launches.run(), launches.dropped
+                return launches.run(), launches.dropped, launches.busy
             except KeyboardInterrupt:
                 if self.scheduler.survives_client and launches.going:
                     shown.say(
@@ -338,14 +340,16 @@ def _announce(plan: SweepPlan, console: Console) -> None:
     if plan.carried:
         say(console, f"{len(plan.carried)} of them are in the queue already")
     for skipped in plan.skipped:
-        say(console, f"not run: {layout_words(skipped.layout)}: {skipped.reason}")
+        say(console, f"not run: {skipped.layout}: {skipped.reason}")
     if plan.skipped:
         say(console, "the report predicts what is not run, or says why it cannot")
+    invalid = [plan.known.records[point.folder] for point in plan.missing if point.folder in plan.known.records]
+    if invalid:
+        said = f"runs again: {len(invalid)} of them, whose times are not valid"
+        say(console, f"{said}; the first: {invalid[0].invalid[0]}")
     for point in plan.missing:
         if point.folder in plan.known.damaged:
             say(console, f"runs again: {plan.known.damaged[point.folder]}")
-        elif point.folder in plan.known.records:
-            say(console, f"runs again: {point.folder}: {plan.known.records[point.folder].invalid[0]}")
 
 
 def _prepare(plan: SweepPlan, data_dir: Path | None, console: Console, *, own_only: bool = False) -> None:

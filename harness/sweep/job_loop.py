@@ -14,7 +14,7 @@ from harness.schema.sweep import Point
 from harness.sweep.jobs import Group, queue_name, write_group
 from harness.sweep.outcome import LaunchOutcome, note_ended, settle
 from harness.sweep.plan import format_seconds
-from harness.sweep.progress import Display, Pace, layout_words
+from harness.sweep.progress import Display, Pace
 from harness.sweep.scheduler import Job, Scheduler, State
 from harness.sweep.submission import Submission
 from harness.sweep.sweep_folder import Running, keep_failure, set_aside, write_running
@@ -22,6 +22,7 @@ from harness.sweep.sweep_folder import Running, keep_failure, set_aside, write_r
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up
 _SLOWEST_POLL_S = 30.0
+_SPOILT = 2  # launches in a row whose times are not valid, before a busy machine is waited for again
 _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolog"}
 
 
@@ -29,7 +30,8 @@ class Launches:
     """The launches of one command. `running` holds, by point folder, what is submitted and not settled.
 
     With `resubmits` a launch that was stopped with a checkpoint is submitted again, as often as it goes on, and one
-    that failed as often as the request says.
+    that failed as often as the request says; and cores of this machine that other processes keep busy are waited for,
+    before the first launch and after two in a row without valid times. `busy` says what kept them so for too long.
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class Launches:
         self._over: list[Running] = []
         self._tried: Counter[str] = Counter()
         self._together: dict[str, int] = {}  # launches of a job that trains them in turns, by its name
+        self._spoilt = _SPOILT
         self.failed = self.dropped = 0
+        self.busy = ""
 
     def run(self) -> int:
         """Launch all, in order, and return how many failed. An interruption ends jobs only if they are children."""
@@ -110,7 +114,7 @@ class Launches:
         waits = self._scheduler.turn() if batch else None
         if waits is not None:
             self._say(waits)
-        if not batch or waits is not None:
+        if not batch or waits is not None or self._disturbed():
             return
         others = bool(self._running)
         self._together |= {
@@ -132,6 +136,20 @@ class Launches:
             if sys.exception() is None:
                 self._forget_intents()
             self._note(now=True)
+
+    def _disturbed(self) -> bool:
+        """Wait for cores that others keep busy, where that is due; if they do for too long, nothing more is tried."""
+        if self._spoilt < _SPOILT or not self._resubmits:
+            return False
+        self._spoilt = 0
+        try:
+            self._scheduler.wait_for_cores(max(group.layout.cores for group in self._waiting), self._shown.say)
+        except UserError as error:
+            self.busy, self._waiting, left = str(error), [], sum(len(group.points) for group in self._waiting)
+            self.dropped += left
+            self._shown.dropped(left)
+            return True
+        return False
 
     def _prepare(self, group: Group) -> Job:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
@@ -222,6 +240,7 @@ class Launches:
             self._give_up(point.layout, outcome)
         else:
             self._last_reasons.pop(point.layout, None)
+            self._spoilt = self._spoilt + 1 if outcome.record.invalid else 0
             wall_s = (datetime.now(UTC) - running.started).total_seconds() if local else outcome.record.wall_seconds
             together = self._together.get(running.name, 1)
             self._pace.take(outcome.record, wall_s / together)
@@ -261,7 +280,7 @@ class Launches:
             self._waiting = waiting
             self.dropped += launches
             self._shown.dropped(launches)
-            self._say(f"{layout_words(layout)}: failed twice in the same way, so {launches} more are not tried")
+            self._say(f"{layout}: failed twice in the same way, so {launches} more are not tried")
 
     def _say(self, text: str) -> None:
         if text not in self._said:

@@ -45,7 +45,7 @@ class Pace:
                 str(one.layout.ranks) for one in sorted((point, *others), key=lambda one: one.layout.ranks)
             )
             return f"{ranks} ranks in turns, block {number} of {max(self._launches.values())}"
-        return f"{layout_words(point.layout)}, launch {number} of {max(number, self._launches[point.layout])}"
+        return f"{point.layout}, launch {number} of {max(number, self._launches[point.layout])}"
 
     def speed(self, record: RunRecord) -> str:
         """Return how fast a launch was: ``216 ms an epoch, 1.70x`` the median of the layout with the fewest ranks."""
@@ -61,16 +61,6 @@ class Pace:
 def epoch_seconds(record: RunRecord) -> float:
     """Return a launch's time as reports have it: the median over its epochs of the slowest rank's."""
     return median(max(epoch.seconds) for epoch in record.epochs)
-
-
-def layout_words(layout: Layout) -> str:
-    """Return a layout in words: ``2 ranks``, ``8 ranks on 2 nodes x 4 threads``."""
-    text = f"{layout.ranks} rank{'' if layout.ranks == 1 else 's'}"
-    if layout.ranks_per_node > 1:
-        text += f" on {layout.nodes} node{'' if layout.nodes == 1 else 's'}"
-    text += f" x {layout.threads} threads" if layout.threads > 1 else ""
-    text += " x 1 GPU" if layout.gpus_per_rank else ""
-    return text + (f" with shares {':'.join(map(str, layout.shares))}" if layout.shares else "")
 
 
 def _short(seconds: float) -> str:

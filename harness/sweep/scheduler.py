@@ -3,7 +3,7 @@
 import abc
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
@@ -139,6 +139,14 @@ class Scheduler(abc.ABC):
     def turn(self) -> str | None:
         """Return None when a job may be submitted now, else for whom it has to wait, in one sentence."""
         return None
+
+    def wait_for_cores(self, needed: int, say: Callable[[str], None]) -> None:
+        """Return when `needed` cores are nobody else's: a cluster's job gets its own.
+
+        Raises:
+            UserError: others stay busy on them for longer than is waited.
+        """
+        return
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` can never run here, in one clause, or None."""

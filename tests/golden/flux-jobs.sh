@@ -5,7 +5,7 @@
 #flux: --time-limit=3600s
 #flux: --output=/sweep/logs/{{id.dec}}.out
 
-# mnist-dnn, 4 x 1 ranks x 1 threads, repeat 0
+# mnist-dnn, 4 ranks, repeat 0
 # Written by harness VERSION
 set -euo pipefail
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mnist-dnn, 2 x 2 ranks x 2 threads, repeat 0
+# mnist-dnn, 4 ranks on 2 nodes x 2 threads, repeat 0
 # Written by harness VERSION; it can be run by hand: bash n2x2x2-r0-KEY.sh
 set -euo pipefail
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mnist-dnn, 16 x 1 ranks x 1 threads, repeat 0
+# mnist-dnn, 16 ranks, repeat 0
 # Written by harness VERSION; it can be run by hand: bash n16x1x1-r0-KEY.sh
 set -euo pipefail
 

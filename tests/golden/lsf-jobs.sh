@@ -7,7 +7,7 @@
 #BSUB -rn
 #BSUB -o /sweep/logs/%J.out
 
-# mnist-dnn, 3 x 4 ranks (last node 2) x 1 threads, repeat 0
+# mnist-dnn, 10 ranks on 3 nodes (2 on the last), repeat 0
 # Written by harness VERSION
 set -euo pipefail
 

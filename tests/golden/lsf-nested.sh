@@ -7,7 +7,7 @@
 #BSUB -rn
 #BSUB -o /sweep/logs/%J.out
 
-# mnist-dnn, 2 launches, nested, up to 4 x 1 ranks x 1 threads
+# mnist-dnn, 2 launches, nested, up to 4 ranks
 # Written by harness VERSION
 set -euo pipefail
 

@@ -9,7 +9,7 @@
 #PBS -o /sweep/logs/
 #PBS -J 0-1
 
-# mnist-dnn, 2 launches, array, up to 1 x 1 ranks x 1 threads
+# mnist-dnn, 2 launches, array, up to 1 rank
 # Written by harness VERSION
 set -euo pipefail
 

@@ -8,7 +8,7 @@
 #PBS -j oe
 #PBS -o /sweep/logs/
 
-# mnist-dnn, 2 launches, block, up to 4 x 1 ranks x 1 threads
+# mnist-dnn, 2 launches, block, up to 4 ranks
 # Written by harness VERSION
 set -euo pipefail
 

@@ -8,7 +8,7 @@
 #PBS -j oe
 #PBS -o /sweep/logs/
 
-# mnist-dnn, 4 x 1 ranks x 1 threads, repeat 0
+# mnist-dnn, 4 ranks, repeat 0
 # Written by harness VERSION
 set -euo pipefail
 

@@ -12,7 +12,7 @@
 #SBATCH --output="/sweep/logs/%A_%a.out"
 #SBATCH --array=0-1
 
-# mnist-dnn, 2 launches, array, up to 1 x 1 ranks x 1 threads
+# mnist-dnn, 2 launches, array, up to 1 rank
 # Written by harness VERSION
 set -euo pipefail
 

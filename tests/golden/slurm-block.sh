@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #SBATCH --output="/sweep/logs/%j.out"
 
-# mnist-dnn, 2 launches, block, up to 4 x 1 ranks x 1 threads
+# mnist-dnn, 2 launches, block, up to 4 ranks
 # Written by harness VERSION
 set -euo pipefail
 

@@ -23,7 +23,7 @@
 #SBATCH --open-mode=append
 #SBATCH --output="/sweep/logs/%j.out"
 
-# mnist-dnn, 2 x 2 ranks x 1 threads x 1 GPU, repeat 0
+# mnist-dnn, 4 ranks on 2 nodes x 1 GPU, repeat 0
 # Written by harness VERSION
 set -euo pipefail
 

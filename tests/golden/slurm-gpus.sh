@@ -12,7 +12,7 @@
 #SBATCH --open-mode=append
 #SBATCH --output="/sweep/logs/%j.out"
 
-# mnist-dnn, 1 x 4 ranks x 1 threads x 1 GPU, repeat 0
+# mnist-dnn, 4 ranks on 1 node x 1 GPU, repeat 0
 # Written by harness VERSION
 set -euo pipefail
 

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #SBATCH --output="/sweep/logs/%j.out"
 
-# mnist-dnn, 2 x 2 ranks x 2 threads, repeat 0
+# mnist-dnn, 4 ranks on 2 nodes x 2 threads, repeat 0
 # Written by harness VERSION
 set -euo pipefail
 

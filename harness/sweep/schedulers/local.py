@@ -4,12 +4,13 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import psutil
 
 from harness.base.cores import affinity_narrowed, usable_cores
+from harness.base.cpu_contention import patience_s, wait_until_quiet
 from harness.base.hostlock import HostLock, Scratch
 from harness.comm.launcher import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
@@ -63,6 +64,12 @@ class Scheduler(scheduler.Scheduler):
     def turn(self) -> str | None:
         """Take this host for the next job, or return who has it: other sweeps, also other users', time here too."""
         return self._lock.take()
+
+    def wait_for_cores(self, needed: int, say: Callable[[str], None]) -> None:
+        """Wait until other processes leave `needed` cores alone; not where it is for function only."""
+        if not self.oversubscribe and patience_s():
+            way_out = "set OVERSUBSCRIBE=1 to run for function only"
+            wait_until_quiet(say, spare=max(0, self._cores - needed), instead=way_out)
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` cannot run on this machine's cores."""
