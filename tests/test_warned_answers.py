@@ -26,6 +26,7 @@ from harness.report.launch_summary import cost, run_facts
 from harness.report.probe_page import best_settings, probe_answer
 from harness.report.sweep_facts import doubts, sweep_warnings
 from harness.schema.record import RunRecord
+from harness.schema.sweep import Failure
 from harness.sweep.sweep_folder import set_aside
 from harness.why.explanation import explain_sweep
 from harness.why.known_causes import diagnose_sweep
@@ -183,3 +184,6 @@ def test_the_cost_of_launches_has_their_imports_and_a_block_once() -> None:
     assert plain(cost([one, two, again])).endswith("in 3 launches, 1 of them replaced")
     block = [replace(run, block="block-1") for run in (one, two)]
     assert plain(cost(block)) == f"{significant(2 * max(each) / 3600, 2)} core-hours in 2 launches"
+    failed = Failure(point=two.point, ended=two.ended, exit_code=137, reason="killed", tail="", seconds=3600)
+    assert plain(cost(block, [failed])).endswith(" core-hours in 2 launches, and 1 cut short")
+    assert float(plain(cost(block, [failed])).split()[0]) == float(significant(2 + 2 * max(each) / 3600, 2))

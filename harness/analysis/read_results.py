@@ -41,7 +41,7 @@ class Loaded:
     analyses need of them, `slow` the ranks that the others of their launch waited for. `other_code` counts the
     launches that were left out because they ran other code (`Point.code`) than the sweep's last command asked for.
     `accounts` are of every job that a scheduler ran for the sweep, `replaced` the records of launches that did not
-    count and were made again.
+    count and were made again, `failed` every launch that left none, also of points in `runs`.
     """
 
     folder: Path
@@ -54,6 +54,7 @@ class Loaded:
     other_code: int = 0
     accounts: tuple[Account, ...] = ()
     replaced: tuple[RunRecord, ...] = ()
+    failed: tuple[Failure, ...] = ()
 
     @property
     def launched(self) -> tuple[RunRecord, ...]:
@@ -97,12 +98,10 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     every, read = read, [one for one in read if code in (None, one.run.point.code)]
     runs = tuple(one.run for one in read)
     finished = {run.point.folder for run in runs}
-    failures = tuple(
+    failed = tuple(  # a point's last failure last: `-attempt1.json` comes before `.json`
         failure
         for path in sorted((folder / FAILURES).glob("*.json"))
-        if (failure := _decoded(path, Failure, damaged))
-        and failure.point.folder not in finished
-        and code in (None, failure.point.code)
+        if (failure := _decoded(path, Failure, damaged)) and code in (None, failure.point.code)
     )
     return Loaded(
         folder=folder,
@@ -111,10 +110,11 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         epochs=_with_rounds(folder, runs, join_epochs(runs, [one.epochs for one in read])) if read else pd.DataFrame(),
         slow=tuple(one.slow for one in read if one.slow),
         damaged=tuple(damaged),
-        failures=failures,
+        failures=tuple({one.point.folder: one for one in failed if one.point.folder not in finished}.values()),
         other_code=len(every) - len(read),
         accounts=accounts,
         replaced=tuple(_replaced(folder)),
+        failed=failed,
     )
 
 

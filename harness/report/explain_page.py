@@ -66,7 +66,7 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
             "findings": findings,
         },
         tiles=_tiles(found.efficiencies[-1]),
-        facts=run_facts(runs, found.loaded.launched),
+        facts=run_facts(runs, found.loaded.launched, found.loaded.failed),
         sections=(
             *(Section(title=one.title, name=f"table-{n}", blocks=[one]) for n, one in enumerate(tables) if one.rows),
             Section(title="Figures", name="figures", blocks=figures),

@@ -12,15 +12,20 @@ from harness.report.answer import Fact, distinct, facts
 from harness.schema.layout import Layout
 from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord
-from harness.schema.sweep import Account, JobUsage
+from harness.schema.sweep import Account, Failure, JobUsage
 from harness.schema.workload import is_script
 
 if TYPE_CHECKING:
     from harness.bench.bench_record import BenchRecord
 
 
-def run_facts(runs: Sequence[RunRecord], every: Sequence[RunRecord]) -> tuple[Fact, ...]:
-    """Return what stands on the first screen: where, when, on which data and code `runs` ran, what `every` run cost."""
+def run_facts(
+    runs: Sequence[RunRecord], every: Sequence[RunRecord], failed: Sequence[Failure] = ()
+) -> tuple[Fact, ...]:
+    """Return what stands on the first screen: where, when, on which data and code `runs` ran, what all launches cost.
+
+    All are `every` run and those that `failed`.
+    """
     per_rank = [rank.batch for run in runs for rank in run.ranks]
     whole = [run.global_batch for run in runs]
     batch = f"{numbers.span(min(per_rank), max(per_rank))} per rank, {numbers.span(min(whole), max(whole))} global"
@@ -29,18 +34,24 @@ def run_facts(runs: Sequence[RunRecord], every: Sequence[RunRecord]) -> tuple[Fa
         every,
         ("Data", distinct((data_words(run) for run in fewest_and_most(runs)), "; ")),
         ("Batch", "the script's own" if is_script(runs[0].point.workload) else batch),
+        failed=failed,
     )
 
 
-def place_facts(runs: Sequence[RunRecord], every: Sequence[RunRecord], *beside: tuple[str, object]) -> tuple[Fact, ...]:
-    """Return where, when and on which code `runs` ran, what is told `beside`, and what `every` run cost."""
+def place_facts(
+    runs: Sequence[RunRecord],
+    every: Sequence[RunRecord],
+    *beside: tuple[str, object],
+    failed: Sequence[Failure] = (),
+) -> tuple[Fact, ...]:
+    """Return where, when and on which code `runs` ran, what is told `beside`, and what all launches cost."""
     return facts(
         [
             ("Machine", distinct((machine_words(run.provenance.machine) for run in runs), "; ")),
             ("Date", days(run.started for run in runs)),
             *beside,
             ("Commit", distinct(commit_words(run.provenance) for run in runs)),
-            ("Cost", cost(every)),
+            ("Cost", cost(every, failed)),
         ]
     )
 
@@ -67,11 +78,13 @@ def days(moments: Iterable[datetime]) -> str:
     return f"{begin} to {f'{last:%H:%M}' if first.date() == last.date() else end} UTC"
 
 
-def cost(runs: Sequence[RunRecord]) -> str:
-    """Return the core-hours of `runs`, invalid ones too, from the start of each rank's process to its record.
+def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
+    """Return the core-hours of `runs`, invalid ones too, from the start of each rank's process to its record, and more.
+
+    More: launches that `failed` or were stopped, as long as they had this machine's cores.
 
     Launches of one block share its cores while they last. A point with several records was launched again, as its times
-    were not valid; launches that failed have no record.
+    were not valid.
     """
     used: dict[object, list[tuple[int, float]]] = {}
     for run in runs:
@@ -79,8 +92,10 @@ def cost(runs: Sequence[RunRecord]) -> str:
         key = (run.point.workload, run.point.code, run.block) if run.block else id(run)
         used.setdefault(key, []).append((run.point.layout.cores, seconds))
     spent = sum(max(cores for cores, _ in one) * max(seconds for _, seconds in one) for one in used.values())
+    spent += sum(one.point.layout.cores * one.seconds for one in failed)
     replaced = len(runs) - len({run.point.key for run in runs})
     again = f", {replaced} of them replaced" if replaced else ""
+    again += f", and {len(failed)} cut short" if failed else ""
     return f"{core_hours(spent)} in {numbers.plural(len(runs), 'launch')}{again}"
 
 

@@ -135,7 +135,7 @@ def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str, ahead
             "question": f"How does {_subject(loaded)} scale?",
             "sentence": headline(loaded, None),
             "data": {"sweep": loaded.folder.name, "scaling": None},
-            "facts": run_facts(used, loaded.launched) if loaded.runs else (),
+            "facts": run_facts(used, loaded.launched, loaded.failed) if loaded.runs else (),
             "code": NOTHING_VALID if loaded.runs and not oversubscribed else 0,
             "sections": [],
         }
@@ -211,7 +211,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         "table": tables.terminal_table(scaling, final, ahead.series),
         "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy, "predicted": ahead.series},
         "tiles": tuple(_tiles(scaling, costs, final, loaded.runs, targets, goal)),
-        "facts": run_facts(loaded.valid, loaded.launched),
+        "facts": run_facts(loaded.valid, loaded.launched, loaded.failed),
         "sections": _sections(loaded, view, costs, final, targets, goal),
     }
 

@@ -17,7 +17,7 @@ from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display, Pace
 from harness.sweep.scheduler import Job, Scheduler, State
 from harness.sweep.submission import Submission
-from harness.sweep.sweep_folder import Running, keep_failure, set_aside, write_running
+from harness.sweep.sweep_folder import Running, set_aside, write_running
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up
@@ -61,7 +61,6 @@ class Launches:
         self._noted = 0.0
         self._over: list[Running] = []
         self._tried: Counter[str] = Counter()
-        self._together: dict[str, int] = {}  # launches of a job that trains them in turns, by its name
         self._spoilt = _SPOILT
         self.failed = self.dropped = 0
         self.busy = ""
@@ -117,9 +116,6 @@ class Launches:
         if not batch or waits is not None or self._disturbed():
             return
         others = bool(self._running)
-        self._together |= {
-            queue_name(self._folder, group): len(group.points) for group in batch if group.shape == "block"
-        }
         prepared = [self._prepare(group) for group in batch]
         self._note(now=True)
         try:
@@ -162,6 +158,7 @@ class Launches:
                 scheduler=self._scheduler.name,
                 name=queue_name(self._folder, group),
                 task=index if group.shape == "array" else -1,
+                together=len(group.points) if group.shape == "block" else 1,
             )
         return write_group(
             group,
@@ -242,8 +239,7 @@ class Launches:
             self._last_reasons.pop(point.layout, None)
             self._spoilt = self._spoilt + 1 if outcome.record.invalid else 0
             wall_s = (datetime.now(UTC) - running.started).total_seconds() if local else outcome.record.wall_seconds
-            together = self._together.get(running.name, 1)
-            self._pace.take(outcome.record, wall_s / together)
+            self._pace.take(outcome.record, wall_s / running.together)
             text = f"{self._pace.speed(outcome.record)}{text}; took {format_seconds(wall_s)}"
         waiting = [other for group in self._waiting for other in group.points]
         left = self._pace.left([*waiting, *(other.point for other in self._running.values())])
@@ -257,7 +253,6 @@ class Launches:
             if self._tried[point.folder] >= self._scheduler.request.retries:
                 return False
             self._tried[point.folder] += 1
-            keep_failure(self._folder, point, self._tried[point.folder])
         self._waiting.append(Group(shape="jobs", points=(point,)))
         return True
 

@@ -5,15 +5,16 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.record import RunRecord, encode, read_accounts
-from harness.schema.sweep import ACCOUNTS_FILE, AGAIN, LOGS, Account, Point, has_checkpoint
+from harness.schema.sweep import ACCOUNTS_FILE, AGAIN, LOGS, Account, Failure, Point, has_checkpoint
 from harness.sweep.jobs import exit_file
 from harness.sweep.scheduler import Scheduler, State
-from harness.sweep.sweep_folder import Running, check_record, forget_failure, write_failure
+from harness.sweep.sweep_folder import Running, check_record, file_failure, write_failure
 
 _TAIL_LINES = 30
 _READ_BYTES = 1_000_000
@@ -93,7 +94,7 @@ def settle(
         return None
     found = check_record(folder, point)
     if isinstance(found, RunRecord):
-        forget_failure(folder, point)
+        file_failure(folder, point)
         return LaunchOutcome(
             record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else ""
         )
@@ -142,7 +143,9 @@ def _keep_failure(folder: Path, running: Running, state: State, scheduler: Sched
         reason = said or f"exit code {code} without a valid record, {known}"
     if "its time limit" in reason:
         reason += "; ask for a longer WALLTIME"
-    write_failure(folder, point, exit_code=code, reason=reason, tail=tail(f"{log}\n{job}".strip("\n")))
+    ended, said = datetime.now(UTC), tail(f"{log}\n{job}".strip("\n"))
+    held_s = 0.0 if scheduler.survives_client else (ended - running.started).total_seconds() / running.together
+    write_failure(folder, Failure(point=point, ended=ended, exit_code=code, reason=reason, tail=said, seconds=held_s))
     return reason
 
 

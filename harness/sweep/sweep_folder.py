@@ -111,7 +111,8 @@ class Running:
     """A launch that was submitted and has not been settled. `job` is the scheduler's identifier.
 
     `name` is the job's name in the queue and `task` its place in an array, -1 in a plain job. `job` is empty
-    between the decision to submit and the scheduler's answer: then the name finds it.
+    between the decision to submit and the scheduler's answer: then the name finds it. `together` launches of its job
+    train in turns on the same cores.
     """
 
     point: Point
@@ -120,6 +121,7 @@ class Running:
     scheduler: str = "local"
     name: str = ""
     task: int = -1
+    together: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,21 +237,18 @@ def read_study(folder: Path) -> Study:
     return study
 
 
-def write_failure(folder: Path, point: Point, *, exit_code: int, reason: str, tail: str) -> None:
-    """Keep why `point` failed until it succeeds."""
-    failure = Failure(point=point, ended=datetime.now(UTC), exit_code=exit_code, reason=reason, tail=tail)
-    write_atomic(_failure_path(folder, point), encode(failure))
+def write_failure(folder: Path, failure: Failure) -> None:
+    """Keep why a point failed, beside its earlier failures."""
+    file_failure(folder, failure.point)
+    write_atomic(_failure_path(folder, failure.point), encode(failure))
 
 
-def keep_failure(folder: Path, point: Point, number: int) -> None:
-    """Keep the failure of attempt `number` of `point`, which is tried again, under a name of its own."""
+def file_failure(folder: Path, point: Point) -> None:
+    """Keep the failure of `point`, if it has one, as an attempt: it was tried again."""
     path = _failure_path(folder, point)
-    path.replace(path.with_name(f"{point.folder}-attempt{number}.json"))
-
-
-def forget_failure(folder: Path, point: Point) -> None:
-    """Remove the failure of a point that has succeeded."""
-    _failure_path(folder, point).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        number = 1 + sum(1 for _ in path.parent.glob(f"{point.folder}-attempt*.json"))
+        path.replace(path.with_name(f"{point.folder}-attempt{number}.json"))
 
 
 def write_running(folder: Path, running: tuple[Running, ...]) -> None:
