@@ -116,6 +116,19 @@ def test_a_sweep_keeps_its_folder_when_layouts_and_repeats_are_added():
     assert more.name == sweep().name
     assert sweep(workload=resolve(dataset="mnist", model="dnn", seed=1)).name != sweep().name
     assert sweep(data_id="other data").name != sweep().name
+    places = {
+        sweep(layouts=(Layout(nodes=1, gpus_per_rank=gpus),), scheduler=one).name.rsplit("-", 1)[0]
+        for gpus in (0, 1)
+        for one in ("local", "slurm", "pbs")
+    }
+    assert {name.removeprefix("mnist-dnn-default-strong") for name in places} == {
+        "",
+        "-slurm",
+        "-pbs",
+        "-gpus",
+        "-gpus-slurm",
+        "-gpus-pbs",
+    }
 
 
 def test_points_have_keys_of_their_own_that_do_not_change():

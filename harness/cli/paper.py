@@ -76,7 +76,10 @@ def paper(
     def planned(size: ExperimentSize) -> dict[str, tuple["Sweep", ...]]:
         preset, over = options["preset"] or PRESET, options["oversubscribe"]
         settings = partial(plan, layouts=layouts, preset=preset, data_dir=data_dir, oversubscribe=over)
-        return {name: settings(EXPERIMENTS[name], size=size) for name in names}
+        return {
+            name: tuple(replace(one, scheduler=submission.scheduler) for one in settings(EXPERIMENTS[name], size=size))
+            for name in names
+        }
 
     # All plans first: a wrong setting or a damaged file ends the command before anything runs.
     plans = planned(size)

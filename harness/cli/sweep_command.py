@@ -103,6 +103,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         layouts=layouts,
         data_dir=data_dir,
         settings=settings,
+        scheduler=submission.scheduler,
         **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
     )
     network = find_network(options["network"], results) if options["network"] else None

@@ -101,7 +101,8 @@ class Sweep:
     """One workload, several layouts, `repeats` launches of each, strong or weak scaling.
 
     Under weak scaling `workload.samples` is the number of rows per rank. `settings` and `code` as in `Point`; the
-    name has no `code`, so that launches of all states of the code lie in one folder.
+    name has no `code`, so that launches of all states of the code lie in one folder, and has what places launches on
+    other hardware: the `scheduler`, and GPUs.
 
     Raises:
         UserError: the scaling is unknown, a count is below 1, or weak scaling lacks its rows per rank.
@@ -115,6 +116,7 @@ class Sweep:
     oversubscribe: bool = False
     settings: tuple[tuple[str, str], ...] = ()
     code: str = ""
+    scheduler: str = "local"
 
     def __post_init__(self) -> None:
         if self.scaling not in SCALINGS:
@@ -132,7 +134,11 @@ class Sweep:
         """The folder of the study: the same for every command that adds layouts or repeats to it."""
         workload = self.workload
         identity = digest((self.workload, self.scaling, self.data_id, self.oversubscribe, *self.settings))
-        return f"{workload.name}-{workload.preset}-{self.scaling}-{identity[:8]}"
+        places = (
+            "gpus" if any(layout.gpus_per_rank for layout in self.layouts) else "",
+            self.scheduler.replace("local", ""),
+        )
+        return "-".join(filter(None, (workload.name, workload.preset, self.scaling, *places, identity[:8])))
 
     def points(self) -> tuple[Point, ...]:
         """Return every launch: layouts in order, repeats innermost."""

@@ -131,6 +131,7 @@ def build_sweep(
     scaling: str = "strong",
     data_dir: Path | None = None,
     oversubscribe: bool = False,
+    scheduler: str = "local",
     settings: tuple[tuple[str, str], ...] = (),
 ) -> Sweep:
     """Return the sweep of `workload` over `layouts`, or over `nodes` of one rank with one thread each.
@@ -147,6 +148,7 @@ def build_sweep(
         scaling=scaling,
         data_id=locate(workload, data_dir).data_id,
         oversubscribe=oversubscribe,
+        scheduler=scheduler,
         settings=settings,
     )
 
