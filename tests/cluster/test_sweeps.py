@@ -10,6 +10,7 @@ from harness.schema.sweep import ROUNDS
 from harness.sweep.sweep_folder import read_study
 from tests.cluster.conftest import Terminal, Untrained
 from tests.cluster.slurm import Cluster
+from tests.test_reframe import SMALL, performance, reframe
 
 pytestmark = [pytest.mark.cluster, pytest.mark.mpi, pytest.mark.timeout(900)]
 TINY = ("sweep", "--dataset", "adult", "--data-kind", "synthetic", "--samples", "640", "--epochs", "2")
@@ -72,6 +73,25 @@ def test_one_allocation_runs_all_points_on_nested_nodes(terminal: Terminal, clus
     accounts = read_accounts(terminal.sweep_folder)
     assert (len(accounts), len({one.job for one in accounts})) == (3, 1)
     assert {one.missing for one in accounts} == {"sacct: Slurm accounting storage is disabled"}
+
+
+REFRAME = """site_configuration = {
+    "systems": [{"name": "tests", "hostnames": [".*"], "partitions": [
+        {"name": "batch", "scheduler": "squeue", "launcher": "srun", "environs": ["builtin"]}]}],
+    "environments": [{"name": "builtin"}],
+}
+"""
+
+
+def test_reframe_measures_through_slurm(terminal: Terminal, cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text(REFRAME)
+    shutil.copy(terminal.site, tmp_path / "site.toml")
+    before = len(cluster.jobs())
+    asked = f"options={SMALL},--site={tmp_path}/site.toml"
+    said = reframe(tmp_path, "-C", f"{tmp_path}/config.py", "-S", asked, environment=terminal.environment)
+    assert "@tests:batch+builtin" in said
+    assert len(cluster.jobs()) - before == 2
+    assert performance(said).keys() == {"speedup", "efficiency", "rows"}, said
 
 
 def test_a_wrong_rank_start_is_explained_before_training(terminal: Terminal) -> None:
