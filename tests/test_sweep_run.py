@@ -174,7 +174,7 @@ def test_what_stays_disturbed_or_is_most_of_the_sweep_is_left_to_the_next_comman
 
 
 def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is looked at before the first launch and after two that were disturbed; what needs less waits for less."""
+    """It is looked at before the first launch and after two disturbed ones; what needs less or takes turns goes on."""
     monkeypatch.setattr(cpu_contention, "patience_s", lambda: 0.15)
     monkeypatch.setattr(local, "patience_s", lambda: 0.15)
     busy, sweep = (1.0, "yes, process 7"), lab.sweep(repeats=3)
@@ -192,6 +192,13 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
     assert len(lab.launched()) == 2
     lab.run(lab.sweep(nodes=(1,), repeats=3))
     assert len(lab.launched()) == 3
+
+    console = Console(file=io.StringIO(), width=200)
+    in_turns = Submission(request=JobRequest(shape="block"))
+    run_sweep(lab.sweep(repeats=1), data_dir=None, results=lab.results, console=console, submission=in_turns)
+    assert isinstance(console.file, io.StringIO)
+    assert "not waited for any longer" in console.file.getvalue()
+    assert len(lab.launched()) == 2
 
 
 def test_a_deleted_or_damaged_record_runs_again(lab: Lab) -> None:

@@ -134,13 +134,19 @@ class Launches:
             self._note(now=True)
 
     def _disturbed(self) -> bool:
-        """Wait for cores that others keep busy, where that is due; if they do for too long, nothing more is tried."""
+        """Wait for cores that others keep busy, where that is due; return whether nothing more is tried, as they are.
+
+        Launches in turns are made all the same: other work does not make them invalid.
+        """
         if self._spoilt < _SPOILT or not self._resubmits:
             return False
         self._spoilt = 0
         try:
             self._scheduler.wait_for_cores(max(group.layout.cores for group in self._waiting), self._shown.say)
         except UserError as error:
+            if any(group.shape == "block" for group in self._waiting):
+                self._shown.say("not waited for any longer: turns that other processes meet are left out of ratios")
+                return False
             self.busy, self._waiting, left = str(error), [], sum(len(group.points) for group in self._waiting)
             self.dropped += left
             self._shown.dropped(left)
