@@ -50,12 +50,13 @@ def list_sets(data_dir: Path | None) -> None:
         facts = datasets.info(name)
         found = facts.find(folder)
         files = {*found.train, *found.test}
-        here = "no: stand-in" if found.missing else f"{len(files)} files" if len(files) > 1 else files.pop().name
+        here = "no" if found.missing else f"{len(files)} files" if len(files) > 1 else files.pop().name
         rows = (f"{facts.train_rows:,}", f"{facts.test_rows:,}")
         table.add_row(name, *rows, "x".join(map(str, facts.features)), str(facts.classes), facts.default_model, here)
     Console().print(table)
     click.echo(
-        "Where a set is not here, a synthetic stand-in is used; `harness data fetch NAME` downloads the originals."
+        "Where a set is not here, a synthetic stand-in is used; the originals: make data DATASET=NAME ACTION=fetch, "
+        "which is `harness data fetch NAME`."
     )
 
 

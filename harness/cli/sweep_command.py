@@ -25,7 +25,7 @@ from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
     from harness.prediction.network_cost import Uncertain
-    from harness.schema.sweep import Sweep
+    from harness.schema.sweep import Point, Sweep
     from harness.schema.workload import Workload
     from harness.sweep.execute import SweepPlan
 
@@ -175,10 +175,15 @@ def run_and_answer(
 def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.numbers import plural
     from harness.sweep.jobs import JOBS
+    from harness.sweep.progress import Pace
 
-    for number, point in enumerate(plan.missing, start=1):
-        layout = point.layout
-        click.echo(f"{number:4}  {layout}, launch {point.repeat + 1}: {plural(layout.cores, 'core')}")
+    name = Pace(plan.points).name
+    launches: list[tuple[Point, ...]] = []
+    for group in plan.groups:
+        launches += [group.points] if group.shape == "block" else [(point,) for point in group.points]
+    for number, points in enumerate(launches, start=1):
+        cores = max(point.layout.cores for point in points)
+        click.echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
     scripts = plan.folder / JOBS
     return Answer(
         sentence=f"in this order, by scripts in {scripts}",
