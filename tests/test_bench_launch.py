@@ -25,7 +25,7 @@ def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
 
 def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_contention, "look", lambda seconds: (1.3, "compiler, process 7"))
-    monkeypatch.setenv("HARNESS_QUIET_S", "0")
+    monkeypatch.setattr(cpu_contention, "patience_s", lambda: 0.001)
     said: list[str] = []
     with pytest.raises(UserError, match=r"keep 1\.3 of \d+ cores busy \(most of all compiler, process 7\).*--force"):
         wait_until_quiet(said.append, force=False)

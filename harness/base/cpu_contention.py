@@ -24,6 +24,7 @@ TOLERANCE = 0.25  # cores; a quiet machine's own housekeeping takes less
 MOST_QUEUED = 0.1  # of a rank's time, waiting for others to leave its core: beyond it times are not the program's own
 MET = "; turns that this met are left out of ratios, not of times"  # behind why others disturbed a launch in turns
 _LOOK_S = 2.0
+_PATIENCE_S = 60
 _MOST_NAMED = 3  # of the processes that keep cores busy
 _GLANCE_S = 0.5  # enough for a machine that is quiet
 
@@ -154,10 +155,12 @@ def overloads(loads: Mapping[str, float], needed: Mapping[str, int], cores: Mapp
 def patience_s() -> float:
     """Return how many seconds a busy machine is waited for: the user's HARNESS_QUIET_S, else a minute.
 
+    0 lets a sweep wait for nothing; what has no other way to valid times waits the minute.
+
     Raises:
         UserError: it is no number of seconds.
     """
-    text = os.environ.get("HARNESS_QUIET_S") or "60"
+    text = os.environ.get("HARNESS_QUIET_S") or str(_PATIENCE_S)
     if not text.isdecimal():
         raise UserError(f"HARNESS_QUIET_S={text} is no number of seconds: write a whole one, 0 to wait for nothing")
     return float(text)
@@ -175,7 +178,7 @@ def wait_until_quiet(
     Raises:
         UserError: other processes stay busy for `patience_s`; it says how busy, who most, and what to do `instead`.
     """
-    patience, waiting = patience_s(), False
+    patience, waiting = patience_s() or _PATIENCE_S, False
     deadline = time.monotonic() + patience
     while True:
         load, busiest = look(_LOOK_S if waiting else _GLANCE_S)
