@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import reframe as rfm
-import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import parameter, performance_function, run_before, sanity_function, variable
+from reframe.core.exceptions import SanityError
 from reframe.core.logging import getlogger
 
 
@@ -47,11 +47,15 @@ class Scaling(rfm.RunOnlyRegressionTest):
     @sanity_function
     def answered(self) -> bool:
         """Fail with the harness's own sentence; launches without valid times are no numbers. Tell its warnings."""
-        said = Path(self.stagedir, self.stderr.evaluate()).read_text().strip().splitlines()[-1:]
-        if not self.job.exitcode:
-            for text in self._answer().get("warnings", ()):
-                getlogger().warning(f"{self.display_name}: {text}")
-        return sn.assert_eq(self.job.exitcode, 0, msg=f"exit code {{0}}: {' '.join(said)}")
+        said = Path(self.stagedir, self.stderr.evaluate()).read_text().strip().splitlines()
+        if self.job.exitcode:
+            raise SanityError(f"exit code {self.job.exitcode}: {' '.join(said[-1:])}")
+        if not self._point():
+            why = [line for line in said if line.startswith("not run")]
+            raise SanityError(" ".join(why) or f"{self.ranks} ranks were not measured")
+        for text in self._answer().get("warnings", ()):
+            getlogger().warning(f"{self.display_name}: {text}")
+        return True
 
     @run_before("performance")
     def expect(self) -> None:
@@ -84,7 +88,8 @@ class Scaling(rfm.RunOnlyRegressionTest):
         return dict(json.loads(Path(self.stagedir, self.stdout.evaluate()).read_text()))
 
     def _point(self) -> dict[str, Any]:
-        return dict(self._answer()["scaling"]["points"][-1])
+        points = self._answer().get("scaling", {}).get("points", ())
+        return next((dict(point) for point in points if point["ranks"] == self.ranks and point["speedup"]), {})
 
 
 _SCHEDULERS = {"squeue": "slurm", "pbspro": "pbs"}
