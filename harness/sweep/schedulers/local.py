@@ -68,7 +68,7 @@ class Scheduler(scheduler.Scheduler):
     def wait_for_cores(self, needed: int, say: Callable[[str], None]) -> None:
         """Wait until other processes leave `needed` cores alone; not where it is for function only."""
         if not self.oversubscribe and patience_s():
-            way_out = "set OVERSUBSCRIBE=1 to run for function only"
+            way_out = "set HARNESS_QUIET_S=0 to launch beside them, for what is learned"
             wait_until_quiet(say, spare=max(0, self._cores - needed), instead=way_out)
 
     def refusal(self, layout: Layout) -> str | None:
