@@ -129,10 +129,11 @@ def run_sweep(
                 approve(cost)
         _prepare(plan, data_dir, command.console)
         command.note()  # not before: what is refused is no sweep of missing launches
-        failed, dropped, busy = command.launch(plan)
+        failed, dropped, busy = command.launch(plan, timed=invalid_too)
         if not scheduler.survives_client and not busy:
             again = command.once_more(plan)
-            failed, dropped, busy = command.launch(again) if again.missing else (failed, dropped, busy)
+            if again.missing:
+                failed, dropped, busy = command.launch(again, timed=invalid_too)
         ask_accounts(folder, scheduler)
     if failed or busy:
         counts = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
@@ -283,7 +284,7 @@ class _Command:
         say(self.console, str(cost))
         return cost
 
-    def launch(self, plan: SweepPlan) -> tuple[int, int, str]:
+    def launch(self, plan: SweepPlan, *, timed: bool) -> tuple[int, int, str]:
         """Run the plan's jobs; return how many launches failed, how many were not tried, and what kept cores busy."""
         total = sum(len(group.points) for group in plan.groups) + len(plan.carried)
         if not total:
@@ -298,6 +299,7 @@ class _Command:
                 pace=Pace(plan.points, plan.known.records.values()),
                 shown=shown,
                 resubmits=True,
+                timed=timed,
             )
             try:
                 return launches.run(), launches.dropped, launches.busy

@@ -30,8 +30,9 @@ class Launches:
     """The launches of one command. `running` holds, by point folder, what is submitted and not settled.
 
     With `resubmits` a launch that was stopped with a checkpoint is submitted again, as often as it goes on, and one
-    that failed as often as the request says; and cores of this machine that other processes keep busy are waited for,
-    before the first launch and after two in a row without valid times. `busy` says what kept them so for too long.
+    that failed as often as the request says. With `timed` cores of this machine that other processes keep busy are
+    waited for, before the first launch and after two in a row without valid times; `busy` says what kept them so for
+    too long.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Launches:
         pace: Pace,
         shown: Display,
         resubmits: bool = False,
+        timed: bool = False,
     ) -> None:
         self._scheduler = scheduler
         self._submission = submission
@@ -61,7 +63,7 @@ class Launches:
         self._noted = 0.0
         self._over: list[Running] = []
         self._tried: Counter[str] = Counter()
-        self._spoilt = _SPOILT
+        self._timed, self._spoilt = timed, _SPOILT
         self.failed = self.dropped = 0
         self.busy = ""
 
@@ -138,7 +140,7 @@ class Launches:
 
         Launches in turns are made all the same: other work does not make them invalid.
         """
-        if self._spoilt < _SPOILT or not self._resubmits:
+        if self._spoilt < _SPOILT or not self._timed:
             return False
         self._spoilt = 0
         try:
