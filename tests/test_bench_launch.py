@@ -15,6 +15,7 @@ from harness.base.errors import UserError
 from harness.bench import blocks
 from harness.bench.bench_record import read_bench
 from harness.cli import main
+from harness.sweep.schedulers import open_scheduler
 
 
 def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
@@ -30,6 +31,10 @@ def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(UserError, match=r"keep 1\.3 of \d+ cores busy \(most of all compiler, process 7\).*--force"):
         wait_until_quiet(said.append, force=False)
     assert wait_until_quiet(said.append, force=True) == 1.3
+    monkeypatch.undo()
+    monkeypatch.setenv("HARNESS_QUIET_S", "soon")
+    with pytest.raises(UserError, match="HARNESS_QUIET_S=soon is no number of seconds"):
+        open_scheduler("local")
 
 
 def test_a_machine_that_calms_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

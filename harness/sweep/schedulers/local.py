@@ -55,6 +55,7 @@ class Scheduler(scheduler.Scheduler):
         self.max_jobs = 1  # two jobs would measure each other
         self._cores = usable_cores()
         self._unbound = affinity_narrowed()
+        self._waits = patience_s() > 0 and not oversubscribe
         self._mpirun = find_launcher()
         self._family = mpi_family(self._mpirun)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -67,7 +68,7 @@ class Scheduler(scheduler.Scheduler):
 
     def wait_for_cores(self, needed: int, say: Callable[[str], None]) -> None:
         """Wait until other processes leave `needed` cores alone; not where it is for function only."""
-        if not self.oversubscribe and patience_s():
+        if self._waits:
             way_out = "set HARNESS_QUIET_S=0 to launch beside them, for what is learned"
             wait_until_quiet(say, spare=max(0, self._cores - needed), instead=way_out)
 
