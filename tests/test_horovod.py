@@ -1,12 +1,14 @@
 """Scripts in Horovod's words: what its collectives give, refuse and train."""
 
 import json
+import random
+import subprocess
 
 import numpy as np
 import pytest
 
 from harness.horovod.exchange import MAX, MIN, Request, _adasum, disagreement, impossible
-from tests.mpi.launch import PROGRAMS, run_ranks
+from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks
 
 F32 = (("float32", (3, 2)),)
 
@@ -116,3 +118,40 @@ def test_gradients_of_several_passes_make_one_step(tmp_path, rows):
     assert divided["loss"][-1] < divided["loss"][0]
     assert divided["rate"] == pytest.approx(0.1)
     assert alone["variables"] == divided["variables"]
+
+
+def outlive(folder, ranks, killed, seconds):
+    """Train on ranks of which one kills itself; return what each of the others has come to, which must be equal."""
+    launcher, *words = rank_command(ranks)
+    script = PROGRAMS / "elastic_script.py"
+    command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness.transparent", script, killed, seconds]
+    finished = subprocess.run(
+        list(map(str, command)), env=rank_environment(), cwd=folder, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    left = {rank: folder / f"left-{rank}.json" for rank in range(ranks)}
+    found = {rank: json.loads(path.read_text()) for rank, path in left.items() if path.exists()}
+    assert len({each["sha256"] for each in found.values()}) == 1
+    assert all(each["batch"] == 40 and each["steps"] == 40 for each in found.values())
+    return found, finished
+
+
+@pytest.mark.mpi
+def test_a_killed_rank_costs_an_elastic_training_what_is_done_since_the_last_commit(tmp_path):
+    """Rank 0 dies before its eighth step: the others begin again from the fifth, in functions compiled before."""
+    found, finished = outlive(tmp_path, 3, 0, 0)
+    assert list(found) == [1, 2]
+    for each in found.values():
+        assert each["ranks"] == [3, 2] and each["begun"] == [0, 5] and each["resets"] == [2]
+        assert each["losses"][1] < each["losses"][0]
+    assert "rank 0 (process" in finished.stderr and "2 go on from the last commit" in finished.stderr
+    assert "ended with 2" in finished.stdout and "replicas identical: yes" in finished.stdout
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("number", range(20))
+def test_an_elastic_training_outlives_a_rank_that_is_killed_at_any_moment(tmp_path, number):
+    chance = random.Random(number)
+    found, _ = outlive(tmp_path, 3, number % 3, chance.uniform(0.01, 2))
+    assert len(found) >= 2

@@ -45,6 +45,7 @@ def run(
     from harness.base.hostlock import HostLock
     from harness.comm.gpus import visible_gpus
     from harness.schema.layout import Layout
+    from harness.sweep.launch_command import can_survive, tolerant
     from harness.sweep.scheduler import State
     from harness.sweep.schedulers import open_scheduler
 
@@ -58,8 +59,11 @@ def run(
     scheduler = open_scheduler("local", oversubscribe=True)
     given = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
+    launcher = scheduler.launcher(layout)
+    if _is_elastic(script) and can_survive(launcher):
+        launcher = tolerant(launcher)
     command = [
-        *scheduler.launcher(layout).words, sys.executable, "-m", "harness.transparent",
+        *launcher.words, sys.executable, "-m", "harness.transparent",
         *words, str(script), *arguments,
     ]  # fmt: skip
     quiet = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
@@ -74,6 +78,12 @@ def run(
         code = _run_ranks(command, environment, output=_output(), handles=handles)
     why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > 128 else ""
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"], why)
+
+
+def _is_elastic(script: Path) -> bool:
+    """Tell whether the script has Horovod's words for ranks that outlive others."""
+    text = script.read_bytes()
+    return b"horovod" in text and b"elastic" in text
 
 
 def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from harness.comm.native.operation import NativeReduction, direct_sum, in_pieces
 from harness.comm.placement import observe
 from harness.comm.reduction import BridgeReduction, Reduction, Updater, in_sequence
 from harness.comm.world import World, needs_sync
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 _CALLS = 15  # of each way, in a trial
 _TYPES = {"bf16": tf.bfloat16, "fp16": tf.float16}
@@ -103,6 +106,14 @@ def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, ove
         note = "node-aware sums need several hosts with equally many ranks, at least two: MPI_Allreduce is in use"
     reduction.note = note
     return reduction
+
+
+def open_as(world: World, room: int, way: str) -> Reduction:
+    """Return the reduction for calls of up to `room` bytes that takes the `way` of one that others of `world` have."""
+    library, _ = build_native()
+    if way == BridgeReduction.way or library is None:
+        return BridgeReduction(world.comm)
+    return NativeReduction(world.comm, library, largest=room, way=way, guard=True)
 
 
 def _overlap(world: World, sizes: Sequence[int], threads: int) -> bool:
@@ -232,6 +243,10 @@ class WireReduction:
         scaled = [tf.cast(tensor * tf.cast(scale, tensor.dtype), kind) for tensor in tensors]
         sums = self._inner.sum(scaled, label=label)
         return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, tensors, strict=True)]
+
+    def reopen(self, comm: "MPI.Intracomm") -> None:
+        """Sum over the ranks of `comm` from now on."""
+        self._inner.reopen(comm)
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""

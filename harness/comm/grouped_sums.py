@@ -6,7 +6,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from harness.comm.autotune import native_operations, prepare, select
+from harness.comm.autotune import native_operations, open_as, prepare, select
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
 
@@ -39,6 +39,19 @@ class GroupedSums:
     def reductions(self) -> tuple[Reduction, ...]:
         """The reductions opened so far, the largest last."""
         return tuple(self._groups[size] for size in sorted(self._groups))
+
+    def reopen(self, world: World) -> None:
+        """Sum over the ranks of `world`, some of today's, in graphs that are built already too; on all of them."""
+        self.world = world
+        own = {room: group.way for room, group in self._groups.items()}
+        # A failure may have kept a group from being opened on some.
+        ways = {room: way for each in world.comm.allgather(own) for room, way in each.items()}
+        for room, way in sorted(ways.items()):
+            if room in self._groups:
+                self._groups[room].reopen(world.comm)
+            else:
+                self._groups[room] = open_as(world, room, way)
+                self.watch.opened(self._groups[room])
 
     def sum(
         self, tensors: Sequence[tf.Tensor], label: str, scale: float = 1.0, *, half: bool = False

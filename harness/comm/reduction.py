@@ -38,6 +38,9 @@ class Reduction(Protocol):
         says what is summed: ranks that meet in sums of another label, size or dtype are ended with a sentence.
         """
 
+    def reopen(self, comm: "MPI.Intracomm") -> None:
+        """Sum over the ranks of `comm`, in graphs that are built already too; on all of them together."""
+
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return float64 [calls, 2]: entry and exit (s, perf_counter) of every call since the last take."""
 
@@ -197,6 +200,10 @@ class BridgeReduction:
         parts = tf.split(total, tf.stack([tf.size(tensor) for tensor in tensors]), num=len(tensors))
         return [tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
                 for part, tensor in zip(parts, tensors, strict=True)]  # fmt: skip
+
+    def reopen(self, comm: "MPI.Intracomm") -> None:
+        """Sum over the ranks of `comm` from now on."""
+        self._comm, self._entered = comm, 0
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""

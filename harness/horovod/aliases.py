@@ -20,18 +20,22 @@ _MODULES = {
     "horovod": (),
     "horovod.common": (),
     "horovod.common.util": (),
-    "horovod.tensorflow": ("util", "mpi_ops", "functions", "compression", "sync_batch_norm"),
+    "horovod.common.elastic": (),
+    "horovod.common.exceptions": (),
+    "horovod.tensorflow": ("elastic", "util", "mpi_ops", "functions", "compression", "sync_batch_norm"),
     "horovod.tensorflow.mpi_ops": (),
     "horovod.tensorflow.functions": (),
     "horovod.tensorflow.compression": (),
     "horovod.tensorflow.util": (),
     "horovod.tensorflow.sync_batch_norm": (),
-    "horovod.tensorflow.keras": ("callbacks",),
+    "horovod.tensorflow.elastic": (),
+    "horovod.tensorflow.keras": ("callbacks", "elastic"),
+    "horovod.tensorflow.keras.elastic": (),
     "horovod.tensorflow.keras.callbacks": (),
-    "horovod.keras": ("callbacks",),
+    "horovod.keras": ("callbacks", "elastic"),
+    "horovod.keras.elastic": (),
     "horovod.keras.callbacks": (),
 }  # each with what is there without an import of its own
-_NO_ELASTIC = "hvd.elastic is not offered: leave the elastic part out of the script"
 
 
 def offer() -> None:
@@ -58,8 +62,6 @@ class _Finder(importlib.abc.MetaPathFinder):
         if fullname.partition(".")[0] != "horovod" or self._is_real():
             return None
         if fullname not in _MODULES:
-            if fullname.endswith(".elastic"):
-                raise UserError(_NO_ELASTIC)
             return None
         return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
 
@@ -90,6 +92,9 @@ class _Loader(importlib.abc.Loader):
         if name == "horovod":
             if import_module(f"{_OWN}.process_sets").host.answers:
                 import_module(f"{_OWN}.keras2").answer()
+        elif name.endswith((".elastic", ".exceptions")):
+            words = vars(import_module(f"{_OWN}.recovery"))
+            found |= {word: value for word, value in words.items() if _is_public(word, value)}
         elif "common" in name:
             found["is_version_greater_equal_than"] = _is_at_least
         else:
@@ -113,8 +118,6 @@ def _is_public(word: str, value: Any) -> bool:
 
 def _missing(name: str) -> Any:
     def get(word: str) -> Any:
-        if word == "elastic":
-            raise UserError(_NO_ELASTIC)
         raise AttributeError(f"module '{name}' of the harness's Horovod has no '{word}'")
 
     return get

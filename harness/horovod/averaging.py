@@ -1,6 +1,8 @@
 """Gradients of all ranks: tapes and optimizers that average theirs, in one native sum a step."""
 
 import inspect
+import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.comm.autotune import pass_turn
+from harness.comm.world import FAULT_TOLERANCE
 from harness.horovod.operations import (
     Adasum,
     Average,
@@ -31,8 +34,8 @@ class Averaging:
     """
 
     def __init__(
-        self, name: str, *, compression: Any, sparse_as_dense: bool, op: int, gradient_predivide_factor: float,
-        process_set: ProcessSet, scale_local_gradients: bool, groups: Any = None,
+        self, name: str, compression: Any, sparse_as_dense: bool, op: int, gradient_predivide_factor: float,
+        process_set: ProcessSet, scale_local_gradients: bool, groups: Any,
     ) -> None:  # fmt: skip
         if gradient_predivide_factor != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -61,7 +64,7 @@ class Averaging:
             if gradient is None:
                 continue
             if id(variable) in self._local:
-                results[i] = _divided(gradient, ps.size() or 1) if self._scales_local else gradient
+                results[i] = _divided(gradient, ps.count(gradient.dtype)) if self._scales_local else gradient
             elif isinstance(gradient, tf.IndexedSlices) and not self._as_dense:
                 results[i] = gathered_slices(gradient, self._op, ps, f"{self.name}, sparse gradient")
             else:
@@ -81,8 +84,12 @@ class Averaging:
             return grouped_allreduce(
                 values, op=self._op, compression=self._compression, name=self.name, process_set=self.process_set
             )
+        scale = 1.0
+        if self._op == Average and os.environ.get(FAULT_TOLERANCE):  # the number may change under what is compiled
+            values = [value / self.process_set.count(value.dtype) for value in values]
+        elif self._op == Average:
+            scale = 1 / (self.process_set.size() or 1)
         packed = [self._compression.compress(value) for value in values]
-        scale = 1 / (self.process_set.size() or 1) if self._op == Average else 1.0
         half = self._compression is Compression.fp16
         sums = self.process_set.sums.sum([one for one, _ in packed], self.name, scale, half=half)
         return [self._compression.decompress(total, ctx) for total, (_, ctx) in zip(sums, packed, strict=True)]
@@ -94,6 +101,9 @@ def _divided(gradient: Any, by: int) -> Any:
     return gradient / by
 
 
+accumulations: "weakref.WeakSet[Accumulation]" = weakref.WeakSet()
+
+
 class Accumulation:
     """Gradients added up over `passes` steps before they are averaged; `counter` int32 is how many there are."""
 
@@ -102,6 +112,12 @@ class Accumulation:
             self.counter = tf.Variable(0, trainable=False)
         self._passes, self._averaging, self._as_mean, self._as_dense = passes, averaging, as_mean, as_dense
         self._sums: dict[int, tf.Variable] = {}
+        accumulations.add(self)
+
+    def reset(self) -> None:
+        """Begin anew."""
+        for variable in (self.counter, *self._sums.values()):
+            variable.assign(tf.zeros_like(variable))
 
     def add(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return this rank's sums so far, or after the last pass those of all ranks, and begin anew then."""
@@ -116,9 +132,7 @@ class Accumulation:
         def last() -> list[tf.Tensor]:
             values = [total.read_value() for total in sums]
             means = self._averaging(values, [variables[i] for i in chosen])
-            for total in sums:
-                total.assign(tf.zeros_like(total))
-            self.counter.assign(0)
+            self.reset()
             return [mean / self._passes if self._as_mean else tf.identity(mean) for mean in means]
 
         found = tf.cond(tf.equal(self.counter, self._passes), last, lambda: [total.read_value() for total in sums])
@@ -140,16 +154,8 @@ def DistributedGradientTape(
     groups: Any = None, process_set: ProcessSet = global_process_set, scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
     """Have `gradtape` return the gradients of all ranks from now on, and return it."""
-    averaging = Averaging(
-        "DistributedGradientTape",
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-        groups=groups or num_groups or None,
-    )
+    settings = compression, sparse_as_dense, op, gradient_predivide_factor, process_set, scale_local_gradients
+    averaging = Averaging("DistributedGradientTape", *settings, groups or num_groups or None)
     own = type(gradtape)
 
     def gradient(self: Any, target: Any, sources: Any, output_gradients: Any = None, *more: Any, **named: Any) -> Any:
@@ -206,16 +212,8 @@ def DistributedOptimizer(
     """
     if op == Adasum and not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         raise ValueError("op == Adasum is not supported yet with Keras")
-    averaging = Averaging(
-        name or f"Distributed{type(optimizer).__name__}",
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-        groups=groups or num_groups or None,
-    )
+    settings = compression, sparse_as_dense, op, gradient_predivide_factor, process_set, scale_local_gradients
+    averaging = Averaging(name or f"Distributed{type(optimizer).__name__}", *settings, groups or num_groups or None)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         if backward_passes_per_step > 1:
             raise UserError("backward_passes_per_step with a TensorFlow-1 optimizer is not offered: use a Keras one")
@@ -226,8 +224,7 @@ def DistributedOptimizer(
         )
     accumulation = None
     if backward_passes_per_step > 1:
-        settings = averaging, average_aggregated_gradients, sparse_as_dense
-        accumulation = Accumulation(backward_passes_per_step, *settings)
+        accumulation = Accumulation(backward_passes_per_step, averaging, average_aggregated_gradients, sparse_as_dense)
     return _remade(optimizer, _keras_methods(type(optimizer), averaging, accumulation))
 
 

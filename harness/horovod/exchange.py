@@ -127,11 +127,15 @@ class Exchange:
     """The exchanges of `ranks` by `comm`, which has as many."""
 
     def __init__(self, comm: "MPI.Intracomm", ranks: Sequence[int], watch: "Watch", timeline: Timeline) -> None:
+        self._watch = watch
+        self._timeline = timeline
+        self.change(comm, ranks)
+
+    def change(self, comm: "MPI.Intracomm", ranks: Sequence[int]) -> None:
+        """Exchange among `ranks` by `comm`, which has as many, from now on."""
         self.comm = comm
         self.ranks = list(ranks)
         self._own = comm.Get_rank()
-        self._watch = watch
-        self._timeline = timeline
         self._joined: list[int] = []
 
     def run(

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.legacy import layers as old_layers
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.losses import losses
 from keras.src.metrics import accuracy_metrics
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -42,13 +42,18 @@ def answer() -> None:
     BaseOptimizer.__init__ = _dropping(BaseOptimizer.__init__, _optimizer_words)
     Trainer.compile = _dropping(Trainer.compile, _compile_words)  # Keras asks whether a model has it from here
     keras.layers.BatchNormalization.__init__ = _dropping(keras.layers.BatchNormalization.__init__, _layer_words)
+    for name in ("fit", "evaluate", "predict"):
+        setattr(TensorFlowTrainer, name, _dropping(vars(TensorFlowTrainer)[name], _fit_words))
     keras.Variable.ref = lambda variable: Reference(variable)
     keras.Model.fit_generator = _renamed("model.fit_generator", "fit")
     for optimizers in (keras.optimizers, tf.keras.optimizers):
         for name in _LEGACY:
             setattr(optimizers.legacy, name, _named(optimizers, name))
-    for layers in (keras.layers, tf.keras.layers):
-        layers.ThresholdedReLU = old_layers.ThresholdedReLU
+    checkpoint = keras.callbacks.ModelCheckpoint
+    checkpoint.__init__ = _written_today(checkpoint.__init__)
+    for path in ("backend", "layers", "preprocessing.image"):  # tf.keras has kept what keras has not
+        today, kept = (functools.reduce(getattr, path.split("."), each) for each in (keras, tf.keras))
+        vars(today).update({name: value for name, value in vars(kept).items() if not hasattr(today, name)})
     functions = {**vars(losses), **vars(accuracy_metrics)}
     for holder in (keras.losses, tf.keras.losses, keras.metrics, tf.keras.metrics):
         for name, function in functions.items():
@@ -92,10 +97,28 @@ def _compile_words(named: dict[str, Any]) -> None:
         _tell("compile(experimental_run_tf_function=)", "Keras 3 needs it no more")
 
 
+def _fit_words(named: dict[str, Any]) -> None:
+    for word in ("workers", "use_multiprocessing", "max_queue_size"):
+        if named.pop(word, None) is not None:
+            _tell(f"fit({word}=)", "today a PyDataset has it")
+
+
 def _layer_words(named: dict[str, Any]) -> None:
     if "fused" in named:
         named.pop("fused")
         _tell("BatchNormalization(fused=)", "Keras 3 chooses by itself")
+
+
+def _written_today(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(self: Any, filepath: Any, *args: Any, **named: Any) -> Any:
+        endings = (".weights.h5",) if named.get("save_weights_only") else (".keras", ".h5")
+        if not str(filepath).endswith(endings):
+            _tell(f"ModelCheckpoint('{filepath}')", f"today it writes '{filepath}{endings[0]}'")
+            filepath = f"{filepath}{endings[0]}"
+        return original(self, filepath, *args, **named)
+
+    return call
 
 
 def _renamed(spelling: str, name: str) -> Callable[..., Any]:

@@ -213,7 +213,7 @@ def gathered_slices(slices: tf.IndexedSlices, op: int, ps: ProcessSet, name: str
     """Return the slices of all ranks, their values divided by the ranks' number for a mean."""
     values, indices = grouped_allgather([slices.values, slices.indices], name, process_set=ps)
     if op == Average:
-        values = values / tf.cast(len(ps.exchange.ranks), values.dtype)
+        values = values / ps.count(values.dtype)
     return tf.IndexedSlices(values, indices, slices.dense_shape)
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
+
 from harness.base.errors import UserError
-from harness.comm.world import World, start
+from harness.comm.world import FAULT_TOLERANCE, World, start
 from harness.horovod.exchange import Exchange, Timeline
 
 if TYPE_CHECKING:
@@ -36,12 +38,18 @@ class Unwatched:
 class Host:
     """What runs the script: who watches its exchanges and sums its gradients, what is told of its first steps.
 
-    `begin` is called when it calls `init`; `alone` where other ranks do not run it; `answers` for Keras 2's spellings.
+    `begin` is called when it calls `init`, `follow` with the ranks that are left where some have failed; a rank that is
+    stopped for `patience_s` is one of these, 0 for never. `folder` is the watch's, `code` what ranks then end with.
+    `alone` where other ranks do not run it; `answers` for Keras 2's spellings.
     """
 
     watch: Any = field(default_factory=Unwatched)
     sums: "Callable[[], GroupedSums | None]" = lambda: None
     begin: Callable[[], None] = lambda: None
+    follow: Callable[[World], None] = lambda _: None
+    patience_s: float = 0.0
+    folder: Path = Path("harness-logs/hang")
+    code: int = 0
     alone: bool = False
     answers: bool = False
 
@@ -58,6 +66,7 @@ class ProcessSet:
         self.mpi_comm: Any = None
         self._exchange: Exchange | None = None
         self._sums: GroupedSums | None = None
+        self._count: Any = None
         if isinstance(ranks_or_comm, Iterable):
             self.ranks = sorted(ranks_or_comm)
             if any(not isinstance(rank, int) for rank in self.ranks):
@@ -104,6 +113,25 @@ class ProcessSet:
                 World(comm=comm, rank=comm.Get_rank(), size=comm.Get_size()), host.watch
             )
         return self._sums
+
+    def count(self, dtype: Any) -> Any:
+        """Return the number of its ranks for use in a graph, where it follows those that fail if some may."""
+        known = float(len(self.exchange.ranks))
+        if not os.environ.get(FAULT_TOLERANCE) or not tf.compat.v1.executing_eagerly_outside_functions():
+            return tf.constant(known, dtype)
+        if self._count is None:
+            with tf.init_scope():
+                self._count = tf.Variable(known, trainable=False)
+        return tf.cast(self._count, dtype)
+
+    def go_on(self, world: World) -> None:
+        """Exchange among the ranks of `world` from now on, in functions that are compiled already too."""
+        self.ranks = list(range(world.size))
+        self.exchange.change(world.comm, self.ranks)
+        if self._sums is not None:
+            self._sums.reopen(world)
+        if self._count is not None:
+            self._count.assign(world.size)
 
     def open(self, number: int, comm: Any) -> None:
         """Take part as set `number`, by `comm` where this rank is in it; None for not."""
@@ -153,20 +181,9 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     if comm is not None and not _is_all(comm, world):
         raise UserError("hvd.init(comm=) with some of the ranks only is not offered: use a process set")
     own = world.comm.Dup()
-    local = own.Split_type(MPI.COMM_TYPE_SHARED)
-    place = (local.Get_rank(), local.Get_size())
-    cross = own.Split(place[0])
-    sizes = own.allgather(place[1])
     global_process_set.ranks = list(range(world.size))
     global_process_set.open(0, own)
-    _current = _Ranks(
-        world=world,
-        local=place,
-        cross=(cross.Get_rank(), cross.Get_size()),
-        even=len(set(sizes)) == 1,
-        joins=any(own.allgather(_calls_join())),
-        sets={0: global_process_set},
-    )
+    _current = _find(world, own, any(own.allgather(_calls_join())))
     asked = [] if process_sets is None or process_sets == "dynamic" else list(process_sets)
     try:
         for each in asked:
@@ -176,6 +193,35 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         raise
     host.begin()
     _keep_off_xla()
+
+
+def _find(world: World, comm: Any, joins: bool) -> _Ranks:
+    """Find each rank's place on its host, by `comm`."""
+    from mpi4py import MPI
+
+    local = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    place = (local.Get_rank(), local.Get_size())
+    cross = comm.Split(place[0])
+    return _Ranks(
+        world=world,
+        local=place,
+        cross=(cross.Get_rank(), cross.Get_size()),
+        even=len(set(comm.allgather(place[1]))) == 1,
+        joins=joins,
+        sets={0: global_process_set},
+    )
+
+
+def go_on(world: World) -> None:
+    """Be the ranks of `world`, all together and without process sets, from now on."""
+    global _current
+    ranks = current()
+    for each in ranks.sets.values():
+        if each is not global_process_set:
+            each.close()
+    _current = _find(world, world.comm, ranks.joins)
+    global_process_set.go_on(world)
+    host.follow(world)
 
 
 def _calls_join() -> bool:

@@ -94,7 +94,7 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
     if not survives(workload):
         return command
     program, *words = command.words
-    if Path(program).name != "mpirun" or mpi_family(Path(program)) != "openmpi":
+    if not can_survive(command):
         raise UserError(
             f"ON_FAILURE={workload.on_failure} needs the mpirun of Open MPI 5, but {program} starts the ranks here: "
             "use LAUNCHER=mpirun with it, or ON_FAILURE=abort"
@@ -102,6 +102,18 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
     if workload.spares:
         started = point.layout.ranks + workload.spares
         _, *words = mpirun_words(Path(program), "openmpi", started, oversubscribe=True)
+    return tolerant(replace(command, words=(program, *words)))
+
+
+def can_survive(command: LaunchCommand) -> bool:
+    """Tell whether the ranks are started by Open MPI's mpirun, under which some may outlive others."""
+    program = Path(command.words[0])
+    return program.name == "mpirun" and mpi_family(program) == "openmpi"
+
+
+def tolerant(command: LaunchCommand) -> LaunchCommand:
+    """Return Open MPI's `command` such that a rank that fails does not end all."""
+    program, *words = command.words
     return replace(command, words=(program, "--with-ft", "ulfm", *words))
 
 

@@ -27,10 +27,11 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
     from harness.base import turns
     from harness.base.cpu_contention import busy_s
     from harness.comm.launcher import mpi_version
-    from harness.comm.world import abort, start
+    from harness.comm.world import abort, impatiently, start
     from harness.transparent.session import run_point
 
-    world = start()
+    with impatiently(options["hang_timeout"]):
+        world = start()
     turns.join(world.rank, world.size, busy_s)
     host = os.uname().nodename
     own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads

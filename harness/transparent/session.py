@@ -6,7 +6,7 @@ import runpy
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,7 +65,7 @@ class Session:
         self._own = OwnRows(self.settings)
         if self.world.size > 1:
             self._own.install()
-        with _rank_output(self.world.rank, self.settings.logs):
+        with _rank_output(self.world.rank, self.settings.logs) as self._speak:
             if self.world.rank:
                 PrivateFiles(self.settings.logs).install()
             ImportHook(self._install).install()
@@ -110,7 +110,17 @@ class Session:
 
         host.watch, host.begin, host.answers = self._watch, begin, True
         host.sums = lambda: None if self._found is None else self._found[0].collectives
+        host.follow, host.folder = self._follow, self.settings.logs / "hang"
+        host.patience_s = self.settings.hang_timeout / 2  # to be outlived before the watch would end all
         offer()
+
+    def _follow(self, world: World) -> None:
+        """Be the ranks that others' failures have left; the first of them speaks, as rank 0 did."""
+        self.world = world
+        if self._found is not None:
+            self._found[0].world = self._found[0].collectives.world = world
+        if world.rank == 0:
+            self._speak()
 
     def explain(self, error: BaseException) -> BaseException:
         """Return what to show for an `error` of the script: with what divided batches have to do with it, if so."""
@@ -141,7 +151,9 @@ class Session:
         sha256 = (self._compare(runtime) if OwnMaster.now else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
-        if self.settings.record is not None:
+        if self.settings.record is not None and self.world.size < self.point.layout.ranks:
+            runtime.note("no record is written: ranks have failed")
+        elif self.settings.record is not None:
             self._record(runtime, measured, sha256, self.settings.record)
 
     def _compare(self, runtime: "Runtime") -> str | None:
@@ -214,7 +226,10 @@ def _run_rank(session: Session) -> int:
     try:
         session.run()
     except SharedError as shared:
-        return _end(world, shared)
+        from harness.horovod.process_sets import host
+
+        host.code = _end(session.world, shared)
+        return host.code
     except UserError as error:
         time.sleep(_ROOT_FIRST_S * (world.rank > 0))  # all ranks fail alike in what a script cannot do: rank 0 says so
         abort(world, error)
@@ -234,17 +249,20 @@ def _end(world: World, shared: SharedError) -> int:
 
 
 @contextlib.contextmanager
-def _rank_output(rank: int, logs: Path) -> Iterator[None]:
-    """Send what ranks above 0 print to a file of their own, standard error too; errors that end them come back."""
+def _rank_output(rank: int, logs: Path) -> Iterator[Callable[[], None]]:
+    """Send what ranks above 0 print to a file of their own, standard error too; errors that end them come back.
+
+    Yield what has it come back before.
+    """
     if rank == 0:
-        yield
+        yield lambda: None
         return
     logs.mkdir(parents=True, exist_ok=True)
     saved = os.dup(1), os.dup(2)
     log = os.open(logs / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     _direct(log, log)
     try:
-        yield
+        yield lambda: _direct(*saved)
     finally:
         _direct(*saved)
 

@@ -183,14 +183,17 @@ class NativeReduction:
         self._library.harness_recent.restype = ctypes.c_uint64
         self._group = next(_NUMBERS)
         self._number = ctypes.c_int64(self._group)
-        self.way, self.short_of_memory = _open(
-            self._library, self._number, comm, largest, way, guard=guard, patient=overlap
-        )
+        self._opening: dict[str, Any] = {"largest": largest, "way": way, "guard": guard, "patient": overlap}
+        self.reopen(comm)
         self.note = ""
         self._overlap = overlap
         self.name = f"native operation, {REDUCTION_NAMES[self.way]}"
         if overlap:
             self.name = f"native operation, {self.way.replace('native', 'shared memory')}, {OVERLAPPED}"
+
+    def reopen(self, comm: "MPI.Intracomm") -> None:
+        """Sum over the ranks of `comm`, in graphs that are built already too; on all of them together."""
+        self.way, self.short_of_memory = _open(self._library, self._number, comm, **self._opening)
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""
