@@ -34,7 +34,7 @@ help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo 'make sweep DATASET=mnist NODES=1..2        the first thing to try: a few minutes on 2 cores'
-	@echo 'make sweep DATASET=higgs NODES=1..8 DATA_DIR=folder REPEATS=6'
+	@echo 'make sweep DATASET=higgs NODES=1..8 DATA_DIR=folder'
 	@echo
 	@test -e $(STAMP) || echo 'The settings are listed here once .venv is there: every other target sets it up.'
 	@test ! -e $(STAMP) || $(BIN)/harness make help

@@ -27,7 +27,7 @@ from harness.bench.bench_record import (
 from harness.bench.blocks import BenchSettings, split
 from harness.bench.contenders import CONTENDERS, Contender, choose_contenders
 from harness.bench.launches import first_loss
-from harness.bench.ratios import block_medians, compare, paired_rates, tabulate
+from harness.bench.ratios import block_ratios, compare, paired_rates, tabulate
 from harness.report.bench_page import TABLE, TEXT, bench_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
@@ -64,14 +64,14 @@ def record(*made: BenchBlock, **changes: object) -> BenchRecord:
 def test_ratios_are_formed_within_rounds() -> None:
     """The machine is ten times as slow in one round: the ratio stays, that of the medians would not."""
     one = block(bare=(1.0, 10.0, 1.2, None), gradients=(2.0, 20.0, 2.4, 0.1))
-    (median,) = block_medians([one], "gradients", "bare")
-    assert np.exp(median) == pytest.approx(0.5)
+    (ratio,) = block_ratios([one], "gradients", "bare")
+    assert np.exp(ratio) == pytest.approx(0.5)
 
 
 def test_rows_per_second_count_the_ranks() -> None:
     one = block(bare_1=(1.0,), bare=(1.25,))
-    (median,) = block_medians([one], "bare", "bare-1")
-    assert np.exp(median) == pytest.approx(2 / 1.25)
+    (ratio,) = block_ratios([one], "bare", "bare-1")
+    assert np.exp(ratio) == pytest.approx(2 / 1.25)
     assert tabulate(record(one))[0].rates == {"bare-1": BATCH_PER_RANK, "bare": 2 * BATCH_PER_RANK / 1.25}
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis.rounds import block_rounds, ratio_over_blocks, read_rounds
+from harness.analysis.rounds import block_rounds, over_blocks, ratio_over_blocks, read_rounds
+from harness.cli.sweep_command import next_repeats
 from harness.schema.sweep import ROUNDS
 
 
@@ -33,6 +34,29 @@ def test_the_interval_over_blocks_covers_the_truth_as_often_as_it_says() -> None
     assert len(intervals) == count
     assert 0.94 <= np.mean([one.low <= 1.6 <= one.high for one in intervals]) <= 0.96
     assert np.median([(one.high - one.low) / 2 / 1.6 for one in intervals]) < 0.015
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.02, 0.03, 0.04, 0.06])
+def test_a_sweep_that_goes_on_until_its_interval_is_narrow_still_covers_the_truth(spread: float) -> None:
+    """Blocks that differ by 1 to 6 %, 5 s each: it ends within 2 %, or after 24 of them."""
+    rng, held, reaches = np.random.default_rng(3), [], []
+    for _ in range(2000):
+        blocks, wanted = rng.normal(0, spread, 24), 6
+        while (found := over_blocks(blocks[:wanted])) and (
+            more := next_repeats(found.reach, wanted, 5 * wanted)
+        ) > wanted:
+            wanted = more
+        assert found
+        held.append(abs(found.mean) <= found.reach)
+        reaches.append(found.reach)
+        assert found.reach <= 0.02 or wanted == 24
+    assert 0.92 <= np.mean(held) <= 0.96
+    assert np.median(reaches) <= 0.02 or spread > 0.04
+
+
+@pytest.mark.parametrize(("there", "seconds", "wanted"), [(6, 200, 9), (6, 300, 6), (23, 100, 24), (30, 1, 30)])
+def test_an_uncertain_sweep_ends_by_its_time_or_its_number_of_blocks(there: int, seconds: float, wanted: int) -> None:
+    assert next_repeats(0.05, there, seconds) == wanted
 
 
 def test_a_block_s_median_is_the_ratio_whatever_the_machine_does_to_both() -> None:

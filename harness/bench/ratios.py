@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-import numpy as np
 import pandas as pd
 
-from harness.analysis.rounds import BlockRounds, ratio_over_blocks
+from harness.analysis.rounds import BlockRounds, ratio_over_blocks, winsorise
 from harness.analysis.stats import Interval
 from harness.bench.bench_record import BATCH_PER_RANK, BenchBlock, BenchRecord
 from harness.bench.contenders import BARE, BOUND, CONTENDERS, OURS
@@ -92,22 +91,22 @@ def _row(blocks: Sequence[BenchBlock], record: BenchRecord) -> WorkloadRow:
 
 def compare(blocks: Sequence[BenchBlock], top: str, bottom: str, *, judged: bool = True) -> ContenderRatio | None:
     """Return the ratio of the rows per second of two contenders, over the blocks in which both have rounds."""
-    medians = block_medians(blocks, top, bottom)
-    if not medians:
+    values = block_ratios(blocks, top, bottom)
+    if not values:
         return None
-    over = ratio_over_blocks(medians)
+    over = ratio_over_blocks(values)
     goal, interval, met = GOALS.get((top, bottom)), over.interval if over else None, None
     if judged and goal is not None and interval is not None:
         met = True if interval.low >= goal else False if interval.high < goal else None
-    ratio = math.exp(fmean(medians))
-    return ContenderRatio(top=top, bottom=bottom, ratio=ratio, interval=interval, blocks=len(medians), met=met)
+    ratio = math.exp(fmean(values))
+    return ContenderRatio(top=top, bottom=bottom, ratio=ratio, interval=interval, blocks=len(values), met=met)
 
 
-def block_medians(blocks: Sequence[BenchBlock], top: str, bottom: str) -> list[float]:
-    """Return the median log ratio of rows per second of every block in which both contenders had turns in a round."""
+def block_ratios(blocks: Sequence[BenchBlock], top: str, bottom: str) -> list[float]:
+    """Return the log ratio of rows per second, Winsor's mean, of every block with rounds of both contenders."""
     work = math.log(CONTENDERS[top].ranks / CONTENDERS[bottom].ranks)
     rounds = [BlockRounds(pd.DataFrame(block.steps, dtype=float)).log_ratios(bottom, top) for block in blocks]
-    return [float(np.median(one)) + work for one in rounds if len(one)]
+    return [float(winsorise(one).mean()) + work for one in rounds if len(one)]
 
 
 def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str | float]]:
@@ -121,7 +120,7 @@ def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str |
     (first, top), (second, bottom) = contenders.items()
     for block in record.blocks:
         rate = _rate(bottom, [block])
-        for ratio in block_medians([block], top, bottom) if rate else []:
+        for ratio in block_ratios([block], top, bottom) if rate else []:
             rows.append({"workload": block.workload, first: rate * math.exp(ratio), second: rate})
     return rows
 

@@ -98,7 +98,7 @@ def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str
     def compared(reference: str) -> Callable[[WorkloadRow, str], str | Cell]:
         return lambda line, name: _ratio_cell(line.ratios.get(name, {}).get(reference))
 
-    within = "formed within rounds; mean of the blocks' medians and its 95 % interval over blocks (Student's t)."
+    within = "formed within rounds; mean of the blocks' Winsor's means and its 95 % interval over blocks (Student's t)."
     return [
         ("throughput", table("Training throughput", "Rows per second over all ranks: median of the blocks.", _rate)),
         *((key, table(title, f"{note}, {within}", compared(key))) for key, (title, note) in _REFERENCES.items()),

@@ -7,6 +7,7 @@ several launches runs.
 """
 
 import contextlib
+import math
 import os
 import random
 import secrets
@@ -61,9 +62,9 @@ class RankSet:
 class Block:
     """The launches of a block, and the file of its turns where it is a job's.
 
-    Launches train to their end, or until rounds have lasted `seconds`: then all are ended. One that lets others wait
-    for `limit_s` is ended too (0: never). Sets of equally many ranks make equally many steps in a turn where they are
-    `alike`, and follow each other at once; else each makes as many as fill it.
+    Launches train to their end, or until kept rounds have lasted `seconds`: then all are ended. One that lets others
+    wait for `limit_s` is ended too (0: never). Sets of equally many ranks make equally many steps in a turn where they
+    are `alike`, and follow each other at once; else each makes as many as fill it.
     """
 
     name: str
@@ -144,10 +145,12 @@ class Referee:
         """Return the exit code of every set, by name; a signal counts as 128 and its number, the block's time as 0."""
         self._start()
         self._wait_for(self._sets)
-        begun, number = time.monotonic(), 0
+        begun, number = math.inf, 0
         while len(going := [one for one in self._sets if not one.over() and not one.trained]) > 1:
             if self._block.seconds and time.monotonic() > begun + self._block.seconds:
                 return self._end(going)
+            if number == _TRIES:
+                begun = time.monotonic()
             steps = self._steps(going, number)
             rows = []
             for place, one in enumerate(self._order(going)):

@@ -100,12 +100,14 @@ def run_sweep(
     submission: Submission = _LOCAL,
     approve: Approve | None = None,
     invalid_too: bool = True,
+    enough: Callable[[Path], int] | None = None,
 ) -> Path:
     """Launch every point of `sweep` that has no valid record, wait for all, and return the sweep's folder.
 
     What earlier commands left in a queue is taken in or waited for. Without `invalid_too` launches whose times are not
     valid are not made again. On this machine one launch or block runs at a time, and what was killed or has no valid
-    times runs once more at the end. `approve` may raise when it sees the cost of batch jobs.
+    times runs once more at the end; after that `enough` says how many repeats of each layout there shall be, and is
+    asked again until they are there. `approve` may raise when it sees the cost of batch jobs.
 
     Raises:
         UserError: no layout can run here, the data is wrong, another process runs this sweep, the scheduler
@@ -134,6 +136,8 @@ def run_sweep(
             again = command.once_more(plan)
             if again.missing:
                 failed, dropped, busy = command.launch(again, timed=invalid_too)
+            while not (failed or busy) and enough and (repeats := enough(folder)) > command.sweep.repeats:
+                failed, dropped, busy = command.launch(command.widen(repeats), timed=invalid_too)
         ask_accounts(folder, scheduler)
     if failed or busy:
         counts = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
@@ -246,11 +250,16 @@ class _Command:
 
     def plan(self, carried: Sequence[Running], invalid_too: bool) -> SweepPlan:
         """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
+        plan = self._plan(carried, invalid_too=invalid_too)
+        _announce(plan, self.console)
+        return plan
+
+    def _plan(self, carried: Sequence[Running] = (), *, invalid_too: bool) -> SweepPlan:
         known = survey(self.folder, self.points)
         missing = known.missing(self.points, invalid_too=invalid_too)
         queued = {running.point.folder for running in carried}
         groups = self._groups([point for point in missing if point.folder not in queued], known)
-        plan = SweepPlan(
+        return SweepPlan(
             folder=self.folder,
             points=self.points,
             missing=missing,
@@ -259,8 +268,6 @@ class _Command:
             groups=groups,
             carried=tuple(carried),
         )
-        _announce(plan, self.console)
-        return plan
 
     def _groups(self, missing: Sequence[Point], known: Survey) -> tuple[Group, ...]:
         """Return the jobs that launch the `missing` points."""
@@ -310,6 +317,13 @@ class _Command:
                         f"`harness cancel {self.folder.name}` ends them"
                     )
                 raise
+
+    def widen(self, repeats: int) -> SweepPlan:
+        """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""
+        self.sweep = replace(self.sweep, repeats=repeats)
+        self.points = launch_order(self.sweep, self.runnable)
+        self.note()
+        return self._plan(invalid_too=False)
 
     def once_more(self, plan: SweepPlan) -> SweepPlan:
         """Return the plan of what `plan` launched without valid times, or was killed from outside.
