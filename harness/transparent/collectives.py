@@ -54,7 +54,10 @@ class Collectives(GroupedSums):
         return tf.where(summed, tf.cast(rows > 0, rows.dtype), rows), summed
 
     def slices(self, gradient: tf.IndexedSlices, label: str, owner: object) -> tf.IndexedSlices:
-        """Return the mean over all ranks of a sparse gradient, as one process would have it: the slices of all rows."""
+        """Return the mean over all ranks of a sparse gradient, as one process would have it: the slices of all rows.
+
+        What is looked up once whatever the rows, positions say, has one slice there: an optimizer may square it.
+        """
         if self.rows.even:
             weight = tf.constant(1.0 if self.trial.is_sum(owner) else 1 / self.world.size)
         else:
@@ -63,6 +66,17 @@ class Collectives(GroupedSums):
             weight = weight / total if summed is None else tf.where(summed, weight, weight / total)
         scaled = tf.math.multiply_no_nan(gradient.values, tf.cast(weight, gradient.values.dtype))
         values, indices = self.whole([scaled, gradient.indices], label)
+        parts, count = self.world.size, tf.size(indices) // self.world.size
+
+        def shared() -> tf.Tensor:
+            each = tf.reshape(indices, [parts, -1])
+            return tf.reduce_all(each == each[:1]) & tf.equal(tf.size(tf.unique(each[0]).y), count)
+
+        def added() -> list[tf.Tensor]:
+            return [tf.reduce_sum(tf.reshape(values, [parts, count, *values.shape[1:]]), 0), indices[:count]]
+
+        whole = tf.equal(count * parts, tf.size(indices))
+        values, indices = tf.cond(tf.cond(whole, shared, lambda: tf.constant(False)), added, lambda: [values, indices])
         return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
     def mean_or_sum(self, values: Sequence[tf.Tensor], label: str, owners: Sequence[object]) -> list[tf.Tensor]:
@@ -171,17 +185,17 @@ class Scalars:
         key = id(leaf)  # graph tensors cannot be compared or hashed
         self._global[key] = weakref.ref(leaf, lambda _: self._global.pop(key, None))
 
-    def average(self, logs: Any, trainer: object) -> Any:
-        """Return what a step of `trainer` reports with every floating scalar that of all ranks' rows."""
+    def average(self, logs: Any, trainer: object, step: str) -> Any:
+        """Return what a `step` of `trainer` reports with every floating scalar that of all ranks' rows."""
         if not isinstance(logs, dict):
             return logs
         trial, chosen = self._collectives.trial, [
             name for name, leaf in logs.items()
             if _is_number(leaf) and leaf.dtype.is_floating and id(leaf) not in self._global
         ]  # fmt: skip
-        sums = [name for name in chosen if trial.is_sum(trial.position(trainer, name))]
+        sums = [name for name in chosen if trial.is_sum(trial.position(trainer, (step, name)))]
         for names in (sums, [name for name in chosen if name not in sums]):
-            owner = trial.position(trainer, names[0]) if names else None
+            owner = trial.position(trainer, (step, names[0])) if names else None
             found = self._collectives.mean([logs[name] for name in names], "reported numbers", owner)
             logs = {**logs, **dict(zip(names, found, strict=True))}
         return self.mark(logs)

@@ -107,6 +107,7 @@ class Trial:
         self._positions: dict[tuple[int, object], object] = {}
         self._flags: dict[int, tf.Variable] = {}
         self._sums: set[int] = set()
+        self._tried: set[int] = set()
         self._seen: dict[int, DoubledBatch] = {}
 
     @property
@@ -131,6 +132,10 @@ class Trial:
         self._owners[id(function)] = function
         return self._positions.setdefault((id(function), place), (function, place))
 
+    def knows(self, owner: object) -> bool:
+        """Tell whether `owner` is, or has been, part of a trial."""
+        return self.active or self.shadow is not None or id(owner) in self._tried
+
     def is_sum(self, owner: object) -> bool:
         """Tell whether the numbers of `owner` have been found to be sums over rows."""
         return id(owner) in self._sums
@@ -139,6 +144,7 @@ class Trial:
         """Compare this rank's `own` numbers with rank 0's, of the whole batch; only the step of the trial counts."""
         if self.active:
             self._owners[id(owner)] = owner
+            self._tried.add(id(owner))
             self._seen[id(owner)] = DoubledBatch.of(label, own, whole)
 
     def conclude(self, gather: Callable[[object], list[Any]]) -> bool:
@@ -153,15 +159,15 @@ class Trial:
         sums = [seen.is_sum() for seen in found[1]]
         for owner, summed in zip(owners, sums, strict=True):
             if summed:
-                self.add_sum(self._owners[owner])
+                self.note(self._owners[owner], True)
         return None not in sums
 
-    def add_sum(self, owner: object) -> None:
-        """Take note that the numbers of `owner` are sums over rows."""
+    def note(self, owner: object, summed: bool) -> None:
+        """Take note whether the numbers of `owner` are sums over rows."""
         self._owners[id(owner)] = owner
-        self._sums.add(id(owner))
+        (self._sums.add if summed else self._sums.discard)(id(owner))
         if id(owner) in self._flags:
-            self._flags[id(owner)].assign(True)
+            self._flags[id(owner)].assign(summed)
 
 
 _ROWS = 8  # of a batch are enough to see what doubling them does
@@ -171,38 +177,43 @@ _MORE = 64  # and so many to see whether they are independent
 def probe_step(
     trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Callable[[object], list[Any]]
 ) -> bool | None:
-    """Find out what a training step of `fit` makes of the first rows of `data`, once and with every one twice.
+    """Find out what a training or test step makes of the first rows of `data`, once and with every one twice.
 
-    Nothing of it stays. All ranks together; rank 0's findings count. Return whether rows are independent, None
-    where it cannot be told.
+    Nothing of it stays. All ranks together; rank 0's findings count. Return whether the rows of a training step are
+    independent, None where it cannot be told.
     """
     from keras import tree
 
     rows = min(_ROWS, int(length(leading(data))))
     few = some(data, 0, rows)
     twice = tree.map_structure(lambda leaf: tf.concat([leaf, leaf], 0) if _has_rows(leaf) else leaf, few)
-    if not all(layer.built for layer in trainer._flatten_layers()):
-        trainer._symbolic_build(data_batch=few)  # what is only built by the step could not be put back
+    if not all(layer.built for layer in trainer._flatten_layers()):  # what the step builds could not be put back
+        try:
+            trainer._symbolic_build(data_batch=few)
+        except RuntimeError:  # a model without `call`: only its step says what it is made of
+            _probed(trial, trainer, tf.function(step).get_concrete_function, few, None)
     again, one, two = (_probed(trial, trainer, step, batch, rows) for batch in (few, few, twice))
-    pairs = [(a, b) for a, b in zip(one.gradients, two.gradients, strict=True) if a is not None]
-    random = any("seed_generator" in variable.path for variable in trainer.variables) or any(
-        not np.array_equal(_numbers(a), _numbers(b))
-        for a, b in zip(again.gradients, one.gradients, strict=True)
-        if a is not None
-    )
-    gradient = DoubledBatch.of("gradients", [b for _, b in pairs], [a for a, _ in pairs])
-    found = [gradient._replace(random=random)]
-    owners = [trainer.trainable_variables[0]]
-    for key, (owner, value) in one.numbers.items():
-        owners.append(owner)
-        found.append(DoubledBatch.of("reported numbers", [two.numbers[key][1]], [value]))
+    owners = [owner for owner, _ in one.numbers.values()]
+    found = [
+        DoubledBatch.of("reported numbers", [two.numbers[key][1]], [value]) for key, (_, value) in one.numbers.items()
+    ]
+    trains = step.__name__ == "train_step"
+    if trains:
+        pairs = [(a, b) for a, b in zip(one.gradients, two.gradients, strict=True) if a is not None]
+        random = any("seed_generator" in variable.path for variable in trainer.variables) or any(
+            not np.array_equal(_numbers(a), _numbers(b))
+            for a, b in zip(again.gradients, one.gradients, strict=True)
+            if a is not None
+        )
+        gradient = DoubledBatch.of("gradients", [b for _, b in pairs], [a for a, _ in pairs])
+        found.append(gradient._replace(random=random))
+        owners.append(trainer.trainable_variables[0])
     sums = [seen.is_sum() for seen in gather(found)[0]]
     for owner, summed in zip(owners, sums, strict=True):
-        if summed:
-            trial.add_sum(owner)
-    if sums[0] is None:
-        return False
-    verdicts = gather(_mixes(trial, trainer, step, data, summed=sums[0]))
+        trial.note(owner, bool(summed))
+    if not trains or sums[-1] is None:
+        return not trains
+    verdicts = gather(_mixes(trial, trainer, step, data, summed=sums[-1]))
     return False if True in verdicts else None if None in verdicts else True
 
 
@@ -218,11 +229,10 @@ def _probed(
     with _unchanged(trainer):
         logs = step(batch)
     trial.probe = None
-    probe.numbers |= {
-        id(trial.position(trainer, name)): (trial.position(trainer, name), value)
-        for name, value in (logs.items() if isinstance(logs, dict) else ())
-        if tf.is_tensor(value) and value.shape.rank == 0
-    }
+    for name, value in logs.items() if isinstance(logs, dict) else ():
+        if tf.is_tensor(value) and value.shape.rank == 0:
+            position = trial.position(trainer, (step.__name__, name))
+            probe.numbers[id(position)] = (position, value)
     return probe
 
 
@@ -259,3 +269,6 @@ def _unchanged(trainer: Any) -> Iterator[None]:
     finally:
         for variable, value in before:
             variable.assign(value)
+        for metric in trainer.metrics:  # what the step has made of a compiled metric was not there before
+            if any(id(variable) not in variables for variable in metric.variables):
+                metric.reset_state()

@@ -22,6 +22,12 @@ from harness.transparent.rows import own_variable
 from harness.transparent.runtime import Runtime, initialised
 
 
+UNTRIED = (
+    "the script makes a step that its first batches did not have: its gradients are averaged as means over rows, and "
+    "would be wrong if they were sums, or of rows that depend on each other"
+)
+
+
 class GradientAverager:
     """Averages what the settings say, weighted by rows."""
 
@@ -63,6 +69,8 @@ class GradientAverager:
         if shadow is not None and runtime.world.rank:
             shadow.take(tape, variables, [flat[i] for i in chosen])
         losses = [target] if self._is_printable(tape, target) else []
+        if tape._persistent and tf.executing_eagerly():
+            runtime.note("what a step with a persistent tape prints of its loss is of rank 0's rows")
         means = self._means([flat[i] for i in chosen], variables, *losses)
         if losses:
             _overwrite(target, means.pop())
@@ -149,6 +157,9 @@ class GradientAverager:
     def _means(self, gradients: Sequence[Any], variables: Sequence[Any], *more: tf.Tensor) -> list[Any]:
         """Return means over the ranks of gradients and of `more` tensors. Sparse gradients stay sparse."""
         collectives, owner = self._runtime.collectives, variables[0]
+        eager = tf.compat.v1.executing_eagerly_outside_functions()  # a session's trial is made before its first step
+        if self._runtime.divided and not self._runtime.in_trainer and eager and not collectives.trial.knows(owner):
+            self._runtime.note(UNTRIED)
         pass_turn(gradients)
         dense = [i for i, gradient in enumerate(gradients) if not isinstance(gradient, tf.IndexedSlices)]
         values = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]

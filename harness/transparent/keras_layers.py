@@ -19,7 +19,7 @@ from harness.models.ranks import batch_moments, rank_seed
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime, switched_on
 
-_MIXING = ("Dice", "Tversky")  # Keras's own whose value is not a mean over rows
+_MIXING = {"Dice", "dice", "Tversky", "tversky", "Circle", "circle"}  # Keras's own that are no mean over rows
 
 
 class Layers:
@@ -86,12 +86,19 @@ def of_rows(loss: Any, y_pred: Any) -> bool:
         return True  # each of its losses is asked
     if loss.reduction in (None, "none"):
         return True  # what the script makes of the values, the trial finds out
-    if loss.reduction not in ("sum_over_batch_size", "mean") or type(loss).__name__ in _MIXING:
+    function = loss.fn if isinstance(loss, LossFunctionWrapper) else None
+    names = {type(loss).__name__, getattr(function, "__name__", "")}
+    if loss.reduction not in ("sum_over_batch_size", "mean") or names & _MIXING or along_rows(loss):
         return False
     if any(get_keras_mask(leaf) is not None for leaf in tree.flatten(y_pred) if leaf is not None):
         return False
-    function = loss.fn if isinstance(loss, LossFunctionWrapper) else None
     return is_keras_object(type(loss)) and (function is None or is_keras_object(function))
+
+
+def along_rows(thing: Any) -> bool:
+    """Tell whether one of Keras's own layers, operations or losses works along the axis of the rows."""
+    axis = getattr(thing, "_fn_kwargs", {}).get("axis", getattr(thing, "axis", -1))
+    return isinstance(axis, (int, list, tuple)) and 0 in tree.flatten(axis)
 
 
 def is_keras_object(thing: Any) -> bool:

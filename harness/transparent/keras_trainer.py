@@ -16,7 +16,7 @@ from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED, UNSURE
 from harness.transparent.collectives import Scalars
 from harness.transparent.gradient_probe import probe_step
-from harness.transparent.keras_layers import is_keras_object, rows_of_all_ranks
+from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import BatchShare, EvenPart, divide, leading, length
@@ -58,23 +58,25 @@ class Trainers:
                     data = rows_of_all_ranks(runtime, data, "batch")
                 rows = tf.constant(float(runtime.world.rank == 0))
             with runtime.rows.given(rows), runtime.trainer(), own:
-                return scalars.average(step_function(data), trainer)
+                return scalars.average(step_function(data), trainer, step_function.__name__)
 
         function = original(trainer, step)
-        if step_function.__name__ != "train_step" or not runtime.sync.shares_gradients:
+        own = type(trainer).test_step is not TensorFlowTrainer.test_step
+        if not runtime.sync.shares_gradients or (step_function.__name__ == "test_step" and not own):
             return function
         return self._tried(trainer, step_function, step, function)
 
     def _tried(
         self, trainer: Any, written: Callable[..., Any], step: Callable[..., Any], function: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Return the training function; before its first step comes the trial of what the script has `written`."""
+        """Return the compiled function; before its first step comes the trial of what the script has `written`."""
         runtime = self._runtime
-        trial = runtime.collectives.trial
+        trial, pending = runtime.collectives.trial, [True]
 
         def first(iterator: Any) -> Any:
-            if not _may_sum(trainer) or not runtime.starts(trainer):
+            if not pending or not _may_sum(trainer):
                 return function(iterator)
+            pending.clear()
             try:
                 data = next(iterator)  # a generator in `train_on_batch`
             except tf.errors.OutOfRangeError as end:
@@ -83,8 +85,8 @@ class Trainers:
                 gather = partial(runtime.collectives.gather, label="trial")
                 part = data.data if isinstance(data, (BatchShare, EvenPart)) else data
                 independent = probe_step(trial, trainer, written, part, gather)
-            if independent is False:
-                trial.mixing.add(trainer)
+            if written.__name__ == "train_step":
+                (trial.mixing.add if independent is False else trial.mixing.discard)(trainer)
             if not independent:
                 runtime.note(UNSURE if independent is None else MIXED)
             single = step if trainer.run_eagerly else tf.function(step)
@@ -137,6 +139,11 @@ class Trainers:
     ) -> Any:
         """Divide a batch that the script feeds by hand, in either mode: it is the batch of all ranks."""
         runtime, size = self._runtime, self._runtime.world.size
+        if runtime.feeding is not None and runtime.feeding.trains and not runtime.own.present:
+            raise UserError(
+                "the script gives train_on_batch or test_on_batch a batch of a loop that makes steps of its own too, "
+                "where batches are divided already: give each a loop of its own"
+            )
         x, y, sample_weight = tree.map_structure(
             lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), (x, y, sample_weight)
         )
@@ -167,11 +174,18 @@ def _steps_with_keras(optimizer: Any) -> bool:
 
 
 def _may_sum(trainer: Any) -> bool:
-    """Tell whether a model adds to its loss, or makes its steps, in a way of the script's own."""
-    if not is_keras_object(type(trainer)):
+    """Tell whether a model adds to its loss, makes its steps or mixes rows in a way that is the script's own."""
+    if not is_keras_object(type(trainer)) or any(
+        getattr(loss, "reduction", "mean") in (None, "none") for loss in tree.flatten(trainer.loss)
+    ):
         return True
-    layers = trainer._flatten_layers(include_self=False)
-    return any(not is_keras_object(type(layer)) or getattr(layer, "activity_regularizer", None) for layer in layers)
+    layers = [*trainer._flatten_layers(include_self=False)]
+    parts = [part for each in (trainer, *layers) for part in getattr(each, "operations", ())]
+    return any(
+        not is_keras_object(type(part)) or along_rows(part) or isinstance(part, keras.layers.Lambda)
+        or getattr(part, "activity_regularizer", None)
+        for part in (*layers, *parts)
+    )  # fmt: skip
 
 
 def _refuse_states(trainer: Any) -> None:

@@ -345,6 +345,41 @@ SCRIPTS += [
         "s, t",
         "'mse'",
     ),
+    *(
+        _model(
+            f"rows-{name}",
+            f"a = keras.Input((12,)); h = keras.layers.Dense(8, activation='tanh')(a)\nh = {mixed}\nmodel = keras.Model(a, keras.layers.Dense(1)(h))",
+            "x, r",
+            "'mse'",
+        )
+        for name, mixed in (
+            ("lambda", "keras.layers.Lambda(lambda v: v - keras.ops.mean(v, axis=0, keepdims=True))(h)"),
+            ("operation", "h - keras.ops.mean(h, axis=0, keepdims=True)"),
+            ("softmax", "keras.layers.Softmax(axis=0)(h)"),
+            ("unit", "keras.layers.UnitNormalization(axis=0)(h)"),
+        )
+    ),
+    *(
+        _sequential(f"loss-{name}", "", f"keras.layers.Dense({units})", f"x, {labels}", loss, optimizer="SGD(0.002)")
+        for name, units, labels, loss in (
+            ("unreduced", "1", "r", "keras.losses.MeanSquaredError(reduction=None)"),
+            ("dice", "1, activation='sigmoid'", "b", "'dice'"),
+            ("circle", "4), keras.layers.UnitNormalization(", "c", "keras.losses.Circle()"),
+            ("cosine", "1", "r", "keras.losses.CosineSimilarity(axis=0)"),
+        )
+    ),
+    *(
+        _model(
+            f"position-{o.split('(')[0]}",
+            _WORDS + "a = keras.Input((s.shape[1],)); h = keras.layers.Embedding(30, 8)(a)\n"
+            "class Places(keras.layers.Layer):\n    def __init__(self):\n        super().__init__()\n        self.p = keras.layers.Embedding(s.shape[1], 8)\n    def call(self, v): return v + self.p(tf.range(s.shape[1]))\n"
+            "model = keras.Model(a, keras.layers.Dense(1, activation='sigmoid')(keras.layers.Flatten()(Places()(h))))",
+            "s, t",
+            "'binary_crossentropy'",
+            optimizer=o,
+        )
+        for o in ("Adam(0.01)", "SGD(0.1)")
+    ),
     _model(
         "seq-labels",
         _SERIES
@@ -444,4 +479,203 @@ SCRIPTS += [
             "loss",
         ),
     )
+]
+_PARTS = HEAD + """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.a = keras.Sequential([keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(4)])
+        self.z = keras.Sequential([keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(12)])
+        self.seen = keras.metrics.Mean(name='loss')
+    $compile
+    def train_step(self, data):
+        $step
+    @property
+    def metrics(self): return [self.seen]
+model = Net()
+model.compile($optimizers)
+history = model.fit(x, batch_size=32, epochs=2, shuffle=False, verbose=0)
+report(loss=history.history['loss'], weights=[float(np.abs(v).sum()) for v in (*model.a.get_weights(), *model.z.get_weights())])
+"""  # fmt: skip
+_DECODED = """with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(data - self.z(self.a(data))))
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_weights), self.trainable_weights))
+        self.seen.update_state(loss)
+        return {'loss': self.seen.result()}"""
+_AGAINST = """false = self.z(data[:, :4])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.softplus(self.a(false)) + tf.nn.softplus(-self.a(data)))
+        self.d.apply_gradients(zip(tape.gradient(loss, self.a.trainable_weights), self.a.trainable_weights))
+        with tf.GradientTape() as tape: fooled = tf.reduce_mean(tf.nn.softplus(-self.a(self.z(data[:, :4]))))
+        self.g.apply_gradients(zip(tape.gradient(fooled, self.z.trainable_weights), self.z.trainable_weights))
+        self.seen.update_state(loss)
+        return {'loss': self.seen.result()}"""
+_TWO = """def compile(self, d, g):
+        super().compile()
+        self.d, self.g = d, g"""
+SCRIPTS += [
+    Script(name=f"step-without-call-{name}", source=fill(_PARTS, compile=own, step=step, optimizers=optimizers))
+    for name, own, step, optimizers in (
+        ("autoencoder", "", _DECODED, "optimizer=keras.optimizers.SGD(0.1)"),
+        ("adversaries", _TWO, _AGAINST, "keras.optimizers.SGD(0.02), keras.optimizers.SGD(0.02)"),
+    )
+]
+_FREE = {
+    "folds": """
+found = []
+for k in range(3):
+    test = np.arange(300) % 3 == k
+    keras.utils.set_random_seed(k)
+    model = keras.Sequential([keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.05), 'mse')
+    history = model.fit(x[~test], r[~test], validation_data=(x[test], r[test]), epochs=2, batch_size=20, shuffle=False, verbose=0)
+    found += history.history['loss'] + history.history['val_loss'] + [model.evaluate(x[test], r[test], verbose=0)]
+report(folds=found)
+""",
+    "compiled-again": """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.a, self.z = keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)
+    def call(self, v): return self.z(self.a(v))
+    def train_step(self, data):
+        v, t = data
+        with tf.GradientTape() as tape:
+            e = tf.square(t - self(v, training=True))
+            loss = 0.02 * tf.reduce_sum(e) if self.summed else tf.reduce_mean(e)
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables))
+        return {'loss': loss}
+model, found = Net(), []
+for model.summed in (False, True, False):
+    model.compile(keras.optimizers.SGD(0.02))
+    found += model.fit(x, r, epochs=2, batch_size=20, shuffle=False, verbose=0).history['loss']
+report(loss=found, weights=[float(np.abs(v).sum()) for v in model.get_weights()])
+""",
+    "own-layer-metrics": """
+class Own(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.d = keras.layers.Dense(3)
+    def call(self, v): return keras.ops.softmax(self.d(v))
+model = keras.Sequential([keras.Input((12,)), Own()])
+model.compile(keras.optimizers.SGD(0.05), 'sparse_categorical_crossentropy', metrics=['accuracy'])
+history = model.fit(x, c, validation_data=(x[:100], c[:100]), epochs=2, batch_size=20, shuffle=False, verbose=0).history
+report(history=[v for k in sorted(history) for v in history[k]])
+""",
+    "position-loop": """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.w, self.p, self.z = keras.layers.Embedding(30, 8), keras.layers.Embedding(7, 8), keras.layers.Dense(1)
+    def call(self, v): return self.z(keras.ops.reshape(self.w(v) + self.p(tf.range(7)), (-1, 56)))
+s = rng.randint(1, 30, (120, 7)); t = (s[:, :1] > 15).astype('float32')
+model, o, found = Net(), keras.optimizers.Adam(0.02), []
+@tf.function
+def step(v, t):
+    with tf.GradientTape() as tape: loss = tf.reduce_mean(tf.square(t - model(v)))
+    o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+for e in range(3):
+    for v, u in tf.data.Dataset.from_tensor_slices((s, t)).batch(20): found.append(float(step(v, u)))
+report(loss=found, weights=[float(np.abs(v).sum()) for v in model.get_weights()])
+""",
+    "hits-counted": """
+model, o, correct, seen = keras.Sequential([keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(3)]), keras.optimizers.SGD(0.1), 0, []
+@tf.function
+def step(v, t):
+    with tf.GradientTape() as tape:
+        p = model(v)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(t, p))
+    o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss, tf.reduce_sum(tf.cast(tf.argmax(p, 1, output_type=tf.int32) == t, tf.int32))
+for e in range(2):
+    correct = 0
+    for v, u in tf.data.Dataset.from_tensor_slices((x, c)).batch(20):
+        loss, n = step(v, u)
+        correct += int(n)
+    seen.append(correct / len(x))
+report(hits=seen)
+""",
+    "growing-weight": """
+model, o = keras.Sequential([keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)]), keras.optimizers.SGD(0.02)
+weight, found = tf.Variable(0.0), []
+@tf.function
+def step(v, t):
+    with tf.GradientTape() as tape: loss = tf.reduce_mean(tf.square(t - model(v))) + weight * tf.reduce_mean(tf.abs(model(v)))
+    o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    weight.assign_add(0.02)
+    return loss
+for e in range(3):
+    for v, u in tf.data.Dataset.from_tensor_slices((x, r)).batch(20): found.append(float(step(v, u)))
+report(loss=found, weights=[float(np.abs(v).sum()) for v in model.get_weights()])
+""",
+    "second-model": """
+one, two = (keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)]) for _ in range(2))
+o, q, found = keras.optimizers.SGD(0.02), keras.optimizers.SGD(0.002), []
+@tf.function
+def step(v, t):
+    with tf.GradientTape() as tape: loss = tf.reduce_mean(tf.square(t - one(v)))
+    o.apply_gradients(zip(tape.gradient(loss, one.trainable_variables), one.trainable_variables))
+    return loss
+@tf.function
+def other(v, t):
+    with tf.GradientTape() as tape: loss = tf.reduce_sum(tf.square(t - two(v)))
+    q.apply_gradients(zip(tape.gradient(loss, two.trainable_variables), two.trainable_variables))
+    return loss
+for e in range(3):
+    for i, (v, u) in enumerate(tf.data.Dataset.from_tensor_slices((x, r)).batch(20)):
+        found.append(float(step(v, u)))
+        if i % 5 == 4: found.append(float(other(v, u)))
+report(loss=found, weights=[float(np.abs(v).sum()) for v in (*one.get_weights(), *two.get_weights())])
+""",
+    "tape-and-on-batch": """
+one, two = (keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)]) for _ in range(2))
+o, found = keras.optimizers.SGD(0.02), []
+two.compile(keras.optimizers.SGD(0.02), 'mse')
+@tf.function
+def step(v, t):
+    with tf.GradientTape() as tape: loss = tf.reduce_mean(tf.square(t - one(v)))
+    o.apply_gradients(zip(tape.gradient(loss, one.trainable_variables), one.trainable_variables))
+    return loss
+for e in range(3):
+    for v, u in tf.data.Dataset.from_tensor_slices((x, r)).batch(20): found += [float(step(v, u)), float(two.train_on_batch(v, u))]
+report(loss=found, weights=[float(np.abs(v).sum()) for v in (*one.get_weights(), *two.get_weights())])
+""",
+    "persistent-tape": """
+model, o, found = keras.Sequential([keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)]), keras.optimizers.SGD(0.02), []
+for e in range(2):
+    for v, u in tf.data.Dataset.from_tensor_slices((x, r)).batch(20):
+        with tf.GradientTape(persistent=True) as tape: loss = tf.reduce_mean(tf.square(u - model(v)))
+        o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        found.append(float(loss))
+report(loss=found)
+""",
+    "metric-sum": """
+model = keras.Sequential([keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
+class Hits(keras.metrics.Sum):
+    def update_state(self, t, p, sample_weight=None): return super().update_state(tf.cast(tf.abs(t - p) < 0.3, 'float32'))
+model.compile(keras.optimizers.SGD(0.05), 'mse', metrics=[Hits(name='hits')])
+history = model.fit(x, r, validation_data=(x[:100], r[:100]), epochs=2, batch_size=20, shuffle=False, verbose=0).history
+report(hits=history['hits'] + history['val_hits'], evaluate=model.evaluate(x, r, verbose=0))
+""",
+    "own-test-step": """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.z = keras.layers.Dense(1)
+    def call(self, v): return self.z(v)
+    def test_step(self, data):
+        v, t = data
+        return {'error': tf.reduce_sum(tf.square(t - self(v)))}
+model = Net()
+model.compile(keras.optimizers.SGD(0.02), 'mse')
+history = model.fit(x, r, validation_data=(x, r), validation_batch_size=300, epochs=2, batch_size=20, shuffle=False, verbose=0).history
+report(loss=history['loss'] + history['val_error'])
+""",
+}  # fmt: skip
+_TOLD = {"second-model": "a step that its first batches did not have", "persistent-tape": "a persistent tape"}
+_REFUSED = {"tape-and-on-batch": "give each a loop of its own"}
+SCRIPTS += [
+    Script(name=f"fit-free-{name}", source=HEAD + text, told=_TOLD.get(name, ""), refused=_REFUSED.get(name, ""))
+    for name, text in _FREE.items()
 ]
