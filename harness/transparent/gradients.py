@@ -21,7 +21,6 @@ from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import own_variable
 from harness.transparent.runtime import Runtime, initialised
 
-
 UNTRIED = (
     "the script makes a step that its first batches did not have: its gradients are averaged as means over rows, and "
     "would be wrong if they were sums, or of rows that depend on each other"
