@@ -1,7 +1,7 @@
 """Rank 0 writes files, every rank may read them.
 
-What other ranks write below the working directory goes into a private folder each, from the start. What writes through
-TensorFlow's own file system (checkpoints, exports, event files) they skip, once TensorFlow has been imported.
+What other ranks write goes into a private folder each, from the start, but for temporary files, caches and devices.
+What writes through TensorFlow's own file system (checkpoints, exports, event files) they skip, once it is imported.
 """
 
 import atexit
@@ -9,6 +9,7 @@ import builtins
 import io
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache, partial
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
+from harness.base.files import cache_folder
 from harness.base.hostlock import HeldFolder
 from harness.transparent.patch import OwnMaster, replace, wrapped
 
@@ -40,6 +42,8 @@ class PrivateFiles:
         self._root = Path.cwd().resolve()
         self._private = private_folder()
         self._written: dict[Path, Path] = {}
+        no_results = ("/dev", "/proc", "/sys", tempfile.gettempdir(), sys.prefix, sys.base_prefix, cache_folder())
+        self._left = tuple(Path(place).resolve() for place in no_results)
 
     def install(self) -> None:
         """Replace `open` and the functions that make, rename and delete files."""
@@ -52,13 +56,18 @@ class PrivateFiles:
         shutil.rmtree = partial(self._delete, shutil.rmtree)  # type: ignore[assignment]
 
     def private(self, path: Any) -> Path | None:
-        """Return where a file below the working directory is kept by this rank; None for any other file."""
+        """Return where this rank keeps a file that the script may write; None for a file that is what it is."""
         if not isinstance(path, (str, bytes, os.PathLike)) or OwnMaster.now:
             return None  # a file descriptor, or a script that sees to its ranks' files itself
         full = _full(path)
-        if not full.is_relative_to(self._root) or full.is_relative_to(self._private) or full.is_relative_to(self._logs):
+        if full.is_relative_to(self._private) or full.is_relative_to(self._logs):
             return None
-        return self._written.get(full) or self._private / full.relative_to(self._root)
+        if full.is_relative_to(self._root):
+            return self._written.get(full) or self._private / full.relative_to(self._root)
+        below_home = full.relative_to(Path.home()).parts if full.is_relative_to(Path.home()) else ()
+        if any(map(full.is_relative_to, self._left)) or (below_home[:1] and below_home[0].startswith(".")):
+            return None
+        return self._written.get(full) or self._private / ".elsewhere" / full.relative_to("/")
 
     def _open(self, original: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         private = self.private(file)

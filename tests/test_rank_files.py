@@ -1,0 +1,29 @@
+"""Ranks above 0 write nothing where rank 0 writes: not only below the working directory."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness.transparent.rank_files import PrivateFiles
+
+
+def test_a_rank_s_own_files_lie_apart_wherever_the_script_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "results", "temporary"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    files, log = PrivateFiles(tmp_path / "here" / "logs"), tmp_path / "results" / "log.csv"
+    log.write_text("rank 0\n")
+    for name in ("log.csv", "../results/log.csv"):
+        with files._open(open, name, "a") as mine:
+            mine.write("mine\n")
+    assert log.read_text() == "rank 0\n" and not (tmp_path / "here" / "log.csv").exists()
+    assert files._open(open, log).read() == "rank 0\nmine\n"
+    assert files._open(open, "log.csv").read() == "mine\n"
+    with files._open(open, tmp_path / "temporary" / "part", "w") as part:
+        part.write("what it is")
+    assert (tmp_path / "temporary" / "part").read_text() == "what it is"
+    assert files.private("/dev/null") is None and files.private(Path.home() / ".keras" / "keras.json") is None
