@@ -156,8 +156,8 @@ class GradientAverager:
     def _means(self, gradients: Sequence[Any], variables: Sequence[Any], *more: tf.Tensor) -> list[Any]:
         """Return means over the ranks of gradients and of `more` tensors. Sparse gradients stay sparse."""
         collectives, owner = self._runtime.collectives, variables[0]
-        eager = tf.compat.v1.executing_eagerly_outside_functions()  # a session's trial is made before its first step
-        if self._runtime.divided and not self._runtime.in_trainer and eager and not collectives.trial.knows(owner):
+        divided = self._runtime.feeding is not None and self._runtime.feeding.part is not None
+        if divided and not self._runtime.in_trainer and not collectives.trial.knows(owner):
             self._runtime.note(UNTRIED)
         pass_turn(gradients)
         dense = [i for i, gradient in enumerate(gradients) if not isinstance(gradient, tf.IndexedSlices)]

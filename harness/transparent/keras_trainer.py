@@ -39,6 +39,17 @@ class Trainers:
         replace(TensorFlowTrainer, "predict", ("self", "x"), self._predict)
         for name in ("train_on_batch", "test_on_batch"):
             replace(TensorFlowTrainer, name, ("self", "x", "y", "sample_weight"), self._on_batch)
+        for name in ("MirroredStrategy", "MultiWorkerMirroredStrategy", "OneDeviceStrategy"):
+            original = getattr(tf.distribute, name)  # a class stays one: it is asked whether something is of it
+            setattr(tf.distribute, name, type(name, (original,), {"__new__": partial(self._strategy, original)}))
+
+    def _strategy(self, original: Callable[..., Any], _: type, *args: Any, **kwargs: Any) -> Any:
+        """Return TensorFlow's default strategy, which does nothing, in place of one with a single replica."""
+        made = original(*args, **kwargs)
+        if made.num_replicas_in_sync > 1:
+            return made
+        self._runtime.note("a tf.distribute strategy of one replica is left out: the ranks take its place")
+        return tf.distribute.get_strategy()
 
     def _make_function(self, original: Callable[..., Any], trainer: Any, step_function: Callable[..., Any]) -> Any:
         """Wrap a train or test step: unpack this rank's part, count its rows, average what it reports."""
@@ -139,7 +150,8 @@ class Trainers:
     ) -> Any:
         """Divide a batch that the script feeds by hand, in either mode: it is the batch of all ranks."""
         runtime, size = self._runtime, self._runtime.world.size
-        if runtime.feeding is not None and runtime.feeding.trains and not runtime.own.present:
+        part = () if runtime.feeding is None else tf.nest.flatten(runtime.feeding.part)
+        if any(given is own for given in tree.flatten((x, y)) for own in part if own is not None):
             raise UserError(
                 "the script gives train_on_batch or test_on_batch a batch of a loop that makes steps of its own too, "
                 "where batches are divided already: give each a loop of its own"

@@ -113,6 +113,7 @@ class Loops:
         part = divide(self._batch(original, iterator), runtime.world.rank, runtime.world.size)
         runtime.divided += 1
         runtime.rows.set(int(part.rows) if isinstance(part, BatchShare) else length(leading(part.data)))
+        loop.part = part.data
         return part.data
 
     def _try(self, loop: Feeding, batch: Any) -> Any:

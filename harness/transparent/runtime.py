@@ -41,13 +41,14 @@ def switched_on(switch: ContextVar[bool]) -> Iterator[None]:
 class Feeding:
     """A Python loop over a data set: whether it trains, and `place`, where in the script it is.
 
-    `began`: the steps that had been made when its first divided batch was taken.
+    `began`: the steps that had been made when its first divided batch was taken; `part`: this rank's of the last one.
     """
 
     dataset: Any
     place: "tuple[Any, ...]"
     trains: bool = False
     began: int | None = None
+    part: Any = None
 
 
 @dataclass(kw_only=True)

@@ -650,6 +650,29 @@ for e in range(2):
         found.append(float(loss))
 report(loss=found)
 """,
+    "strategy": """
+s = tf.distribute.MirroredStrategy()
+with s.scope():
+    model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.05), 'mse')
+history = model.fit(x, r, batch_size=20 * s.num_replicas_in_sync, epochs=2, shuffle=False, verbose=0).history
+report(loss=history['loss'])
+""",
+    "strategy-run": """
+s = tf.distribute.MirroredStrategy()
+with s.scope():
+    model, o = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)]), keras.optimizers.SGD(0.05)
+def step(v, t):
+    with tf.GradientTape() as tape: loss = tf.nn.compute_average_loss(tf.reduce_sum(tf.square(t - model(v)), 1))
+    o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+@tf.function
+def on_all(v, t): return s.reduce(tf.distribute.ReduceOp.SUM, s.run(step, args=(v, t)), axis=None)
+found = []
+for e in range(2):
+    for v, t in s.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices((x, r)).batch(20)): found.append(float(on_all(v, t)))
+report(loss=found)
+""",
     "metric-sum": """
 model = keras.Sequential([keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
 class Hits(keras.metrics.Sum):
