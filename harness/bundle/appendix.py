@@ -298,13 +298,13 @@ def _claims(judgements: Sequence[Judgement]) -> list[str]:
         if finding.outcome == CONFIRMED:
             good.append((*row, finding.said, "harness claims --results results"))
         else:
-            rest.append((*row, finding.outcome, finding.said))
+            rest.append((*row, str(finding)))
     supported = "None of the papers' claims is confirmed by these records."
     unsupported = "All published claims are supported."
     if good:
         supported = markdown_table(("Claim", "Published", "Found", "Command that judges it"), good)
     if rest:
-        unsupported = markdown_table(("Claim", "Published", "Outcome", "Why"), rest)
+        unsupported = markdown_table(("Claim", "Published", "Outcome, and why"), rest)
     return [
         "## Published claims that this artifact supports",
         supported,

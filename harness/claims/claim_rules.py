@@ -1,7 +1,9 @@
 """The rules that judge claims: each is a function of the claim and of the sweeps that compare with it, best first.
 
 Rules about curves judge at the claim's own base and count; what the texts say in words names no counts and is judged
-from the fewest to the most ranks that a sweep has. A statement is true, false, or open (None) by its 95 % interval.
+from the fewest to the most ranks that a sweep has. A statement is true, false, or open (None) by its 95 % interval: a
+printed number holds where all of the interval lies within `NEAR` of it, and not where none of it does. What is open is
+said with the one thing that is missing.
 """
 
 import math
@@ -14,37 +16,43 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.analysis.learning import times_to_accuracy
-from harness.analysis.scaling import scale
-from harness.analysis.stats import NEEDED, Interval, median_interval
+from harness.analysis.rounds import FEWEST_BLOCKS, ratio_over_blocks
+from harness.analysis.scaling import comparable, scale
+from harness.analysis.stats import LEVEL, NEEDED, Interval, median_interval, percentiles, resamples
 from harness.claims.claim_evidence import ClaimEvidence
 from harness.schema.claim import Claim
 from harness.schema.sync import find_policy
 
 CONFIRMED = "confirmed"
 REFUTED = "refuted"
-INCONCLUSIVE = "inconclusive"
-NOT_COMPARABLE = "not comparable"
-NOT_MEASURED = "not measured"
+IN_LINE = "in line with the prediction"
+NOT_IN_LINE = "not in line with the prediction"
+UNKNOWN = "cannot be said"
 ERRATUM = "erratum"
 
-JUDGED = (CONFIRMED, REFUTED, INCONCLUSIVE)
-
-WIDEST = 0.5  # an interval longer than this part of the claimed value holds too much to confirm it
+NEAR = 0.1  # of a printed number: this far from it a measured one is the same
 KEPT = 0.9  # an improvement of at least this part of another is kept
 MINOR = 0.05  # of the training time
 ALIKE = 0.9  # a cost that falls by less than a tenth does not fall
 SAME_LOSS = 0.01  # relative difference of final training losses: beyond it other weights were found
-_OTHER_WORK = "the points did not do the same work"
 _READING = ["load_s", "distribute_s", "compile_s"]  # what a launch does before training, beside its imports
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimFinding:
-    """An outcome, why in one sentence without its point, and the sweeps that it rests on."""
+    """An outcome, why in one sentence without its point, and the sweeps that it rests on.
+
+    `missing` is the one thing without which it cannot be said, empty where it can.
+    """
 
     outcome: str
     said: str
     used: tuple[ClaimEvidence, ...] = ()
+    missing: str = ""
+
+    def __str__(self) -> str:
+        lack = f"missing: {self.missing}" if self.missing else ""
+        return f"{self.outcome}: {'; '.join(filter(None, (self.said, lack)))}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +70,12 @@ class CountRatio:
 
 
 def count_ratio(launches: pd.DataFrame, over: int, count: int, column: str = "seconds") -> CountRatio | None:
-    """Return `column` of the median launch on `over` ranks over that on `count`; None where the work differs."""
-    scaling = scale(launches.assign(seconds=launches[column]), base_ranks=over)
+    """Return `column` of the median launch on `over` ranks over that on `count`; None where the work differs.
+
+    Rounds of turns are of `seconds` only.
+    """
+    rounds = {} if column == "seconds" else {"rounds": None}
+    scaling = scale(launches.assign(seconds=launches[column], **rounds), base_ranks=over)
     assert scaling is not None
     point = next(point for point in scaling.points if point.ranks == count)
     if point.speedup is None:
@@ -85,29 +97,41 @@ def less(one: Interval | None, other: Interval | None) -> bool | None:
     return one.high < other.low
 
 
-def decide(parts: Iterable[bool | None]) -> str:
-    """Return the outcome of a claim that says all of `parts`: one that fails refutes it."""
+def near(value: float, reading: float = 0.0) -> Interval:
+    """Return what a measured ratio may be where a printed one holds, which was read off a chart within `reading`."""
+    return Interval(low=value * (1 - NEAR) - reading, high=value * (1 + NEAR) + reading)
+
+
+def within(interval: Interval | None, limits: Interval) -> bool | None:
+    """Tell whether all of `interval` lies within `limits`, or none of it; None where a part does or it is missing."""
+    if interval is None:
+        return None
+    outside = interval.high < limits.low or interval.low > limits.high
+    return False if outside else True if limits.low <= interval.low and interval.high <= limits.high else None
+
+
+def decide(
+    parts: Iterable[bool | None], said: str, *used: ClaimEvidence, rests: Iterable[Interval | None]
+) -> ClaimFinding:
+    """Return the finding on a claim that says all of `parts`: one that fails refutes it. `rests`: their intervals."""
     known = list(parts)
-    if False in known:
-        return REFUTED
-    return INCONCLUSIVE if None in known or not known else CONFIRMED
+    outcome = REFUTED if False in known else UNKNOWN if None in known or not known else CONFIRMED
+    missing = "launches enough for a narrower interval"
+    if None in list(rests):
+        missing = f"an interval, which needs {NEEDED} launches of each, or {FEWEST_BLOCKS} in turns"
+    return ClaimFinding(outcome=outcome, said=said, used=used, missing=missing if outcome == UNKNOWN else "")
 
 
-def _missing(said: str, *used: ClaimEvidence) -> ClaimFinding:
-    return ClaimFinding(outcome=NOT_MEASURED, said=said, used=used)
+def _missing(missing: str, *used: ClaimEvidence, said: str = "") -> ClaimFinding:
+    return ClaimFinding(outcome=UNKNOWN, said=said, used=used, missing=missing)
 
 
 def _other_work(*used: ClaimEvidence) -> ClaimFinding:
-    return ClaimFinding(outcome=NOT_COMPARABLE, said=_OTHER_WORK, used=used)
+    return _missing("points that did the same work", *used)
 
 
 def _negated(found: bool | None) -> bool | None:
     return None if found is None else not found
-
-
-def lacking(intervals: Iterable[Interval | None]) -> str:
-    """Return what is to be said where an interval is missing, an empty text where none is."""
-    return f"; an interval needs {NEEDED} launches of each" if None in list(intervals) else ""
 
 
 def speedup(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
@@ -130,19 +154,15 @@ def _size(claim: Claim, one: ClaimEvidence, measured: CountRatio | None) -> Clai
     """Direction and size by the interval: a point alone says neither."""
     if measured is None:
         return _other_work(one)
-    interval, held = measured.interval, None
-    gain = above(interval, 1)
-    if interval is not None and claim.value is not None:
-        inside = interval.low - claim.reading <= claim.value <= interval.high + claim.reading
-        narrow = interval.high - interval.low <= WIDEST * claim.value
-        held = False if not inside else True if narrow else None
-    said = f"{measured}{lacking([interval])}"
+    interval, limits = measured.interval, near(claim.value, claim.reading) if claim.value is not None else None
+    gain, held = above(interval, 1), within(interval, limits) if limits else True
+    said = str(measured)
     if gain is False:
         said += ", slower than on the base"
     elif held is False and claim.value is not None:
         said += f", {'less' if measured.value < claim.value else 'more'} than claimed"
-    parts = [gain] if claim.value is None else [gain, held]
-    return ClaimFinding(outcome=decide(parts), said=said, used=(one,))
+    said += f"; the claim holds from {limits.low:.2f} to {limits.high:.2f}" if limits else ""
+    return decide([gain, held], said, one, rests=[interval])
 
 
 def gains(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
@@ -154,8 +174,7 @@ def gains(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     if len(known) < len(steps):
         return _other_work(one)
     parts = [above(step.interval, 1) for step in known]
-    words = "; ".join(map(str, known))
-    return ClaimFinding(outcome=decide(parts), said=f"{words}{lacking(step.interval for step in known)}", used=(one,))
+    return decide(parts, "; ".join(map(str, known)), one, rests=[step.interval for step in known])
 
 
 def tapers(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
@@ -166,16 +185,19 @@ def tapers(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     one = found[0]
     before = [count for count in one.counts if claim.base <= count < claim.at]
     if claim.at not in one.counts or not before:
-        counts = ", ".join(map(str, one.counts))
-        return _missing(f"needs {claim.at} {claim.units} and fewer, measured on {counts}", one)
+        return _missing(f"launches on {claim.at} {claim.units} and fewer", one, said=measured_on(one))
     steps = [count_ratio(one.launches, before[-1], claim.at), count_ratio(one.launches, claim.at, claim.count)]
     known = [step for step in steps if step]
     if len(known) < len(steps):
         return _other_work(one)
     slopes = [_slope(step) for step in known]
-    outcome = decide([above(known[0].interval, 1), less(slopes[1], slopes[0])])
-    words = "; then ".join(map(str, known))
-    return ClaimFinding(outcome=outcome, said=f"{words}{lacking(slopes)}", used=(one,))
+    parts = [above(known[0].interval, 1), less(slopes[1], slopes[0])]
+    return decide(parts, "; then ".join(map(str, known)), one, rests=slopes)
+
+
+def measured_on(one: ClaimEvidence) -> str:
+    """Return the rank counts that were measured, in words."""
+    return f"measured on {', '.join(map(str, one.counts))} {'GPUs' if one.gpus else 'ranks'}"
 
 
 def _slope(step: CountRatio) -> Interval | None:
@@ -192,13 +214,13 @@ def modest(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     other = next((one for one in whole if one.experiment == claim.against), None)
     if own is None or other is None:
         missing = claim.against if own else claim.experiment
-        return _missing(f"needs {missing} on {claim.base} and {claim.count} {claim.units} too")
+        return _missing(f"{missing} on {claim.base} and {claim.count} {claim.units} too")
     pair = [count_ratio(one.launches, claim.base, claim.count) for one in (own, other)]
     if pair[0] is None or pair[1] is None:
         return _other_work(own, other)
-    outcome = decide([above(pair[0].interval, 1), less(pair[0].interval, pair[1].interval)])
-    words = f"{claim.experiment} {pair[0]}; {claim.against} {pair[1]}{lacking(one.interval for one in pair if one)}"
-    return ClaimFinding(outcome=outcome, said=words, used=(own, other))
+    rests = [pair[0].interval, pair[1].interval]
+    words = f"{claim.experiment} {pair[0]}; {claim.against} {pair[1]}"
+    return decide([above(rests[0], 1), less(*rests)], words, own, other, rests=rests)
 
 
 def wider(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
@@ -208,7 +230,7 @@ def wider(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
         if others:
             break
     else:
-        return _missing("needs one data set with a network of the paper and with a larger one (MODEL=module:function)")
+        return _missing("a network of the paper and a larger one (MODEL=module:function) on the same rows")
     over, count = own.counts[0], own.counts[-1]
     base = count_ratio(own.launches, over, count)
     ratios = [count_ratio(one.launches, over, count) for one in others]
@@ -222,8 +244,7 @@ def wider(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
         for other, one in zip(others, ratios, strict=True)
         if one
     )
-    said = f"{words}{lacking([base.interval, *(one.interval for one in known)])}"
-    return ClaimFinding(outcome=decide(parts), said=said, used=(own, *others))
+    return decide(parts, words, own, *others, rests=[base.interval, *(one.interval for one in known)])
 
 
 def _is_wider(one: ClaimEvidence, own: ClaimEvidence) -> bool:
@@ -254,19 +275,25 @@ def accuracy(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
         times["whole"] = times["seconds"] + times["run"].map(before)
         for ranks in one.counts:
             group = times[times["ranks"] == ranks]
-            reached = int((group["whole"] <= claim.seconds).sum())
+            reached, number = int((group["whole"] <= claim.seconds).sum()), len(group)
             own = launches.loc[group["run"]]
-            known = f"{reached} of {numbers.plural(len(group), 'launch')} on {numbers.ranks(ranks)}"
-            top = f"{numbers.percent(float(own['test_accuracy'].median()), 1)} after the last epoch"
             trained = float((own["trained_s"] + before[group["run"]]).min())
-            if reached == len(group):
-                took = numbers.seconds(float(group["whole"].median()))
-                said = f"reached in {took} ({known})"
-                return ClaimFinding(outcome=CONFIRMED, said=said, used=(one,))
-            outcome = REFUTED if trained >= claim.seconds and not reached else INCONCLUSIVE
-            said = f"reached by {known}, {top}; the shortest trained for {numbers.seconds(trained)}"
-            if best is None or outcome == INCONCLUSIVE:
-                best = ClaimFinding(outcome=outcome, said=said, used=(one,))
+            top = f"{numbers.percent(float(own['test_accuracy'].median()), 1)} after the last epoch"
+            said = f"reached by {reached} of {numbers.plural(number, 'launch')} on {numbers.ranks(ranks)}, {top}"
+            said += f"; the shortest trained for {numbers.seconds(trained)}"
+            if reached == number:
+                said = f"reached in {numbers.seconds(float(group['whole'].median()))} ({said})"
+            missing = f"{NEEDED - number} more launches" if number < NEEDED else ""
+            if not missing and 0 < reached < number:
+                missing = "launches that agree"
+            if not missing and not reached and trained < claim.seconds:
+                missing = f"launches that train for {numbers.seconds(claim.seconds)}"
+            outcome = UNKNOWN if missing else CONFIRMED if reached else REFUTED
+            finding = ClaimFinding(outcome=outcome, said=said, used=(one,), missing=missing)
+            if outcome == CONFIRMED:
+                return finding
+            if best is None or (best.outcome, outcome) == (REFUTED, UNKNOWN):
+                best = finding
     assert best is not None
     return best
 
@@ -278,7 +305,7 @@ def longer(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     over, count = one.counts[0], one.counts[-1]
     epoch, before = count_ratio(launches, over, count), count_ratio(launches, over, count, "before")
     if epoch is None or before is None:
-        return _missing(_OTHER_WORK, one)
+        return _other_work(one)
     medians = launches.groupby("ranks")[["before", "seconds"]].median()
     epochs = int(launches["epochs"].median())
     whole = {number: medians["before"] + number * medians["seconds"] for number in (1, epochs)}
@@ -286,30 +313,41 @@ def longer(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
         f"{whole[number][over] / whole[number][count]:.2f} with {numbers.plural(number, 'epoch')}" for number in whole
     )
     span = f" ({numbers.ratio_span(before.interval)})" if before.interval else ""
-    said = (
-        f"an epoch gains {epoch}, what comes before it {before.value:.2f}{span}; "
-        f"a whole launch {words}{lacking([epoch.interval, before.interval])}"
-    )
-    return ClaimFinding(outcome=decide([less(before.interval, epoch.interval)]), said=said, used=(one,))
+    said = f"an epoch gains {epoch}, what comes before it {before.value:.2f}{span}; a whole launch {words}"
+    return decide([less(before.interval, epoch.interval)], said, one, rests=[before.interval, epoch.interval])
 
 
 def reading(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
-    """What reading by rank 0 takes longer than reading by all is less than `MINOR` of the training time."""
+    """What reading by rank 0 takes longer than reading by all is less than `MINOR` of the training time.
+
+    Both are samples, of one order of launches: what reading takes differs from launch to launch either way.
+    """
     pairs = [(own, other) for own in found for other in found if _differ_in_reading(own, other)]
     if not pairs:
-        return _missing("needs DISTRIBUTION=scatter and parallel, on the same rows and several ranks")
+        return _missing("DISTRIBUTION=scatter and parallel, on the same rows and several ranks")
     own, other = pairs[0]
     ranks = max(set(own.counts) & set(other.counts))
-    scatter, parallel = (one.launches[one.launches["ranks"] == ranks] for one in (own, other))
-    usual = float((parallel["load_s"] + parallel["distribute_s"]).median())
-    extra = scatter["load_s"] + scatter["distribute_s"] - usual
-    interval = median_interval(extra / scatter["trained_s"])
+    frames = [one.launches.eval("reading = load_s + distribute_s") for one in (other, own)]
+    both = comparable(*(frame[frame["ranks"] == ranks] for frame in frames))
+    if both is None:
+        return _missing("both in one session", own, other)
+    parallel, scatter, few = both.base, both.group, min(len(both.base), len(both.group))
+    drawn = resamples(len(parallel), len(scatter), paired=both.paired)
+    usual, longer, trained = (
+        np.median(frame[column].to_numpy()[places], axis=1)
+        for frame, column, places in (
+            (parallel, "reading", drawn[0]), (scatter, "reading", drawn[1]), (scatter, "trained_s", drawn[1])
+        )
+    )  # fmt: skip
+    interval = percentiles((longer - usual) / trained, few) if few >= NEEDED else None
+    extra = float(scatter["reading"].median() - parallel["reading"].median())
+    span = f", {numbers.percent(interval.low, 1)} to {numbers.percent(interval.high, 1)} of it" if interval else ""
     said = (
-        f"{numbers.seconds(max(0.0, float(extra.median())))} more than reading in parallel on {numbers.ranks(ranks)}, "
+        f"{numbers.seconds(max(0.0, extra))} more than reading in parallel on {numbers.ranks(ranks)}, "
         f"sending alone {numbers.seconds(float(scatter['distribute_s'].median()))}, beside "
-        f"{numbers.seconds(float(scatter['trained_s'].median()))} of training{lacking([interval])}"
+        f"{numbers.seconds(float(scatter['trained_s'].median()))} of training{span}"
     )
-    return ClaimFinding(outcome=decide([_negated(above(interval, MINOR))]), said=said, used=(own, other))
+    return decide([_negated(above(interval, MINOR))], said, own, other, rests=[interval])
 
 
 def _differ_in_reading(own: ClaimEvidence, other: ClaimEvidence) -> bool:
@@ -325,22 +363,22 @@ def volume(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     """From p to q ranks the computation falls by q/p, the exchange does not; both within a tenth."""
     once = [one for one in found if find_policy(one.workload.sync).period is None]
     if not once:
-        return _missing("needs a sweep with SYNC=weights:epoch: one exchange in an epoch")
+        return _missing("a sweep with SYNC=weights:epoch: one exchange in an epoch")
     one = next((one for one in once if sum(count > 1 for count in one.counts) > 1), once[0])
     counts = [count for count in one.counts if count > 1]
     if len(counts) < 2:
-        return _missing("needs two rank counts above 1", one)
+        return _missing("two rank counts above 1", one, said=measured_on(one))
     over, count = counts[0], counts[-1]
     work, wire = (count_ratio(one.launches, over, count, column) for column in ("compute_seconds", "wire_seconds"))
     if work is None or wire is None:
-        return _missing(_OTHER_WORK, one)
+        return _other_work(one)
     falls = wire.interval.scaled(ALIKE) if wire.interval else None
-    outcome = decide([above(work.interval, ALIKE * count / over), _negated(above(falls, 1))])
+    parts = [above(work.interval, ALIKE * count / over), _negated(above(falls, 1))]
     said = (
         f"computation falls by {work}, ideal {count / over:g}; the exchange of {one.runs[0].weights.bytes:,} bytes by "
-        f"{wire.value:.2f} ({numbers.ratio_span(wire.interval)}){lacking([work.interval, wire.interval])}"
+        f"{wire.value:.2f} ({numbers.ratio_span(wire.interval)})"
     )
-    return ClaimFinding(outcome=outcome, said=said, used=(one,))
+    return decide(parts, said, one, rests=[work.interval, wire.interval])
 
 
 def equivalent(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
@@ -348,14 +386,13 @@ def equivalent(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     same = [one for one in found if one.workload.global_batch is not None and len(one.counts) > 1]
     own = next((one for one in same if not find_policy(one.workload.sync).shares_gradients), None)
     if own is None:
-        return _missing("needs SYNC=weights:K with GLOBAL_BATCH=, the same batches at every rank count")
+        return _missing("SYNC=weights:K with GLOBAL_BATCH=, the same batches at every rank count")
     other = next((one for one in same if one.workload.sync == "gradients" and one.experiment == own.experiment), None)
     used = (own, other) if other else (own,)
     words = [f"{one.workload.sync} ends {numbers.percent(float(_apart(one).median()), 2)} from it" for one in used]
     interval = median_interval(_apart(own))
     said = f"training loss on {numbers.ranks(own.counts[-1])} against that on {own.counts[0]}: {', '.join(words)}"
-    outcome = decide([_negated(above(interval, SAME_LOSS))])
-    return ClaimFinding(outcome=outcome, said=f"{said}{lacking([interval])}", used=used)
+    return decide([_negated(above(interval, SAME_LOSS))], said, *used, rests=[interval])
 
 
 def _apart(one: ClaimEvidence) -> pd.Series:
@@ -365,19 +402,22 @@ def _apart(one: ClaimEvidence) -> pd.Series:
 
 
 def servers(claim: Claim, rates: pd.DataFrame) -> ClaimFinding:
-    """Training with parameter servers is slower than `gradients` on the same cores.
+    """Training with parameter servers is slower than `gradients` on the same cores, on every workload.
 
-    `rates`: a row for every block of a bench, with the rows per second of either.
+    `rates`: a row for every block of a bench, with the rows per second of either; its error is shared over workloads.
     """
     if rates.empty:
-        return _missing("needs `make bench` with the contender ParameterServerStrategy")
-    ratios = np.asarray(rates["servers"] / rates["gradients"])
-    interval: Interval | None = median_interval(ratios)
-    said = (
-        f"{np.median(ratios):.2f} of the rows per second ({ratios.min():.2f} to {ratios.max():.2f}), the median of "
-        f"{rates['workload'].nunique()} workloads and {len(rates)} blocks in all{lacking([interval])}"
-    )
-    return ClaimFinding(outcome=decide([_negated(above(interval, 1))]), said=said)
+        return _missing("`make bench` with the contender ParameterServerStrategy")
+    words, rests = [], []
+    groups = rates.groupby("workload", sort=False)
+    for workload, blocks in groups:
+        logs = np.log(blocks["servers"] / blocks["gradients"])
+        over = ratio_over_blocks(logs.tolist(), level=1 - (1 - LEVEL) / len(groups))
+        rests.append(over.interval if over else None)
+        span = f" ({numbers.ratio_span(over.interval)})" if over else ""
+        words.append(f"{workload} {math.exp(logs.mean()):.2f}{span}")
+    said = f"of the rows per second of gradients: {', '.join(words)}"
+    return decide([_negated(above(one, 1)) for one in rests], said, rests=rests)
 
 
 Rule = Callable[[Claim, Sequence[ClaimEvidence]], ClaimFinding]

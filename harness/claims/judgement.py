@@ -9,12 +9,12 @@ from harness.analysis.read_results import standing
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.claims.claim_rules import (
     ERRATUM,
-    NOT_COMPARABLE,
-    NOT_MEASURED,
     RULES,
     SERVERS,
+    UNKNOWN,
     ClaimFinding,
     accuracy,
+    measured_on,
     servers,
 )
 from harness.schema.claim import Claim
@@ -44,9 +44,8 @@ def judge_claim(claim: Claim, evidence: Sequence[ClaimEvidence], rates: pd.DataF
     fit = [one for one in about if not compared[id(one)].refusals]
     if not fit:
         reasons = dict.fromkeys(compared[id(one)].refusals[0] for one in about)
-        finding = ClaimFinding(outcome=NOT_MEASURED, said="no valid launch of it here")
-        if reasons:
-            finding = ClaimFinding(outcome=NOT_COMPARABLE, said="; ".join(reasons))
+        said = f"what ran asks another question: {'; '.join(reasons)}" if reasons else ""
+        finding = ClaimFinding(outcome=UNKNOWN, said=said, missing="valid launches of it here")
         return Judgement(claim=claim, finding=finding)
     fit.sort(key=lambda one: standing(one.loaded), reverse=True)
     fit.sort(key=lambda one: (-_fitting_counts(claim, one), len(compared[id(one)].differences)))
@@ -64,9 +63,9 @@ def _lacking(claim: Claim, best: ClaimEvidence) -> ClaimFinding | None:
     """Return the finding where no sweep has the rank counts that the claim needs, None where `best` has them."""
     if not claim.base:
         several = len(best.counts) > 1 or claim.rule == accuracy.__name__
-        return None if several else ClaimFinding(outcome=NOT_MEASURED, said="needs several rank counts", used=(best,))
-    if {claim.base, claim.count} <= set(best.counts):
-        return None
-    here = ", ".join(map(str, best.counts))
-    missing = " and ".join(str(count) for count in (claim.base, claim.count) if count not in best.counts)
-    return ClaimFinding(outcome=NOT_MEASURED, said=f"needs {missing} {claim.units}, measured on {here}", used=(best,))
+        missing = "" if several else "several rank counts"
+    else:
+        missing = " and ".join(str(count) for count in (claim.base, claim.count) if count not in best.counts)
+        missing = f"launches on {missing} {claim.units}" if missing else ""
+    said = measured_on(best)
+    return ClaimFinding(outcome=UNKNOWN, said=said, used=(best,), missing=missing) if missing else None

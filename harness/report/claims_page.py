@@ -9,7 +9,7 @@ from harness.analysis import numbers
 from harness.analysis.read_results import RULE
 from harness.analysis.scaling import ratios_frame, scale
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
-from harness.claims.claim_rules import CONFIRMED, ERRATUM, JUDGED, REFUTED, count_ratio
+from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
 from harness.claims.judgement import Judgement
 from harness.prediction.network_cost import BEST, Uncertain
 from harness.prediction.step_model import measured_base, predict_ratio
@@ -60,7 +60,7 @@ def claims_answer(
     every = [run for runs in (*(e.runs for e in evidence), *(m.runs for m in measured)) for run in runs]
     runs = list({run_mark(run): run for run in every}.values())
     loaded = [*(one.loaded for one in evidence), *(each for one in measured for each in one.loaded)]
-    judged = [one for one in judgements if one.finding.outcome in JUDGED]
+    judged = [one for one in judgements if one.finding.outcome not in (ERRATUM, UNKNOWN)]
     by_name = {part.name: [one for one in judgements if one.claim.experiment == part.name] for part in experiments}
     verdicts = {name: distinct(one.finding.outcome for one in its) for name, its in by_name.items() if its}
     synthetic = [one.experiment for one in evidence if not one.real]
@@ -84,6 +84,7 @@ def claims_answer(
                     "claim": one.claim,
                     "outcome": one.finding.outcome,
                     "said": one.finding.said,
+                    "missing": one.finding.missing,
                     "sweeps": [used.loaded.folder for used in one.finding.used],
                 }
                 for one in judgements
@@ -112,16 +113,16 @@ def claims_answer(
 def _headline(judgements: Sequence[Judgement]) -> str:
     """Return how many claims have which outcome."""
     counts = Counter(one.finding.outcome for one in judgements)
-    judged = [f"{counts[outcome]} {outcome}" for outcome in JUDGED if counts[outcome]]
-    number = sum(counts[outcome] for outcome in JUDGED)
-    text = f"{number or 'None'} of {len(judgements)} claims can be judged by what ran here"
-    text += f": {', '.join(judged)}." if judged else "."
-    others = [
-        f"{count} {'printed wrong in the paper' if outcome == ERRATUM else outcome}"
-        for outcome, count in counts.items()
-        if outcome not in JUDGED
-    ]
-    return f"{text} The rest: {', '.join(others)}." if others else text
+    kinds = [kind for kind in (CONFIRMED, REFUTED) if counts[kind]]
+    decided = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
+    number = sum(counts[kind] for kind in kinds)
+    rest = ", ".join(
+        f"{count} {'printed wrong in the paper' if kind == ERRATUM else kind}"
+        for kind, count in counts.items()
+        if kind not in kinds
+    )
+    text = f"{number or 'None'} of {len(judgements)} claims {'are' if number > 1 else 'is'} decided by what ran here"
+    return f"{text}{f': {decided}' if decided else ''}.{f' The rest: {rest}.' if rest else ''}"
 
 
 def published_words(claim: Claim) -> str:
@@ -158,9 +159,10 @@ def _ledger(
     blocks: list[Block] = [
         Prose(
             text="A claim is judged on the paper's own base and at its own count; one that names no count, from the "
-            "fewest to the most ranks of a sweep. Confirmed and refuted need 95 % intervals that leave no doubt, so at "
-            "least 6 launches; otherwise a claim is inconclusive. How a sweep differs from the paper stands below the "
-            "verdict; one that asks another question (no synchronisation, weak scaling, another network, too few rows) "
+            "fewest to the most ranks of a sweep. A printed number is confirmed where all of a 95 % interval lies "
+            f"within {numbers.percent(NEAR)} of it, refuted where none of it does; otherwise it cannot be said, and "
+            "the one thing that is missing stands there. How a sweep differs from the paper stands below the verdict; "
+            "one that asks another question (no synchronisation, weak scaling, another network, too few rows) "
             "judges nothing. All of it is about the machine named at the end of the page, none of it about the papers' "
             "own."
         ),
@@ -200,7 +202,7 @@ def ledger_row(one: Judgement, network: tuple[Uncertain, str] | None, target: Pa
         Cell(text=_where(claim), note=claim.experiment),
         claim.text,
         Cell(text=published_words(claim), note=over),
-        Cell(text=f"{finding.outcome}: {finding.said}", note=differs, tone=_TONES.get(finding.outcome, "")),
+        Cell(text=str(finding), note=differs, tone=_TONES.get(finding.outcome, "")),
         ours,
         predicted,
         launches,
