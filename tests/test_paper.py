@@ -2,9 +2,11 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -83,7 +85,7 @@ def test_one_rank_alone_needs_one_sweep(cache: Path) -> None:
 def test_full_is_every_row_every_epoch_and_enough_launches_for_intervals(cache: Path) -> None:
     cut, full = planned("mnist-cnn")[0], planned("mnist-cnn", full=True)[0]
     assert (full.workload.samples, full.workload.epochs, full.repeats) == (60_000, 30, 6)
-    assert cut.workload.samples < 60_000 and cut.workload.epochs < 30 and cut.repeats == 1
+    assert cut.workload.samples < 60_000 and cut.workload.epochs < 30 and cut.repeats == 3
     asked = planned("mnist-cnn", full=True, epochs=2, samples=300, repeats=1)[0]
     assert (asked.workload.samples, asked.workload.epochs, asked.repeats) == (300, 2, 1)
 
@@ -161,7 +163,7 @@ def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: P
     page, text = drawn(tmp_path, published)
     assert "2 ranks train the same rows 2.00 times as fast as the base" in text
     assert "reach its accuracy less 1 point 1.33 times as fast" in text
-    assert "mnist-dnn 11.6 on 32 over 1 2 2.00 91.00 % 90.50 % 1.33" in text  # one line of all experiments
+    assert "mnist-dnn 11.6 on 32 over 1 2 2.00 1.33 – –" in text  # one line of all experiments
     assert "To repeat it harness paper --epochs 3" in text and "Date 2" in text
     assert "weights each epoch" in text and "gradients each step" in text and "nothing, one rank alone" in text
     assert "to 90.0 %" in text  # of one rank's 91 %, less a point
@@ -200,11 +202,15 @@ def test_command_goes_on_after_a_failed_experiment(
         for point in sweep.points():
             if not (folder / point.folder).exists():
                 write_run(folder, make_run(replace(point, workload=sweep.workload)))
-        if sweep.workload.dataset == "adult":
-            raise RunError("1 of 2 launches failed")
         return folder
 
+    def run_together(sweeps: Sequence[Sweep], *, results: Path, **_: object) -> int:
+        for sweep in sweeps:
+            run_sweep(sweep, results=results)
+        return int(sweeps[0].workload.dataset == "adult")
+
     monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
+    monkeypatch.setattr("harness.sweep.execute.run_together", run_together)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     few = ["--workloads", "adult-dnn,acoustic-dnn", "--nodes", "1", "--samples", "300"]
     result = CliRunner().invoke(paper, [*few, *where])
@@ -214,13 +220,13 @@ def test_command_goes_on_after_a_failed_experiment(
     assert (
         len(list((tmp_path / "reports").glob("*/index.html"))) == 3
     )  # two sweeps, and the page of experiments and claims
-    assert "1 of 2 launches failed" in page.read_text()
+    assert "1 of 3 launches failed" in page.read_text()
     assert [workload.samples for workload in launched] == [300, 300]
     launched.clear()
     told = CliRunner().invoke(paper, ["--workloads", "acoustic-dnn", "--nodes", "1", "--full", *where])
     assert told.exception is None
     assert "FULL=1: 6 launches, " in told.output and "estimated from 1 quick ones" in told.output
-    assert [workload.epochs for workload in launched] == [EXPERIMENTS["acoustic-dnn"].epochs, *[30] * 6]
+    assert [workload.epochs for workload in launched] == [EXPERIMENTS["acoustic-dnn"].epochs, 30]
 
 
 def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Path) -> None:
@@ -233,8 +239,8 @@ def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Pat
 @pytest.mark.e2e
 @pytest.mark.mpi
 def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> None:
-    """Four launches: one rank alone, and two under every policy; rank 0 reads and sends, and all replicas are equal."""
-    size = ("--workloads", "adult-dnn", "--samples", "2000", "--epochs", "3", "--nodes", "1,2", "--oversubscribe")
+    """A block: one rank alone, and two under every policy; rank 0 reads and sends, and all replicas are equal."""
+    size = ("--workloads", "adult-dnn", "--samples", "2000", "--epochs", "3", "--nodes", "1,2", "--repeats", "1")
     finished = subprocess.run(
         [warm_python(), "-m", "harness", "paper", *size],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500,
@@ -248,6 +254,15 @@ def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> No
     ]
     assert all(run.weights.identical and run.epochs[-1].train_loss < run.epochs[0].train_loss for run in runs)
     assert all((run.ranks[0].distribute_s > 0) == (len(run.ranks) > 1) for run in runs)
+    blocks = {folder.parent: [set(pd.read_parquet(file)["launch"]) for file in folder.iterdir()]
+              for folder in (tmp_path / "results").glob("**/rounds")}  # fmt: skip
+    assert len(blocks) == 1 + len(POLICIES)  # of the block, and its part for each policy's sweep
+    for policy in POLICIES:
+        own = next(run.point for run in runs if len(run.ranks) == 2 and run.point.workload.sync == policy)
+        (folder,) = (tmp_path / "results").glob(f"*/{own.folder}")
+        assert len(blocks[folder.parent]) == 1  # one rank alone stands beside it
+        assert {name.split("-")[0] for name in blocks[folder.parent][0]} == {"n1x1x1", "n2x1x1"}
+        assert len(blocks[folder.parent][0]) == 2 and own.folder in blocks[folder.parent][0]
     page = tmp_path / finished.stdout.splitlines()[-1]
     text = str(Text(page.read_text()))
     assert "2,000 synthetic rows of the data set's 32,561" in text.replace("\u00a0", " ")

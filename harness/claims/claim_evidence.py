@@ -1,8 +1,11 @@
-"""What was measured: each sweep's evidence, and whether it asks the question that a claim answers."""
+"""What was measured: each sweep's evidence, whether it asks the question that a claim answers, and what it predicts.
+
+A prediction is for the paper's own testbed: steps of launches here, made those of its cores and links.
+"""
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,8 +14,11 @@ from harness import datasets
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
+from harness.analysis.stats import Interval
 from harness.base.errors import UserError
-from harness.schema.claim import EXPERIMENTS, Claim
+from harness.prediction.network_cost import BEST, Levels, Link, Uncertain
+from harness.prediction.step_model import Base, measured_base, predict_ratio
+from harness.schema.claim import EXPERIMENTS, Claim, Paper
 from harness.schema.option import is_own
 from harness.schema.record import RunRecord
 from harness.schema.sync import Gradients, find_policy
@@ -24,11 +30,25 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Foreseen:
+    """What is predicted of a claim's counts. `serial`: an evaluation on every rank, over an epoch's computation."""
+
+    counts: tuple[int, ...]
+    base: Base
+    network: Uncertain
+    serial: float
+
+    def ratio(self, over: int, count: int) -> Interval:
+        """Return how many times as fast an epoch is on `count` ranks as on `over`, over all that is uncertain."""
+        return predict_ratio(self.base, over, count, self.network, BEST, self.serial)[1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimEvidence:
     """One sweep's valid launches of one kind of unit, with equal shares of the rows and as many cores for each rank.
 
     `launches` and `epochs` are their rows of `frames.launch_frame` and `frames.epoch_frame`, `threads` the cores of
-    a rank.
+    a rank. With `foreseen` its counts and ratios are those predicted of a claim's testbed.
     """
 
     loaded: Loaded
@@ -37,6 +57,7 @@ class ClaimEvidence:
     epochs: pd.DataFrame
     threads: int
     gpus: bool
+    foreseen: Foreseen | None = None
 
     @property
     def workload(self) -> Workload:
@@ -57,7 +78,9 @@ class ClaimEvidence:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The rank counts that have a valid launch, ascending."""
+        """The rank counts that have a valid launch, or that are predicted, ascending."""
+        if self.foreseen:
+            return self.foreseen.counts
         return tuple(sorted({run.point.layout.ranks for run in self.runs}))
 
     @property
@@ -144,10 +167,19 @@ SAME_SIDE = 0.05  # images this much larger or smaller are still the same questi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimMatch:
-    """What a claim and a sweep do not have in common. `refusals` change the question, so that nothing is judged."""
+    """What a claim and a sweep do not have in common. What is `other` changes the question, so that nothing is judged.
 
-    refusals: tuple[str, ...]
+    `few`: it trained on too few rows, from which one can predict and not judge; empty where it did not.
+    """
+
+    other: tuple[str, ...]
     differences: tuple[str, ...]
+    few: str
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why no claim is judged by the sweep."""
+        return (*self.other, *([self.few] if self.few else []))
 
 
 def is_about(claim: Claim, found: ClaimEvidence) -> bool:
@@ -162,15 +194,15 @@ def is_about(claim: Claim, found: ClaimEvidence) -> bool:
 def compare_with_claim(claim: Claim, found: ClaimEvidence) -> ClaimMatch:
     """Return what the sweep `found` has otherwise than `claim`."""
     rows = claim.rows or found.all_rows
-    refusals, differences = [*_other_question(claim, found)], [*_other_conditions(claim, found)]
+    differences, few = [*_other_conditions(claim, found)], ""
     steps = int(found.launches["steps"].min())
     if claim.sync == Gradients.form and steps < LEAST_STEPS:
-        refusals.append(f"its epochs have {steps} steps only, on {found.rows:,} of {rows:,} rows")
+        few = f"its epochs have {steps} steps only, on {found.rows:,} of {rows:,} rows"
     elif claim.sync != Gradients.form and found.rows < LEAST_PART * rows:
-        refusals.append(f"it trained on {found.rows:,} of {rows:,} rows, less than {numbers.percent(LEAST_PART)}")
+        few = f"it trained on {found.rows:,} of {rows:,} rows, less than {numbers.percent(LEAST_PART)}"
     elif found.rows < rows:
         differences.append(f"{found.rows:,} of {rows:,} rows")
-    return ClaimMatch(refusals=tuple(refusals), differences=tuple(differences))
+    return ClaimMatch(other=tuple(_other_question(claim, found)), differences=tuple(differences), few=few)
 
 
 def _other_question(claim: Claim, found: ClaimEvidence) -> list[str]:
@@ -207,8 +239,40 @@ def _other_conditions(claim: Claim, found: ClaimEvidence) -> list[str]:
         said.append("a core stands for a CPU")
     if workload.wire != "float32":
         said.append(f"gradients exchanged in {workload.wire}")
+    if workload.dataset == IMAGENET:
+        said.append(f"{numbers.plural(workload.batch(1), 'image')} a rank and step, the paper states none")
     if workload.precision != "float32":
         said.append(f"computed in {workload.precision}")
     if claim.rule == "progress" and workload.seconds is None:
         said.append("timed over equal rows, not trained for a fixed time")
     return said
+
+
+def foresee(one: ClaimEvidence, claim: Claim, paper: Paper) -> ClaimEvidence | None:
+    """Return `one` with what it lets predict of `claim` on the paper's testbed; None without launches on one rank.
+
+    All of the claim's rows, one core or CPU a rank, in an epoch that may hold an evaluation of the test rows on every
+    rank, as the group's public scripts have it, or not.
+    """
+    if one.counts[0] != 1 or not claim.base:
+        return None
+    base = measured_base(replace(one.loaded, runs=one.runs))
+    low, high = paper.step
+    base = replace(
+        base, rows=claim.rows or one.all_rows,
+        compute_s=base.compute_s * (low * high) ** 0.5, low_s=base.low_s * low, high_s=base.high_s * high,
+    )  # fmt: skip
+    near, far = (
+        Levels(network=Link(alpha_s=alpha * 1e-6, beta_s_per_byte=1e-9 / rate))
+        for alpha, rate in zip(paper.latency_us, reversed(paper.gigabytes_s), strict=True)
+    )
+    counts = {claim.base, claim.count, *([claim.at] if claim.at else [])}
+    counts |= {
+        claim.base * 2**power for power in range(claim.count.bit_length()) if claim.base * 2**power < claim.count
+    }
+    alone = one.launches[one.launches["ranks"] == 1]
+    foreseen = Foreseen(
+        counts=tuple(sorted(counts)), base=base, network=Uncertain(value=near, low=near, high=far),
+        serial=float((alone["evaluate_s"] / alone["trained_s"]).median()),
+    )  # fmt: skip
+    return replace(one, foreseen=foreseen)

@@ -57,23 +57,37 @@ class ClaimFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountRatio:
-    """How many times as much `value` is on `count` ranks as on `over`, with its interval where there is one."""
+    """How many times as much `value` is on `count` ranks as on `over`, with its interval where there is one.
+
+    Of a `predicted` one only the interval is meant.
+    """
 
     over: int
     count: int
     value: float
     interval: Interval | None
+    predicted: bool = False
 
     def __str__(self) -> str:
+        where = f"on {numbers.ranks(self.count)} over {self.over}"
+        if self.predicted:
+            return f"predicted {numbers.ratio_span(self.interval)} {where}"
         span = f" (95 % interval {numbers.ratio_span(self.interval)})" if self.interval else ""
-        return f"{self.value:.2f}{span} on {numbers.ranks(self.count)} over {self.over}"
+        return f"{self.value:.2f}{span} {where}"
 
 
-def count_ratio(launches: pd.DataFrame, over: int, count: int, column: str = "seconds") -> CountRatio | None:
+def count_ratio(
+    one: ClaimEvidence, over: int, count: int, column: str = "seconds", launches: pd.DataFrame | None = None
+) -> CountRatio | None:
     """Return `column` of the median launch on `over` ranks over that on `count`; None where the work differs.
 
-    Rounds of turns are of `seconds` only.
+    Of `launches` that have more columns than those of `one`. Rounds of turns are of `seconds` only. What is predicted
+    is of epochs.
     """
+    if one.foreseen:
+        band = one.foreseen.ratio(over, count)
+        return CountRatio(over=over, count=count, value=math.sqrt(band.low * band.high), interval=band, predicted=True)
+    launches = one.launches if launches is None else launches
     rounds = {} if column == "seconds" else {"rounds": None}
     scaling = scale(launches.assign(seconds=launches[column], **rounds), base_ranks=over)
     assert scaling is not None
@@ -137,17 +151,17 @@ def _negated(found: bool | None) -> bool | None:
 def speedup(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     """An epoch is `value` times as fast on `count` units as on `base`; without a value: faster."""
     one = found[0]
-    return _size(claim, one, count_ratio(one.launches, claim.base, claim.count))
+    return _size(claim, one, count_ratio(one, claim.base, claim.count))
 
 
 def progress(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     """In the same time `count` units train `value` times as many rows as `base` units do."""
     one = found[0]
-    if one.workload.seconds is None:
+    if one.workload.seconds is None or one.foreseen:
         return speedup(claim, found)
     trained = one.launches["rows"] * one.launches["epochs"]
     launches = one.launches.assign(per_row=one.launches["trained_s"] / trained)
-    return _size(claim, one, count_ratio(launches, claim.base, claim.count, "per_row"))
+    return _size(claim, one, count_ratio(one, claim.base, claim.count, "per_row", launches))
 
 
 def _size(claim: Claim, one: ClaimEvidence, measured: CountRatio | None) -> ClaimFinding:
@@ -169,7 +183,7 @@ def gains(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     """Every step up from `base` to `count` units is faster than the one before."""
     one = found[0]
     counts = [count for count in one.counts if claim.base <= count <= claim.count]
-    steps = [count_ratio(one.launches, over, count) for over, count in pairwise(counts)]
+    steps = [count_ratio(one, over, count) for over, count in pairwise(counts)]
     known = [step for step in steps if step]
     if len(known) < len(steps):
         return _other_work(one)
@@ -186,7 +200,7 @@ def tapers(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     before = [count for count in one.counts if claim.base <= count < claim.at]
     if claim.at not in one.counts or not before:
         return _missing(f"launches on {claim.at} {claim.units} and fewer", one, said=measured_on(one))
-    steps = [count_ratio(one.launches, before[-1], claim.at), count_ratio(one.launches, claim.at, claim.count)]
+    steps = [count_ratio(one, before[-1], claim.at), count_ratio(one, claim.at, claim.count)]
     known = [step for step in steps if step]
     if len(known) < len(steps):
         return _other_work(one)
@@ -215,7 +229,7 @@ def modest(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     if own is None or other is None:
         missing = claim.against if own else claim.experiment
         return _missing(f"{missing} on {claim.base} and {claim.count} {claim.units} too")
-    pair = [count_ratio(one.launches, claim.base, claim.count) for one in (own, other)]
+    pair = [count_ratio(one, claim.base, claim.count) for one in (own, other)]
     if pair[0] is None or pair[1] is None:
         return _other_work(own, other)
     rests = [pair[0].interval, pair[1].interval]
@@ -232,8 +246,8 @@ def wider(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     else:
         return _missing("a network of the paper and a larger one (MODEL=module:function) on the same rows")
     over, count = own.counts[0], own.counts[-1]
-    base = count_ratio(own.launches, over, count)
-    ratios = [count_ratio(one.launches, over, count) for one in others]
+    base = count_ratio(own, over, count)
+    ratios = [count_ratio(one, over, count) for one in others]
     known = [one for one in ratios if one]
     if base is None or not known:
         return _other_work(own, *others)
@@ -303,7 +317,7 @@ def longer(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     one = found[0]
     launches = one.launches.assign(before=one.launches[["import_s", *_READING]].sum(axis=1))
     over, count = one.counts[0], one.counts[-1]
-    epoch, before = count_ratio(launches, over, count), count_ratio(launches, over, count, "before")
+    epoch, before = count_ratio(one, over, count), count_ratio(one, over, count, "before", launches)
     if epoch is None or before is None:
         return _other_work(one)
     medians = launches.groupby("ranks")[["before", "seconds"]].median()
@@ -369,7 +383,7 @@ def volume(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     if len(counts) < 2:
         return _missing("two rank counts above 1", one, said=measured_on(one))
     over, count = counts[0], counts[-1]
-    work, wire = (count_ratio(one.launches, over, count, column) for column in ("compute_seconds", "wire_seconds"))
+    work, wire = (count_ratio(one, over, count, column) for column in ("compute_seconds", "wire_seconds"))
     if work is None or wire is None:
         return _other_work(one)
     falls = wire.interval.scaled(ALIKE) if wire.interval else None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness import datasets
+from harness.analysis.rounds import FEWEST_BLOCKS
 from harness.base.errors import UserError
 from harness.schema.claim import Claim, Experiment
 from harness.schema.layout import Layout
@@ -33,8 +34,8 @@ def rank_counts(cores: int, claims: Iterable[Claim]) -> tuple[int, ...]:
 class ExperimentSize:
     """How much of an experiment is run; `repeats` are launches of each layout.
 
-    What is None is cut to the experiment's own limits and one launch; with `full` it is all rows, the preset's epochs
-    and six launches.
+    What is None is cut to the experiment's own limits and the fewest blocks that have an interval; with `full` it is
+    all rows, the preset's epochs and six launches.
     """
 
     full: bool = False
@@ -77,7 +78,7 @@ def plan(
         build_sweep(
             replace(workload, sync=policy),
             layouts=tuple(layouts) if policy == POLICIES[0] else several,
-            repeats=size.repeats or (_FULL_REPEATS if full else 1),
+            repeats=size.repeats or (_FULL_REPEATS if full else FEWEST_BLOCKS),
             data_dir=data_dir,
             oversubscribe=oversubscribe,
         )

@@ -15,7 +15,6 @@ from harness.cli.common import (
     GroupedCommand,
     data_dir_option,
     given_command,
-    network_option,
     reports_option,
     results_option,
 )
@@ -31,47 +30,49 @@ if TYPE_CHECKING:
     from harness.sweep.submission import Submission
 
 Launch = Callable[["Sweep"], Path]
+Together = Callable[["Sequence[Sweep]"], int]
 
 
 @click.command(name="paper", cls=GroupedCommand)
 @click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
 @click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
-@click.option("--repeats", type=click.IntRange(min=1), help="Launches; 6 give intervals [default: 1, with --full 6].")
+@click.option(
+    "--repeats", type=click.IntRange(min=1), help="Launches in turns; 3 give intervals [default: 3, with --full 6]."
+)
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
 @click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")
 @click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches; first estimates how long that takes.")
 @layout_options
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
 @batch_options
-@network_option
 @data_dir_option
 @results_option
 @reports_option
 @answering
-def paper(
-    workloads: str | None, network: str | None, data_dir: Path | None, results: Path, reports: Path, **options: Any
-) -> Answer:
+def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: Path, **options: Any) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 
-    By default rows and epochs are cut so that all of it ends within 15 minutes on 2 cores, with one launch of each
-    layout and so without intervals. The same command again runs only what is missing. The last line is the page's
-    path: what ran, and below it the verdicts on the paper's claims.
+    On one machine all of an experiment trains in turns, in 3 blocks, which give intervals. By default rows and epochs
+    are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is missing.
+    The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
     from harness.base.files import resource
     from harness.claims.experiments import PRESET, ExperimentSize, choose, plan
     from harness.cli.claims import judged
     from harness.report.claims_page import FOLDER
-    from harness.report.paper_sections import PAPER, experiment_row
+    from harness.report.paper_sections import PAPER
     from harness.report.publish import PAGE, write_page
     from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, read_published
-    from harness.sweep.execute import run_sweep
+    from harness.sweep.execute import run_sweep, run_together
 
     published = read_published(resource(CLAIMS_FILE))
     names = choose(workloads, EXPERIMENTS)
     submission, why = build_submission(options)
     layouts = _layouts(options, submission, published.of(PAPER))
     size = ExperimentSize(**{name: options[name] for name in ("full", "repeats", "epochs", "samples")})
-    launch = partial(run_sweep, data_dir=data_dir, results=results, submission=submission, approve=approval(options))
+    where: dict[str, Any] = {"data_dir": data_dir, "results": results, "submission": submission}
+    launch = partial(run_sweep, **where, approve=approval(options))
+    together = partial(run_together, **where) if submission.scheduler == "local" else None
 
     def planned(size: ExperimentSize) -> dict[str, tuple["Sweep", ...]]:
         preset, over = options["preset"] or PRESET, options["oversubscribe"]
@@ -87,16 +88,15 @@ def paper(
         click.echo(why)
     if size.full:
         _tell_time(plans, planned(ExperimentSize()), launch)
-    studies = _run_all(plans, launch, results, reports, in_turns=submission.scheduler == "local")
-    answer, experiments = judged(studies, network, results, reports, given_command())
-    rows = [experiment_row(part) for part in experiments if part.name in names]
+    studies = _run_all(plans, launch, together, results, reports)
+    answer, rows = judged(studies, results, reports, given_command())
     failed = [study.experiment for study in studies if study.problem]
     problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
     answer = replace(
         answer,
-        table=Table(title="", headings=("Experiment", "Ranks", "Speedup", "To equal accuracy"), rows=rows),
+        table=replace(rows, rows=[row for row in rows.rows if str(row[0]) in names], title="", note=""),
         data={
-            "experiments": [{"name": name, "measured": measured} for name, *measured in rows],
+            "experiments": [{"name": name, "measured": measured} for name, *measured in _texts(rows) if name in names],
             "claims": reports / FOLDER / PAGE,
         },
         problem=problem if failed else "",
@@ -104,8 +104,12 @@ def paper(
     return write_page(answer, reports, results)
 
 
+def _texts(table: Table) -> list[list[str]]:
+    return [[str(cell) for cell in row] for row in table.rows]
+
+
 def _run_all(
-    plans: "Mapping[str, Sequence[Sweep]]", launch: Launch, results: Path, reports: Path, *, in_turns: bool
+    plans: "Mapping[str, Sequence[Sweep]]", launch: Launch, together: Together | None, results: Path, reports: Path
 ) -> "list[PaperStudy]":
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
     from harness.analysis import numbers
@@ -119,7 +123,7 @@ def _run_all(
         cut = f"{workload.samples:,} rows, {numbers.plural(workload.epochs, 'epoch')}"
         left = format_seconds((time.monotonic() - begin) / done * (total - done)) if done else ""
         click.echo(f"experiment {number} of {len(plans)}: {name}, {cut}{f'; about {left} left of all' if done else ''}")
-        problem = _run(sweeps, launch, in_turns=in_turns)
+        problem = _run(sweeps, launch, together)
         folders = tuple(results / sweep.name for sweep in sweeps)
         _report(folders[0], reports)
         studies.append(PaperStudy(experiment=name, folders=folders, problem=problem))
@@ -151,18 +155,20 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: "Sequenc
     return runnable or layouts
 
 
-def _run(sweeps: "Sequence[Sweep]", launch: Launch, *, in_turns: bool) -> str:
+def _run(sweeps: "Sequence[Sweep]", launch: Launch, together: Together | None) -> str:
     """Run the sweeps of one experiment and return what failed; that keeps no other launch from running.
 
-    `in_turns`: a repeat of every sweep, then the next one, so that drift of the machine falls on all policies alike.
+    `together` trains them all in turns: on this machine, not in a queue.
     """
+    if together is not None:
+        missing = together(sweeps)
+        return f"{missing} of {_launches(sweeps)} launches failed, or have no valid times" if missing else ""
     problems = []
-    for repeats in range(1, sweeps[0].repeats + 1) if in_turns else (sweeps[0].repeats,):
-        for sweep in sweeps:
-            try:
-                launch(replace(sweep, repeats=repeats))
-            except RunError as error:
-                problems.append(str(error))
+    for sweep in sweeps:
+        try:
+            launch(sweep)
+        except RunError as error:
+            problems.append(str(error))
     return "; ".join(dict.fromkeys(problems))
 
 

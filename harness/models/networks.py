@@ -55,6 +55,15 @@ def cnn(features: tuple[int, ...], classes: int, kernel: keras.Initializer, *, f
     )
 
 
+def wide(features: tuple[int, ...], classes: int) -> keras.Model:
+    """Return a DNN of four times paper A's units (800-400), for its claim about larger networks.
+
+    Input float32 [rows, *features], output logits float32 [rows, classes].
+    """
+    hidden = (layers.Dense(4 * units, activation="sigmoid") for units in _HIDDEN_OTHER)
+    return keras.Sequential([keras.Input(features), layers.Flatten(), *hidden, layers.Dense(classes)], name="wide")
+
+
 def _fresh(kernel: keras.Initializer) -> keras.Initializer:
     """Return a copy without a seed of its own, so that layers of one shape do not start from equal weights."""
     return type(kernel).from_config(kernel.get_config() | {"seed": None})

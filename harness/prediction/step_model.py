@@ -162,20 +162,25 @@ def measured_factor(times: ArrayLike, ranks: ArrayLike) -> Array:
     return result
 
 
-def predict_ratio(base: Base, over: int, count: int, network: Uncertain, algorithm: str) -> tuple[float, Interval]:
+def predict_ratio(
+    base: Base, over: int, count: int, network: Uncertain, algorithm: str, serial: float = 0.0
+) -> tuple[float, Interval]:
     """Return how many times as fast an epoch is on `count` ranks as on `over`, and the least and the most of that.
 
     These are over the corners of all measured costs, each at its low or its high end: where computation and
-    links move a ratio in opposite directions, ends of one kind cancel.
+    links move a ratio in opposite directions, ends of one kind cancel. `serial`: of an epoch's computation on the
+    base's ranks, what every rank does besides, at any count; none of it is the other end.
 
     Raises:
         UserError: the algorithm is unknown.
     """
     counts = np.array([over, count], dtype=float)
+    batches = float(epoch_batches(base, np.array([float(base.ranks)]))[0])
     values = [
-        float(epochs.iloc[0] / epochs.iloc[1])
+        float((epochs.iloc[0] + besides) / (epochs.iloc[1] + besides))
         for compute_s, levels in [(base.compute_s, network.value), *_corners(base, network)]
         for epochs in [_points(replace(base, compute_s=compute_s), counts, levels, algorithm)["epoch_s"]]
+        for besides in sorted({0.0, serial * compute_s * batches})
     ]
     return values[0], Interval(low=min(values), high=max(values))
 

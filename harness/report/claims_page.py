@@ -8,11 +8,10 @@ from pathlib import Path
 from harness.analysis import numbers
 from harness.analysis.read_results import RULE
 from harness.analysis.scaling import ratios_frame, scale
+from harness.claims.campaign import ClaimStudy
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
 from harness.claims.judgement import Judgement
-from harness.prediction.network_cost import BEST, Uncertain
-from harness.prediction.step_model import measured_base, predict_ratio
 from harness.report import captions
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.claims_figures import imagenet_charts, published_figure
@@ -27,6 +26,7 @@ from harness.report.paper_sections import (
     experiment_texts,
     experiment_title,
     experiments_headline,
+    experiments_table,
 )
 from harness.report.publish import PAGE, relative_link
 from harness.report.svg import linked
@@ -45,14 +45,14 @@ def claims_answer(
     published: Published,
     reports: Path,
     *,
-    network: tuple[Uncertain, str] | None = None,
+    planned: Sequence[ClaimStudy] = (),
     command: str = "harness claims",
     moment: datetime | None = None,
 ) -> Answer:
     """Return what became of the papers' experiments and claims, for a page in `reports`.
 
-    `judgements` are of the `published` claims by `evidence`. Without a `network`, the links and a sentence about them,
-    nothing is predicted. The index dates the answer `moment` (now) where nothing ran.
+    `judgements` are of the `published` claims by `evidence`; `planned` is what this machine can judge. The index dates
+    the answer `moment` (now) where nothing ran.
     """
     target = reports / FOLDER
     evidence = [one for one in evidence if any(is_about(claim, one) for claim in published.claims)]
@@ -61,8 +61,6 @@ def claims_answer(
     runs = list({run_mark(run): run for run in every}.values())
     loaded = [*(one.loaded for one in evidence), *(each for one in measured for each in one.loaded)]
     judged = [one for one in judgements if one.finding.outcome not in (ERRATUM, UNKNOWN)]
-    by_name = {part.name: [one for one in judgements if one.claim.experiment == part.name] for part in experiments}
-    verdicts = {name: distinct(one.finding.outcome for one in its) for name, its in by_name.items() if its}
     synthetic = [one.experiment for one in evidence if not one.real]
     synthetic += [p.name for p in experiments if p.measured and any(r.data.kind != "real" for r in p.measured.runs)]
     banners = experiment_banners(experiments)
@@ -93,8 +91,13 @@ def claims_answer(
         banners=banners,
         facts=place_facts(runs, runs) if runs else (),
         sections=(
-            *(experiment_sections(experiments, verdicts) if experiments else ()),
-            Section(title="Claims", name="claims", blocks=_ledger(judgements, published, network, target)),
+            *(experiment_sections(experiments, overview(experiments, judgements)) if experiments else ()),
+            Section(title="Claims", name="claims", blocks=_ledger(judgements, published, target)),
+            Section(
+                title="What this machine can judge",
+                name="studies",
+                blocks=[studies_table(planned, judgements, evidence)] if planned else [],
+            ),
             Section(title="Sweeps considered", name="ran", blocks=_considered(evidence, published.claims, target)),
             Section(title="Published and measured", name="figures", blocks=_pairs(judgements, published, target)),
             Section(title="ImageNet: paper B's networks", name="imagenet", blocks=_imagenet(published, evidence)),
@@ -107,6 +110,49 @@ def claims_answer(
         when=max((run.started for run in runs), default=moment),
         machine=distinct((machine_words(run.provenance.machine) for run in runs), "; "),
         origin=sweeps_origin("harness claims", {one.folder.resolve(): one for one in loaded}.values()),
+    )
+
+
+def studies_table(
+    planned: Sequence[ClaimStudy], judgements: Sequence[Judgement], evidence: Sequence[ClaimEvidence]
+) -> Table:
+    """Return what this machine can judge: the claims of each study, what it costs, and how much of it is decided."""
+    rows = []
+    for one in planned:
+        launches = "; ".join(
+            f"{sweep.repeats} x {', '.join(str(one.ranks) for one in sweep.layouts)} ranks of {sweep.workload.name}"
+            for sweep in one.sweeps
+        )
+        took = one.took(evidence)
+        cost = f"took {took:.1f} minutes" if took else f"about {one.minutes:g} minutes" if one.minutes else "not known"
+        number, left = len(one.claims), one.left(judgements)
+        state = f"needs {one.lacks}" if one.lacks else f"{number - left} of {number} decided"
+        rows.append((one.title, distinct((it.text for it in one.claims), "; "), launches or "a bench", cost, state))
+    note = "In turns, by make claims RUN=1 DATA_DIR=folder, which runs what is not decided. What did not run has an "
+    return Table(
+        title="",
+        headings=("Study", "Claims", "Launches", "Costs", "Now"),
+        rows=rows,
+        left=5,
+        note=f"{note}estimate of its minutes on 2 cores.",
+    )
+
+
+def overview(experiments: Sequence[PaperExperiment], judgements: Sequence[Judgement]) -> Table:
+    """Return the table of the paper's experiments, with what is predicted and judged of each."""
+    named = [one for one in judgements if one.claim.experiment and one.finding.outcome != ERRATUM]
+    its = {name: [one for one in named if one.claim.experiment == name] for name in EXPERIMENTS}
+    predicted = {
+        name: distinct(
+            f"{numbers.ratio_span(one.predicted.interval)} on {one.claim.count} over {one.claim.base}"
+            for one in found
+            if one.predicted
+        )
+        for name, found in its.items()
+    }
+    verdicts = {name: distinct(one.finding.outcome for one in found) for name, found in its.items()}
+    return experiments_table(
+        experiments, *({name: text for name, text in one.items() if text} for one in (predicted, verdicts))
     )
 
 
@@ -146,16 +192,8 @@ def _short_row(one: Judgement) -> tuple[str, ...]:
     return place, about + claim.text, published_words(claim), one.finding.said, one.finding.outcome
 
 
-def _ledger(
-    judgements: Sequence[Judgement], published: Published, network: tuple[Uncertain, str] | None, target: Path
-) -> list[Block]:
+def _ledger(judgements: Sequence[Judgement], published: Published, target: Path) -> list[Block]:
     """Return how claims are judged, and each paper's with the verdicts."""
-    predicted = "Nothing is predicted: no network was given or probed here (harness probe, or --network)."
-    if network:
-        predicted = (
-            f"Predictions take the computation from the launches named, the network from {network[1]}, and the "
-            "cheapest allreduce; one core per rank. They extrapolate this machine, not the paper's."
-        )
     blocks: list[Block] = [
         Prose(
             text="A claim is judged on the paper's own base and at its own count; one that names no count, from the "
@@ -166,21 +204,25 @@ def _ledger(
             "judges nothing. All of it is about the machine named at the end of the page, none of it about the papers' "
             "own."
         ),
-        Prose(text=predicted),
+        Prose(
+            text="What only the papers' testbeds could decide is in line with a prediction, or not: the step of the "
+            "launches named, times what a step there may take longer, and the cheapest allreduce over links that it "
+            "may have had, from the least to the most of both. That confirms and refutes nothing."
+        ),
     ]
     for paper in published.papers:
-        rows = [ledger_row(one, network, target) for one in judgements if one.claim.paper == paper.key]
+        rows = [ledger_row(one, target) for one in judgements if one.claim.paper == paper.key]
         headings = (
             "Where", "Claim", "Published\n(efficiency)", "Verdict here", "Most over\nfewest ranks here",
             "Predicted,\nnot measured", "Launches",
         )  # fmt: skip
         title = f"{paper.authors}: {paper.title} (arXiv {paper.arxiv}, {paper.year})"
-        note = f"Measured on {paper.testbed}. {paper.note}"
+        note = f"Measured on {paper.testbed}. {paper.note} Predicted with: {paper.sources}"
         blocks.append(Table(title=title, headings=headings, rows=rows, left=7, note=note))
     return blocks
 
 
-def ledger_row(one: Judgement, network: tuple[Uncertain, str] | None, target: Path) -> tuple[str | Cell, ...]:
+def ledger_row(one: Judgement, target: Path) -> tuple[str | Cell, ...]:
     """Return a claim's row: where, claim, published, verdict, ours, predicted, launches."""
     claim, finding = one.claim, one.finding
     ours, predicted, launches = numbers.NONE, Cell(text=numbers.NONE), Cell(text=numbers.NONE)
@@ -189,13 +231,10 @@ def ledger_row(one: Judgement, network: tuple[Uncertain, str] | None, target: Pa
         launches = Cell(text=str(len(runs)), more=runs)
     if finding.used and claim.base:
         used = finding.used[0]
-        ratio = count_ratio(used.launches, used.counts[0], used.counts[-1]) if len(used.counts) > 1 else None
+        ratio = count_ratio(used, used.counts[0], used.counts[-1]) if len(used.counts) > 1 else None
         ours = str(ratio) if ratio else f"{numbers.ranks(used.counts[0])} only"
-        if network:  # by the sweep that would answer if it had the claim's rank counts
-            base = measured_base(used.loaded)
-            value, interval = predict_ratio(base, claim.base, claim.count, network[0], BEST)
-            text = f"{value:.2f} ({numbers.ratio_span(interval)})"
-            predicted = Cell(text=text, note=f"from {base.source}", computed=True)
+    if one.predicted:
+        predicted = Cell(text=numbers.ratio_span(one.predicted.interval), computed=True)
     over = f"{claim.count} {claim.units} over {claim.base}" if claim.base else ""
     differs = f"Here instead: {'; '.join(one.differences)}" if one.differences else ""
     return (

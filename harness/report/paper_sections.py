@@ -1,6 +1,6 @@
 """Paper A's experiments as they ran here: its algorithm, what came after it, and how much of a speedup is training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from harness.claims.experiments import POLICIES
 from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.claims_figures import experiment_picture, experiment_table, printed_speedups
 from harness.report.publish import PAGE, relative_link
-from harness.report.sweep_tables import equal_accuracy, equal_samples, percent_cell, ratio_cell
+from harness.report.sweep_tables import NOT_MEASURED, equal_accuracy, equal_samples, percent_cell, ratio_cell
 from harness.schema.claim import EXPERIMENTS, Claim, Published
 from harness.schema.option import conditions
 from harness.schema.presets import PRESETS, SOURCES
@@ -155,14 +155,6 @@ def _ratios(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def experiment_row(part: PaperExperiment) -> tuple[str, str, str, str]:
-    """Return an experiment's name, most ranks, and their speedup at equal samples and to equal accuracy."""
-    side = part.measured.top if part.measured else None
-    ratios = [one.speedup if one else None for one in (side.point, side.target)] if side else [None, None]
-    speedup, reached = (numbers.NONE if ratio is None else f"{ratio:.2f}" for ratio in ratios)
-    return part.name, str(side.ranks) if side else numbers.NONE, speedup, reached
-
-
 def experiment_title(name: str, claims: Sequence[Claim]) -> str:
     """Return where the paper shows an experiment: ``Figure 1: MNIST-DNN``."""
     figures = distinct(claim.figure for claim in claims if claim.figure)
@@ -174,46 +166,48 @@ def experiment_texts(claims: Sequence[Claim]) -> str:
     return "; ".join(claim.text + (f" (erratum: {claim.erratum})" if claim.erratum else "") for claim in claims)
 
 
-def experiment_sections(parts: Sequence[PaperExperiment], verdicts: dict[str, str]) -> list[Section]:
-    """Return the page's sections: all experiments in a table, what is the paper's, and each experiment.
+def experiments_table(
+    parts: Sequence[PaperExperiment], predicted: Mapping[str, str], verdicts: Mapping[str, str]
+) -> Table:
+    """Return a row for each experiment: printed, measured, predicted at the paper's counts, and the verdict.
 
-    `verdicts` are those on each experiment's claims, in words.
+    `predicted` and `verdicts` are of each experiment's claims, by its name, in words.
     """
     rows = []
     for part in parts:
-        top, measured = part.measured.top if part.measured else None, part.measured
-        if not (top and top.point and measured):
-            continue
-        base, target = measured.lines[0].sided.sides[0], top.target
+        top = part.measured.top if part.measured else None
+        target = top.target if top else None
         printed = "; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in printed_speedups(part.claims))
+        reached = ratio_cell(target.speedup, target.interval) if target and target.speedup is not None else None
         rows.append(
             (
                 Cell(text=part.name, link=f"#{part.name}"),
                 printed or numbers.NONE,
-                str(top.ranks),
-                ratio_cell(top.point.speedup, top.point.speedup_interval),
-                percent_cell(base.accuracy, 2),
-                percent_cell(top.accuracy, 2),
-                ratio_cell(target.speedup, target.interval)
-                if target and target.seconds is not None
-                else Cell(text="not reached", value=""),
+                str(top.ranks) if top else numbers.NONE,
+                ratio_cell(top.point.speedup, top.point.speedup_interval) if top and top.point else NOT_MEASURED,
+                reached or Cell(text="not reached" if top else numbers.NONE, value=""),
+                Cell(text=predicted.get(part.name, numbers.NONE), computed=True),
                 verdicts.get(part.name, numbers.NONE),
             )
         )
-    table = Table(
-        title="All experiments",
+    return Table(
+        title="The seven experiments",
         headings=(
-            "Experiment", "Speedup that\nthe paper prints", "Ranks\nhere", "Speedup at\nequal samples",
-            "Test accuracy\non the fewest ranks", "Test accuracy\non these ranks", "Speedup to\nequal accuracy",
-            "Verdict on\nthe paper's claims",
+            "Experiment", "Printed in\nthe paper", "Ranks\nhere", "Measured at\nequal samples",
+            "Measured to\nequal accuracy", "Predicted at the paper's\ncounts, not measured", "Verdict on\nthe claims",
         ),
         rows=rows,
         left=2,
-        note="Weights averaged once per epoch over the most ranks that ran here, beside the speedups that the paper "
-        "prints, of its cores over its base.",
+        texts=(-2, -1),
+        note="Speedups: printed over the paper's base; measured here, weights averaged once per epoch, over the fewest "
+        "ranks; predicted for the paper's testbed, at its counts over its base.",
     )  # fmt: skip
+
+
+def experiment_sections(parts: Sequence[PaperExperiment], table: Table) -> list[Section]:
+    """Return the page's sections: the `table` of all experiments, what is the paper's, and each experiment."""
     return [
-        Section(title="The paper's experiments", name="experiments", blocks=[table] if rows else []),
+        Section(title="The paper's experiments", name="experiments", blocks=[table] if table.rows else []),
         Section(title="What is the paper's, and what is ours", name="method", blocks=_method(parts)),
         *(_section(part) for part in parts),
     ]
@@ -298,7 +292,9 @@ def _cuts(measured: ExperimentTimes) -> tuple[str, ...]:
     kind = "rows" if data.kind == "real" else "synthetic rows"
     least, most = (pick(side.launches for line in measured.lines for side in line.sided.sides) for pick in (min, max))
     interval = f"too few for an interval, which needs {NEEDED}: no number has one"
-    if most >= NEEDED:
+    if any(side.point and side.point.blocks for line in measured.lines for side in line.sided.sides):
+        interval = "in turns; small print and bars of speedups: 95 % intervals over the blocks"
+    elif most >= NEEDED:
         interval = "small print and bars: 95 % intervals, a time's of its session only" + (
             f" where there are {NEEDED}" if least < NEEDED else ""
         )

@@ -15,7 +15,8 @@ class Paper:
     """A publication whose claims are judged.
 
     `testbed` is what it was measured on and `sync` its algorithm, as in SYNC=. `note` says what a reader of its
-    numbers must know.
+    numbers must know. Predictions for the testbed take, from the least to the most that `sources` allow: how many times
+    as long a step takes there as on a core here (`step`), and a message's latency and bandwidth.
     """
 
     key: str
@@ -25,6 +26,10 @@ class Paper:
     year: int
     testbed: str
     sync: str
+    step: tuple[float, float]
+    latency_us: tuple[float, float]
+    gigabytes_s: tuple[float, float]
+    sources: str
     note: str = ""
 
 
@@ -124,18 +129,18 @@ class Experiment:
         return f"{self.dataset}-{self.model}"
 
 
-# A CNN's row costs a hundred times a DNN's, so CNNs train on a tenth of their rows. Four launches of each of the seven
-# (one rank alone, and two ranks under each of three policies) must end within 15 minutes on 2 cores.
+# A CNN's row costs a hundred times a DNN's, so CNNs train on a tenth of their rows. Three blocks of each of the seven
+# (one rank alone, and two ranks under each of three policies) should end within 15 minutes on 2 cores.
 EXPERIMENTS = {
     one.name: one
     for one in (
         Experiment(
             dataset="mnist", model="dnn", weights_bytes=712_440,
-            rows=60_000, epochs=5, bench_rows=51_200,
+            rows=60_000, epochs=3, bench_rows=51_200,
         ),
         Experiment(
             dataset="mnist", model="cnn", weights_bytes=13_098_536,
-            rows=6_000, epochs=3, bench_rows=2_048,
+            rows=6_000, epochs=1, bench_rows=2_048,
         ),
         Experiment(
             dataset="adult", model="dnn", weights_bytes=180_408,
@@ -143,19 +148,19 @@ EXPERIMENTS = {
         ),
         Experiment(
             dataset="acoustic", model="dnn", weights_bytes=122_412,
-            rows=78_823, epochs=5, bench_rows=51_200,
+            rows=78_823, epochs=3, bench_rows=51_200,
         ),
         Experiment(
             dataset="cifar10", model="dnn", weights_bytes=2_542_840,
-            rows=50_000, epochs=5, bench_rows=25_600,
+            rows=50_000, epochs=3, bench_rows=25_600,
         ),
         Experiment(
             dataset="cifar10", model="cnn", weights_bytes=17_037_096,
-            rows=5_000, epochs=3, bench_rows=1_024,
+            rows=5_000, epochs=1, bench_rows=1_024,
         ),
         Experiment(
             dataset="higgs", model="dnn", weights_bytes=126_984,
-            rows=200_000, epochs=5, bench_rows=51_200,
+            rows=100_000, epochs=3, bench_rows=51_200,
         ),
     )
 }  # fmt: skip

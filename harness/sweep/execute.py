@@ -1,8 +1,10 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
+import contextlib
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from harness.base.processes import interruptible
 from harness.datasets import locate, prepare
 from harness.models import check_model
 from harness.schema.record import RUN_FILE
-from harness.schema.sweep import Point, Skipped, Sweep
+from harness.schema.sweep import FAILURES, LOGS, ROUNDS, Point, Skipped, Sweep
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_options import JobRequest
 from harness.sweep.jobs import Group, NodeHours, blocks, estimate, group_points, remarks, write_group
@@ -31,6 +33,7 @@ from harness.sweep.sweep_folder import (
     other_code,
     read_running,
     read_study,
+    set_aside,
     survey,
     write_study,
 )
@@ -38,6 +41,7 @@ from harness.sweep.sweep_folder import (
 _LOCAL = Submission()
 _SIGNAL = 128  # and its number: the exit code of what a signal has ended
 _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
+_TOGETHER = "together"  # results/together/<first sweep>/: launches of several sweeps, until they are shared out
 
 Approve = Callable[[NodeHours], None]
 
@@ -165,19 +169,108 @@ def run_blocks(
     data = str(data_dir.resolve()) if data_dir is not None else None
     submission = Submission(request=JobRequest(shape="block"), data_dir=data)
     scheduler, every = submission.open(oversubscribe=False), [point for block in blocks for point in block.values()]
-    for point in blocks[0].values():
-        refusal = scheduler.refusal(point.layout)
-        if refusal:
-            raise UserError(f"no block can run: {point.layout}: {refusal}")
-        source = locate(point.workload, data_dir, point.data_id)
-        if source.kind != "script":
-            prepare(source)
+    _make_ready(blocks[0].values(), scheduler, data_dir)
     with locked(folder), interruptible(), display(len(every), Console(quiet=True)) as shown:
         for number, block in enumerate(blocks):
             say(f"block {number + 1} of {len(blocks)}, in turns: {', '.join(block)}")
             groups = [Group(shape="block", points=tuple(block.values()))]
             pace = Pace(every)
             Launches(scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown).run()
+
+
+def _make_ready(points: Iterable[Point], scheduler: Scheduler, data_dir: Path | None) -> None:
+    for point in points:
+        refusal = scheduler.refusal(point.layout)
+        if refusal:
+            raise UserError(f"no block can run: {layout_words(point.layout)}: {refusal}")
+        source = locate(point.workload, data_dir, point.data_id)
+        if source.kind != "script":
+            prepare(source)
+
+
+def run_together(
+    sweeps: Sequence[Sweep],
+    *,
+    data_dir: Path | None,
+    results: Path,
+    submission: Submission = _LOCAL,
+    console: Console | None = None,
+) -> int:
+    """Launch on this machine what is missing of `sweeps`, each repeat of all of them in one block, in turns.
+
+    Every launch goes to its own sweep's folder, with the rounds of its block, in which the first sweep's launches stand
+    for layouts that its own sweep does not have. What has no valid times runs once more, unless that is most of it.
+    Return how many launches are missing still.
+
+    Raises:
+        UserError: a layout cannot run here, the data is wrong, or another process runs one of the sweeps.
+    """
+    console, own = console or Console(), {results / sweep.name: current(sweep) for sweep in sweeps}
+    submission = replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
+    scheduler, folder = submission.open(oversubscribe=sweeps[0].oversubscribe), results / _TOGETHER / sweeps[0].name
+    points = sorted((point for one in own.values() for point in one.points()), key=lambda point: point.repeat)
+    with contextlib.ExitStack() as held:
+        for each in (folder, *own):
+            held.enter_context(locked(each))
+        held.enter_context(interruptible())
+        carry_over(scheduler, folder, lambda text: say(console, text))
+        _share_out(folder, own)
+        missing = _missing(points, own)
+        say(console, f"{', '.join(one.name for one in sweeps)}: {len(points)} launches, {len(missing)} to run")
+        _make_ready(points[: len(points) // sweeps[0].repeats], scheduler, data_dir)
+        for target, one in own.items():
+            write_study(target, one, ())
+            write_submission(target, submission)
+        for last in (False, True):
+            if last:
+                missing = [one for one in missing if any((each / one.folder / RUN_FILE).exists() for each in own)]
+            if not missing or (last and len(missing) > max(1, len(points) / 2)):
+                break
+            shape, pace = submission.request.shape, Pace(next(iter(own.values())).points())
+            groups = group_points(missing, shape)
+            if shape == "block":
+                groups, notes = blocks(missing, points, _RANK_BYTES, memory_limit())
+                for note in notes:
+                    say(console, note)
+            with display(len(missing), console) as shown:
+                Launches(scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown).run()
+            _share_out(folder, own)
+            missing = _missing(points, own)
+    return len(_missing(points, own))
+
+
+def _missing(points: Iterable[Point], own: Mapping[Path, Sweep]) -> list[Point]:
+    known = {
+        point.folder
+        for folder, sweep in own.items()
+        for point in survey(folder, sweep.points()).missing(sweep.points())
+    }
+    return [point for point in points if point.folder in known]
+
+
+def _share_out(folder: Path, own: Mapping[Path, Sweep]) -> None:
+    """Move the launches in `folder` to the sweeps that `own` names by their folders, with a copy of their rounds."""
+    import pandas as pd
+
+    first = next(iter(own.values())).points()
+    for target, sweep in own.items():
+        points = sweep.points()
+        for point in points:
+            if (folder / point.folder / RUN_FILE).exists():
+                set_aside(target, point)
+                shutil.rmtree(target / point.folder, ignore_errors=True)
+                (folder / point.folder).rename(target / point.folder)
+            for part in (f"{LOGS}/{point.folder}.log", f"{FAILURES}/{point.folder}.json"):
+                if (folder / part).exists():
+                    (target / part).parent.mkdir(exist_ok=True)
+                    (folder / part).replace(target / part)
+        mine, layouts = {point.folder for point in points}, {point.layout for point in points}
+        lent = {point.folder for point in first if point.layout not in layouts}
+        for file in (folder / ROUNDS).glob("*.parquet"):
+            turns = pd.read_parquet(file)
+            if turns["launch"].isin(mine).any():
+                (target / ROUNDS).mkdir(exist_ok=True)
+                turns[turns["launch"].isin(mine | lent)].to_parquet(target / ROUNDS / file.name, index=False)
 
 
 def cancel(folder: Path, *, console: Console | None = None) -> tuple[int, bool]:

@@ -1,0 +1,124 @@
+"""Which of the papers' claims this machine can judge: the sweeps that each needs, and about what they cost.
+
+Each study is trained in turns, all of its sweeps in one block a repeat. Sizes are the least from which the claim's rule
+has an interval; the claims themselves name none.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from harness.analysis.rounds import FEWEST_BLOCKS
+from harness.analysis.stats import NEEDED
+from harness.claims.claim_evidence import GPUS, ClaimEvidence
+from harness.claims.claim_rules import CONFIRMED, REFUTED, SERVERS
+from harness.claims.experiments import PRESET
+from harness.claims.judgement import Judgement
+from harness.datasets import locate
+from harness.schema.claim import EXPERIMENTS, Claim
+from harness.schema.layout import Layout
+from harness.schema.presets import resolve
+from harness.schema.sweep import Sweep
+from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload
+from harness.sweep.plan import build_sweep
+
+WIDE = "harness.models.networks:wide"
+BENCHED = ("mnist-dnn", "adult-dnn")  # what parameter servers are judged on
+# Rows per rank and step: the papers state none, and larger ones would take hours. Of 20 steps on the most ranks.
+_BATCHES = {"alexnet": 8, "googlenet": 2, "inceptionv3": 1, "resnet50": 2}
+_STEPS = 24
+# About how long a study takes on 2 cores, estimated from steps and starts; what ran is told by its records.
+_MINUTES = {"mnist-dnn": 8.0, "adult-dnn": 2.0, "cifar10-dnn": 5.0, SERVERS: 3.0, "resnet50": 4.0, "googlenet": 2.5,
+            "alexnet": 3.5, "inceptionv3": 3.5}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClaimStudy:
+    """What judges some claims: `sweeps` in turns, none for a bench.
+
+    `claims` are those that it judges; `minutes` about what it costs on 2 cores, 0 where that is not known. What it
+    `lacks` here keeps it from judging, empty for nothing.
+    """
+
+    title: str
+    claims: tuple[Claim, ...]
+    sweeps: tuple[Sweep, ...] = ()
+    minutes: float = 0.0
+    lacks: str = ""
+
+    def left(self, judgements: Iterable[Judgement]) -> int:
+        """Return how many of its claims are not decided yet."""
+        done = [one.claim for one in judgements if one.finding.outcome in (CONFIRMED, REFUTED)]
+        return sum(claim not in done for claim in self.claims)
+
+    def took(self, evidence: Iterable[ClaimEvidence]) -> float:
+        """Return the minutes that its blocks took, 0 where none ran."""
+        names = {sweep.name for sweep in self.sweeps}
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for run in (run for one in evidence if one.loaded.folder.name in names for run in one.runs):
+            began = run.ended - timedelta(seconds=run.wall_seconds)
+            spans.setdefault(run.block or run.point.folder, []).append((began.timestamp(), run.ended.timestamp()))
+        return sum(max(end for _, end in span) - min(begin for begin, _ in span) for span in spans.values()) / 60
+
+
+def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple[ClaimStudy, ...]:
+    """Return what can judge `claims` on a machine of so many `cores`, in the order in which it is worth running.
+
+    Raises:
+        UserError: the data in `data_dir` is wrong.
+    """
+    by_rule = {claim.rule: claim for claim in claims if not claim.base}
+    own = resolve(dataset="mnist", model="dnn", preset=PRESET, epochs=8)
+    averaged = resolve(dataset="adult", model="dnn", preset=PRESET, epochs=3, global_batch=20)
+    learning = resolve(dataset="cifar10", model="dnn", epochs=30)
+
+    def made(workload: Workload, counts: Iterable[int], repeats: int = NEEDED) -> Sweep:
+        layouts = tuple(Layout(nodes=count) for count in sorted(set(counts)) if count <= cores)
+        return build_sweep(workload, layouts=layouts, repeats=repeats, data_dir=data_dir)
+
+    few = "a second core" if cores < 2 else ""
+    real = "" if locate(learning, data_dir).kind == "real" else "the real rows (DATA_DIR=folder)"
+    together = [by_rule[rule] for rule in ("longer", "reading", "wider")]
+    together += [by_rule["volume"]] if cores >= 4 else []
+    found = [
+        ClaimStudy(
+            title="mnist-dnn", claims=tuple(together), minutes=_MINUTES["mnist-dnn"], lacks=few,
+            sweeps=(
+                made(own, (1, 2, *([4] if cores >= 4 else []))), made(replace(own, distribution="parallel"), (2,)),
+                made(replace(own, model=WIDE, epochs=1), (1, 2)),
+            ),
+        ),
+        ClaimStudy(
+            title="adult-dnn", claims=(by_rule["equivalent"],), minutes=_MINUTES["adult-dnn"], lacks=few,
+            sweeps=(made(averaged, (1, 2)),),
+        ),
+        ClaimStudy(
+            title="cifar10-dnn", claims=(by_rule["accuracy"],), minutes=_MINUTES["cifar10-dnn"], lacks=real,
+            sweeps=(made(learning, (min(2, cores),)),),
+        ),
+        ClaimStudy(title="parameter servers", claims=(by_rule[SERVERS],), minutes=_MINUTES[SERVERS], lacks=few),
+    ]  # fmt: skip
+    for model, batch in _BATCHES.items():
+        its = [one for one in claims if one.experiment == IMAGE_NETWORKS[model].title and _fits(one, cores)]
+        if its:
+            counts = {count for one in its for count in (one.base, one.count)}
+            rows = _STEPS * batch * max(counts)
+            images = resolve(dataset=IMAGENET, model=model, batch_per_rank=batch, samples=rows, epochs=1)
+            minutes = _MINUTES[model] if max(counts) == 2 else 0.0
+            sweeps = (made(images, counts, FEWEST_BLOCKS),)
+            found.append(ClaimStudy(title=model, claims=tuple(its), sweeps=sweeps, minutes=minutes))
+    for claim in claims:
+        if claim.experiment in EXPERIMENTS and _fits(claim, cores):
+            names = filter(None, (claim.experiment, claim.against))
+            steps = {claim.base * 2**power for power in range(claim.count.bit_length())}
+            counts = {claim.base, claim.count, claim.at or 1, *(step for step in steps if step < claim.count)}
+            parts = [EXPERIMENTS[name] for name in names]
+            workloads = [resolve(dataset=p.dataset, model=p.model, preset=PRESET, epochs=p.epochs) for p in parts]
+            sweeps = tuple(made(workload, counts, FEWEST_BLOCKS) for workload in workloads)
+            found.append(ClaimStudy(title=claim.experiment, claims=(claim,), sweeps=sweeps))
+    return tuple(found)
+
+
+def _fits(claim: Claim, cores: int) -> bool:
+    return 0 < claim.base < claim.count <= cores and claim.units != GPUS and not claim.erratum
