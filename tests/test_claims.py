@@ -1,6 +1,6 @@
 """The ledger of the papers' claims: each has a rule, and no rule says more than comparable launches show."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from harness import datasets
 from harness.analysis.frames import epoch_frame
@@ -28,13 +29,14 @@ from harness.claims.claim_rules import (
     UNKNOWN,
 )
 from harness.claims.judgement import Judgement, judge_claim
+from harness.cli.claims import claims
 from harness.report.answer import Cell
 from harness.report.claims_page import claims_answer, ledger_row, published_words
 from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Point
+from harness.schema.sweep import Point, Sweep
 from harness.schema.workload import Workload
 from tests.factories import make_data, make_run, write_run
 from tests.test_report import Text
@@ -529,6 +531,26 @@ def test_studies_are_what_this_machine_can_judge() -> None:
     assert not any(claim.units == "GPUs" or claim.count > 64 for claim in many)
     left = two["mnist-dnn"].left([judge_claim(ledger("longer"), [sweep(SCALES, change=before())], pd.DataFrame())])
     assert left == 2
+
+
+def test_the_command_runs_what_fits_and_says_what_each_study_costs(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def run_together(sweeps: Sequence[Sweep], **_: object) -> int:
+        ran.append(sweeps[0].workload.name)
+        return 1
+
+    monkeypatch.setattr("harness.sweep.execute.run_together", run_together)
+    monkeypatch.setattr("harness.base.cores.usable_cores", lambda: 2)
+    where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
+    told = CliRunner().invoke(claims, [*where, "--run", "--budget", "3"])
+    assert told.exception is None and ran == ["adult-dnn", "imagenet-googlenet"]
+    assert "6 x 1, 2 ranks of adult-dnn; about 2 minutes; 0 of 1 decided" in told.output
+    assert "about 5 minutes; needs the real rows (DATA_DIR=folder)" in told.output
+    assert "mnist-dnn: left to the next command: more than what is left of 3 minutes" in told.output
+    assert "adult-dnn: 1 launches failed, or have no valid times" in told.output
 
 
 def test_words_of_claims() -> None:

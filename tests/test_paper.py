@@ -31,7 +31,11 @@ from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import ROUNDS, Sweep
+from harness.sweep.execute import run_together
+from harness.sweep.job_options import JobRequest
+from harness.sweep.jobs import Group
+from harness.sweep.submission import Submission
 from tests.caches import own_cache
 from tests.factories import make_point, make_run, write_run
 from tests.mpi.launch import warm_python
@@ -188,6 +192,39 @@ def test_a_disturbed_launch_has_no_times_and_still_what_it_learned(tmp_path: Pat
     assert "90.50 %" in text and "times not valid" in text
     assert "more ranks than cores" in text
     assert "gradients each step,1,2,1.6" in (page.parent / "experiment-mnist-dnn.csv").read_text()
+
+
+def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks train for half as long a step as one does, whose launches are of the first policy's sweep alone."""
+
+    class Trained:
+        def __init__(self, *_: object, folder: Path, groups: Sequence[Group], **__: object) -> None:
+            (folder / ROUNDS).mkdir(exist_ok=True)
+            for group in groups:
+                name = f"block-{group.points[0].repeat}"
+                turns = [(0, point.folder, 20, 1 / point.layout.ranks, 1.0) for point in group.points]
+                frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores"])
+                frame.to_parquet(folder / ROUNDS / f"{name}.parquet")
+                for point in group.points:
+                    write_run(folder, replace(make_run(point), block=name))
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr("harness.sweep.execute.Launches", Trained)
+    monkeypatch.setattr("harness.sweep.execute._make_ready", lambda *_: None)
+    workload = make_point(samples=640).workload
+    sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]
+    in_turns = Submission(request=JobRequest(shape="block"))
+    for _ in range(2):  # the second time nothing is missing
+        assert run_together(sweeps, data_dir=None, results=tmp_path, submission=in_turns) == 0
+    assert len(list(tmp_path.glob("together/*/rounds/*"))) == 3 and not list(tmp_path.glob("together/*/n*"))
+    study = PaperStudy(experiment="mnist-dnn", folders=tuple(tmp_path / sweep.name for sweep in sweeps))
+    (found,) = read_experiments([study], Published(papers=()), tmp_path / "reports" / FOLDER)
+    assert found.measured is not None
+    points = [side.point for line in found.measured.lines for side in line.sided.sides]
+    assert [(one.ranks, one.blocks) for one in points if one] == [(1, 0), (2, 3), (2, 3)]
+    assert all(one.speedup_interval for one in points[1:] if one)
 
 
 @pytest.mark.slow
