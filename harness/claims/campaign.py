@@ -29,7 +29,7 @@ BENCHED = ("mnist-dnn", "adult-dnn")  # what parameter servers are judged on
 _BATCHES = {"alexnet": 8, "googlenet": 2, "inceptionv3": 1, "resnet50": 2}
 _STEPS = 24
 # About how long a study takes on 2 cores, estimated from steps and starts; what ran is told by its records.
-_MINUTES = {"mnist-dnn": 8.0, "adult-dnn": 2.0, "cifar10-dnn": 5.0, SERVERS: 3.0, "resnet50": 4.0, "googlenet": 2.5,
+_MINUTES = {"mnist-dnn": 6.0, "adult-dnn": 2.0, "cifar10-dnn": 5.0, SERVERS: 3.0, "resnet50": 4.0, "googlenet": 2.5,
             "alexnet": 3.5, "inceptionv3": 3.5}  # fmt: skip
 
 

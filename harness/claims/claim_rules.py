@@ -87,9 +87,11 @@ def count_ratio(
     if one.foreseen:
         band = one.foreseen.ratio(over, count)
         return CountRatio(over=over, count=count, value=math.sqrt(band.low * band.high), interval=band, predicted=True)
-    launches = one.launches if launches is None else launches
-    rounds = {} if column == "seconds" else {"rounds": None}
-    scaling = scale(launches.assign(seconds=launches[column], **rounds), base_ranks=over)
+    frame = one.launches if launches is None else launches
+    frame = frame.assign(seconds=frame[column])
+    if column != "seconds":
+        frame["rounds"] = None
+    scaling = scale(frame, base_ranks=over)
     assert scaling is not None
     point = next(point for point in scaling.points if point.ranks == count)
     if point.speedup is None:
@@ -341,8 +343,9 @@ def reading(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
         return _missing("DISTRIBUTION=scatter and parallel, on the same rows and several ranks")
     own, other = pairs[0]
     ranks = max(set(own.counts) & set(other.counts))
-    frames = [one.launches.eval("reading = load_s + distribute_s") for one in (other, own)]
-    both = comparable(*(frame[frame["ranks"] == ranks] for frame in frames))
+    frames = [one.launches[one.launches["ranks"] == ranks] for one in (other, own)]
+    base, group = (frame.assign(reading=frame["load_s"] + frame["distribute_s"]) for frame in frames)
+    both = comparable(base, group)
     if both is None:
         return _missing("both in one session", own, other)
     parallel, scatter, few = both.base, both.group, min(len(both.base), len(both.group))

@@ -26,12 +26,13 @@ _BENCH = "claims-bench"  # its page, where it ran for claims
 
 @click.command(name="claims")
 @click.option("--run", is_flag=True, help="Make the launches that judge what this machine can, in turns.")
+@click.option("--scheduler", default="auto", show_default=True, help="local: in a job of your own on a cluster.")
 @budget_option
 @data_dir_option
 @results_option
 @reports_option
 @answering
-def claims(run: bool, budget: float, data_dir: Path | None, results: Path, reports: Path) -> Answer:
+def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, results: Path, reports: Path) -> Answer:
     """Judge every claim of the papers by the sweeps in the results that ask its question.
 
     It lists which claims this machine can judge, and about what that costs. With --run it makes just those launches,
@@ -40,6 +41,7 @@ def claims(run: bool, budget: float, data_dir: Path | None, results: Path, repor
     """
     from harness.base.cores import usable_cores
     from harness.claims.campaign import studies
+    from harness.cli.options import refuse_elsewhere
     from harness.report.claims_page import studies_table
     from harness.report.publish import write_page
 
@@ -48,6 +50,7 @@ def claims(run: bool, budget: float, data_dir: Path | None, results: Path, repor
     for row in studies_table(planned, judgements, evidence).rows:
         click.echo("; ".join(map(str, row)))
     if run:
+        refuse_elsewhere(scheduler)
         _run(planned, judgements, 60 * budget, data_dir, results, reports)
     return write_page(judged((), results, reports, given_command(), planned)[0], reports, results)
 
@@ -57,6 +60,7 @@ def _run(
     results: Path, reports: Path,
 ) -> None:  # fmt: skip
     """Run what is left of the studies `planned`, as many as fit into the budget by what they are said to take."""
+    from harness.base.errors import RunError, UserError
     from harness.sweep.execute import run_together
     from harness.sweep.job_options import JobRequest
     from harness.sweep.submission import Submission
@@ -66,11 +70,14 @@ def _run(
         said = f"needs {study.lacks}" if study.lacks else "" if study.left(judgements) else "decided by what ran"
         if not said and time.monotonic() - begin + 60 * study.minutes > budget_s:
             said = f"left to the next command: more than what is left of {budget_s / 60:g} minutes"
-        if not said and not study.sweeps:
-            _bench(reports)
-        elif not said:
-            missing = run_together(study.sweeps, data_dir=data_dir, results=results, submission=submission)
-            said = f"{missing} launches failed, or have no valid times" if missing else ""
+        try:
+            if not said and not study.sweeps:
+                _bench(reports)
+            elif not said:
+                missing = run_together(study.sweeps, data_dir=data_dir, results=results, submission=submission)
+                said = f"{missing} launches failed, or have no valid times" if missing else ""
+        except (RunError, UserError) as error:  # the others go on
+            said = str(error)
         minutes = (time.monotonic() - begin) / 60
         click.echo(f"{study.title}: {said or 'done'}; {minutes:.1f} minutes so far")
 
