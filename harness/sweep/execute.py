@@ -233,6 +233,7 @@ def run_together(
                 for note in notes:
                     say(console, note)
             with display(len(missing), console) as shown:
+                held.callback(_share_out, folder, own)  # also of what ended before an interruption
                 Launches(scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown).run()
             _share_out(folder, own)
             missing = _missing(points, own)
