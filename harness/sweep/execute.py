@@ -182,7 +182,7 @@ def _make_ready(points: Iterable[Point], scheduler: Scheduler, data_dir: Path | 
     for point in points:
         refusal = scheduler.refusal(point.layout)
         if refusal:
-            raise UserError(f"no block can run: {layout_words(point.layout)}: {refusal}")
+            raise UserError(f"no block can run: {point.layout}: {refusal}")
         source = locate(point.workload, data_dir, point.data_id)
         if source.kind != "script":
             prepare(source)
