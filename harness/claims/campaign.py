@@ -106,8 +106,8 @@ def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple
             rows = _STEPS * batch * max(counts)
             images = resolve(dataset=IMAGENET, model=model, batch_per_rank=batch, samples=rows, epochs=1)
             minutes = _MINUTES[model] if max(counts) == 2 else 0.0
-            sweeps = (made(images, counts, FEWEST_BLOCKS),)
-            found.append(ClaimStudy(title=model, claims=tuple(its), sweeps=sweeps, minutes=minutes))
+            sweep = made(images, counts, FEWEST_BLOCKS)
+            found.append(ClaimStudy(title=model, claims=tuple(its), sweeps=(sweep,), minutes=minutes))
     for claim in claims:
         if claim.experiment in EXPERIMENTS and _fits(claim, cores):
             names = filter(None, (claim.experiment, claim.against))
