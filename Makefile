@@ -19,9 +19,8 @@ endef
 GIVEN = '$(subst $(newline),\n,$(subst ','\'',$(MAKEOVERRIDES)))'
 
 PYTEST = $(BIN)/python -m pytest --durations=10 --durations-min=1
-# Tests without ranks run in parallel, also those that wait for a scheduler; ranks have the machine for themselves.
-ALONE := mpi or e2e
-LONG := slow or cluster or $(ALONE)
+# All but those that measure run in parallel, two at a time: also those whose ranks wait more than they compute.
+LONG := slow or cluster or mpi or e2e
 
 # Each is the command of that name; what it is for stands in harness/cli/__init__.py.
 COMMANDS := $(shell sed -n 's/^    "\([a-z]*\)": .*/\1/p' harness/cli/__init__.py)
@@ -51,8 +50,8 @@ test: $(STAMP) ## Run what a change passes first, four minutes on 2 cores, or TE
 	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 2 -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/test_whole_jobs.py)
 
 test-all: test ## Run every test but campaigns: also all that start ranks or schedulers or take long.
-	@$(PYTEST) -n 2 --dist loadgroup -m '(slow or cluster) and not (campaign or $(ALONE))'
-	@$(PYTEST) -m '($(ALONE)) and not (campaign or smoke)'
+	@$(PYTEST) -n 2 --dist loadgroup -m '($(LONG)) and not (campaign or smoke or alone)'
+	@$(PYTEST) -m 'alone and not campaign'
 
 soak: $(STAMP) ## Kill, stop, cut off, fill up and take up launches at random: MINUTES=10 SEED=1.
 	@$(BIN)/harness make $@ $(GIVEN)

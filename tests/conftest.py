@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from harness.report import svg
 from tests.caches import own_cache
 from tests.mpi.launch import warm_python
 
@@ -28,6 +29,15 @@ os.environ.setdefault("HARNESS_QUIET_S", "0")  # other tests keep the machine bu
 # Tests that take longer carry one of these marks, so that `make test` leaves them out.
 _LONG_S = 10.0
 _LONG_MARKS = {"mpi", "e2e", "cluster", "slow"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With ``--dist loadgroup`` let one process run all tests of a file: they share what fixtures make."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            shared = "finished_sweep" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("finished_sweep" if shared else item.path.name))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,6 +90,20 @@ def session_environment() -> Iterator[pytest.MonkeyPatch]:
     """Change the environment for the rest of the session's tests that ask for it."""
     with pytest.MonkeyPatch.context() as patch:
         yield patch
+
+
+@pytest.fixture(scope="session", autouse=True)
+def coarse_figures() -> Iterator[pytest.MonkeyPatch]:
+    """Write figures' files coarsely and without fonts inside: as users have them they take half of a page's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        coarsen(patch)
+        yield patch
+
+
+def coarsen(patch: pytest.MonkeyPatch) -> None:
+    """Let files of figures take little time until `patch` is undone."""
+    patch.setattr(svg, "DPI", 50)
+    patch.setitem(svg._STYLE, "pdf.fonttype", 3)
 
 
 @pytest.fixture

@@ -121,6 +121,7 @@ def test_equal_ranks_are_not_named(runs: list) -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.alone
 def test_a_rank_slowed_on_purpose_shows_as_skew_and_is_named(tmp_path: Path, cache: Path) -> None:
     """Parts of the steps sum to them within 2 %; rank 0 waits for rank 1; the report says so."""
     options = ["--dataset", "adult", "--samples", "12800", "--epochs", "2", "--data-kind", "synthetic"]

@@ -14,6 +14,7 @@ from harness.cli.make import command_line, read_overrides
 from tests.caches import own_cache
 from tests.mpi.launch import run_ranks
 from tests.test_docs import EVERYTHING, FENCE, PAGES, ROOT, examples, mentions, planned, words
+from tests.test_whole_jobs import UNSAVED
 
 RECORDS = ROOT / "tests/data/mnist-dnn-6x2"
 SCRIPT = ROOT / "tests/scripts/fit_arrays.py"
@@ -78,6 +79,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path / "cache"))
     monkeypatch.delenv("HARNESS_DATA_DIR", raising=False)
+    monkeypatch.setattr("harness.report.svg._saved", lambda *_: UNSAVED)
     return tmp_path
 
 

@@ -109,6 +109,7 @@ def test_a_cut_network_that_heals_is_outlived_and_one_that_stays_ends_all(lab: L
         assert links.cut(number, kind, random.Random(number)) == [], kind
 
 
+@pytest.mark.alone
 def test_the_wire_grows_with_the_delay_as_alpha_and_beta_predict(lab: Lab, python: str, tmp_path: Path) -> None:
     wires = {}
     for delay_s in (0.001, 0.004):

@@ -38,7 +38,7 @@ def test_killed_launches_learn_what_undisturbed_ones_do(kills: int, launches: Se
 
 def test_a_stopped_launch_goes_on_on_the_same_ranks_bit_for_bit_and_on_others(tmp_path: Path) -> None:
     """SIGUSR1 to mpirun in the middle of training; then with 2 ranks, with 3, with other settings."""
-    words = ("--epochs", "60", "--checkpoint", "7", "--sync", "gradients", "--optimizer", "momentum")
+    words = ("--epochs", "24", "--checkpoint", "7", "--sync", "gradients", "--optimizer", "momentum")
     whole = Victim(words=words, ranks=2, record=tmp_path / "whole")
     record = whole.finish()
     assert record is not None and record.segments == () and not whole.found
@@ -54,16 +54,16 @@ def test_a_stopped_launch_goes_on_on_the_same_ranks_bit_for_bit_and_on_others(tm
     for other in ("on three", "refused"):
         shutil.copytree(checkpoint_folder(stopped.record), checkpoint_folder(tmp_path / other))
     options = ("-m", "harness", "train", *COMMON, *words)
-    refused = run_ranks(2, *options, "--epochs", "61", "--record", tmp_path / "refused")
+    refused = run_ranks(2, *options, "--epochs", "25", "--record", tmp_path / "refused")
     assert refused.returncode == 2
-    assert "are of another launch (epochs 60, here 61): delete that folder, or choose" in refused.stderr
+    assert "are of another launch (epochs 24, here 25): delete that folder, or choose" in refused.stderr
     three = run_ranks(3, *options, "--record", tmp_path / "on three")
     assert three.returncode == 0, three.stderr[-3000:]
     found = read_run(tmp_path / "on three")
     assert found.weights.identical and found.global_batch == 64
     assert sum(rank.rows for rank in found.ranks) == 2005
     assert found.epochs[-1].train_loss == pytest.approx(record.epochs[-1].train_loss, rel=1e-5)
-    assert [epoch.epoch for epoch in found.epochs] == list(range(attempt.end[0], 60))
+    assert [epoch.epoch for epoch in found.epochs] == list(range(attempt.end[0], 24))
     assert [segment.ranks for segment in found.segments] == [2, 3]
     again = stopped.finish()
     assert again is not None and not stopped.found

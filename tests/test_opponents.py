@@ -122,6 +122,7 @@ def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
 
 @pytest.mark.mpi
 @pytest.mark.e2e
+@pytest.mark.alone
 @pytest.mark.campaign
 def test_a_commit_against_itself_is_no_regression(tmp_path: Path) -> None:
     if not (HERE / ".git").exists():
@@ -132,6 +133,7 @@ def test_a_commit_against_itself_is_no_regression(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.e2e
+@pytest.mark.alone
 def test_a_delay_in_every_step_is_a_regression(tmp_path: Path) -> None:
     if not (HERE / ".git").exists():
         pytest.skip("no git checkout")

@@ -1,6 +1,5 @@
 """PBS: recorded answers of a real OpenPBS 23.06, and whole sweeps through a double that runs the scripts."""
 
-import itertools
 import json
 import os
 import shutil
@@ -33,6 +32,7 @@ from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 RECORDED = Path(__file__).parent / "data/pbs"
 EACH_WAY_ONCE = (("jobs", False, True), ("array", True, True), ("nested", False, False))
+EACH_PAIR_TOO = (("jobs", True, False), ("array", False, False), ("nested", True, True))
 
 
 def recorded(name: str) -> str:
@@ -149,8 +149,8 @@ def test_auto_finds_the_server(server: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "history", "first_only"),
     [
-        pytest.param(*ways, marks=() if ways in EACH_WAY_ONCE else pytest.mark.slow)
-        for ways in itertools.product(("jobs", "array", "nested"), (False, True), (False, True))
+        *EACH_WAY_ONCE,
+        *(pytest.param(*ways, marks=pytest.mark.slow) for ways in EACH_PAIR_TOO),
     ],
 )
 def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(

@@ -324,6 +324,7 @@ def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: py
 
 
 @pytest.mark.mpi
+@pytest.mark.alone
 @pytest.mark.usefixtures("warm")
 def test_two_ranks_are_measured(tmp_path: Path) -> None:
     """Every operation and size under both settings, and the page."""

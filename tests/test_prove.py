@@ -324,6 +324,7 @@ def test_what_cannot_wait_for_a_turn_says_so(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.e2e
 @pytest.mark.mpi
+@pytest.mark.alone
 @pytest.mark.usefixtures("warm")
 def test_counterfactuals_train_in_turns(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = plant(tmp_path / "results", wire=12e-6, epochs=12)

@@ -4,6 +4,7 @@ import io
 import itertools
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.image
@@ -15,6 +16,7 @@ from harness.report.figures.breakdown import EPOCH, LAUNCH
 from harness.report.svg import SERIES, draw
 from harness.schema.layout import Layout
 from harness.schema.sweep import Point
+from tests.conftest import coarsen
 from tests.factories import make_run, make_workload, write_report, write_run
 from tests.test_report import Text
 
@@ -68,6 +70,14 @@ def test_no_part_of_one_bar_chart_has_the_looks_of_another_part_of_the_other() -
         next(p for p in parts if word in p.label) for parts, word in ((EPOCH, "wait"), (LAUNCH, "comp"))
     )
     assert waiting.tone is not compiling.tone
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_printed(coarse_figures: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let files of figures be what they are to users: of nothing else are these tests."""
+    coarse_figures.undo()
+    yield
+    coarsen(coarse_figures)
 
 
 @pytest.fixture(scope="module")

@@ -61,14 +61,22 @@ def train(monkeypatch, folder, fail=None, **fields):
     return survivor.run(lambda world, outcome: outcome), told
 
 
+PLACES = (
+    "elastic.evaluate_all", "training.epoch_order", "elastic.epoch_record", "training.read_offset",
+    "training.verify_replicas",
+)  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adagrad"])
-def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(monkeypatch, tmp_path, optimizer):
+@pytest.mark.parametrize(
+    ("optimizer", "places"),
+    [("momentum", PLACES), ("sgd", PLACES[:2]), ("adam", PLACES[:2]), ("adagrad", PLACES[:2])],
+)
+def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(
+    monkeypatch, tmp_path, optimizer, places
+):
     whole, _ = train(monkeypatch, tmp_path, optimizer=optimizer)
-    for fail in (
-        "elastic.evaluate_all", "elastic.epoch_record", "training.epoch_order", "training.read_offset",
-        "training.verify_replicas",
-    ):  # fmt: skip
+    for fail in places:
         with monkeypatch.context() as patch:
             outcome, told = train(patch, tmp_path, fail, optimizer=optimizer)
         if fail not in ("training.read_offset", "training.verify_replicas"):

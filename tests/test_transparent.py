@@ -15,6 +15,7 @@ pytestmark = pytest.mark.mpi
 SCRIPTS = Path(__file__).parent / "scripts"
 # Mixed precision comes last: its policy stays for the rest of the process.
 NAMES = ("fit_arrays", "fit_tfdata", "custom_step", "tape_loop", "eager_loop", "session_lenet", "mixed_precision")
+ON_FOUR = NAMES[:4]  # Keras and a loop, of which some ranks have no rows in a step
 TOLERANCE = dict.fromkeys(NAMES, 1e-5) | {
     "session_lenet": 1e-4,  # max pooling: a near tie falls the other way
     "mixed_precision": 1e-4,  # half the rows summed in half precision round differently
@@ -33,7 +34,8 @@ def outcome(ranks: int) -> dict[str, dict[str, object]]:
 
     place = Path(os.environ["HARNESS_TEST_SCRIPTS"]) / str(ranks)
     place.mkdir()
-    arguments = [PROGRAMS / "scripts_together.py", *(SCRIPTS / f"{name}.py" for name in NAMES)]
+    names = ON_FOUR if ranks == 4 else NAMES
+    arguments = [PROGRAMS / "scripts_together.py", *(SCRIPTS / f"{name}.py" for name in names)]
     if ranks == 1:
         finished = subprocess.run(
             [warm_python(), *map(str, arguments)], cwd=place, capture_output=True, text=True, timeout=240, check=False
@@ -54,8 +56,7 @@ def outcome(ranks: int) -> dict[str, dict[str, object]]:
     return found
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "ranks"), [*((name, 2) for name in NAMES), *((name, 4) for name in ON_FOUR)])
 def test_losses_are_those_of_one_process(name, ranks):
     alone, divided = outcome(1)[name], outcome(ranks)[name]
     assert len(alone["LOSSES"]) >= 50

@@ -55,6 +55,7 @@ def test_four_ways_to_lose_a_launch_and_the_way_back(untrained: Untrained, clust
     wait_for(lambda: running_jobs(cluster) == 4, "four tasks to run")
     nodes = [node_of(cluster, job) for job in jobs]
     assert [entry.state for entry in entries(untrained)] == ["running"] * 4
+    cluster.ask("scontrol", "update", f"jobid={jobs[3]}", "endtime=now+2")  # of the minute that is the least limit
     cluster.ask("scancel", jobs[0])
     cluster.set_node(nodes[1], "down", "power supply")
     cluster.kill_node(nodes[2])
