@@ -99,6 +99,7 @@ _PRINT = {
     "lines.markersize": 4.5,
     "figure.facecolor": "white",
 }
+_KEYWORDS = "harness:keywords"  # in the SVG of a picture, until it becomes a file
 _LEGEND_ROW = 0.17  # inches
 _LONGEST_LABEL = 56  # signs, which a figure of the usual width has room for
 
@@ -108,23 +109,22 @@ Paint = Callable[[Axes], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """One finished figure: `inline` for a page (colours are CSS variables), `drawn` for files.
-
-    `paint` draws it again in another size, see `printed`.
-    """
+    """A finished figure: `inline` for a page (its colours are variables), `svg`, `drawn` and `paint` for files."""
 
     name: str
     title: str
     inline: str
+    svg: str
     drawn: Figure
     paint: Paint
 
     def file(self, kind: str, keywords: str = "") -> bytes:
-        """Return it as a file of `kind`, ``svg``, ``pdf`` or ``png``, with `keywords` among its metadata."""
-        with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
-            content = _saved(self.drawn, kind, self.title, keywords)
+        """Return it as a file of `kind`, ``svg``, ``pdf`` or ``png``, with `keywords`, ASCII, among its metadata."""
+        if kind != "svg":
+            with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+                return _saved(self.drawn, kind, self.title, keywords)
         # A file has no table of launches to point into.
-        return re.sub(rf' xlink:href="{LAUNCH}[^"]*"'.encode(), b"", content) if kind == "svg" else content
+        return re.sub(rf' xlink:href="{LAUNCH}[^"]*"', "", self.svg.replace(_KEYWORDS, keywords, 1)).encode()
 
 
 def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, *, numbers: str = "") -> Picture:
@@ -135,10 +135,10 @@ def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, 
     """
     with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
         figure = _figure(paint, size)
-        text = _saved(figure, "svg", title, "").decode()
+        text = _saved(figure, "svg", title, _KEYWORDS).decode()
     spoken = f"{title}. {numbers}" if numbers else title
     inline = _inline(text, name, spoken, figure.get_figwidth())
-    return Picture(name=name, title=title, inline=inline, drawn=figure, paint=paint)
+    return Picture(name=name, title=title, inline=inline, svg=text, drawn=figure, paint=paint)
 
 
 def printed(picture: Picture, width: float, keywords: str = "") -> bytes:

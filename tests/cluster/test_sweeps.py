@@ -12,7 +12,7 @@ from tests.cluster.conftest import Terminal, Untrained
 from tests.cluster.slurm import Cluster
 from tests.test_reframe import SMALL, performance, reframe
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster"), pytest.mark.mpi, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.mpi, pytest.mark.timeout(900)]
 TINY = ("sweep", "--dataset", "adult", "--data-kind", "synthetic", "--samples", "640", "--epochs", "2")
 
 
