@@ -19,8 +19,8 @@ endef
 GIVEN = '$(subst $(newline),\n,$(subst ','\'',$(MAKEOVERRIDES)))'
 
 PYTEST = $(BIN)/python -m pytest --durations=10 --durations-min=1
-# All but those that measure run two at a time: ranks wait half of the time. Those of ranks have a run of their own, as
-# a process in which a test has started MPI cannot start mpirun.
+# All but those that measure run two at a time, a file's in one process, which shares what its fixtures make. Those of
+# ranks have a run of their own, as a process in which a test has started MPI cannot start mpirun.
 RANKS := mpi or e2e
 LONG := slow or cluster or $(RANKS)
 
@@ -52,8 +52,8 @@ test: $(STAMP) ## Run what a change passes first, four minutes on 2 cores, or TE
 	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 2 -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/test_whole_jobs.py)
 
 test-all: test ## Run every test but campaigns: also all that start ranks or schedulers or take long.
-	@$(PYTEST) -n 2 --dist loadgroup -m '(slow or cluster) and not (campaign or $(RANKS))'
-	@$(PYTEST) -n 2 --dist loadgroup -m '($(RANKS)) and not (campaign or smoke or alone)'
+	@$(PYTEST) -n 2 --dist loadfile -m '(slow or cluster) and not (campaign or $(RANKS))'
+	@$(PYTEST) -n 2 --dist loadfile -m '($(RANKS)) and not (campaign or smoke or alone)'
 	@$(PYTEST) -m 'alone and not campaign'
 
 soak: $(STAMP) ## Kill, stop, cut off, fill up and take up launches at random: MINUTES=10 SEED=1.

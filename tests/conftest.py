@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator
@@ -29,15 +28,6 @@ os.environ.setdefault("HARNESS_QUIET_S", "0")  # other tests keep the machine bu
 # Tests that take longer carry one of these marks, so that `make test` leaves them out.
 _LONG_S = 10.0
 _LONG_MARKS = {"mpi", "e2e", "cluster", "slow"}
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With ``--dist loadgroup`` let one process run all tests of a file: they share what fixtures make."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            shared = "finished_sweep" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("finished_sweep" if shared else item.path.name))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -110,20 +100,6 @@ def coarsen(patch: pytest.MonkeyPatch) -> None:
 def warm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what a test launches from this process start with TensorFlow imported (`harness.sweep.warm`)."""
     monkeypatch.setattr(sys, "executable", warm_python())
-
-
-@pytest.fixture(scope="session")
-def finished_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the results of a small sweep on 1 and 2 ranks, a launch of each, from the command line: to be copied."""
-    folder = tmp_path_factory.mktemp("finished")
-    size = ("--dataset=adult", "--data-kind=synthetic", "--samples=2000", "--epochs=2", "--nodes=1,2", "--repeats=1")
-    command = [warm_python(), "-m", "harness", "sweep", *size, "--scheduler=local", "--note=it's $HOME"]
-    caches = {"HARNESS_CACHE_DIR": own_cache(folder / "cache"), "HARNESS_LOCK_DIR": str(folder)}
-    made = subprocess.run(
-        command, cwd=folder, env=os.environ | caches, capture_output=True, text=True, timeout=500, check=False
-    )
-    assert made.returncode in (0, 3), made.stdout + made.stderr  # 3: the machine was busy
-    return folder / "results"
 
 
 @pytest.fixture

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.bundle.repetition import SAME
+from harness.schema.record import read_run
+from tests.caches import own_cache
 from tests.mpi.launch import warm_python
 from tests.test_whole_jobs import harness
 
@@ -16,6 +19,20 @@ pytestmark = [pytest.mark.mpi, pytest.mark.e2e]
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 600
+
+
+@pytest.fixture(scope="module")
+def finished_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the results of a small sweep on 1 and 2 ranks, a launch of each, from the command line: to be copied."""
+    folder = tmp_path_factory.mktemp("finished")
+    size = ("--dataset=adult", "--data-kind=synthetic", "--samples=2000", "--epochs=2", "--nodes=1,2", "--repeats=1")
+    command = [warm_python(), "-m", "harness", "sweep", *size, "--scheduler=local", "--note=it's $HOME"]
+    caches = {"HARNESS_CACHE_DIR": own_cache(folder / "cache"), "HARNESS_LOCK_DIR": str(folder)}
+    made = subprocess.run(
+        command, cwd=folder, env=os.environ | caches, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert made.returncode in (0, 3), made.stdout + made.stderr  # 3: the machine was busy
+    return folder / "results"
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +94,19 @@ def test_everything_again_launches_all_of_it_beside_the_records_of_the_bundle(un
         assert first["weights"] == second["weights"]
     assert (unpacked / "again/reports/claims/index.html").is_file()
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_two_ranks_are_repeated_bit_for_bit_and_a_damaged_record_is_found(finished_sweep: Path, tmp_path: Path) -> None:
+    """One command line records, another repeats; then the record is made to tell of other weights."""
+    shutil.copytree(finished_sweep, tmp_path / "results")
+    (file,) = (path for path in (tmp_path / "results").glob("*/*/run.json") if len(read_run(path.parent).ranks) == 2)
+    told = harness(tmp_path, "reproduce", str(file), "--json")
+    document = json.loads(told.stdout)
+    found = {line["quantity"]: line["verdict"] for line in document["lines"]}
+    assert (found["weights"], found["training loss"], found["test accuracy"]) == (SAME, SAME, SAME), told.stderr
+    assert told.returncode in (0, 1), "on a busy machine the time may be another"
+    record = json.loads(file.read_text())
+    record["weights"]["sha256"] = "0" * 64
+    file.write_text(json.dumps(record))
+    wrong = harness(tmp_path, "reproduce", file.parent.name, "--results", str(file.parents[1]))
+    assert wrong.returncode == 1 and "Not reproduced" in wrong.stdout, wrong.stdout + wrong.stderr

@@ -13,7 +13,7 @@ from harness.sweep.sweep_folder import read_running
 from tests.cluster.conftest import Untrained
 from tests.cluster.slurm import Cluster, wait_for
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]  # one Slurm for all
+pytestmark = pytest.mark.cluster
 
 
 def entries(untrained: Untrained) -> tuple[LaunchStatus, ...]:
