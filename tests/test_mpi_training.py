@@ -166,18 +166,11 @@ def test_replicas_end_equal_under_every_policy(three_ranks, sync):
     assert all(0 < sync_s <= s for e in record.epochs for s, sync_s in zip(e.seconds, e.sync_seconds, strict=True))
 
 
-<<<<<<< HEAD
-def test_steps_have_entry_and_exit_of_every_call(four_ranks, four_ranks_ended):
-    record = four_ranks["weights:3"]
-    steps = pd.read_parquet(four_ranks_ended[0] / "weights:3" / "steps.parquet")
-    assert len(steps) == 2 * 4 * record.steps_per_epoch  # epochs x ranks x steps
-    assert all(ns > 1 for ns in record.core_ns)  # no core sees sooner what another one wrote
-=======
 def test_steps_have_entry_and_exit_of_every_call(three_ranks, three_ranks_ended):
     record = three_ranks["weights:3"]
     steps = pd.read_parquet(three_ranks_ended[0] / "weights:3" / "steps.parquet")
     assert len(steps) == 2 * 3 * record.steps_per_epoch  # epochs x ranks x steps
->>>>>>> 345f04d (Three ranks show what four did, and divide unevenly beside)
+    assert all(ns > 1 for ns in record.core_ns)  # no core sees sooner what another one wrote
     called = steps[steps["entry_s"].notna()]
     assert set(called["step"]) == {2, 5, 7}  # every third of 8 steps and the epoch's last
     assert (called["exit_s"] > called["entry_s"]).all()
