@@ -33,7 +33,7 @@ def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -
     assert wait_until_quiet(said.append, force=True) == 1.3
     monkeypatch.undo()
     monkeypatch.setenv("HARNESS_QUIET_S", "soon")
-    with pytest.raises(UserError, match="HARNESS_QUIET_S=soon is no number of seconds"):
+    with pytest.raises(UserError, match="HARNESS_QUIET_S=soon is not a number of seconds"):
         open_scheduler("local")
 
 

@@ -158,11 +158,11 @@ def patience_s() -> float:
     0 lets a sweep wait for nothing; what has no other way to valid times waits the minute.
 
     Raises:
-        UserError: it is no number of seconds.
+        UserError: it is not a number of seconds.
     """
     text = os.environ.get("HARNESS_QUIET_S") or str(_PATIENCE_S)
     if not text.isdecimal():
-        raise UserError(f"HARNESS_QUIET_S={text} is no number of seconds: write a whole one, 0 to wait for nothing")
+        raise UserError(f"HARNESS_QUIET_S={text} is not a number of seconds: write a whole one, 0 to wait for nothing")
     return float(text)
 
 
