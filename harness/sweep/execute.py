@@ -140,9 +140,8 @@ def run_sweep(
             again = command.once_more(plan)
             if again.missing:
                 failed, dropped, busy = command.launch(again, timed=invalid_too)
-            waited = busy
-            while not (failed or waited) and enough and (repeats := enough(folder)) > command.sweep.repeats:
-                failed, dropped, waited = command.launch(command.widen(repeats), timed=invalid_too)
+            while not (failed or busy) and enough and (repeats := enough(folder)) > command.sweep.repeats:
+                failed, dropped, _ = command.launch(command.widen(repeats), timed=False)  # the first ones have waited
         ask_accounts(folder, scheduler)
     if failed or busy:
         counts = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
