@@ -20,7 +20,7 @@ from harness.schema.workload import Workload
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.train.elastic import check_workload
 from tests.losses import unaccounted
-from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks, warm_python
+from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks
 
 
 @pytest.mark.mpi
@@ -63,9 +63,9 @@ def test_ranks_that_live_go_on_wherever_another_dies_and_keep_nothing_of_the_gro
         assert not any((*found["mapped"], *found["threads"], found["files"])), found
 
 
-def train(ranks, record, *options, python=sys.executable, **environment):
+def train(ranks, record, *options, **environment):
     """Train two epochs on ranks that may be lost, and return the ended launch."""
-    launcher, *words = rank_command(ranks, python)
+    launcher, *words = rank_command(ranks)
     command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000,
                "--data-kind", "synthetic", "--epochs", 2, "--seed", 1, "--record", record, *options]  # fmt: skip
     return subprocess.run(
@@ -89,9 +89,8 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_
         ("dies", 2, ("--on-failure", "shrink")),
         ("all_die", 5, ("--on-failure", "replace", "--spares", 3)),
     ):
-        python = warm_python() if name == "lives" else sys.executable
         options = (*options, "--threads", 2, "--model", f"tests.mpi.faulty:{name}")
-        finished = train(ranks, tmp_path / name, *options, python=python, HARNESS_OVERLAP="1")
+        finished = train(ranks, tmp_path / name, *options, HARNESS_OVERLAP="1")
         assert finished.returncode == (0 if name == "lives" else LOST), finished.stderr[-3000:]
         records[name] = read_run(tmp_path / name)
         assert "HARNESS_OVERLAP=1 is left out" in " ".join(records[name].notes)
