@@ -66,7 +66,7 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
 def test_contenders_take_turns(names: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
-    monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 3.0)
+    monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 6.0)
     before = set(psutil.pids())
     options = ("--force", "--workloads", "adult-dnn", "--contenders", names, "--blocks", "1", "--rows", "1280")
     said = CliRunner().invoke(main, ["bench", *options, "--reports", str(tmp_path)])

@@ -20,6 +20,7 @@ from tests.hosts.lab import hosts
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.mpi,
+    pytest.mark.alone,
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(why := slurm.missing() or lab.missing()), reason=f"Slurm on emulated hosts: {why}"),
 ]
