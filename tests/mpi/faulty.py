@@ -15,10 +15,6 @@ def _network(features, classes, *extra):
     return keras.Sequential([keras.Input(features), keras.layers.Flatten(), *extra, keras.layers.Dense(classes)])
 
 
-def _in_two_pieces(features, classes, layer):
-    return _network(features, classes, keras.layers.Dense(600, "relu"), layer, keras.layers.Dense(600, "relu"))
-
-
 def raises_while_building(features, classes):
     """Fail on rank 1, while rank 0 waits for it in a broadcast."""
     if _RANK == 1:
@@ -91,16 +87,18 @@ def lives(features, classes):
     """Pass rows on as the others do, and fail nobody."""
     layer = _FailLater()
     layer.fail = lambda: None
-    return _in_two_pieces(features, classes, layer)
+    return _network(features, classes, layer)
 
 
 def dies(features, classes):
     """Kill rank 1 in the middle of the first epoch."""
-    return _in_two_pieces(features, classes, _DieLater())
+    return _network(features, classes, _DieLater())
 
 
 class _DieBetweenPieces(keras.layers.Layer):
     """A layer that kills rank 1 on the way back in step 18, some time after the gradients of later layers are known."""
+
+    kills = True
 
     def call(self, inputs, training=False):
         import tensorflow as tf
@@ -109,7 +107,7 @@ class _DieBetweenPieces(keras.layers.Layer):
 
         def fail(upstream):
             calls[0] += 1
-            if _RANK == 1 and calls[0] > 20:
+            if self.kills and _RANK == 1 and calls[0] > 20:
                 time.sleep(0.5)
                 os.kill(os.getpid(), signal.SIGKILL)
             return upstream
@@ -123,9 +121,20 @@ class _DieBetweenPieces(keras.layers.Layer):
         return passed(inputs)
 
 
+def _in_two_pieces(features, classes, layer):
+    return _network(features, classes, keras.layers.Dense(600, "relu"), layer, keras.layers.Dense(600, "relu"))
+
+
 def dies_between_pieces(features, classes):
     """Kill rank 1 when the first piece of a step's gradients, of 1.4 MB, may be summed and the second is not known."""
     return _in_two_pieces(features, classes, _DieBetweenPieces())
+
+
+def lives_between_pieces(features, classes):
+    """Be the same network and fail nobody."""
+    layer = _DieBetweenPieces()
+    layer.kills = False
+    return _in_two_pieces(features, classes, layer)
 
 
 class _DieWithTheOther(_FailLater):
@@ -152,7 +161,7 @@ def stops_and_dies(features, classes):
 
 def all_die(features, classes):
     """Kill rank 1 in the middle of the first epoch, then the spare that took its place together with rank 0."""
-    return _in_two_pieces(features, classes, _DieWithTheOther() if _RANK == 2 else _DieLater())
+    return _network(features, classes, _DieWithTheOther() if _RANK == 2 else _DieLater())
 
 
 def hangs_up(features, classes):
