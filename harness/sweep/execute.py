@@ -233,7 +233,9 @@ def run_together(
                     say(console, note)
             with display(len(missing), console) as shown:
                 held.callback(_share_out, folder, own)  # also of what ended before an interruption
-                Launches(scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown).run()
+                Launches(
+                    scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown, timed=True
+                ).run()
             _share_out(folder, own)
             missing = _missing(points, own)
     return len(_missing(points, own))
