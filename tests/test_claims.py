@@ -157,7 +157,7 @@ def outcome(asked: Claim, *evidence: ClaimEvidence) -> str:
         (claim(1.5), {1: 2.0, 2: 1.05}, 6, REFUTED),  # faster, by another factor
         (claim(1.9), {1: 1.0, 2: 1.2}, 6, REFUTED),  # slower
         (claim(1.9), {1: 1.0, 2: 1.0}, 6, REFUTED),  # either way, and not 1.9 times
-        (claim(1.8), {1: 2.0, 2: 1.05}, 6, CONFIRMED),  # nearer than a tenth
+        (claim(1.85), {1: 2.0, 2: 1.05}, 6, CONFIRMED),  # nearer than a tenth
         (claim(1.75), {1: 2.0, 2: 1.05}, 6, UNKNOWN),  # the interval has a part that is farther
         (claim(1.02), {1: 1.0, 2: 1.0}, 6, UNKNOWN),  # the interval holds 1 and 1.02
         (claim(1.9), {1: 2.0, 2: 1.05}, 5, UNKNOWN),  # a point has no direction
