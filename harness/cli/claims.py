@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from harness.report.paper_sections import PaperStudy
     from harness.schema.claim import Published
 
+    Judged = tuple[Published, tuple[ClaimEvidence, ...], list[Judgement]]
+
 SERVERS = "parameter-server"  # the bench's contender
 _BENCH = "claims-bench"  # its page, where it ran for claims
 
@@ -45,14 +47,15 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
     from harness.report.claims_page import studies_table
     from harness.report.publish import write_page
 
-    published, evidence, judgements = _judge(results, reports)
-    planned = studies(published.claims, usable_cores(), data_dir)
-    for row in studies_table(planned, judgements, evidence).rows:
+    known = judge(results, reports)
+    planned = studies(known[0].claims, usable_cores(), data_dir)
+    for row in studies_table(planned, known[2], known[1]).rows:
         click.echo("; ".join(map(str, row)))
     if run:
         refuse_elsewhere(scheduler)
-        _run(planned, judgements, 60 * budget, data_dir, results, reports)
-    return write_page(judged((), results, reports, given_command(), planned)[0], reports, results)
+        _run(planned, known[2], 60 * budget, data_dir, results, reports)
+        known = judge(results, reports)
+    return write_page(judged((), known, results, reports, given_command(), planned)[0], reports, results)
 
 
 def _run(
@@ -97,8 +100,8 @@ def _bench(reports: Path) -> None:
             write_page(replace(bench_answer(record), place=_BENCH), reports)
 
 
-def _judge(results: Path, reports: Path) -> "tuple[Published, tuple[ClaimEvidence, ...], list[Judgement]]":
-    """Judge by all sweeps in `results` and the bench in `reports`."""
+def judge(results: Path, reports: Path) -> "Judged":
+    """Judge every claim by all sweeps in `results` and the bench in `reports`."""
     import pandas as pd
 
     from harness.base.errors import UserError
@@ -124,9 +127,10 @@ def _judge(results: Path, reports: Path) -> "tuple[Published, tuple[ClaimEvidenc
 
 
 def judged(
-    ran: "Sequence[PaperStudy]", results: Path, reports: Path, command: str, planned: "Sequence[ClaimStudy]" = ()
-) -> "tuple[Answer, Table]":
-    """Judge by all sweeps in `results` and the bench in `reports`; return the answer, and its table of experiments.
+    ran: "Sequence[PaperStudy]", known: "Judged", results: Path, reports: Path, command: str,
+    planned: "Sequence[ClaimStudy]" = (),
+) -> "tuple[Answer, Table]":  # fmt: skip
+    """Return what is `known` by `judge` as an answer, and its table of experiments.
 
     `ran` were made by this command; experiments that lie in the results otherwise stand on the page too. `planned` is
     what this machine can judge.
@@ -134,7 +138,7 @@ def judged(
     from harness.report.claims_page import FOLDER, claims_answer, overview
     from harness.report.paper_sections import find_studies, read_experiments
 
-    published, evidence, judgements = _judge(results, reports)
+    published, evidence, judgements = known
     every = {one.experiment: one for one in (*find_studies(results), *ran)}
     experiments = read_experiments(tuple(every.values()), published, reports / FOLDER)
     answer = claims_answer(judgements, evidence, experiments, published, reports, planned=planned, command=command)

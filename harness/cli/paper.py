@@ -58,7 +58,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     """
     from harness.base.files import resource
     from harness.claims.experiments import PRESET, ExperimentSize, choose, plan
-    from harness.cli.claims import judged
+    from harness.cli.claims import judge, judged
     from harness.report.claims_page import FOLDER
     from harness.report.paper_sections import PAPER
     from harness.report.publish import PAGE, write_page
@@ -89,7 +89,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     if size.full:
         _tell_time(plans, planned(ExperimentSize()), launch)
     studies = _run_all(plans, launch, together, results, reports)
-    answer, rows = judged(studies, results, reports, given_command())
+    answer, rows = judged(studies, judge(results, reports), results, reports, given_command())
     failed = [study.experiment for study in studies if study.problem]
     problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
     answer = replace(

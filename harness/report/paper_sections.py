@@ -186,7 +186,7 @@ def experiments_table(
                 str(top.ranks) if top else numbers.NONE,
                 ratio_cell(top.point.speedup, top.point.speedup_interval) if top and top.point else NOT_MEASURED,
                 reached or Cell(text="not reached" if top else numbers.NONE, value=""),
-                Cell(text=predicted.get(part.name, numbers.NONE), computed=True),
+                Cell(text=predicted.get(part.name, numbers.NONE), computed=part.name in predicted),
                 verdicts.get(part.name, numbers.NONE),
             )
         )
