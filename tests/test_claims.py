@@ -193,11 +193,11 @@ def in_turns(found: ClaimEvidence, seconds: np.ndarray) -> ClaimEvidence:
     [
         (6, False, 1.6, 0.05, (0.0, 0.05), (0.0, 1.0)),
         (6, False, 1.6, 0.15, (0.0, 0.05), (0.0, 1.0)),  # it was confirmed in half of them
-        (6, False, 1.705, 0.03, (0.0, 0.05), (0.0, 0.1)),  # just outside
+        (6, False, 1.7, 0.03, (0.0, 0.05), (0.0, 1.0)),  # just outside
         (6, False, 1.8, 0.01, (0.9, 1.0), (0.0, 0.0)),  # it was refuted always
         (6, False, 1.9, 0.03, (0.8, 1.0), (0.0, 0.0)),
         (3, True, 1.6, 0.013, (0.0, 0.0), (0.7, 1.0)),
-        (3, True, 1.705, 0.013, (0.0, 0.05), (0.0, 0.1)),
+        (3, True, 1.7, 0.013, (0.0, 0.05), (0.0, 1.0)),
         (3, True, 1.9, 0.013, (0.8, 1.0), (0.0, 0.0)),  # what blocks scatter by on 2 cores
     ],
 )
