@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from harness.report.paper_sections import PaperStudy
     from harness.schema.claim import Published
 
-    Judged = tuple[Published, tuple[ClaimEvidence, ...], list[Judgement]]
-
 SERVERS = "parameter-server"  # the bench's contender
 _BENCH = "claims-bench"  # its page, where it ran for claims
 
@@ -100,7 +98,7 @@ def _bench(reports: Path) -> None:
             write_page(replace(bench_answer(record), place=_BENCH), reports)
 
 
-def judge(results: Path, reports: Path) -> "Judged":
+def judge(results: Path, reports: Path) -> "tuple[Published, tuple[ClaimEvidence, ...], list[Judgement]]":
     """Judge every claim by all sweeps in `results` and the bench in `reports`."""
     import pandas as pd
 
@@ -127,9 +125,13 @@ def judge(results: Path, reports: Path) -> "Judged":
 
 
 def judged(
-    ran: "Sequence[PaperStudy]", known: "Judged", results: Path, reports: Path, command: str,
+    ran: "Sequence[PaperStudy]",
+    known: "tuple[Published, tuple[ClaimEvidence, ...], list[Judgement]]",
+    results: Path,
+    reports: Path,
+    command: str,
     planned: "Sequence[ClaimStudy]" = (),
-) -> "tuple[Answer, Table]":  # fmt: skip
+) -> "tuple[Answer, Table]":
     """Return what is `known` by `judge` as an answer, and its table of experiments.
 
     `ran` were made by this command; experiments that lie in the results otherwise stand on the page too. `planned` is
