@@ -149,6 +149,7 @@ def test_a_killed_rank_costs_an_elastic_training_what_is_done_since_the_last_com
     assert "ended with 2" in finished.stdout and "replicas identical: yes" in finished.stdout
 
 
+@pytest.mark.mpi
 @pytest.mark.campaign
 @pytest.mark.parametrize("number", range(20))
 def test_an_elastic_training_outlives_a_rank_that_is_killed_at_any_moment(tmp_path, number):

@@ -59,9 +59,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         """Return what makes the module, None for one that is not of Horovod's, or is to be the real one."""
-        if fullname.partition(".")[0] != "horovod" or self._is_real():
-            return None
-        if fullname not in _MODULES:
+        if fullname not in _MODULES or self._is_real():
             return None
         return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
 

@@ -41,7 +41,9 @@ def answer() -> None:
     BaseOptimizer.lr = property(_rate, _set_rate)
     BaseOptimizer.__init__ = _dropping(BaseOptimizer.__init__, _optimizer_words)
     Trainer.compile = _dropping(Trainer.compile, _compile_words)  # Keras asks whether a model has it from here
-    keras.layers.BatchNormalization.__init__ = _dropping(keras.layers.BatchNormalization.__init__, _layer_words)
+    layer = keras.layers.BatchNormalization
+    layer.__init__ = _dropping(layer.__init__, _layer_words)
+    del layer.__init__.__wrapped__  # Keras asks for its arguments in two ways, which must agree
     for name in ("fit", "evaluate", "predict"):
         setattr(TensorFlowTrainer, name, _dropping(vars(TensorFlowTrainer)[name], _fit_words))
     keras.Variable.ref = lambda variable: Reference(variable)

@@ -25,6 +25,7 @@ warmup = hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.1, warmup_epochs=
 callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
 rows = len(data["x"]) // (2 * hvd.size() * passes)
 history = model.fit(x, y, rows, 3, callbacks=callbacks + [warmup] * (passes > 1), shuffle=False, verbose=0)
+keras.layers.BatchNormalization(axis=1), keras.layers.BatchNormalization(fused=True)
 result = {"loss": history.history["loss"], "weights": [weight.tolist() for weight in model.get_weights()]}
 result["variables"] = len(optimizer.variables())
 if hvd.rank() == 0:
