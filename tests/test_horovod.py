@@ -133,7 +133,7 @@ def outlive(folder, ranks, killed, seconds):
     left = {rank: folder / f"left-{rank}.json" for rank in range(ranks)}
     found = {rank: json.loads(path.read_text()) for rank, path in left.items() if path.exists()}
     assert len({each["sha256"] for each in found.values()}) == 1
-    assert all(each["batch"] == 40 and each["steps"] == 40 for each in found.values())
+    assert all(each["batch"] == 40 and each["steps"] == 41 for each in found.values())
     return found, finished
 
 

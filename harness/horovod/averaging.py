@@ -86,7 +86,8 @@ class Averaging:
             )
         scale = 1.0
         if self._op == Average and os.environ.get(FAULT_TOLERANCE):  # the number may change under what is compiled
-            values = [value / self.process_set.count(value.dtype) for value in values]
+            count = self.process_set.count(tf.float32)
+            values = [value / tf.cast(count, value.dtype) for value in values]
         elif self._op == Average:
             scale = 1 / (self.process_set.size() or 1)
         packed = [self._compression.compress(value) for value in values]

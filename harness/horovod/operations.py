@@ -14,6 +14,7 @@ from harness.comm.reduction import in_sequence
 from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, PRODUCT, SUM, Request
 from harness.horovod.process_sets import (
     ProcessSet,
+    asked_for,
     current,
     global_process_set,
     local_rank,
@@ -393,35 +394,26 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         session.run(self._operation)
 
 
-def _number(value: Callable[[], int]) -> tf.Tensor:
-    """Return a whole number, in a graph one that is asked for whenever it runs."""
-    if tf.executing_eagerly():
-        return tf.constant(value(), tf.int32)
-    found = tf.numpy_function(lambda: np.int32(value()), [], tf.int32)
-    found.set_shape([])
-    return found
-
-
 def rank_op(name: str | None = None) -> tf.Tensor:
     """Return this rank's number, int32."""
-    return _number(rank)
+    return asked_for(rank)
 
 
 def local_rank_op(name: str | None = None) -> tf.Tensor:
     """Return this rank's number on its host, int32."""
-    return _number(local_rank)
+    return asked_for(local_rank)
 
 
 def local_size_op(name: str | None = None) -> tf.Tensor:
     """Return the number of ranks on this host, int32."""
-    return _number(local_size)
+    return asked_for(local_size)
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """Return the number of ranks of a set, int32."""
-    return _number(lambda: len(current().sets[process_set_id].ranks or ()))
+    return asked_for(lambda: len(current().sets[process_set_id].ranks or ()))
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """Return 1 where this rank is in the set, else 0; int32."""
-    return _number(lambda: int(rank() in (current().sets[process_set_id].ranks or ())))
+    return asked_for(lambda: int(rank() in (current().sets[process_set_id].ranks or ())))

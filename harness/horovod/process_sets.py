@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from harness.base.errors import UserError
@@ -57,6 +58,16 @@ class Host:
 host = Host()
 
 
+@tf.autograph.experimental.do_not_convert
+def asked_for(value: Callable[[], int]) -> tf.Tensor:
+    """Return a whole number, int32, in a graph one that is asked for whenever it runs."""
+    if tf.executing_eagerly():
+        return tf.constant(value(), tf.int32)
+    found = tf.numpy_function(lambda: np.int32(value()), [], tf.int32)
+    found.set_shape([])
+    return found
+
+
 class ProcessSet:
     """Some of the ranks, in ascending order; `process_set_id` is None until all ranks have added it."""
 
@@ -66,7 +77,6 @@ class ProcessSet:
         self.mpi_comm: Any = None
         self._exchange: Exchange | None = None
         self._sums: GroupedSums | None = None
-        self._count: Any = None
         if isinstance(ranks_or_comm, Iterable):
             self.ranks = sorted(ranks_or_comm)
             if any(not isinstance(rank, int) for rank in self.ranks):
@@ -114,15 +124,11 @@ class ProcessSet:
             )
         return self._sums
 
-    def count(self, dtype: Any) -> Any:
-        """Return the number of its ranks for use in a graph, where it follows those that fail if some may."""
-        known = float(len(self.exchange.ranks))
-        if not os.environ.get(FAULT_TOLERANCE) or not tf.compat.v1.executing_eagerly_outside_functions():
-            return tf.constant(known, dtype)
-        if self._count is None:
-            with tf.init_scope():
-                self._count = tf.Variable(known, trainable=False)
-        return tf.cast(self._count, dtype)
+    def count(self, dtype: Any) -> tf.Tensor:
+        """Return the number of its ranks; in a graph one that follows those that fail, where some may."""
+        if os.environ.get(FAULT_TOLERANCE):
+            return tf.cast(asked_for(lambda: len(self.exchange.ranks)), dtype)
+        return tf.constant(len(self.exchange.ranks), dtype)
 
     def go_on(self, world: World) -> None:
         """Exchange among the ranks of `world` from now on, in functions that are compiled already too."""
@@ -130,8 +136,6 @@ class ProcessSet:
         self.exchange.change(world.comm, self.ranks)
         if self._sums is not None:
             self._sums.reopen(world)
-        if self._count is not None:
-            self._count.assign(world.size)
 
     def open(self, number: int, comm: Any) -> None:
         """Take part as set `number`, by `comm` where this rank is in it; None for not."""

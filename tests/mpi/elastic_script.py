@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import horovod.tensorflow as hvd
@@ -21,17 +22,15 @@ first, killed, seconds = hvd.rank(), int(sys.argv[1]), float(sys.argv[2])
 tf.keras.utils.set_random_seed(1 + first)
 model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(16, "relu"), tf.keras.layers.Dense(1)])
 optimizer = tf.optimizers.Adam(0.01)
+weights = model.trainable_variables
 ranks, begun, losses = [], [], []
 
 
-weights = model.trainable_variables
-
-
 @tf.function
-def step(x):
+def step(x, averaged):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.square(model(x, training=True) - tf.reduce_sum(x, 1, keepdims=True)))
-    tape = hvd.DistributedGradientTape(tape)
+    tape = hvd.DistributedGradientTape(tape) if averaged else tape
     optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
     return hvd.allreduce(loss)
 
@@ -49,12 +48,14 @@ def train(state):
     while state.batch < STEPS:
         if first == killed and not seconds and state.batch == 7:
             die()
-        losses.append(float(step(tf.random.normal((32, 8)))))
+        time.sleep(seconds and 0.1)  # so that it lasts longer than that
+        losses.append(float(step(tf.random.normal((32, 8)), True)))
         state.batch += 1
         if state.batch % 5 == 0:
             state.commit()
 
 
+step(tf.ones((32, 8)), False)  # builds the optimizer, as Horovod's examples do: what trains is compiled behind it
 state = hvd.elastic.KerasState(model, optimizer, batch=0)
 resets = []
 state.register_reset_callbacks([lambda: resets.append(hvd.size())])
