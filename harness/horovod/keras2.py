@@ -48,6 +48,7 @@ def answer() -> None:
         setattr(TensorFlowTrainer, name, _dropping(vars(TensorFlowTrainer)[name], _fit_words))
     keras.Variable.ref = lambda variable: Reference(variable)
     keras.Model.fit_generator = _renamed("model.fit_generator", "fit")
+    keras.metrics.Metric.reset_states = _renamed("metric.reset_states", "reset_state")
     for optimizers in (keras.optimizers, tf.keras.optimizers):
         for name in _LEGACY:
             setattr(optimizers.legacy, name, _named(optimizers, name))
@@ -114,6 +115,8 @@ def _layer_words(named: dict[str, Any]) -> None:
 def _written_today(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: Any, filepath: Any, *args: Any, **named: Any) -> Any:
+        if named.pop("period", None) is not None:
+            _tell("ModelCheckpoint(period=)", "today save_freq=, it saves after every epoch")
         endings = (".weights.h5",) if named.get("save_weights_only") else (".keras", ".h5")
         if not str(filepath).endswith(endings):
             _tell(f"ModelCheckpoint('{filepath}')", f"today it writes '{filepath}{endings[0]}'")
@@ -124,9 +127,9 @@ def _written_today(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _renamed(spelling: str, name: str) -> Callable[..., Any]:
-    def call(self: Any, generator: Any, *args: Any, **named: Any) -> Any:
+    def call(self: Any, *args: Any, **named: Any) -> Any:
         _tell(spelling, f"today {name}")
-        return getattr(self, name)(generator, *args, **named)
+        return getattr(self, name)(*args, **named)
 
     return call
 
