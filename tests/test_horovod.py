@@ -3,12 +3,13 @@
 import json
 import random
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from harness.horovod.exchange import MAX, MIN, Request, _adasum, disagreement, impossible
-from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks
+from tests.mpi.launch import PROGRAMS, rank_environment, run_ranks
 
 F32 = (("float32", (3, 2)),)
 
@@ -122,9 +123,7 @@ def test_gradients_of_several_passes_make_one_step(tmp_path, rows):
 
 def outlive(folder, ranks, killed, seconds):
     """Train on ranks of which one kills itself; return what each of the others has come to, which must be equal."""
-    launcher, *words = rank_command(ranks)
-    script = PROGRAMS / "elastic_script.py"
-    command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness.transparent", script, killed, seconds]
+    command = [sys.executable, "-m", "harness", "run", "-n", ranks, PROGRAMS / "elastic_script.py", killed, seconds]
     finished = subprocess.run(
         list(map(str, command)), env=rank_environment(), cwd=folder, capture_output=True, text=True, timeout=120,
         check=False,
