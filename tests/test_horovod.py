@@ -82,6 +82,7 @@ def test_collectives_give_and_refuse_the_same_in_and_outside_of_graphs(tmp_path)
     assert own["objects"] == [{"from": 1}, [0, 1]] == other["objects"]
     assert own["even"] == [1, 0, 1] and "even" not in other
     assert own["again"][0] == "ValueError"
+    assert own["session"] == 12 == other["session"]
     assert own["taped"] == [1, 4] == other["taped"]
     assert own["kept"] == [1, 2] == other["kept"]
     assert own["joined"] == [2, 2] and other["joined"] == [2, 2, 1, 1]

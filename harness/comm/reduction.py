@@ -83,13 +83,15 @@ _HANDLE = "harness_sequence"
 
 
 @contextmanager
-def in_sequence() -> "Iterator[tf.Tensor]":
+def in_sequence(*, apart: bool = False) -> "Iterator[tf.Tensor]":
     """Yield a resource handle, one for all exchanges of the process, for the exchange built in the block to take.
 
     Of itself TensorFlow runs independent operations in any order, so that two ranks could meet in different
     exchanges. Operations that take one resource run in the order in which they were built, across nested functions,
     conditionals and loops ("automatic control dependencies"). In a TensorFlow-1 graph, which has none of these, the
     operation waits for the last one built that took the handle. Nothing is ever stored under the handle.
+
+    There, one that is `apart` has a run of its own: it waits for none, and none for it.
 
     What is built in the block runs on the processor, whatever device the script has chosen around it: TensorFlow copies
     tensors of another device to host memory before and back behind it.
@@ -101,6 +103,10 @@ def in_sequence() -> "Iterator[tf.Tensor]":
             yield handle
         return
     graph = tf.compat.v1.get_default_graph()
+    if apart and not graph.building_function:
+        with tf.device("CPU:0"):
+            yield tf.constant(0.0)
+        return
     local = graph.capture(handle) if graph.building_function else handle
     users = set(local.consumers())
     last = next((operation for operation in reversed(graph.get_operations()) if operation in users), None)

@@ -64,9 +64,11 @@ class Compression:
 
 def ask(
     request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet, scales: tuple[float, float] = _NO_SCALES,
-    splits: Any = None,
+    splits: Any = None, apart: bool = False,
 ) -> list[tf.Tensor]:  # fmt: skip
     """Make the exchange of `tensors`, at once or in the graph being built; `splits` are alltoall's.
+
+    `apart` as in `in_sequence`.
 
     Raises:
         UserError: the graph is compiled by XLA.
@@ -91,7 +93,7 @@ def ask(
             return [*(np.zeros(0, kind.as_numpy_dtype) for kind in types), np.int32(error.error_code), error.message]
         return results if refusal is None else [*results, np.int32(0), ""]
 
-    with in_sequence() as sequence:
+    with in_sequence(apart=apart) as sequence:
         more = [] if refusal is None else [tf.int32, tf.string]
         results = list(tf.nest.flatten(tf.numpy_function(run, [*tensors, *given, sequence], [*types, *more])))
     if refusal is None:
@@ -278,9 +280,11 @@ def broadcast(
     return _grouped_broadcast([tensor], root_rank, name or "unnamed broadcast", process_set)[0]
 
 
-def _grouped_broadcast(tensors: Sequence[Any], root: int, name: str, ps: ProcessSet) -> list[tf.Tensor]:
+def _grouped_broadcast(
+    tensors: Sequence[Any], root: int, name: str, ps: ProcessSet, apart: bool = False
+) -> list[tf.Tensor]:
     def forward(*values: tf.Tensor) -> list[tf.Tensor]:
-        found = ask(Request("broadcast", name, root=int(root)), values, ps)
+        found = ask(Request("broadcast", name, root=int(root)), values, ps, apart=apart)
         for result, value in zip(found, values, strict=True):
             result.set_shape(value.shape)
         return found
@@ -375,7 +379,9 @@ def broadcast_global_variables(root_rank: int) -> Any:
     """
     if tf.executing_eagerly():
         raise RuntimeError("hvd.broadcast_global_variables() does not support eager execution: use broadcast_variables")
-    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+    variables = tf.compat.v1.global_variables()
+    found = _grouped_broadcast(variables, root_rank, "global variables", global_process_set, apart=True)
+    return tf.group(*[variable.assign(value) for variable, value in zip(variables, found, strict=True)])
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):

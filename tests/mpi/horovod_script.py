@@ -60,6 +60,14 @@ if even.included():
     found["even"] = [int(hvd.allreduce(tf.constant(rank + 1), op=hvd.Sum, process_set=even)), even.rank(), even.size()]
 found["again"] = refused(lambda: hvd.add_process_set(range(0, size, 2)))
 
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    fed = tf.compat.v1.placeholder(tf.float32, [])
+    own = tf.compat.v1.get_variable("own", initializer=rank + 3.0)
+    total, same = hvd.allreduce(fed * own, op=hvd.Sum), hvd.broadcast_global_variables(0)
+    session.run(tf.compat.v1.global_variables_initializer())
+    session.run(same)  # feeds nothing to the exchange that was built before it
+    found["session"] = float(session.run(total, {fed: 2.0}))
+
 hvd.start_timeline("timeline.json")
 kept = tf.Variable([float(rank), 2.0])
 tape = hvd.DistributedGradientTape(tf.GradientTape(), compression=hvd.Compression.fp16)
