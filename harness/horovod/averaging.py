@@ -72,7 +72,7 @@ class Averaging:
         values = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
         for i, total in zip(dense, self._sums(values), strict=True):
             results[i] = total
-        if ps is global_process_set:
+        if ps is global_process_set and tf.compat.v1.executing_eagerly_outside_functions():
             trained.update((id(variables[i]), variables[i]) for i in dense)
         return results
 
@@ -312,6 +312,7 @@ def _old_methods(own: Any, averaging: Averaging) -> dict[str, Any]:
     return {
         "compute_gradients": compute_gradients,
         "register_local_var": lambda self, variable: averaging.keep_local(variable),
+        "_optimizer": property(lambda self: self),
     }
 
 

@@ -103,13 +103,13 @@ class ProcessSet:
         """What the set exchanges by.
 
         Raises:
-            ValueError: it has not been added, or this rank is not in it.
+            ValueError: it has not been added.
+            tf.errors.InvalidArgumentError: this rank is not in it.
         """
-        current()
-        if self._exchange is None and self.process_set_id is None:
+        if self._exchange is None and current().sets.get(self.process_set_id or 0) is not self:
             raise ValueError(f"process set {self.ranks} has not been added: give it to hvd.init or hvd.add_process_set")
         if self._exchange is None:
-            raise ValueError(f"rank {rank()} is not in process set {self.ranks}")
+            raise tf.errors.InvalidArgumentError(None, None, f"rank {rank()} is not in process set {self.ranks}")
         return self._exchange
 
     @property
