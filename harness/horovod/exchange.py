@@ -221,6 +221,8 @@ class Exchange:
         wide = np.dtype(np.uint8) if kind == "b" else array.dtype
         if array.dtype.itemsize == 2 and kind not in "iu":
             wide = np.dtype(np.float32)  # MPI knows no 16-bit floats
+        elif array.dtype.itemsize <= 2 and kind in "iu":
+            wide = np.dtype(np.int32)  # some of Open MPI's sums end at 127, as its vector instructions do
         values = np.ascontiguousarray(_scaled(array.astype(wide), before)).reshape(-1)
         if op == ADASUM:
             total = _adasum(self.comm.allgather(values))

@@ -35,7 +35,8 @@ def all_kinds(in_graph):
         own = hvd.reducescatter(tf.reshape(tf.range(6.0), [3, 2]), op=hvd.Sum)
         cast = hvd.broadcast(tf.constant([rank == 1, True]), 1)
         half = hvd.allreduce(tf.constant([1.5, 2], tf.float16), op=hvd.Average)
-        return [*total, *extremes, scaled, gathered, sent, counts, own, cast, half]
+        tiny = hvd.allreduce(tf.fill([40], tf.constant(100, tf.int8)), op=hvd.Sum)  # beyond its range it begins again
+        return [*total, *extremes, scaled, gathered, sent, counts, own, cast, half, tiny]
 
     with tf.GradientTape() as tape:
         x = tf.ones([rank + 1, 2])
