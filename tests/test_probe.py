@@ -347,7 +347,7 @@ def test_two_ranks_are_measured(tmp_path: Path) -> None:
     assert usual and all(size.ratios == (0.0, 0.0) for size in usual.sizes)
     samples = pd.read_parquet(next((tmp_path / "results" / "probes").glob("*/samples.parquet")))
     assert samples.groupby(["launch", "setting"]).size().nunique() == 1  # both made as many samples, in turns
-    assert probe.core_seconds > 2 * 4 and len(probe.commit) in (0, 40)  # 2 launches of 2 settings on 2 ranks
+    assert probe.core_seconds > 4 and len(probe.commit) in (0, 40)  # 4 launches, a second on 2 ranks at the least
     assert all(0 < size.seconds.value < 0.1 for cost in costs for size in cost.sizes)
     assert Path(result.output.splitlines()[-1]).name == "index.html"
 
