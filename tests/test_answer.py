@@ -15,6 +15,7 @@ from harness.cli.answering import WIDTH, answering, print_table
 from harness.cli.make import settings_of
 from harness.report.answer import NOTHING_VALID, Answer, Table
 from harness.report.sweep_page import report_sweep
+from harness.sweep.sweep_folder import read_study
 from tests.factories import make_launch, make_point, make_run, write_run, write_study
 
 SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."
@@ -116,7 +117,8 @@ def test_a_sweep_without_a_valid_launch_does_not_end_with_0(tmp_path: Path) -> N
         assert (answer.code, "is valid" in answer.sentence) == (expected, True)
 
 
-def test_the_main_jobs_default_gives_an_interval() -> None:
-    command = main.get_command(click.Context(main), "sweep")
-    assert command is not None
-    assert next(one.default for one in command.params if one.name == "repeats") == NEEDED
+def test_the_main_jobs_default_gives_an_interval(tmp_path: Path) -> None:
+    words = ("--dataset", "adult", "--data-kind", "synthetic", "--scheduler", "local", "--nodes", "1", "--dry-run")
+    planned = CliRunner().invoke(main, ["sweep", *words, "--results", str(tmp_path)])
+    assert planned.exit_code == 0, planned.output
+    assert read_study(next(tmp_path.glob("adult*"))).sweep.repeats == NEEDED
