@@ -64,6 +64,22 @@ def test_a_block_s_median_is_the_ratio_whatever_the_machine_does_to_both() -> No
     assert float(np.median(ratios)) == pytest.approx(math.log(1.6), abs=0.01)
 
 
+def test_a_neighbour_that_cannot_be_seen_leaves_a_block_its_ratio() -> None:
+    """It slows either launch for seconds at a time, a fifth of the time: the ratio is hardly moved, where a mean is."""
+    rng, found, means = np.random.default_rng(4), [], []
+    for _ in range(200):
+        table = turns(rng, 1.6, rounds=60, start=0.0)
+        for launch, slowed in (("a", 1.2), ("b", 1.35)):
+            states = np.repeat(rng.random(12) < 0.2, 5)  # of seconds each
+            table.loc[table["launch"] == launch, "seconds"] *= np.where(states, slowed, 1.0)
+        block = block_rounds(table)
+        found.append(block.undisturbed("a", "b"))
+        means.append(block.log_ratios("a", "b").mean())
+    assert abs(np.mean(found) - math.log(1.6)) < 0.01 < abs(np.mean(means) - math.log(1.6))
+    assert np.std(found) < 0.8 * np.std(means)
+    assert block.undisturbed("a", "c") is None
+
+
 def test_fewer_than_three_blocks_have_no_interval() -> None:
     assert ratio_over_blocks([0.1, 0.2]) is None
 

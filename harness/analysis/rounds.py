@@ -21,6 +21,7 @@ FEWEST_BLOCKS = 3
 _UNDISTURBED = 0.95
 _BUSY = 0.9  # cores
 _FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
+_QUIET = 0.25  # the quantile of a launch's turns that is its time
 _TAIL = 0.1  # of a block's rounds, on either side, which count as the next one within
 
 
@@ -30,13 +31,25 @@ class BlockRounds:
 
     steps: pd.DataFrame
 
+    def both(self, first: str, second: str) -> pd.DataFrame:
+        """Return the rounds in which both had a turn."""
+        return self.steps.reindex(columns=[first, second]).dropna()
+
     def log_ratios(self, first: str, second: str) -> NDArray[np.float64]:
         """Return the logarithms of `first`'s step times over `second`'s, of the rounds in which both had a turn."""
-        if first not in self.steps or second not in self.steps:
-            return np.zeros(0)
-        both = self.steps[[first, second]].dropna()
+        both = self.both(first, second)
         ratios: NDArray[np.float64] = np.log(both[first].to_numpy() / both[second].to_numpy())
         return ratios
+
+    def undisturbed(self, first: str, second: str) -> float | None:
+        """Return the logarithm of `first`'s step time over `second`'s, the lower quartile of the turns of each.
+
+        That is what a step takes where nothing meets it. What cannot be seen from inside, such as another virtual
+        machine on the same physical cores, lasts for seconds and slows one launch or the other by a third, by chance.
+        None without a round in which both had one.
+        """
+        both = self.both(first, second).quantile(_QUIET)
+        return None if both.isna().any() else math.log(both[first] / both[second])
 
 
 def block_rounds(turns: pd.DataFrame, *, disturbed: bool = False) -> BlockRounds:
@@ -124,9 +137,9 @@ def layout_ratio(base: pd.DataFrame, group: pd.DataFrame) -> BlockRatio | None:
     """Return the seconds of an epoch of `base` over those of `group`, rows of `frames.launch_frame` of one layout each.
 
     Of the blocks in which valid launches of `group` trained in turns with the base's layout; None for fewer than 3. A
-    block's number is Winsor's mean over its rounds.
+    block's number is that of its `undisturbed` turns.
     """
     first, second = launch_layout(base["run"].iloc[0]), launch_layout(group["run"].iloc[0])
     work = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))
-    ratios = [block.log_ratios(first, second) for block in group["rounds"] if isinstance(block, BlockRounds)]
-    return ratio_over_blocks([float(winsorise(one).mean()) + work for one in ratios if len(one)])
+    ratios = [block.undisturbed(first, second) for block in group["rounds"] if isinstance(block, BlockRounds)]
+    return ratio_over_blocks([ratio + work for ratio in ratios if ratio is not None])
