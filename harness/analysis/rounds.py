@@ -1,4 +1,4 @@
-"""What trained in turns, compared within rounds: the sample is the block, one number of its rounds' log ratios.
+"""What trained in turns, compared within blocks: the sample is the block, one log ratio of its rounds.
 
 Rounds of one block alone decide nothing: every start of a launch has a speed of its own (0.7 to 1 % on a virtual
 machine), which its rounds share. Over blocks Student's t of their numbers holds.
@@ -95,7 +95,7 @@ def launch_layout(launch: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockRatio:
-    """A ratio over blocks: the mean of their medians, as a factor, and its 95 % interval."""
+    """A ratio over blocks: the mean of their log ratios, as a factor, and its 95 % interval."""
 
     ratio: float
     interval: Interval
@@ -118,18 +118,18 @@ def over_blocks(values: Sequence[float], *, level: float = LEVEL) -> BlockMean |
     return BlockMean(mean=float(np.mean(values)), reach=float(reach))
 
 
-def ratio_over_blocks(medians: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:
-    """Return the ratio of which `medians` are the blocks' log ratios, a median or mean each; None for fewer than 3.
+def ratio_over_blocks(ratios: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:
+    """Return the ratio of which `ratios` are the blocks' logarithms, one each; None for fewer than 3.
 
     The interval is Student's, of the logarithms; two-sided with probability `level`.
     """
-    found = over_blocks(medians, level=level)
+    found = over_blocks(ratios, level=level)
     if found is None:
         return None
     return BlockRatio(
         ratio=math.exp(found.mean),
         interval=Interval(low=math.exp(found.mean - found.reach), high=math.exp(found.mean + found.reach)),
-        blocks=len(medians),
+        blocks=len(ratios),
     )
 
 

@@ -162,7 +162,7 @@ def _until_narrow() -> Callable[[Path], int]:
 
 
 def next_repeats(reach: float, there: int, seconds: float) -> int:
-    """Return how many repeats a sweep shall have whose `there` took so many `seconds`; no more than them: it ends.
+    """Return how many repeats a sweep shall have whose `there` repeats took so many `seconds`; `there`: it ends.
 
     `reach` is half the width of its widest speedup's interval, of the logarithm. To stop where an interval happens to
     be narrow costs a little of its coverage: of those of 95 % at least 92 % hold the truth, by simulation.
