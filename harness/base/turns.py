@@ -31,7 +31,8 @@ class Turns:
 
     A turn has `first_steps`, which are trained but not timed as caches are cold, and then those that are timed; it ends
     at a pass of `step`. Between turns the rank waits in a read of its socket. `busy_s` returns the CPU seconds of its
-    host so far; `host_s` are those of its waits.
+    host so far; `host_s` are those of its waits. `core_ns` is called on all ranks as a turn begins, and returns how far
+    apart their cores are (`harness.comm.autotune.core_distance`).
     """
 
     def __init__(self, address: str, rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> None:
@@ -44,6 +45,8 @@ class Turns:
         self.state = TurnState(0, 0.0, 0.0)
         self.first_steps = 3
         self._busy_s, self.host_s = busy_s, 0.0
+        self.core_ns: Callable[[], float] = lambda: 0.0
+        self._distance = 0.0
         self._turn = self._steps = 0  # the number of the turn, from 1, and how many steps of it are timed
         self._begin: float | None = None  # of those
         self._cpu_s = 0.0  # of this process, at that begin
@@ -82,7 +85,7 @@ class Turns:
             return self._until(self._steps, self._turn)
         if self._turn:
             steps, seconds, share = self._timed or self._measure(self._steps)
-            self._tell(f"{word} {steps} {seconds:.9f} {share:.4f}")
+            self._tell(f"{word} {steps} {seconds:.9f} {share:.4f} {self._distance:.1f}")
         else:
             self._tell("ready")
         busy_s = self._busy_s()
@@ -92,6 +95,7 @@ class Turns:
         self._turn, self._steps, self._begin, self._timed = int(words[1]), int(words[2]), None, None
         self.state.paused = float(words[3])
         self.host_s += self._busy_s() - busy_s
+        self._distance = self.core_ns() if self._steps else 0.0
         return self._until(self.first_steps if self._steps else _FOREVER)
 
     def leave(self) -> None:

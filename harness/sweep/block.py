@@ -122,7 +122,7 @@ class Referee:
         self._server.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
-        self.rounds: list[tuple[int, str, int, int, float, float, float]] = []
+        self.rounds: list[tuple[int, str, int, int, float, float, float, float]] = []
         self._block, self._pass_fds = block, pass_fds
         self._sets: list[_Resident] = []
 
@@ -154,10 +154,11 @@ class Referee:
             steps = self._steps(going, number)
             rows = []
             for place, one in enumerate(self._order(going)):
-                made, seconds, cores = self._turn(one, steps[one.number])
+                made, seconds, cores, core_ns = self._turn(one, steps[one.number])
                 if made:
                     one.seconds.append(seconds / made)
-                    rows.append((number - _TRIES, one.set.name, place, made, seconds, cores, time.monotonic() - begun))
+                    at_s = time.monotonic() - begun
+                    rows.append((number - _TRIES, one.set.name, place, made, seconds, cores, at_s, core_ns))
             if number >= _TRIES:
                 self.rounds += rows
             number += 1
@@ -222,11 +223,11 @@ class Referee:
         sizes = {one.number: one.size for one in going}
         return {key: min(steps[other] for other in steps if sizes[other] == sizes[key]) for key in steps}
 
-    def _turn(self, one: _Resident, steps: int) -> tuple[int, float, float]:
+    def _turn(self, one: _Resident, steps: int) -> tuple[int, float, float, float]:
         """Give a set the turn, for so many timed steps or to its end (0), and wait until it gives it back.
 
-        Return the steps that it timed, the slowest rank's seconds and the cores of the rank that had least; 0 steps
-        where it has ended.
+        Return the steps that it timed, the slowest rank's seconds, the cores of the rank that had least and the longest
+        way between two ranks' cores (ns); 0 steps where it has ended.
         """
         self._give(one, steps)
         if steps:
@@ -234,13 +235,14 @@ class Referee:
         self._until(lambda: one.over() or one.ready)
         if one.over():
             self._close(one)
-            return 0, 0.0, 0.0
+            return 0, 0.0, 0.0, 0.0
         parts = [rank.heard[-1].split() for rank in one.ranks.values()]
         one.trained = any(part[0] == "last" for part in parts)
         return (
             min(int(part[1]) for part in parts),
             max(float(part[2]) for part in parts),
             min(float(part[3]) for part in parts),
+            max(float(part[4]) for part in parts),
         )
 
     def _give(self, one: _Resident, steps: int) -> None:
@@ -302,7 +304,8 @@ class BlockEnd:
 
     Columns of `turns`, one row a turn: round (int32), launch (its name), place (int32, in the round's order), steps
     (int32, timed), seconds (float64, of the slowest rank for those steps), cores (float64, CPU seconds a second of the
-    rank that had least), at_s (float64, since the first round).
+    rank that had least), at_s (float64, since the first round), core_ns (float64, as in `RunRecord`, 0 where it was not
+    measured).
     """
 
     codes: "dict[str, int]"
@@ -356,7 +359,7 @@ def run_block(block: Block, *, pass_fds: tuple[int, ...] = (), host: str = "127.
     import pandas as pd
 
     columns = {"round": "int32", "launch": "str", "place": "int32", "steps": "int32", "seconds": "float64",
-               "cores": "float64", "at_s": "float64"}  # fmt: skip
+               "cores": "float64", "at_s": "float64", "core_ns": "float64"}  # fmt: skip
     return BlockEnd(codes=codes, turns=pd.DataFrame(referee.rounds, columns=list(columns)).astype(columns))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from harness.base import turns
 from harness.base.errors import RunError
 from harness.comm.reduction import Descent, in_sequence
 from harness.schema.message_cost import OVERLAPPED, REDUCTION_NAMES
@@ -29,6 +30,7 @@ _NUMBERS = itertools.count()  # of groups: those of one communicator are opened 
 _SHORT = 8  # what harness_open adds where shared memory was too short
 _FAILURE_BYTES = 1000
 _PINGS = (20, 1000)  # rounds: the first to warm up, and all there are where ranks have to take turns on a core
+_TURN_PINGS = 50
 _SHARED_NS = 40_000
 
 
@@ -95,20 +97,24 @@ def ping(comm: "MPI.Intracomm", library: Path) -> float:
     """
     tf.load_op_library(str(library))
     native = ctypes.CDLL(str(library))
-    native.harness_ping.restype = ctypes.c_double
     number, found = ctypes.c_int64(next(_NUMBERS)), 0.0
-    failure = ctypes.create_string_buffer(_FAILURE_BYTES)
     try:
         if _open(native, number, comm, 0, "native")[0] == "native":
             for rounds in _PINGS:
-                words = (ctypes.c_uint64(rounds), failure, ctypes.c_uint64(_FAILURE_BYTES))
-                found = max(comm.allgather(native.harness_ping(number, *words)))
-                if failure.value:
-                    raise RunError(failure.value.decode(errors="replace"))
+                found = max(comm.allgather(_ping(native, number, rounds)))
                 if found > _SHARED_NS:
                     break
     finally:
         native.harness_close(number)
+    return found
+
+
+def _ping(library: Any, number: ctypes.c_int64, rounds: int) -> float:
+    library.harness_ping.restype = ctypes.c_double
+    failure = ctypes.create_string_buffer(_FAILURE_BYTES)
+    found: float = library.harness_ping(number, ctypes.c_uint64(rounds), failure, ctypes.c_uint64(_FAILURE_BYTES))
+    if failure.value:
+        raise RunError(failure.value.decode(errors="replace"))
     return found
 
 
@@ -185,6 +191,9 @@ class NativeReduction:
         self._number = ctypes.c_int64(self._group)
         self._opening: dict[str, Any] = {"largest": largest, "way": way, "guard": guard, "patient": overlap}
         self.reopen(comm)
+        own = turns.current()
+        if own is not None and self.way == "native":
+            own.core_ns = self.core_ns
         self.note = ""
         self._overlap = overlap
         self.name = f"native operation, {REDUCTION_NAMES[self.way]}"
@@ -194,6 +203,13 @@ class NativeReduction:
     def reopen(self, comm: "MPI.Intracomm") -> None:
         """Sum over the ranks of `comm`, in graphs that are built already too; on all of them together."""
         self.way, self.short_of_memory = _open(self._library, self._number, comm, **self._opening)
+
+    def core_ns(self) -> float:
+        """Return what `ping` does, of fewer rounds between calls on all ranks; 0 where they sum otherwise."""
+        try:
+            return _ping(self._library, self._number, _TURN_PINGS) if self.way == "native" else 0.0
+        except RunError:  # a rank has failed, as the next call finds
+            return 0.0
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""
