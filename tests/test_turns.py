@@ -13,6 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from harness.base.cores import usable_cores
 from harness.schema.record import encode
 from harness.sweep.block import Block, RankSet, run_block
 
@@ -105,6 +106,21 @@ def test_what_is_compared_has_neighbouring_turns(tmp_path: Path) -> None:
     for one in whole:
         place = one.set_index("launch")["place"]
         assert {abs(place[f"old-{ranks}"] - place[f"new-{ranks}"]) for ranks in (1, 2)} == {1}
+
+
+@pytest.mark.skipif(usable_cores() < 2, reason="needs two cores")
+def test_a_single_rank_has_its_turns_on_the_cores_of_each_and_is_home_at_the_end(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    program = _RANK.replace("turns = join", f"os.sched_setaffinity(0, {{{cores}[rank]}})\nturns = join")
+    program += "assert os.sched_getaffinity(0) == {" + f"{cores}[rank]" + "}\n"
+    sets = (rank_set("one", tmp_path, program=program), rank_set("two", tmp_path, ranks=2, program=program))
+    end = run_block(Block(name="b", sets=sets))
+    assert end.codes == {"one": 0, "two": 0}, (tmp_path / "one.log").read_text()
+    bound = end.turns[end.turns["steps"] > 0].groupby("launch")["bound"]
+    first, second = map(str, cores)
+    assert set(bound.get_group("one")) == {first, second} and set(bound.get_group("two")) == {f"{first};{second}"}
+    rounds = end.turns[end.turns["launch"] == "one"].set_index("round")["bound"]
+    assert [rounds[number] for number in range(4)] == [first, second, first, second]
 
 
 def test_a_job_writes_down_the_commands_of_its_launches_when_it_has_its_nodes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ machine), which its rounds share. Over blocks Student's t of their numbers holds
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +21,20 @@ FEWEST_BLOCKS = 3
 _UNDISTURBED = 0.95
 _BUSY = 0.9  # cores
 _FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
-_QUIET = 0.25  # the quantile of a launch's turns that is its time
+_SHARED = 1.25  # times a step that ranks which share a physical core take at least
+_FEWEST_ROUNDS = 5  # of a block that are left
 _TAIL = 0.1  # of a block's rounds, on either side, which count as the next one within
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockRounds:
-    """A block's seconds per step, float64, one row a round and one column a launch; NaN where it had no turn."""
+    """A block's seconds per step, float64, one row a round and one column a launch; NaN where it had no turn.
+
+    `turns` has the same as one row a turn, with core_ns and bound (see `harness.sweep.block.BlockEnd`).
+    """
 
     steps: pd.DataFrame
+    turns: pd.DataFrame
 
     def both(self, first: str, second: str) -> pd.DataFrame:
         """Return the rounds in which both had a turn."""
@@ -41,15 +46,23 @@ class BlockRounds:
         ratios: NDArray[np.float64] = np.log(both[first].to_numpy() / both[second].to_numpy())
         return ratios
 
-    def undisturbed(self, first: str, second: str) -> float | None:
-        """Return the logarithm of `first`'s step time over `second`'s, the lower quartile of the turns of each.
+    def on_same_cores(self, first: str, second: str) -> pd.DataFrame:
+        """Return the logarithm of `first`'s step time over `second`'s (ratio) and the latter's core_ns, a row a round.
 
-        That is what a step takes where nothing meets it. What cannot be seen from inside, such as another virtual
-        machine on the same physical cores, lasts for seconds and slows one launch or the other by a third, by chance.
-        None without a round in which both had one.
+        `first`, a single rank, trains on the cores of each rank of `second` in turn, and counts by that on which it is
+        slowest, in the rounds next to this one: the ranks of `second` wait for that core too. What cannot be seen from
+        inside, such as another virtual machine on the same physical core, slows one core or the other for seconds.
         """
-        both = self.both(first, second).quantile(_QUIET)
-        return None if both.isna().any() else math.log(both[first] / both[second])
+        one, other = (self.turns[self.turns["launch"] == name].set_index("round") for name in (first, second))
+        if one.empty or other.empty:
+            return pd.DataFrame({"ratio": [], "core_ns": []}, dtype=float)
+        where = one.pivot(columns="bound", values="step").reindex(
+            range(min(self.steps.index), max(self.steps.index) + 1)
+        )
+        its = [cores for cores in where if cores in other["bound"].iloc[0].split(";")]
+        near = where[its or list(where)].rolling(2 * (where.shape[1] // 2) + 1, center=True, min_periods=1).mean()
+        ratio = np.log(near.max(axis=1, skipna=False).reindex(other.index) / other["step"])
+        return pd.DataFrame({"ratio": ratio, "core_ns": other["core_ns"]}).dropna(subset="ratio")
 
 
 def block_rounds(turns: pd.DataFrame, *, disturbed: bool = False) -> BlockRounds:
@@ -64,8 +77,10 @@ def block_rounds(turns: pd.DataFrame, *, disturbed: bool = False) -> BlockRounds
     usual = by_launch["cores"].transform("quantile", 0.75)
     calm = disturbed | (turns["cores"] >= _UNDISTURBED * usual) | (usual < _BUSY)
     long = turns[(turns["steps"] >= fewest) & calm]
-    seconds = long.assign(step=long["seconds"] / long["steps"])
-    return BlockRounds(seconds.pivot(index="round", columns="launch", values="step"))
+    if "bound" not in long:  # a record of before
+        long = long.assign(core_ns=0.0, bound="")
+    timed = long.assign(step=long["seconds"] / long["steps"])
+    return BlockRounds(timed.pivot(index="round", columns="launch", values="step"), timed)
 
 
 def winsorise(ratios: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -95,11 +110,15 @@ def launch_layout(launch: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockRatio:
-    """A ratio over blocks: the mean of their log ratios, as a factor, and its 95 % interval."""
+    """A ratio over blocks: the mean of their log ratios, as a factor, and its 95 % interval.
+
+    `left_out` is the part of the rounds in which ranks shared a physical core.
+    """
 
     ratio: float
     interval: Interval
     blocks: int
+    left_out: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,9 +156,37 @@ def layout_ratio(base: pd.DataFrame, group: pd.DataFrame) -> BlockRatio | None:
     """Return the seconds of an epoch of `base` over those of `group`, rows of `frames.launch_frame` of one layout each.
 
     Of the blocks in which valid launches of `group` trained in turns with the base's layout; None for fewer than 3. A
-    block's number is that of its `undisturbed` turns.
+    block's number is Winsor's mean of its rounds (`BlockRounds.on_same_cores`), without those in which two ranks had
+    one physical core.
     """
     first, second = launch_layout(base["run"].iloc[0]), launch_layout(group["run"].iloc[0])
     work = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))
-    ratios = [block.undisturbed(first, second) for block in group["rounds"] if isinstance(block, BlockRounds)]
-    return ratio_over_blocks([ratio + work for ratio in ratios if ratio is not None])
+    blocks = [block.on_same_cores(first, second) for block in group["rounds"] if isinstance(block, BlockRounds)]
+    if not blocks:
+        return None
+    rounds = pd.concat(blocks)
+    shared = shared_core_ns(rounds)
+    ratios = []
+    for block in blocks:
+        kept = block[~(block["core_ns"] <= shared)]["ratio"].to_numpy()
+        if len(kept) >= min(_FEWEST_ROUNDS, len(block)) > 0:
+            ratios.append(float(winsorise(kept).mean()) + work)
+    found = ratio_over_blocks(ratios)
+    return replace(found, left_out=float((rounds["core_ns"] <= shared).mean())) if found else None
+
+
+def shared_core_ns(rounds: pd.DataFrame) -> float:
+    """Return up to which `core_ns` two ranks shared one physical core in `rounds`, of `on_same_cores`; below 0: never.
+
+    A virtual machine's cores may be two threads of one for seconds. Then they are nearer to each other than at any
+    other time, and a step takes nearly twice as long, where otherwise near cores are no slower than far ones. The
+    border is the one that explains most of the ratios' variance.
+    """
+    known = rounds[rounds["core_ns"] > 0].sort_values("core_ns", kind="stable")
+    if len(known) < 2 * _FEWEST_ROUNDS:
+        return -1.0
+    ratios, below = known["ratio"].to_numpy(), np.arange(1, len(known))
+    sums = ratios.cumsum()
+    gains = (sums[-1] - sums[:-1]) / (len(known) - below) - sums[:-1] / below
+    border = int(np.argmax(below * (len(known) - below) * gains**2))
+    return float(known["core_ns"].iloc[border]) if gains[border] > math.log(_SHARED) else -1.0

@@ -136,6 +136,7 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
         different,
         _OTHER_SESSION if elsewhere else "",
         _superlinear(efficiency, bounds),
+        _shared(in_turns.left_out) if in_turns else "",
         *_indivisible(first),
     ]
     seconds, within = float(group["seconds"].median()), float(group["within"].median())
@@ -219,6 +220,15 @@ def _different_work(group: pd.DataFrame, base: pd.DataFrame) -> str:
     if math.isclose(own, its, rel_tol=SAME_WORK):
         return ""
     return f"{own:,.0f} {what} against the base's {its:,.0f}: not the same work, no speedup"
+
+
+def _shared(part: float) -> str:
+    if not part:
+        return ""
+    return (
+        f"{part:.1%} of the rounds are left out: there the machine, a virtual one, had two ranks on one physical core, "
+        "by the way between cores that was then shortest and steps that took far longer"
+    )
 
 
 def _superlinear(efficiency: float | None, interval: Interval | None) -> str:

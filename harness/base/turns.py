@@ -31,8 +31,8 @@ class Turns:
 
     A turn has `first_steps`, which are trained but not timed as caches are cold, and then those that are timed; it ends
     at a pass of `step`. Between turns the rank waits in a read of its socket. `busy_s` returns the CPU seconds of its
-    host so far; `host_s` are those of its waits. `core_ns` is called on all ranks as a turn begins, and returns how far
-    apart their cores are (`harness.comm.autotune.core_distance`).
+    host so far; `host_s` are those of its waits. A turn is made on the cores that it names. `core_ns` is called on all
+    ranks as one begins, and returns how far apart their cores are (`harness.comm.autotune.core_distance`).
     """
 
     def __init__(self, address: str, rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> None:
@@ -41,7 +41,8 @@ class Turns:
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rwb", buffering=0)
-        self._tell(f"rank {password} {rank} {ranks}")
+        self._cores = _own_cores()
+        self._tell(f"rank {password} {rank} {ranks} {self._cores}")
         self.state = TurnState(0, 0.0, 0.0)
         self.first_steps = 3
         self._busy_s, self.host_s = busy_s, 0.0
@@ -85,7 +86,7 @@ class Turns:
             return self._until(self._steps, self._turn)
         if self._turn:
             steps, seconds, share = self._timed or self._measure(self._steps)
-            self._tell(f"{word} {steps} {seconds:.9f} {share:.4f} {self._distance:.1f}")
+            self._tell(f"{word} {steps} {seconds:.9f} {share:.4f} {self._distance:.1f} {self._cores}")
         else:
             self._tell("ready")
         busy_s = self._busy_s()
@@ -95,6 +96,8 @@ class Turns:
         self._turn, self._steps, self._begin, self._timed = int(words[1]), int(words[2]), None, None
         self.state.paused = float(words[3])
         self.host_s += self._busy_s() - busy_s
+        if words[4].decode() != self._cores:
+            self._cores = _move(words[4].decode())
         self._distance = self.core_ns() if self._steps else 0.0
         return self._until(self.first_steps if self._steps else _FOREVER)
 
@@ -137,6 +140,18 @@ class Turns:
     def _tell(self, text: str) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._file.write(f"{text}\n".encode())
+
+
+def _own_cores() -> str:
+    return ",".join(map(str, sorted(os.sched_getaffinity(0))))
+
+
+def _move(cores: str) -> str:
+    """Move this process to `cores`, and return those on which it is: there may be limits."""
+    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - between two turns
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(int(thread), set(map(int, cores.split(","))))
+    return _own_cores()
 
 
 _FOREVER = 2**62

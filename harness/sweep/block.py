@@ -39,6 +39,8 @@ _FEWEST = 20  # timed steps of a turn; 3 where a step takes longer than `_LONG_S
 _LONG_S = 0.02
 _TRIES = 2  # rounds from which the number of steps in a turn is found; they are not kept
 _GRACE_S = 10.0
+_CPUS = "/sys/devices/system/cpu"
+_PLACES = 4  # at most, or a launch would not come to each of them often enough
 _WARM_S = 120
 
 
@@ -100,9 +102,10 @@ class _Resident:
 
 @dataclass(kw_only=True)
 class _Rank:
-    """A rank's connection, and whose it is: what it has said since it was last told something."""
+    """A rank's connection, its cores, and whose it is: what it has said since it was last told something."""
 
     socket: socket.socket
+    cores: str = ""
     rest: bytes = b""
     heard: list[str] = field(default_factory=list)
     of: "_Resident | None" = None
@@ -122,7 +125,8 @@ class Referee:
         self._server.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
-        self.rounds: list[tuple[int, str, int, int, float, float, float, float]] = []
+        self.rounds: list[tuple[int, str, int, int, float, float, float, float, str]] = []
+        self._places: list[str] = []
         self._block, self._pass_fds = block, pass_fds
         self._sets: list[_Resident] = []
 
@@ -145,6 +149,7 @@ class Referee:
         """Return the exit code of every set, by name; a signal counts as 128 and its number, the block's time as 0."""
         self._start()
         self._wait_for(self._sets)
+        self._places = _places([rank for one in self._sets for rank in one.ranks.values()])
         begun, number = math.inf, 0
         while len(going := [one for one in self._sets if not one.over() and not one.trained]) > 1:
             if self._block.seconds and time.monotonic() > begun + self._block.seconds:
@@ -154,11 +159,11 @@ class Referee:
             steps = self._steps(going, number)
             rows = []
             for place, one in enumerate(self._order(going)):
-                made, seconds, cores, core_ns = self._turn(one, steps[one.number])
+                made, seconds, cores, core_ns, bound = self._turn(one, steps[one.number], max(0, number - _TRIES))
                 if made:
                     one.seconds.append(seconds / made)
                     at_s = time.monotonic() - begun
-                    rows.append((number - _TRIES, one.set.name, place, made, seconds, cores, at_s, core_ns))
+                    rows.append((number - _TRIES, one.set.name, place, made, seconds, cores, at_s, core_ns, bound))
             if number >= _TRIES:
                 self.rounds += rows
             number += 1
@@ -223,19 +228,20 @@ class Referee:
         sizes = {one.number: one.size for one in going}
         return {key: min(steps[other] for other in steps if sizes[other] == sizes[key]) for key in steps}
 
-    def _turn(self, one: _Resident, steps: int) -> tuple[int, float, float, float]:
+    def _turn(self, one: _Resident, steps: int, number: int = 0) -> tuple[int, float, float, float, str]:
         """Give a set the turn, for so many timed steps or to its end (0), and wait until it gives it back.
 
-        Return the steps that it timed, the slowest rank's seconds, the cores of the rank that had least and the longest
-        way between two ranks' cores (ns); 0 steps where it has ended.
+        A single rank makes its turn of round `number` on the cores of another rank of the block, one after the other.
+        Return the steps that it timed, the slowest rank's seconds, the cores of the rank that had least, the longest
+        way between two ranks' cores (ns), and the cores that each might use; 0 steps where it has ended.
         """
-        self._give(one, steps)
+        self._give(one, steps, number)
         if steps:
             self._wait_for([one])
         self._until(lambda: one.over() or one.ready)
         if one.over():
             self._close(one)
-            return 0, 0.0, 0.0, 0.0
+            return 0, 0.0, 0.0, 0.0, ""
         parts = [rank.heard[-1].split() for rank in one.ranks.values()]
         one.trained = any(part[0] == "last" for part in parts)
         return (
@@ -243,16 +249,19 @@ class Referee:
             max(float(part[2]) for part in parts),
             min(float(part[3]) for part in parts),
             max(float(part[4]) for part in parts),
+            ";".join(part[5] for part in parts),
         )
 
-    def _give(self, one: _Resident, steps: int) -> None:
+    def _give(self, one: _Resident, steps: int, number: int = 0) -> None:
         now = time.monotonic()
         one.paused_s += now - (one.waits_since or now)
         one.turns += 1
         for rank in one.ranks.values():
             rank.heard.clear()
             with contextlib.suppress(OSError):  # it has died: its launcher ends the set
-                rank.socket.sendall(f"go {one.turns} {steps} {one.paused_s:.9f}\n".encode())
+                places = self._places if one.size == 1 and steps and rank.cores in self._places else [rank.cores]
+                cores = places[(places.index(rank.cores) + number) % len(places)]
+                rank.socket.sendall(f"go {one.turns} {steps} {one.paused_s:.9f} {cores}\n".encode())
 
     def _until(self, done: Any) -> None:
         """Take in what ranks say until `done`; processes that end say nothing, and are looked at."""
@@ -276,8 +285,8 @@ class Referee:
         *lines, rank.rest = (rank.rest + content).split(b"\n")
         for line in lines:
             words = line.decode(errors="replace").split()
-            if words[:1] == ["rank"] and len(words) == 4 and words[1] in self._passwords:
-                rank.of = self._sets[self._passwords.index(words[1])]
+            if words[:1] == ["rank"] and len(words) == 5 and words[1] in self._passwords:
+                rank.of, rank.cores = self._sets[self._passwords.index(words[1])], words[4]
                 rank.of.ranks[int(words[2])], rank.of.size = rank, int(words[3])
             elif rank.of is not None:
                 rank.heard.append(line.decode(errors="replace"))
@@ -290,6 +299,20 @@ class Referee:
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(rank.socket)
                 rank.socket.close()
+
+
+def _places(ranks: list[_Rank]) -> list[str]:
+    """Return the cores of the `ranks` of a block where a single one may train in its turns: those of each.
+
+    None where they are many, not of one memory or of several hosts: what is near one would be far from the other.
+    """
+    places = sorted({rank.cores for rank in ranks})
+    memories = {
+        node.name for cores in places for core in cores.split(",") for node in Path(f"{_CPUS}/cpu{core}").glob("node*")
+    }
+    hosts = {rank.socket.getpeername()[0] for rank in ranks if rank.socket.fileno() >= 0}
+    alike = len({place.count(",") for place in places}) == 1
+    return places if 1 < len(places) <= _PLACES and len(memories) < 2 and len(hosts) == 1 and alike else []
 
 
 def _wait_until_over(sets: list[_Resident]) -> None:
@@ -305,7 +328,7 @@ class BlockEnd:
     Columns of `turns`, one row a turn: round (int32), launch (its name), place (int32, in the round's order), steps
     (int32, timed), seconds (float64, of the slowest rank for those steps), cores (float64, CPU seconds a second of the
     rank that had least), at_s (float64, since the first round), core_ns (float64, as in `RunRecord`, 0 where it was not
-    measured).
+    measured), bound (the cores that each rank might use, "0;1").
     """
 
     codes: "dict[str, int]"
@@ -359,7 +382,7 @@ def run_block(block: Block, *, pass_fds: tuple[int, ...] = (), host: str = "127.
     import pandas as pd
 
     columns = {"round": "int32", "launch": "str", "place": "int32", "steps": "int32", "seconds": "float64",
-               "cores": "float64", "at_s": "float64", "core_ns": "float64"}  # fmt: skip
+               "cores": "float64", "at_s": "float64", "core_ns": "float64", "bound": "str"}  # fmt: skip
     return BlockEnd(codes=codes, turns=pd.DataFrame(referee.rounds, columns=list(columns)).astype(columns))
 
 
