@@ -205,6 +205,8 @@ def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> 
     assert sentence.startswith("2 of 2 launches trained for less than 1 s")
     assert sentence.endswith("EPOCHS=100 makes that 5 s.")
     assert not doubts([make_run()], launch_frame([make_run()]))
+    in_turns = [replace(run, block="b") for run in brief]  # they go on for the rounds that ratios are of
+    assert not doubts(in_turns, launch_frame(in_turns))
 
 
 def test_launches_whose_cores_came_nearer_or_went_apart_say_so():

@@ -74,7 +74,8 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "had one epoch only: nothing tells a slow epoch from others.": int((launches["epochs"] < 2).sum()),
     }
     sentences += [f"{_launches(many, len(runs))} {said}" for said, many in counts.items() if many]
-    brief = int((launches["trained_s"] < _BRIEF_S).sum())
+    in_turns = launches["run"].isin([run.point.folder for run in runs if run.block])  # go on for their rounds
+    brief = int(((launches["trained_s"] < _BRIEF_S) & ~in_turns).sum())
     if brief and not is_script(runs[0].point.workload):
         epochs = math.ceil(_ENOUGH_S / launches["seconds"].min())
         sentences.append(
