@@ -179,8 +179,8 @@ def method(scaling: Scaling) -> str:
     if in_turns(scaling):
         return (
             "All layouts of a repeat were resident on the same cores and trained in turns of about 50 ms, a round "
-            "giving each one turn in random order; a single rank has its turns on the cores of each rank, one after the "
-            f"other. A ratio is formed within a round, of the slowest rank's seconds per step, times the steps of "
+            "giving each one turn in random order; a single rank has its turns on the cores of each rank, one after "
+            "the other. A ratio is formed within a round, of the slowest rank's seconds per step, times the steps of "
             f"{work.removeprefix('its ')}; a single rank counts by the core that is slowest just then, as the others "
             "wait for that core too. A block's number is Winsor's mean of its rounds. "
             "Speedup is the mean over blocks, its 95 % interval Student's t. A launch's time is the median over its "
