@@ -30,11 +30,12 @@ _TAIL = 0.1  # of a block's rounds, on either side, which count as the next one 
 class BlockRounds:
     """A block's seconds per step, float64, one row a round and one column a launch; NaN where it had no turn.
 
-    `turns` has the same as one row a turn, with core_ns and bound (see `harness.sweep.block.BlockEnd`).
+    `turns` has the same as one row a turn, with core_ns and bound (see `harness.sweep.block.BlockEnd`), where they are
+    known.
     """
 
     steps: pd.DataFrame
-    turns: pd.DataFrame
+    turns: pd.DataFrame | None = None
 
     def both(self, first: str, second: str) -> pd.DataFrame:
         """Return the rounds in which both had a turn."""
@@ -53,6 +54,8 @@ class BlockRounds:
         slowest, in the rounds next to this one: the ranks of `second` wait for that core too. What cannot be seen from
         inside, such as another virtual machine on the same physical core, slows one core or the other for seconds.
         """
+        if self.turns is None:
+            return pd.DataFrame({"ratio": self.log_ratios(first, second), "core_ns": 0.0})
         one, other = (self.turns[self.turns["launch"] == name].set_index("round") for name in (first, second))
         if one.empty or other.empty:
             return pd.DataFrame({"ratio": [], "core_ns": []}, dtype=float)
@@ -77,10 +80,9 @@ def block_rounds(turns: pd.DataFrame, *, disturbed: bool = False) -> BlockRounds
     usual = by_launch["cores"].transform("quantile", 0.75)
     calm = disturbed | (turns["cores"] >= _UNDISTURBED * usual) | (usual < _BUSY)
     long = turns[(turns["steps"] >= fewest) & calm]
-    if "bound" not in long:  # a record of before
-        long = long.assign(core_ns=0.0, bound="")
     timed = long.assign(step=long["seconds"] / long["steps"])
-    return BlockRounds(timed.pivot(index="round", columns="launch", values="step"), timed)
+    steps = timed.pivot(index="round", columns="launch", values="step")
+    return BlockRounds(steps, timed if "bound" in timed else None)
 
 
 def winsorise(ratios: NDArray[np.float64]) -> NDArray[np.float64]:
