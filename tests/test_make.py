@@ -144,6 +144,7 @@ def test_sweeps_are_named_in_one_way_with_blanks_or_commas() -> None:
         ("check", "see `harness status one --results there`", "see `make status SWEEP=one RESULTS=there`"),
         ("check", "save it with `harness baseline save main`", "save it with `make baseline NAME=main`"),
         ("data", "`harness data fetch mnist --data-dir X`", "`make data ACTION=fetch DATASET=mnist DATA_DIR=X`"),
+        ("status", "`harness sweep --data='my $file' --no-turns`", "`make sweep DATA='my $$file' NO_TURNS=1`"),
         ("probe", "add --force to measure", "add FORCE=1 to measure"),
     ],
 )  # fmt: skip

@@ -28,7 +28,7 @@ REFUTED = "refuted"
 IN_LINE = "in line with the prediction"
 NOT_IN_LINE = "not in line with the prediction"
 UNKNOWN = "cannot be said"
-ERRATUM = "erratum"
+ERRATUM = "printed wrong in the paper"
 
 NEAR = 0.1  # of a printed number: this far from it a measured one is the same
 KEPT = 0.9  # an improvement of at least this part of another is kept

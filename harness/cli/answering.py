@@ -18,6 +18,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.base.errors import RunError
+from harness.cli import MAKE
 from harness.cli.common import with_options
 from harness.report.answer import Answer, Cell, plain
 
@@ -47,8 +48,8 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
             click.echo(_document(answer))
         elif quiet:
             for banner in answer.banners:
-                click.echo(plain(f"{banner.kind}: {banner.text}"), err=True)
-            click.echo(plain(answer.sentence))
+                click.echo(plain(told(f"{banner.kind}: {banner.text}")), err=True)
+            click.echo(plain(told(answer.sentence)))
         else:
             _print_answer(answer)
         if answer.problem:
@@ -62,6 +63,15 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
         ),
     )
     return with_options(flags)(command)
+
+
+def told(text: str) -> str:
+    """Return `text` with the command lines in it as those of make for who has called make."""
+    if click.get_current_context().obj != MAKE:
+        return text
+    from harness.cli.make import lines_as_make
+
+    return lines_as_make(text)
 
 
 def _document(answer: Answer) -> str:
@@ -86,7 +96,7 @@ def _print_answer(answer: Answer) -> None:
     to = Console(highlight=False)
     to.width = to.width if to.is_terminal else WIDTH
     for note in answer.notes:
-        click.echo(note)
+        click.echo(told(note))
     if answer.table and answer.table.rows:
         shown = [number for number in range(len(answer.table.headings)) if number not in answer.table.wide]
         rows = [[row[number] for number in shown] for row in answer.table.rows]
@@ -94,7 +104,7 @@ def _print_answer(answer: Answer) -> None:
     width = min(WIDTH, to.width)
     said = [(f"{banner.kind}: {banner.text}", "yellow") for banner in answer.banners]
     for text, style in (*said, *([(answer.sentence, "bold")] if answer.sentence else [])):
-        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+        text = textwrap.fill(told(text), width, break_long_words=False, break_on_hyphens=False)
         to.print(plain(text), markup=False, style=style, soft_wrap=True)
     if answer.page:
         click.echo(answer.page)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import click
 
 from harness.base.errors import UserError, unknown
-from harness.cli import COMMANDS, main
+from harness.cli import COMMANDS, MAKE, main
 from harness.cli.common import split_words
 
 OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
@@ -82,14 +82,26 @@ def _several(name: str, value: str) -> list[str]:
 
 
 _LINE = re.compile(r"`harness ([a-z]+)([^`]*)`")
+_SHELL_WORD = re.compile(r"(?:'[^']*'|\S)+")
 _WORD = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)([= ][A-Z0-9][^\s;:,)`]*(?:,[A-Z0-9]+)*)?")
 
 
 def as_make(text: str, target: str) -> str:
     """Return a message of the command of `target` in make words: `harness report --base 2` is `make report BASE=2`."""
 
+    def word(found: re.Match[str]) -> str:
+        value = found[2] or ""
+        return f"{_as_setting(found[1])}={f'1{value}' if _is_flag(own, found[1]) else value[1:]}"
+
+    own = _known_settings(target, ACTIONS.get(target, ""))
+    return _WORD.sub(word, lines_as_make(text))
+
+
+def lines_as_make(text: str) -> str:
+    """Return `text` with the command lines in it, between backticks, as those of make."""
+
     def line(found: re.Match[str]) -> str:
-        usual, words = ACTIONS.get(found[1], ""), found[2].split()
+        usual, words = ACTIONS.get(found[1], ""), _SHELL_WORD.findall(found[2])
         action = words.pop(0) if usual and words and not words[0].startswith("-") else usual
         settings = _known_settings(found[1], action)
         places = iter(name for name, one in settings.items() if isinstance(one, click.Argument))
@@ -100,15 +112,10 @@ def as_make(text: str, target: str) -> str:
                 name, value = next(places, "ARGUMENTS"), name
             elif not equals:
                 value = "1" if _is_flag(settings, name) else words.pop(0) if words else ""
-            given.append(f"{_as_setting(name)}={value}")
+            given.append(f"{_as_setting(name)}={value.replace('$', '$$')}")
         return f"`{' '.join(given)}`"
 
-    def word(found: re.Match[str]) -> str:
-        value = found[2] or ""
-        return f"{_as_setting(found[1])}={f'1{value}' if _is_flag(own, found[1]) else value[1:]}"
-
-    own = _known_settings(target, ACTIONS.get(target, ""))
-    return _WORD.sub(word, _LINE.sub(line, text))
+    return _LINE.sub(line, text)
 
 
 def _as_setting(option: str) -> str:
@@ -180,7 +187,7 @@ def make(target: str, overrides: str) -> object:
         return 0
     if given.get("MPI"):
         os.environ["HARNESS_MPI"] = given["MPI"]
-    return main.main(args=command_line(target, given), prog_name="harness", standalone_mode=False)
+    return main.main(args=command_line(target, given), prog_name="harness", standalone_mode=False, obj=MAKE)
 
 
 def help_lines() -> Iterator[str]:

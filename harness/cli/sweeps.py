@@ -1,6 +1,5 @@
 """Commands about sweeps that are there: status, cancel and report."""
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.answering import answering
+from harness.cli.answering import answering, told
 from harness.cli.bundle import redrawn, whence
 from harness.cli.common import reports_option, results_option, style_option, sweep_argument
 from harness.cli.select import find_sweep, find_sweeps
@@ -130,7 +129,8 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
         click.echo("  this command launches again what failed, is missing or has no valid times:")
     else:
         return
-    click.echo(textwrap.indent(status.command, "    "))
+    for line in status.command.splitlines():
+        click.echo(f"    {told(f'`{line}`').strip('`')}")
 
 
 def _group_entries(entries: "Iterable[LaunchStatus]") -> "list[tuple[LaunchStatus, str]]":

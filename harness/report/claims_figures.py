@@ -64,7 +64,7 @@ def _published(axes: Axes, claims: Sequence[Claim], base: str) -> None:
     cross: dict[str, Any] = {"marker": "x", "color": MUTED.light, "markersize": 8}
     points = [(claim.count, claim.value or 0.0, bool(claim.erratum)) for claim in claims]
     axes.plot([first], [1], linestyle="none", markerfacecolor=PAPER.light, label="base, 1 by definition", **diamond)
-    for label, wrong, look in (("published", False, diamond), ("erratum", True, cross)):
+    for label, wrong, look in (("published", False, diamond), ("printed wrong", True, cross)):
         own = [(count, value) for count, value, erratum in points if erratum == wrong]
         if own or not wrong:
             axes.plot([x for x, _ in own], [y for _, y in own], linestyle="none", label=label, **look)

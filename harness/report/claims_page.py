@@ -162,11 +162,7 @@ def _headline(judgements: Sequence[Judgement]) -> str:
     kinds = [kind for kind in (CONFIRMED, REFUTED) if counts[kind]]
     decided = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
     number = sum(counts[kind] for kind in kinds)
-    rest = ", ".join(
-        f"{count} {'printed wrong in the paper' if kind == ERRATUM else kind}"
-        for kind, count in counts.items()
-        if kind not in kinds
-    )
+    rest = ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind not in kinds)
     text = f"{number or 'None'} of {len(judgements)} claims {'are' if number > 1 else 'is'} decided by what ran here"
     return f"{text}{f': {decided}' if decided else ''}.{f' The rest: {rest}.' if rest else ''}"
 

@@ -163,7 +163,7 @@ def experiment_title(name: str, claims: Sequence[Claim]) -> str:
 
 def experiment_texts(claims: Sequence[Claim]) -> str:
     """Return what the paper says of an experiment."""
-    return "; ".join(claim.text + (f" (erratum: {claim.erratum})" if claim.erratum else "") for claim in claims)
+    return "; ".join(claim.text + (f" (printed wrong: {claim.erratum})" if claim.erratum else "") for claim in claims)
 
 
 def experiments_table(

@@ -33,6 +33,7 @@ from harness.report import captions
 from harness.report import sweep_tables as tables
 from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Items, Section, Tile
 from harness.report.captions import last_point, target_of
+from harness.report.exacb import EXACB, exacb
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
 from harness.report.figure_origin import sweeps_origin
@@ -151,10 +152,14 @@ def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str, ahead
         name=target.name,
         machine=machine_words(used[0].provenance.machine) if used else "",
         trained_on=data_words(used[0]) if used else "",
-        files={} if launches is None else {LAUNCHES: launches.to_csv(index=False, lineterminator="\n")},
+        files={} if launches is None else _files(loaded, launches),
         origin=sweeps_origin(drawn_by, [loaded]),
         **content,
     )
+
+
+def _files(loaded: Loaded, launches: pd.DataFrame) -> dict[str, str]:
+    return {LAUNCHES: launches.to_csv(index=False, lineterminator="\n"), EXACB: exacb(loaded, launches)}
 
 
 def headline(loaded: Loaded, scaling: Scaling | None) -> str:
