@@ -1,29 +1,30 @@
 """Planted faults in user scripts: each is named, nothing hangs and nobody is left over."""
 
 import os
+import subprocess
+import sys
 import time
 
 import psutil
 import pytest
 
 from harness.comm.hang import Call, RankState, describe_hang
-from tests.mpi.launch import PROGRAMS, run_ranks
+from tests.mpi.launch import PROGRAMS, ROOT, run_ranks
 
+REFUSED = ("loop", "nothing")  # by `harness run`
 WITHIN_S = 60.0  # TensorFlow's import on a busy machine is most of it
 
 
 def fault(name, folder, *switches):
     """Run the faulty script on two ranks and return what came of it; no process of it may be left."""
     begin = time.monotonic()
-    finished = run_ranks(
-        2,
-        "-m",
-        "harness.transparent",
-        *switches,
-        PROGRAMS / "faulty_script.py",
-        name,
-        cwd=folder,
-    )
+    script = (PROGRAMS / "faulty_script.py", name)
+    if name in REFUSED:
+        command = [sys.executable, "-m", "harness", "run", "-n", "2", *map(str, script)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        finished = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    else:
+        finished = run_ranks(2, "-m", "harness.transparent", *switches, *script, cwd=folder)
     assert time.monotonic() - begin < WITHIN_S
     time.sleep(0.2)  # a rank is not mpirun's own child, which waits for those
     left = [process.pid for process in psutil.process_iter() if _belongs(process, str(folder))]
@@ -54,6 +55,8 @@ def test_a_rank_that_differs_or_fails_is_named_before_anything_hangs(tmp_path, n
     assert finished.returncode == code, finished.stderr[-3000:]
     assert message in finished.stderr
     assert finished.stderr.count("harness:") == 1  # other lines may cut into it
+    if name in REFUSED:  # all ranks know: a sentence, and no word of the launcher
+        assert "prterun" not in finished.stderr and "MPI_ABORT" not in finished.stderr
 
 
 @pytest.mark.mpi

@@ -16,12 +16,15 @@ from harness.cli.sweeps import report
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
-from harness.regression.checks import compare_measurements
+from harness.regression.checks import Check, compare_measurements
+from harness.regression.history import history_of
 from harness.regression.measurements import measured_in
 from harness.report import captions
 from harness.report.answer import plain
+from harness.report.check_page import check_answer
 from harness.report.compare_page import comparison_answer
 from harness.report.explain_page import explain_answer
+from harness.report.history_page import history_answer
 from harness.report.launch_summary import cost, run_facts
 from harness.report.probe_page import best_settings, probe_answer
 from harness.report.sweep_facts import doubts, sweep_warnings
@@ -30,7 +33,7 @@ from harness.schema.sweep import Failure
 from harness.sweep.sweep_folder import set_aside
 from harness.why.explanation import explain_sweep
 from harness.why.known_causes import diagnose_sweep
-from tests.factories import make_launch, make_point, make_run, make_workload, write_run, write_study
+from tests.factories import make_data, make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.test_diagnosis import Machine, slower
 from tests.test_explain import plant
 from tests.test_probe import make_probe
@@ -154,8 +157,40 @@ def test_a_gain_that_the_medians_do_not_show_is_explained(tmp_path: Path) -> Non
     first, other = (measured_in(tmp_path / name, name, None) for name in ("first", "other"))
     rows = [compare_measurements(first, other, practical=0.03)]
     answer = comparison_answer(("first", "other"), (first, other), rows, (0,), "harness compare first other")
-    assert [plain(banner.text) for banner in answer.banners] == ["Not valid, and left out: 1 launch of other."]
+    assert [plain(banner.text) for banner in answer.banners] == ["1 of 8 launches of other are not valid and left out."]
     assert any("the medians alone would say +30.0" in plain(note) for note in answer.notes), answer.notes
+
+
+def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -> None:
+    write_study(tmp_path / "limit", sync="none")
+    for repeat in range(3):
+        for ranks, seconds in ((1, 1.0), (2, 0.3)):
+            point = make_point(ranks, repeat, sync="none")
+            data = make_data(kind="synthetic")
+            write_run(
+                tmp_path / "limit",
+                make_run(
+                    point,
+                    seconds=[[seconds] * ranks] * 3,
+                    data=data,
+                    notes=(f"{BUSY}{MET}",),
+                    invalid=(BUSY,) * (repeat == 2),
+                ),
+            )
+    limit = measured_in(tmp_path / "limit", "limit", None)
+    rows = compare_measurements(limit, limit, practical=0.03)
+    check = Check(reference=limit, current=limit, practical=0.03, rows=tuple(rows))
+    for answer in (
+        comparison_answer(("limit", "limit"), (limit, limit), [rows], (0,), "harness compare"),
+        check_answer(check, "harness check"),
+        history_answer(history_of([limit])),
+    ):
+        said = plain(" ".join(banner.text for banner in answer.banners)).replace(limit.state, "limit")
+        assert "2 of 6 launches of limit are not valid and left out." in said, answer.kind
+        assert "4 of 6 launches of limit trained in turns beside other work" in said
+        assert "limit ran without synchronisation: a limit of the machine, no training." in said
+        assert "Synthetic data" in said
+        assert ("Efficiency far above 100 %" in said) == (answer.kind != "history")
 
 
 def test_launches_in_turns_beside_other_work_are_said_first() -> None:

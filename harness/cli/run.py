@@ -14,10 +14,11 @@ from typing import Any
 import click
 
 from harness.base.errors import UserError
-from harness.base.hostlock import Scratch
+from harness.base.hostlock import SCRATCH, Scratch
 from harness.base.processes import interruptible, thread_limits
 from harness.cli.answering import answering
 from harness.cli.common import check_secrets
+from harness.comm.world import LEFT
 from harness.report.answer import Answer, Banner, Table
 from harness.transparent.run_settings import RunSettings, mpi_enabled, run_options
 
@@ -134,21 +135,25 @@ def _run_ranks(
     """Run `command` (mpirun and all) and return its exit code; a variable of None is unset.
 
     The ranks inherit standard error, and standard output unless they are to write to the descriptor `output`; mpirun
-    inherits the open files `handles`. Ctrl-C, SIGTERM and a closed terminal end all of them.
+    inherits the open files `handles`. Where all ranks know with which code they end, it is in a file and mpirun's is 0.
+    Ctrl-C, SIGTERM and a closed terminal end all of them.
     """
     changed = {**os.environ, **environment}
     variables = {name: value for name, value in changed.items() if value is not None}
     with interruptible():
         scratch = Scratch()
+        left = {LEFT: f"{scratch.variables[SCRATCH]}/left"} if scratch.variables else {}
         child = subprocess.Popen(
             command,
-            env=variables | scratch.variables,
+            env=variables | scratch.variables | left,
             stdin=subprocess.DEVNULL,
             stdout=output,
             pass_fds=(*handles, *scratch.handles),
         )
         try:
             code = child.wait()
+            if code == 0 and left and Path(left[LEFT]).exists():
+                code = int(Path(left[LEFT]).read_text())
         except KeyboardInterrupt:
             child.send_signal(signal.SIGTERM)  # mpirun ends its ranks
             try:

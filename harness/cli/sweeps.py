@@ -94,7 +94,8 @@ def report(
 
     answers = [report_sweep(folder, reports, base=base, style=style) for folder in folders]
     for answer in answers[:-1]:
-        click.echo(f"{plain(answer.sentence)}\n{answer.page}\n")
+        warnings = "".join(f"{banner.kind}: {banner.text}\n" for banner in answer.banners)
+        click.echo(f"{plain(told(warnings + answer.sentence))}\n{answer.page}\n")
     pages = [answer.page for answer in answers]
     return replace(answers[-1], data={**answers[-1].data, "pages": pages}, code=0)
 

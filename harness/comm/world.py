@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from harness.base.errors import RunError, SharedError, UserError
@@ -123,6 +124,24 @@ def abort(world: World, error: BaseException) -> NoReturn:
     sys.stdout.flush()
     world.comm.Abort(2 if mendable else 1)
     os._exit(2 if mendable else 1)  # MPI_Abort does not return; this says so to the type checker
+
+
+LEFT = "HARNESS_LEFT"
+"""Names the file that takes the exit code with which all ranks end."""
+
+
+def leave(world: World, code: int) -> int:
+    """Return what this process is to end with where every rank knows that all end with `code`.
+
+    That is 0 where `harness run` reads the code from a file: of any other a launcher has a dozen lines of its own to
+    say, behind the sentence that says why.
+    """
+    file = os.environ.get(LEFT)
+    if file is None:
+        return code
+    if world.rank == 0:
+        Path(file).write_text(str(code))
+    return 0
 
 
 def abort_together(world: World, shared: SharedError) -> NoReturn:

@@ -16,6 +16,7 @@ from harness.report.compare_page import (
     final_accuracy,
     first_cells,
     interval_figure,
+    measurement_warnings,
     signed,
     software_changes,
 )
@@ -60,6 +61,7 @@ def check_answer(check: Check, command: str) -> Answer:
         question=f"Did {subject} get worse since '{reference.label}'?",
         sentence=_sentence(check),
         table=table,
+        banners=measurement_warnings((reference.label, "the current commit"), (reference, check.current), check.rows),
         data={"verdict": check.verdict, "against": reference.label, "rows": rows, "spent": check.spent},
         notes=_notes(check),
         tiles=[
@@ -172,8 +174,6 @@ def _notes(check: Check) -> tuple[str, ...]:
             f"In turns: {check.spent}. Both versions trained at once on the same cores, in turns of 50 ms: "
             "what the machine did fell on both. The sample is the block. Both ran with the versions installed now."
         )
-    if current.excluded:
-        found.append(f"Not valid, and left out: {numbers.plural(current.excluded, 'launch')} of the current commit.")
     found += [f"{layout} was not measured now." for layout in check.unmeasured]
     before, later = final_accuracy(reference), final_accuracy(current) if current.launches else NOT_MEASURED
     if NOT_MEASURED not in (before, later):
@@ -184,7 +184,7 @@ def _notes(check: Check) -> tuple[str, ...]:
 def junit(check: Check, answer: Answer) -> str:
     """Return one test case for each row that decides: failed is a regression, skipped is inconclusive.
 
-    Rows that only explain, and the notes of the `answer`, are the suite's output.
+    Rows that only explain, the warnings and notes of the `answer`, are the suite's output.
     """
     verdicts = [row.verdict for row in check.deciding]
     suite = ElementTree.Element(
@@ -212,6 +212,6 @@ def junit(check: Check, answer: Answer) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=workload, name=str(layout))
         ElementTree.SubElement(case, "skipped", message="not measured now")
     output = ElementTree.SubElement(suite, "system-out")
-    output.text = "\n".join([answer.sentence, *explaining, *answer.notes])
+    output.text = "\n".join([answer.sentence, *(one.text for one in answer.banners), *explaining, *answer.notes])
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

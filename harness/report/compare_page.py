@@ -16,7 +16,7 @@ from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE
 from harness.regression.quantities import EFFICIENCY, TIME, quantity_value
 from harness.regression.significance import ComparedRow
 from harness.report import captions
-from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, facts
+from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
 from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
@@ -83,11 +83,7 @@ def comparison_answer(
         question=f"Is {' or '.join(called[1:])} faster than {called[0]}?",
         sentence=" ".join(sentences),
         table=table,
-        banners=[
-            Banner(kind="warning", text=f"Not valid, and left out: {numbers.plural(one.excluded, 'launch')} of {name}.")
-            for name, one in zip(called, measured, strict=True)
-            if one.excluded
-        ],
+        banners=measurement_warnings(called, measured, [row for rows in found for row in rows]),
         data={"comparisons": data},
         notes=notes,
         facts=facts_of_two(*measured[:2]),
@@ -103,6 +99,35 @@ def comparison_answer(
         machine=machine_words(measured[-1].machine),
         sides=tuple(sorted(places)),
         origin=measured_origin(command, measured),
+    )
+
+
+def measurement_warnings(
+    names: Sequence[str], measured: Sequence[Measurement], rows: Sequence[ComparedRow] = ()
+) -> tuple[Banner, ...]:
+    """Return what a reader must know before the numbers of `measured`, which are called `names`, and of `rows`."""
+    texts = list[str]()
+    for name, one in zip(names, measured, strict=True):
+        every = f"{numbers.plural(len(one.launches) + one.excluded, 'launch')} of {name}"
+        if one.excluded:
+            texts.append(f"{one.excluded} of {every} are not valid and left out.")
+        if one.met:
+            texts.append(
+                f"{one.met} of {every} trained in turns beside other work: ratios leave out the turns that it met, "
+                "times in seconds do not."
+            )
+        if one.workload.sync == "none":
+            texts.append(f"{name} ran without synchronisation: a limit of the machine, no training.")
+    if any(row.quantity == EFFICIENCY and max(row.values) > captions.DOUBTFUL for row in rows):
+        texts.append(
+            "Efficiency far above 100 %, more than caches explain: the launches on the fewest ranks were slowed by "
+            "something else."
+        )
+    twins = [name for name, one in zip(names, measured, strict=True) if one.data_kind == "synthetic"]
+    synthetic = f"Synthetic data ({distinct(twins)}): times are comparable, accuracy says only that training works."
+    return (
+        *(Banner(kind="data", text=synthetic) for _ in twins[:1]),
+        *(Banner(kind="warning", text=text) for text in dict.fromkeys(texts)),
     )
 
 

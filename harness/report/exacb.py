@@ -9,6 +9,7 @@ import math
 import pandas as pd
 
 from harness.analysis.read_results import Loaded
+from harness.base.cpu_contention import MET
 from harness.report.launch_summary import on_one_machine
 from harness.schema.layout import Layout
 
@@ -42,6 +43,7 @@ def exacb(loaded: Loaded, launches: pd.DataFrame) -> str:
     for run in loaded.runs:
         row = rows.loc[run.point.folder]
         metrics = {"invalid": row["invalid"]} if run.invalid else {name: row[name] for name in _METRICS}
+        metrics |= {"warning": note for note in run.notes if note.endswith(MET)}
         runtime = math.nan if run.invalid else float(row["trained_s"])
         data.append(entry(run.point.folder, run.point.layout, runtime, metrics))
     for one in loaded.failures:

@@ -14,6 +14,7 @@ from harness.regression.quantities import TIME
 from harness.report import captions
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.axes import time_unit
+from harness.report.compare_page import measurement_warnings
 from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
 from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
@@ -142,6 +143,7 @@ def history_answer(history: History) -> Answer:
         question=f"Did {subject} change from commit to commit?",
         sentence=" ".join([history_sentence(history), *changes[:1]]),
         table=commits,
+        banners=measurement_warnings(history.names, history.states),
         data={"states": commits.rows, "changes": changes},
         facts=facts([("Machine", machine), ("Date", days(starts)), ("Study", conditions)]),
         sections=(

@@ -125,7 +125,7 @@ class Measurement:
     """The valid launches of one workload, of one state of the code, on one machine, in order of their start.
 
     `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the
-    launches of this state that were not valid.
+    launches of this state that were not valid, `met` the valid ones that trained in turns beside other work.
     """
 
     label: str
@@ -138,6 +138,7 @@ class Measurement:
     reductions: tuple[str, ...]
     launches: tuple[MeasuredLaunch, ...]
     excluded: int = 0
+    met: int = 0
 
     @property
     def state(self) -> str:

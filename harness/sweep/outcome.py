@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.base.cpu_contention import MET
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.record import RunRecord, encode, read_accounts
@@ -95,8 +96,9 @@ def settle(
     found = check_record(folder, point)
     if isinstance(found, RunRecord):
         file_failure(folder, point)
+        doubt = ", beside other work" if any(note.endswith(MET) for note in found.notes) else ""
         return LaunchOutcome(
-            record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else ""
+            record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else doubt
         )
     if not over:
         return None

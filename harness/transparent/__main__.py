@@ -27,8 +27,8 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
     from harness.base import turns
     from harness.base.cpu_contention import busy_s
     from harness.comm.launcher import mpi_version
-    from harness.comm.world import abort, impatiently, start
-    from harness.transparent.session import run_point
+    from harness.comm.world import impatiently, start
+    from harness.transparent.session import end_together, run_point
 
     with impatiently(options["hang_timeout"]):
         world = start()
@@ -45,9 +45,9 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
             code=world.on_root(lambda: code_identity(workload, mpi_version())),
         )
     except UserError as error:
-        abort(world, error)
+        sys.exit(end_together(world, error))
     except SharedError as shared:
-        abort(world, shared.error)
+        sys.exit(end_together(world, shared.error))
     sys.exit(run_point(world, settings, point))
 
 

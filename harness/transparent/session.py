@@ -16,7 +16,7 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.base.turns import current
 from harness.comm.gpus import Gpu, own_gpu
 from harness.comm.hang import END, HangWatch
-from harness.comm.world import World, abort
+from harness.comm.world import World, abort, leave
 from harness.schema.sweep import Point
 from harness.schema.workload import script_command
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harness.transparent.script_record import FitObservations
 
 
-_ROOT_FIRST_S = 3.0
+_ALIKE_S = 3.0
 
 
 @dataclass(kw_only=True)
@@ -205,7 +205,7 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
         try:
             gpu = own_gpu(world, point.layout.gpus_per_rank, shared=point.oversubscribe)
         except SharedError as shared:
-            return _end(world, shared)
+            return end_together(world, shared.error)
     if not mpi_enabled() or (world.size == 1 and settings.record is None):
         if world.rank == 0:
             ImportHook(offer_old_name).install()
@@ -228,24 +228,32 @@ def _run_rank(session: Session) -> int:
     except SharedError as shared:
         from harness.horovod.process_sets import host
 
-        host.code = _end(session.world, shared)
+        host.code = end_together(session.world, shared.error)
         return host.code
-    except UserError as error:
-        time.sleep(_ROOT_FIRST_S * (world.rank > 0))  # all ranks fail alike in what a script cannot do: rank 0 says so
-        abort(world, error)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
-        shown = session.explain(error)
-        time.sleep(_ROOT_FIRST_S * (world.rank > 0 and isinstance(shown, UserError)))
+        shown = error if isinstance(error, UserError) else session.explain(error)
+        if isinstance(shown, UserError) and _all_fail(world):
+            return end_together(world, shown)
         abort(world, shown)
     return 0
 
 
-def _end(world: World, shared: SharedError) -> int:
+def _all_fail(world: World) -> bool:
+    """Tell whether all ranks get here within some seconds: in what a script cannot do they fail alike."""
+    there, deadline = world.comm.Ibarrier(), time.monotonic() + _ALIKE_S
+    while not there.Test():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def end_together(world: World, error: BaseException) -> int:
     """Have rank 0 say why all ranks end and return the exit code."""
     if world.rank == 0:
-        print(f"harness: {shared.error}", file=sys.stderr, flush=True)
+        print(f"harness: {error}", file=sys.stderr, flush=True)
     world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
-    return 2 if isinstance(shared.error, UserError) else 1
+    return leave(world, 2 if isinstance(error, UserError) else 1)
 
 
 @contextlib.contextmanager
