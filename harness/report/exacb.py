@@ -43,7 +43,8 @@ def exacb(loaded: Loaded, launches: pd.DataFrame) -> str:
     for run in loaded.runs:
         row = rows.loc[run.point.folder]
         metrics = {"invalid": row["invalid"]} if run.invalid else {name: row[name] for name in _METRICS}
-        metrics |= {"warning": note for note in run.notes if note.endswith(MET)}
+        if doubt := [note for note in run.notes if note.endswith(MET)]:
+            metrics["warning"] = doubt[0]
         runtime = math.nan if run.invalid else float(row["trained_s"])
         data.append(entry(run.point.folder, run.point.layout, runtime, metrics))
     for one in loaded.failures:
