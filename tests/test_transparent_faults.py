@@ -22,7 +22,11 @@ def fault(name, folder, *switches):
     if name in REFUSED:
         command = [sys.executable, "-m", "harness", "run", "-n", "2", *map(str, script)]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        finished = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+        (folder / "input.txt").write_text("what is given")
+        with (folder / "input.txt").open() as given:
+            finished = subprocess.run(
+                command, stdin=given, capture_output=True, text=True, cwd=folder, env=environment, check=False
+            )
     else:
         finished = run_ranks(2, "-m", "harness.transparent", *switches, *script, cwd=folder)
     assert time.monotonic() - begin < WITHIN_S
@@ -57,6 +61,9 @@ def test_a_rank_that_differs_or_fails_is_named_before_anything_hangs(tmp_path, n
     assert finished.stderr.count("harness:") == 1  # other lines may cut into it
     if name in REFUSED:  # all ranks know: a sentence, and no word of the launcher
         assert "prterun" not in finished.stderr and "MPI_ABORT" not in finished.stderr
+    if name == "nothing":  # a file as standard input is every rank's, and ends
+        for said in (finished.stdout, (tmp_path / "harness-logs/rank-1.log").read_text()):
+            assert "no training here: what is given" in said
 
 
 @pytest.mark.mpi

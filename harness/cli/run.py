@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import stat
 import statistics
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from harness.cli.answering import answering
 from harness.cli.common import check_secrets
 from harness.comm.world import LEFT
 from harness.report.answer import Answer, Banner, Table
-from harness.transparent.run_settings import RunSettings, mpi_enabled, run_options
+from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
 _GRACE_S = 10.0  # for mpirun to end its ranks
 
@@ -75,7 +76,7 @@ def run(
             lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         begin = time.monotonic()
-        environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet}
+        environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: _input()}
         code = _run_ranks(command, environment, output=_output(), handles=handles)
     why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > 128 else ""
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"], why)
@@ -119,6 +120,17 @@ def _known(value: float | None) -> str:
     from harness.analysis import numbers
 
     return numbers.NONE if value is None else numbers.significant(value)
+
+
+def _input() -> str:
+    """Return what every rank reads as its standard input: the file that is ours, else nothing.
+
+    What mpirun would pass on of a file or pipe reaches rank 0 alone and never ends.
+    """
+    with contextlib.suppress(OSError):  # closed
+        if stat.S_ISREG(os.fstat(0).st_mode):
+            return f"/proc/{os.getpid()}/fd/0"
+    return os.devnull
 
 
 def _output() -> int | None:

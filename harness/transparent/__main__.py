@@ -15,7 +15,7 @@ from harness.schema.presets import script_workload
 from harness.schema.sweep import Point
 from harness.schema.workload import DATASET
 from harness.transparent.install import restart_with_fixed_hashes
-from harness.transparent.run_settings import RunSettings, run_options
+from harness.transparent.run_settings import INPUT, RunSettings, run_options
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -24,6 +24,8 @@ from harness.transparent.run_settings import RunSettings, run_options
 def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, **options: Any) -> None:
     """Run SCRIPT on this rank of the MPI world."""
     restart_with_fixed_hashes()
+    if given := os.environ.get(INPUT):
+        os.dup2(os.open(given, os.O_RDONLY), 0)
     from harness.base import turns
     from harness.base.cpu_contention import busy_s
     from harness.comm.launcher import mpi_version

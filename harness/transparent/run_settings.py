@@ -12,6 +12,8 @@ from harness.base.errors import UserError, unknown
 from harness.schema.sync import FORMS, find_policy
 
 BATCHES = ("per-rank", "global")
+INPUT = "HARNESS_INPUT"
+"""Names the file that every rank of `harness run` has as its standard input."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

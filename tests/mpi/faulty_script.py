@@ -44,6 +44,6 @@ elif FAULT == "loop":
             zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
         )
 elif FAULT == "nothing":
-    print("no training here")
+    print("no training here:", sys.stdin.read())
 else:
     model.fit(x, y, batch_size=32, epochs=2, verbose=0, callbacks=[Trouble()])
