@@ -20,6 +20,7 @@ from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Ta
 from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
+from harness.report.sweep_facts import DISTURBED
 from harness.schema.measurement import Measurement
 from harness.schema.presets import distinguishing_names
 
@@ -112,10 +113,7 @@ def measurement_warnings(
         if one.excluded:
             texts.append(f"{one.excluded} of {every} are not valid and left out.")
         if one.met:
-            texts.append(
-                f"{one.met} of {every} trained in turns beside other work: ratios leave out the turns that it met, "
-                "times in seconds do not."
-            )
+            texts.append(f"{one.met} of {every} {DISTURBED}")
         if one.workload.sync == "none":
             texts.append(f"{name} ran without synchronisation: a limit of the machine, no training.")
     if any(row.quantity == EFFICIENCY and max(row.values) > captions.DOUBTFUL for row in rows):

@@ -20,6 +20,10 @@ from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
 from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
 
+DISTURBED = (
+    "trained in turns beside other work: speedups and slowdowns that are formed turn by turn leave out what it met, "
+    "times in seconds and all that rests on them do not."
+)
 _BRIEF_S, _ENOUGH_S = 1.0, 5.0  # of a launch's epochs
 # What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
 _COMMON: tuple[tuple[str, Callable[[RunRecord], object | None]], ...] = (
@@ -60,9 +64,7 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "ran without synchronisation: a limit of the machine, no training.": sum(alone),
         "summed through Python, several times slower, because no compiler built the native operation: `harness doctor` "
         "says what is missing.": sum(any("numpy_function bridge is in use" in note for note in r.notes) for r in runs),
-        "trained in turns beside other work: ratios leave out the turns that it met, times in seconds do not.": sum(
-            any(note.endswith(MET) for note in run.notes) for run in runs
-        ),
+        DISTURBED: sum(any(note.endswith(MET) for note in run.notes) for run in runs),
         "had ranks whose cores moved apart or together (core to core), and sums of two speeds with them.": sum(
             run.moved for run in runs
         ),
