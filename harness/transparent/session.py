@@ -231,8 +231,8 @@ def _run_rank(session: Session) -> int:
         host.code = end_together(session.world, shared.error)
         return host.code
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
-        shown = error if isinstance(error, UserError) else session.explain(error)
-        if isinstance(shown, UserError) and _all_fail(world):
+        shown = error if isinstance(error, (UserError, RunError)) else session.explain(error)
+        if isinstance(shown, (UserError, RunError)) and _all_fail(world):
             return end_together(world, shown)
         abort(world, shown)
     return 0
