@@ -143,12 +143,17 @@ def sweep_warnings(
 
 def _left_out(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
     """Return a banner if some of `runs` are invalid and others are not: how many, and for what most of all."""
-    reasons = [reason for run in runs for reason in run.invalid[:1]]
-    if not reasons or len(reasons) == len(runs):
+    bad = sum(bool(run.invalid) for run in runs)
+    if not bad or bad == len(runs):
         return ()
-    most = max(dict.fromkeys(reasons), key=reasons.count)
-    text = f"{len(reasons)} of {numbers.plural(len(runs), 'launch')} are invalid and left out, mostly: {most}."
+    text = f"{bad} of {numbers.plural(len(runs), 'launch')} are invalid and left out, mostly: {main_reason(runs)}."
     return (Banner(kind="warning", text=text),)
+
+
+def main_reason(runs: Sequence[RunRecord]) -> str:
+    """Return why most of the invalid ones of `runs`, at least one, are so."""
+    reasons = [reason for run in runs for reason in run.invalid[:1]]
+    return max(dict.fromkeys(reasons), key=reasons.count)
 
 
 def _superlinear(scaling: Scaling) -> tuple[Banner, ...]:

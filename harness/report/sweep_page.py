@@ -48,7 +48,7 @@ from harness.report.launch_summary import (
 )
 from harness.report.prediction_tables import beyond_scores, beyond_table, reference_table, score_table
 from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
-from harness.report.sweep_facts import data_facts, machine_facts, sweep_warnings, workload_facts
+from harness.report.sweep_facts import data_facts, machine_facts, main_reason, sweep_warnings, workload_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.layout import Layout
 from harness.schema.presets import repeat_command, study_name
@@ -168,8 +168,9 @@ def headline(loaded: Loaded, scaling: Scaling | None) -> str:
         return captions.headline(scaling, loaded.runs[0].point.workload)
     if loaded.runs:
         return (
-            f"No launch of {_subject(loaded)} is valid, so nothing is said about its scaling. Invalid launches, listed "
-            f"with the reason: {len(loaded.runs)}; the same command runs them again."
+            f"No launch of {_subject(loaded)} is valid, so nothing is said about its scaling: "
+            f"{numbers.plural(len(loaded.runs), 'launch')} ended with times that do not count, mostly: "
+            f"{main_reason(loaded.runs)}. The same command runs them again."
         )
     failed = len(loaded.failures) + len(loaded.damaged)
     return f"No launch of {_subject(loaded)} can be read: {failed} failed or damaged, listed below."
