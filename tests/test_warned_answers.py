@@ -88,6 +88,7 @@ def test_a_quiet_sentence_and_the_page_carry_the_same_warnings(tmp_path: Path) -
         "Efficiency far above 100 % on 2 ranks",
     ):
         assert text in said and text in page
+    assert "Warning: Efficiency far above 100 % on 2 ranks" in plain((tmp_path / "reports/index.html").read_text())
 
 
 def test_a_probe_leaves_out_blocks_that_other_work_met(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

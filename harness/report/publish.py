@@ -79,7 +79,7 @@ def check_replaceable(target: Path) -> None:
 class PageSummary:
     """A page in the index. `name` is what commands call the sweep that it is of, `sides` the two that it compares.
 
-    `when` is of the last launch that it shows.
+    `when` is of the last launch that it shows, `warnings` stand before its answer.
     """
 
     kind: str
@@ -90,6 +90,7 @@ class PageSummary:
     machine: str = ""
     data: str = ""
     sides: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def write_page(answer: Answer, reports: Path, results: Path | None = None, *, style: str = SCREEN) -> Answer:
@@ -106,6 +107,7 @@ def write_page(answer: Answer, reports: Path, results: Path | None = None, *, st
     summary = PageSummary(
         kind=answer.kind, title=answer.title, answer=answer.sentence, when=answer.when or datetime.now(UTC),
         name=answer.name, machine=answer.machine, data=answer.trained_on, sides=answer.sides,
+        warnings=tuple(banner.text for banner in answer.banners),
     )  # fmt: skip
     with folder_atomic(target) as staging:
         for name, text in answer.files.items():
