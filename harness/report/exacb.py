@@ -45,7 +45,7 @@ def exacb(loaded: Loaded, launches: pd.DataFrame) -> str:
         metrics = {"invalid": row["invalid"]} if run.invalid else {name: row[name] for name in _METRICS}
         if doubt := [note for note in run.notes if note.endswith(MET)]:
             metrics["warning"] = doubt[0]
-        runtime = math.nan if run.invalid else float(row["trained_s"])
+        runtime = math.nan if run.invalid else float(row["trained_s"])  # type: ignore[arg-type]
         data.append(entry(run.point.folder, run.point.layout, runtime, metrics))
     for one in loaded.failures:
         data.append(entry(one.point.folder, one.point.layout, math.nan, {"failed": one.reason}))
