@@ -161,8 +161,8 @@ _turns: Turns | None = None
 def join(rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> Turns | None:
     """Return the turns of this process, which takes them from now on; None where it is in no block."""
     global _turns
-    address = os.environ.get(TURNS)
-    if address and _turns is None:
+    address = os.environ.pop(TURNS, None)  # a script's copy of this module, or its processes, join nothing again
+    if address:
         _turns = Turns(address, rank, ranks, busy_s)
     return _turns
 

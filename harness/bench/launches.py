@@ -81,17 +81,17 @@ class SetMaker:
 
     def _program(self, contender: Contender, layout: Layout) -> tuple[str, ...]:
         """Return the program of each process, and its arguments."""
-        task, module = _json(self.task), contender.script.removesuffix(".py")
+        script, module = str(self.folder / contender.script), contender.script.removesuffix(".py")
+        numbers = map(str, (self.task.batch_per_rank, self.task.seed, self.task.learning_rate))
+        words = (_json(self.task),) if contender.module else (str(self.folder), *numbers, *contender.options)
         if contender.transparent:
             logs = ("--logs", str(self.folder / f"{contender.name}-ranks"), "--threads", "1")
-            return (self.python, "-m", "harness.transparent", *logs, str(self.folder / contender.script), task)
+            return (self.python, "-m", "harness.transparent", *logs, script, *words)
         if contender.module:
             ports = _free_ports(contender.ranks + contender.helpers)
-            return (self.python, "-m", f"{_SCRIPTS}.{module}", task, ",".join(f"localhost:{port}" for port in ports))
+            return (self.python, "-m", f"{_SCRIPTS}.{module}", *words, ",".join(f"localhost:{port}" for port in ports))
         if contender.script:
-            numbers = map(str, (self.task.batch_per_rank, self.task.seed, self.task.learning_rate))
-            script = str(self.folder / contender.script)
-            return (contender.python or self.python, script, str(self.folder), *numbers, *contender.options)
+            return (contender.python or self.python, script, *words)
         workload = self.task.workload(sync=contender.sync)
         point = Point(
             workload=workload,

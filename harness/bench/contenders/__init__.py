@@ -17,10 +17,9 @@ class Contender:
     """One way to train: its `name` in records, the `title` of its row, and how many `ranks` train, one on each core.
 
     `script` is its file in this folder. It is a `module` of the harness, or one that imports nothing of the harness and
-    is run from a copy by `python`; under `transparent` an unmodified one that ``harness run`` divides. Without one it
-    is the harness itself with the policy `sync`. `helpers` are further processes, which train nothing; `package` is
-    what it needs beyond the harness's own; with `own_mpi` the mpirun beside its Python starts it; `options` are its
-    script's.
+    is run from a copy by `python`; under `transparent` it is run, unmodified, by ``harness run``. Without one it is the
+    harness itself with the policy `sync`. `helpers` are further processes, which train nothing; `package` is what it
+    needs beyond the harness's own; with `own_mpi` the mpirun beside its Python starts it; `options` are its script's.
     """
 
     name: str
@@ -52,7 +51,16 @@ CONTENDERS: dict[str, Contender] = {
         Contender(name="none", title="harness none, 2 ranks", ranks=2),
         Contender(name="gradients", title="harness gradients, 2 ranks", ranks=2, sync="gradients"),
         Contender(name="weights-epoch", title="harness weights:epoch, 2 ranks", ranks=2, sync="weights:epoch"),
-        Contender(name="run", title="harness run, 2 ranks", script="keras_fit.py", transparent=True, ranks=2),
+        Contender(
+            name="run", title="harness run, 2 ranks", script="keras_fit.py", module=True, transparent=True, ranks=2
+        ),
+        Contender(
+            name="horovod-run",
+            title="harness run of Horovod's script, 2 ranks",
+            script="horovod_step.py",
+            transparent=True,
+            ranks=2,
+        ),
         Contender(name="mwms", title="MultiWorkerMirroredStrategy, 2 workers", script="mwms.py", module=True, ranks=2),
         Contender(
             name="parameter-server",

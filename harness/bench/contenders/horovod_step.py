@@ -1,14 +1,16 @@
-"""Horovod's training step. This script imports nothing of the harness: Horovod 0.28 needs TensorFlow 2.12.
+"""Horovod's training step. This script imports nothing of the harness: Horovod 0.28 needs TensorFlow 2.12; under
+``harness run`` the harness's own Horovod takes it as it is, with today's.
 
     mpirun -n 2 --bind-to core python horovod_step.py FOLDER BATCH SEED RATE
 
 FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels], standardised, labels.npy, int32
 [rows], and layers.json, a description of the network's layers. Every rank trains on an equal part of the rows, BATCH at
-a time and in the order in which they are, in one compiled loop on one thread, again and again; Horovod averages all
-gradients of a step in one call, as its guide has it, and plain gradient descent follows.
+a time and in the order in which they are, in one compiled loop on one thread, again and again; Horovod's tape averages
+all gradients of a step in one group, and plain gradient descent follows.
 
 Rank 0 prints the versions, and the mean loss of the first epoch, after which all ranks must have the same weights. What
-lies beside this script as turns.py (harness/base) lets it train in turns; without a block it trains for ever.
+lies beside this script as turns.py (harness/base) lets it train in turns; without a block, or where ``harness run``
+passes them, it trains for ever.
 """
 
 import hashlib
@@ -66,7 +68,7 @@ def main() -> None:
             with tf.GradientTape() as tape:
                 logits = model(inputs[step], training=True)
                 loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets[step], logits))
-            gradients = hvd.grouped_allreduce(tape.gradient(loss, weights), op=hvd.Average)
+            gradients = hvd.DistributedGradientTape(tape, num_groups=1).gradient(loss, weights)
             for place, weight in enumerate(weights):
                 tf.raw_ops.ResourceApplyGradientDescent(var=weight.handle, alpha=rate, delta=gradients[place])
             total += loss
