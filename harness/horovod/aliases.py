@@ -5,6 +5,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -16,26 +17,12 @@ _VERSION = "0.28.1"  # whose interface this is
 
 _PARTS = ("process_sets", "operations", "averaging", "callbacks")
 _BUILT = {"mpi": True, "gloo": False, "nccl": False, "ddl": False, "ccl": False, "cuda": False, "rocm": False}
+_TENSORFLOW = ("", ".elastic", ".util", ".mpi_ops", ".functions", ".compression", ".sync_batch_norm")
+_KERAS = (".keras", ".keras.elastic", ".keras.callbacks")
 _MODULES = {
-    "horovod": (),
-    "horovod.common": (),
-    "horovod.common.util": (),
-    "horovod.common.elastic": (),
-    "horovod.common.exceptions": (),
-    "horovod.tensorflow": ("elastic", "util", "mpi_ops", "functions", "compression", "sync_batch_norm"),
-    "horovod.tensorflow.mpi_ops": (),
-    "horovod.tensorflow.functions": (),
-    "horovod.tensorflow.compression": (),
-    "horovod.tensorflow.util": (),
-    "horovod.tensorflow.sync_batch_norm": (),
-    "horovod.tensorflow.elastic": (),
-    "horovod.tensorflow.keras": ("callbacks", "elastic"),
-    "horovod.tensorflow.keras.elastic": (),
-    "horovod.tensorflow.keras.callbacks": (),
-    "horovod.keras": ("callbacks", "elastic"),
-    "horovod.keras.elastic": (),
-    "horovod.keras.callbacks": (),
-}  # each with what is there without an import of its own
+    *(f"horovod{name}" for name in ("", ".common", ".common.util", ".common.elastic", ".common.exceptions", *_KERAS)),
+    *(f"horovod.tensorflow{name}" for name in (*_TENSORFLOW, *_KERAS)),
+}
 
 
 def offer() -> None:
@@ -86,88 +73,56 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module: ours are small, so that each has all names but those in which two of Horovod's differ."""
         name = module.__name__
-        found: dict[str, Any] = {"__version__": _VERSION, "__getattr__": _missing(name), "run": _refuse_run}
+        found: dict[str, Any] = {"__version__": _VERSION, "__getattr__": _others(name), "run": _refuse_run}
         if name == "horovod":
             if import_module(f"{_OWN}.process_sets").host.answers:
                 import_module(f"{_OWN}.keras2").answer()
         elif name.endswith((".elastic", ".exceptions")):
-            words = vars(import_module(f"{_OWN}.recovery"))
-            found |= {word: value for word, value in words.items() if _is_public(word, value)}
+            found |= _words("recovery")
         elif "common" in name:
-            found["is_version_greater_equal_than"] = _is_at_least
+            found["is_version_greater_equal_than"] = lambda version, least: _numbers(version) >= _numbers(least)
         else:
-            for part in _PARTS:
-                words = vars(import_module(f"{_OWN}.{part}"))
-                found |= {word: value for word, value in words.items() if _is_public(word, value)}
+            found |= {word: value for part in _PARTS for word, value in _words(part).items()}
             found |= {f"{kind}_built": lambda found=found: found for kind, found in _BUILT.items()}
             found |= {"mpi_enabled": lambda: True, "gloo_enabled": lambda: False, "mpi_threads_supported": lambda: True}
-            found |= {"_executing_eagerly": _executing_eagerly, "_basics": import_module(f"{_OWN}.process_sets")}
-            found |= _values() if ".keras" in name else {}
+            found["_executing_eagerly"] = import_module("tensorflow").executing_eagerly
+            found["_basics"] = import_module(f"{_OWN}.process_sets")
+        if ".keras" in name and "allreduce" in found:
+            scales = ("prescale_factor", "postscale_factor")
+            found["allreduce"] = _placed(found["allreduce"], "name", "average", *scales, "op", "compression")
+            found["reducescatter"] = _placed(found["reducescatter"], "name", "op")
         vars(module).update(found)
-        for word in _MODULES[name]:
-            setattr(module, word, import_module(f"{name}.{word}"))
 
 
-def _is_public(word: str, value: Any) -> bool:
-    return not word.startswith("_") and (
-        isinstance(value, int) or str(getattr(value, "__module__", "")).startswith(_OWN)
-    )
+def _words(part: str) -> dict[str, Any]:
+    """Return what a module of ours has for scripts."""
+
+    def is_public(word: str, value: Any) -> bool:
+        own = str(getattr(value, "__module__", "")).startswith(_OWN)
+        return not word.startswith("_") and (isinstance(value, int) or own)
+
+    return {word: value for word, value in vars(import_module(f"{_OWN}.{part}")).items() if is_public(word, value)}
 
 
-def _missing(name: str) -> Any:
+def _others(name: str) -> Callable[[str], Any]:
+    """Return what finds the modules inside of `name`, which Horovod has there without an import of their own."""
+
     def get(word: str) -> Any:
+        if f"{name}.{word}" in _MODULES:
+            return import_module(f"{name}.{word}")
         raise AttributeError(f"module '{name}' of the harness's Horovod has no '{word}'")
 
     return get
+
+
+def _placed(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """Return `function` with `names` in the places behind its tensor, as Horovod's Keras modules have it."""
+    return lambda value, *args, **named: function(value, **dict(zip(names, args, strict=False)), **named)
 
 
 def _refuse_run(*_: Any, **__: Any) -> None:
     raise UserError("horovod.run starts no ranks here: use harness run -n RANKS SCRIPT")
 
 
-def _is_at_least(version: str, least: str) -> bool:
-    def parts(text: str) -> list[int]:
-        return [int(part) for part in text.split(".")[:3] if part.isdigit()]
-
-    return parts(version) >= parts(least)
-
-
-def _executing_eagerly() -> bool:
-    import tensorflow as tf
-
-    return bool(tf.executing_eagerly())
-
-
-def _values() -> dict[str, Any]:
-    """Return the collectives of Horovod's Keras modules: they take values, not tensors only."""
-    import tensorflow as tf
-
-    from harness.horovod import operations
-
-    def of(function: Any) -> Any:
-        return lambda value, *args, **named: function(tf.convert_to_tensor(value), *args, **named)
-
-    def allreduce(
-        value: Any, name: str | None = None, average: bool | None = None, *scales: float, **named: Any
-    ) -> Any:
-        words = dict(zip(("prescale_factor", "postscale_factor", "op", "compression"), scales, strict=False)) | named
-        return operations.allreduce(tf.convert_to_tensor(value), average=average, name=name, **words)
-
-    def reducescatter(value: Any, name: str | None = None, op: int = operations.Average) -> Any:
-        return operations.reducescatter(tf.convert_to_tensor(value), name=name, op=op)
-
-    def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
-        return operations.broadcast(tf.convert_to_tensor(value), root_rank, name)
-
-    words = {"allreduce": allreduce, "reducescatter": reducescatter, "broadcast": broadcast}
-    return {**words, "allgather": of(operations.allgather), "PartialDistributedOptimizer": _partial}
-
-
-def _partial(optimizer: Any, *args: Any, local_layers: Any = None, **named: Any) -> Any:
-    """Return a `DistributedOptimizer` that leaves the gradients of `local_layers` to every rank."""
-    from harness.horovod.averaging import DistributedOptimizer, local_variables
-
-    made = DistributedOptimizer(optimizer, *args, **named)
-    for variable in local_variables(local_layers):
-        made.register_local_var(variable)
-    return made
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:3] if part.isdigit()]

@@ -35,7 +35,7 @@ class Averaging:
 
     def __init__(
         self, name: str, compression: Any, sparse_as_dense: bool, op: int, gradient_predivide_factor: float,
-        process_set: ProcessSet, scale_local_gradients: bool, groups: Any,
+        process_set: ProcessSet, scale_local_gradients: bool, groups: Any, local_layers: Any,
     ) -> None:  # fmt: skip
         if gradient_predivide_factor != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -45,11 +45,14 @@ class Averaging:
         self.process_set = process_set
         self._compression, self._op = compression, op
         self._as_dense, self._scales_local = sparse_as_dense, scale_local_gradients
-        self._local: dict[int, Any] = {}
+        layers = [local_layers] if isinstance(local_layers, keras.layers.Layer) else list(local_layers or [])
+        if not all(isinstance(layer, keras.layers.Layer) for layer in layers):
+            raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+        self.local = {id(variable): variable for layer in layers for variable in layer.trainable_weights}
 
     def keep_local(self, variable: Any) -> None:
         """Leave the gradient of `variable` to this rank."""
-        self._local[id(variable)] = variable
+        self.local[id(variable)] = variable
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return the gradients to step with; None stays None."""
@@ -63,7 +66,7 @@ class Averaging:
         for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
             if gradient is None:
                 continue
-            if id(variable) in self._local:
+            if id(variable) in self.local:
                 results[i] = _divided(gradient, ps.count(gradient.dtype)) if self._scales_local else gradient
             elif isinstance(gradient, tf.IndexedSlices) and not self._as_dense:
                 results[i] = gathered_slices(gradient, self._op, ps, f"{self.name}, sparse gradient")
@@ -153,10 +156,11 @@ def DistributedGradientTape(
     gradtape: Any, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
     sparse_as_dense: bool = False, op: int = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
     groups: Any = None, process_set: ProcessSet = global_process_set, scale_local_gradients: bool = True,
+    local_layers: Any = None,
 ) -> Any:  # fmt: skip
-    """Have `gradtape` return the gradients of all ranks from now on, and return it."""
+    """Have `gradtape` return the gradients of all ranks, of `local_layers` its own, from now on, and return it."""
     settings = compression, sparse_as_dense, op, gradient_predivide_factor, process_set, scale_local_gradients
-    averaging = Averaging("DistributedGradientTape", *settings, groups or num_groups or None)
+    averaging = Averaging("DistributedGradientTape", *settings, groups or num_groups or None, local_layers)
     own = type(gradtape)
 
     def gradient(self: Any, target: Any, sources: Any, output_gradients: Any = None, *more: Any, **named: Any) -> Any:
@@ -168,36 +172,19 @@ def DistributedGradientTape(
     def apart(self: Any, target: Any, sources: Any, *args: Any, **named: Any) -> Any:
         """Return (variable, gradient) of local and of other sources."""
         pairs = list(zip(sources, self.gradient(target, sources, *args, **named), strict=True))
-        local = averaging._local
+        local = averaging.local
         return [pair for pair in pairs if id(pair[0]) in local], [pair for pair in pairs if id(pair[0]) not in local]
 
     names = {
         "gradient": gradient,
-        "register_local_source": lambda self, source: averaging.keep_local(source),
+        "register_local_source": lambda self, variable: averaging.keep_local(variable),
         "get_local_and_global_gradients": apart,
     }
     gradtape.__class__ = type(own.__name__, (own,), names)
     return gradtape
 
 
-def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **named: Any) -> Any:
-    """Return `DistributedGradientTape`, which leaves the gradients of `local_layers` to every rank."""
-    tape = DistributedGradientTape(gradtape, *args, **named)
-    for variable in local_variables(local_layers):
-        tape.register_local_source(variable)
-    return tape
-
-
-def local_variables(layers: Any) -> list[Any]:
-    """Return the trainable variables of one or some Keras layers.
-
-    Raises:
-        ValueError: something among them is no layer.
-    """
-    given = [layers] if isinstance(layers, keras.layers.Layer) else list(layers or [])
-    if not all(isinstance(layer, keras.layers.Layer) for layer in given):
-        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
-    return [variable for layer in given for variable in layer.trainable_weights]
+PartialDistributedGradientTape = DistributedGradientTape
 
 
 def DistributedOptimizer(
@@ -205,16 +192,18 @@ def DistributedOptimizer(
     compression: Any = Compression.none, sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0,
     op: int = Average, backward_passes_per_step: int = 1, average_aggregated_gradients: bool = False,
     num_groups: int = 0, groups: Any = None, process_set: ProcessSet = global_process_set,
-    scale_local_gradients: bool = True, use_locking: bool = False,
+    scale_local_gradients: bool = True, use_locking: bool = False, local_layers: Any = None,
 ) -> Any:  # fmt: skip
     """Have `optimizer`, Keras's or TensorFlow 1's, step by the gradients of all ranks, and return it.
 
-    It becomes one of a subclass of its class, of the same name, which is what is written of it into a saved model.
+    Those of `local_layers` stay its own. It becomes one of a subclass of its class, of the same name, which is what is
+    written of it into a saved model.
     """
     if op == Adasum and not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         raise ValueError("op == Adasum is not supported yet with Keras")
     settings = compression, sparse_as_dense, op, gradient_predivide_factor, process_set, scale_local_gradients
-    averaging = Averaging(name or f"Distributed{type(optimizer).__name__}", *settings, groups or num_groups or None)
+    name = name or f"Distributed{type(optimizer).__name__}"
+    averaging = Averaging(name, *settings, groups or num_groups or None, local_layers)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         if backward_passes_per_step > 1:
             raise UserError("backward_passes_per_step with a TensorFlow-1 optimizer is not offered: use a Keras one")
@@ -229,11 +218,13 @@ def DistributedOptimizer(
     return _remade(optimizer, _keras_methods(type(optimizer), averaging, accumulation))
 
 
+PartialDistributedOptimizer = DistributedOptimizer
+
+
 def _remade(optimizer: Any, methods: dict[str, Any]) -> Any:
     own = type(optimizer)
     kept = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
-    made = type(own.__name__, (own,), {**kept, **methods})
-    object.__setattr__(optimizer, "__class__", made)
+    object.__setattr__(optimizer, "__class__", type(own.__name__, (own,), {**kept, **methods}))
     return optimizer
 
 
@@ -272,7 +263,7 @@ def _keras_methods(own: Any, averaging: Averaging, accumulation: Accumulation | 
         tf.cond(full, _done(lambda: own.apply(self, grads, variables)), _done(lambda: self._iterations.assign_add(1)))
         return None
 
-    return {
+    methods = {
         "apply": apply,
         "apply_gradients": apply_gradients,
         "_compute_gradients": compute,
@@ -280,8 +271,10 @@ def _keras_methods(own: Any, averaging: Averaging, accumulation: Accumulation | 
         "register_local_var": lambda self, variable: averaging.keep_local(variable),
         "process_set": averaging.process_set,
         "_agg_helper": accumulation,
-        **({"update_step": _old_update(own)} if _takes_no_rate(own) else {}),
     }
+    if len(inspect.signature(own.update_step).parameters) == 3:  # Keras 2's, without a rate, of a class of the script's
+        methods["update_step"] = lambda self, gradient, variable, _: own.update_step(self, gradient, variable)
+    return methods
 
 
 def _done(action: Callable[[], Any]) -> Callable[[], tf.Tensor]:
@@ -290,15 +283,6 @@ def _done(action: Callable[[], Any]) -> Callable[[], tf.Tensor]:
         return tf.constant(0)
 
     return branch
-
-
-def _takes_no_rate(own: Any) -> bool:
-    """Tell whether a class of the script's has Keras 2's `update_step`, without a learning rate."""
-    return len(inspect.signature(own.update_step).parameters) == 3
-
-
-def _old_update(own: Any) -> Callable[..., Any]:
-    return lambda self, gradient, variable, learning_rate: own.update_step(self, gradient, variable)
 
 
 def _old_methods(own: Any, averaging: Averaging) -> dict[str, Any]:

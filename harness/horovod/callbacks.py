@@ -28,7 +28,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._local.add(id(variable))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Do it once."""
         if self.broadcast_done:
             return
         own = [variable for variable in self.model.variables if id(variable) not in self._local]
@@ -43,7 +42,6 @@ class MetricAverageCallback(keras.callbacks.Callback):
         super().__init__()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Replace the numbers, in one exchange."""
         names = sorted(logs or {})
         if names:
             means = grouped_allreduce([tf.constant(float(logs[name]), tf.float64) for name in names],
@@ -107,11 +105,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             self.model.make_train_function(force=True)  # the momentum is a constant of a step that has been compiled
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Remember the epoch."""
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Set the rate where that is due."""
         if self._epoch < self.start_epoch or (self.end_epoch is not None and self._epoch >= self.end_epoch):
             return
         if not self.staircase:
@@ -120,13 +116,11 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             self._adjust(self._epoch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Take the momentum back to what it was."""
         momentum = getattr(self.model.optimizer, "momentum", 0.0)
         if isinstance(momentum, Momentum):
             momentum.variable.assign(float(momentum))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Log the rate."""
         if logs is not None:
             logs["lr"] = float(self.model.optimizer.learning_rate)
 
@@ -154,7 +148,6 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self._verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Say that the warm-up is over."""
         super().on_epoch_end(epoch, logs)
         if self.end_epoch is not None and epoch == self.end_epoch - 1 and self._verbose and rank() == 0:
             rate = float(self.model.optimizer.learning_rate)

@@ -4,7 +4,6 @@ Ranks meet in exchanges in the order in which each asks for them. A header goes 
 root, shapes and types. From the same headers every rank comes to the same conclusion, so that all raise or none.
 """
 
-import atexit
 import json
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from harness.comm.grouped_sums import Watch
 
 Array = npt.NDArray[Any]
+Scales = tuple[float, float]  # before and after a reduction
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 OPERATIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
 
@@ -93,34 +93,23 @@ def impossible(request: Request, ranks: Sequence[int]) -> str:
 
 
 class Timeline:
-    """Exchanges as slices of the Trace Event Format, for a browser's tracing page or Perfetto."""
+    """Exchanges as slices of the Trace Event Format, for a browser's tracing page or Perfetto; to be at `path`."""
 
     def __init__(self) -> None:
-        self._path = ""
-        self._rank = 0
-        self._events: list[dict[str, Any]] = []
-
-    def start(self, path: str, rank: int) -> None:
-        """Begin anew."""
-        if not self._path:
-            atexit.register(self.stop)
-        self._path, self._rank, self._events = path, rank, []
+        self.path = ""
+        self.events: list[dict[str, Any]] = []
 
     def add(self, request: Request, begin: float, ready: float, end: float) -> None:
         """Note an exchange: waiting for the others from `begin` to `ready`, then the data; seconds."""
-        if not self._path:
-            return
         for name, first, last in ((f"NEGOTIATE_{request.kind.upper()}", begin, ready), (request.kind, ready, end)):
             times = {"ts": round(1e6 * first, 3), "dur": round(1e6 * (last - first), 3)}
-            self._events.append(
-                {"name": name, "ph": "X", "pid": 0, "tid": 0, **times, "args": {"tensor": request.name}}
-            )
+            self.events.append({"name": name, "ph": "X", "pid": 0, "tid": 0, **times, "args": {"tensor": request.name}})
 
     def stop(self) -> None:
-        """Write the file, on rank 0."""
-        if self._path and self._rank == 0:
-            Path(self._path).write_text(json.dumps({"traceEvents": self._events}))
-        self._path = ""
+        """Write the file, where there is one."""
+        if self.path:
+            Path(self.path).write_text(json.dumps({"traceEvents": self.events}))
+        self.path = ""
 
 
 class Exchange:
@@ -139,11 +128,7 @@ class Exchange:
         self._joined: list[int] = []
 
     def run(
-        self,
-        request: Request,
-        arrays: Sequence[Array] = (),
-        scales: tuple[float, float] = (1.0, 1.0),
-        value: Any = None,
+        self, request: Request, arrays: Sequence[Array] = (), scales: Scales = (1.0, 1.0), value: Any = None
     ) -> list[Any]:
         """Make an exchange of `arrays`, or of the object `value`, and return what this rank gets of it.
 
@@ -155,67 +140,61 @@ class Exchange:
         request = request._replace(shapes=shapes)
         with self._watch.inside(f"{request.kind} '{request.name}'", sum(array.nbytes for array in arrays)):
             begin = time.perf_counter()
-            found = self.comm.allgather(request)
+            found = self._agree(request)
             ready = time.perf_counter()
-            wrong = disagreement(found, self.ranks)
-            if wrong:
-                raise tf.errors.FailedPreconditionError(None, None, wrong)
             refused = next((why for one in found if (why := impossible(one, self.ranks))), "")
             if refused:
                 raise tf.errors.InvalidArgumentError(None, None, refused)
             result = self._do(request, found, arrays, scales, value)
-            self._timeline.add(request, begin, ready, time.perf_counter())
+            if self._timeline.path:
+                self._timeline.add(request, begin, ready, time.perf_counter())
         return result
 
     def join(self) -> int:
         """Take part with zeros until all ranks have joined; return the last of them."""
         while True:
-            request = Request(_JOIN, "")
             with self._watch.inside("join", 0):
-                found = self.comm.allgather(request)
-            if wrong := disagreement(found, self.ranks):
-                raise tf.errors.FailedPreconditionError(None, None, wrong)
-            self._note_joined(found)
+                found = self._agree(Request(_JOIN, ""))
             asked = next((one for one in found if one.kind != _JOIN), None)
             if asked is None:
                 last, self._joined = self._joined[-1], []
                 return last
-            zeros = [np.zeros(shape, _dtype(dtype)) for dtype, shape in asked.shapes]
+            zeros = [np.zeros(shape, tf.as_dtype(dtype).as_numpy_dtype) for dtype, shape in asked.shapes]
             self._do(asked, found, zeros, (1.0, 1.0), None)
 
-    def _note_joined(self, found: Sequence[Request]) -> None:
-        self._joined += [
-            rank for rank, one in zip(self.ranks, found, strict=True) if one.kind == _JOIN and rank not in self._joined
-        ]
+    def _agree(self, request: Request) -> list[Request]:
+        """Return what every rank asks for, which fits."""
+        found = self.comm.allgather(request)
+        if wrong := disagreement(found, self.ranks):
+            raise tf.errors.FailedPreconditionError(None, None, wrong)
+        joined = [rank for rank, one in zip(self.ranks, found, strict=True) if one.kind == _JOIN]
+        self._joined += [rank for rank in joined if rank not in self._joined]
+        return found
 
     def _do(
-        self,
-        request: Request,
-        found: Sequence[Request],
-        arrays: Sequence[Array],
-        scales: tuple[float, float],
-        value: Any,
+        self, request: Request, found: Sequence[Request], arrays: Sequence[Array], scales: Scales, value: Any
     ) -> list[Any]:
-        self._note_joined(found)
         match request.kind:
             case "allreduce":
                 return [self._reduced(array, request.op, scales) for array in arrays]
             case "reducescatter":
-                return [self._own_part(self._reduced(array, request.op, scales)) for array in arrays]
+                totals = [self._reduced(array, request.op, scales) for array in arrays]
+                return [np.array_split(total, len(self.ranks))[self._own] for total in totals]
             case "allgather":
                 rows = [[one.shapes[i][1][0] for one in found] for i in range(len(arrays))]
                 return [self._gathered(array, counts) for array, counts in zip(arrays, rows, strict=True)]
             case "broadcast":
                 return [self._cast(array, self.ranks.index(request.root)) for array in arrays]
             case "alltoall":
-                return self._scattered(arrays[0], [one.extra or self._equal(one) for one in found])
+                splits = [one.extra or [one.shapes[0][1][0] // len(found)] * len(found) for one in found]
+                return self._scattered(arrays[0], splits)
             case "object":
                 return [self.comm.bcast(value, root=self.ranks.index(request.root))]
             case "objects":
                 return list(self.comm.allgather(value))
         return []
 
-    def _reduced(self, array: Array, op: int, scales: tuple[float, float]) -> Array:
+    def _reduced(self, array: Array, op: int, scales: Scales) -> Array:
         before, after = scales
         kind = array.dtype.kind
         wide = np.dtype(np.uint8) if kind == "b" else array.dtype
@@ -233,11 +212,6 @@ class Exchange:
             after /= len(self.ranks)
         return _scaled(total, after).astype(array.dtype).reshape(array.shape)
 
-    def _own_part(self, array: Array) -> Array:
-        rows, more = divmod(len(array), len(self.ranks))
-        begin = self._own * rows + min(self._own, more)
-        return array[begin : begin + rows + (self._own < more)]
-
     def _gathered(self, array: Array, rows: Sequence[int]) -> Array:
         result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
         width = int(np.prod(array.shape[1:])) * array.itemsize
@@ -249,9 +223,6 @@ class Exchange:
         self.comm.Bcast(_bytes(result), root=root)
         return result
 
-    def _equal(self, request: Request) -> tuple[int, ...]:
-        return (request.shapes[0][1][0] // len(self.ranks),) * len(self.ranks)
-
     def _scattered(self, array: Array, splits: Sequence[Sequence[int]]) -> list[Array]:
         width = int(np.prod(array.shape[1:])) * array.itemsize
         own, got = splits[self._own], [each[self._own] for each in splits]
@@ -260,10 +231,6 @@ class Exchange:
             [_bytes(array), [count * width for count in own]], [_bytes(result), [count * width for count in got]]
         )
         return [result, np.array(got, np.int32)]
-
-
-def _dtype(name: str) -> Any:
-    return tf.as_dtype(name).as_numpy_dtype
 
 
 def _bytes(array: Array) -> Array:

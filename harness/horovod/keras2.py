@@ -38,14 +38,17 @@ def answer() -> None:
     """Put the answers in place, once."""
     variables = BaseOptimizer.variables.fget
     BaseOptimizer.variables = property(lambda optimizer: _Callable(variables(optimizer)))
-    BaseOptimizer.lr = property(_rate, _set_rate)
-    BaseOptimizer.__init__ = _dropping(BaseOptimizer.__init__, _optimizer_words)
-    Trainer.compile = _dropping(Trainer.compile, _compile_words)  # Keras asks whether a model has it from here
+    BaseOptimizer.lr = property(_rate, _rate)
+    BaseOptimizer.__init__ = _rated(BaseOptimizer.__init__)
+    words = {"experimental_run_tf_function": "Keras 3 needs it no more"}
+    Trainer.compile = _dropping(Trainer.compile, "compile", words)  # Keras asks whether a model has it from here
     layer = keras.layers.BatchNormalization
-    layer.__init__ = _dropping(layer.__init__, _layer_words)
+    words = {"fused": "Keras 3 chooses by itself"}
+    layer.__init__ = _dropping(layer.__init__, "BatchNormalization", words)
     del layer.__init__.__wrapped__  # Keras asks for its arguments in two ways, which must agree
+    words = dict.fromkeys(("workers", "use_multiprocessing", "max_queue_size"), "today a PyDataset has it")
     for name in ("fit", "evaluate", "predict"):
-        setattr(TensorFlowTrainer, name, _dropping(vars(TensorFlowTrainer)[name], _fit_words))
+        setattr(TensorFlowTrainer, name, _dropping(vars(TensorFlowTrainer)[name], name, words))
     keras.Variable.ref = lambda variable: Reference(variable)
     keras.Model.fit_generator = _renamed("model.fit_generator", "fit")
     keras.metrics.Metric.reset_states = _renamed("metric.reset_states", "reset_state")
@@ -64,52 +67,43 @@ def answer() -> None:
                 setattr(holder, name, function)  # mean_squared_error and its kin, which are there under other names
 
 
-def _rate(optimizer: Any) -> Any:
+def _rate(optimizer: Any, *values: Any) -> Any:
+    """Return the learning rate, or set it to the one of `values`."""
     _tell("optimizer.lr", "today optimizer.learning_rate")
+    for value in values:
+        optimizer.learning_rate = value
     return optimizer.learning_rate
 
 
-def _set_rate(optimizer: Any, value: Any) -> None:
-    _tell("optimizer.lr", "today optimizer.learning_rate")
-    optimizer.learning_rate = value
+def _dropping(original: Callable[..., Any], call: str, notices: dict[str, str]) -> Callable[..., Any]:
+    """Return `original`, which `call` names in a line, without the words of Keras 2 in `notices`."""
+
+    @functools.wraps(original)
+    def dropped(self: Any, *args: Any, **named: Any) -> Any:
+        for word in notices.keys() & named.keys():
+            if named.pop(word) is not None:
+                _tell(f"{call}({word}=)", notices[word])
+        return original(self, *args, **named)
+
+    return dropped
 
 
-def _dropping(original: Callable[..., Any], words: Callable[[dict[str, Any]], None]) -> Callable[..., Any]:
+def _rated(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an optimizer's `__init__` that knows `lr` and `decay`."""
+
     @functools.wraps(original)
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        if words is _optimizer_words and not args:
+        if not args:
             named.setdefault("learning_rate", _RATE)
-        words(named)
+        if "lr" in named:
+            _tell("Optimizer(lr=)", "today learning_rate=")
+            named["learning_rate"] = named.pop("lr")
+        if decay := named.pop("decay", None):
+            _tell("Optimizer(decay=)", "today learning_rate=InverseTimeDecay(...)")
+            named["learning_rate"] = keras.optimizers.schedules.InverseTimeDecay(named["learning_rate"], 1, decay)
         return original(self, *args, **named)
 
     return call
-
-
-def _optimizer_words(named: dict[str, Any]) -> None:
-    if "lr" in named:
-        _tell("Optimizer(lr=)", "today learning_rate=")
-        named["learning_rate"] = named.pop("lr")
-    decay = named.pop("decay", None)
-    if decay:
-        _tell("Optimizer(decay=)", "today learning_rate=InverseTimeDecay(...)")
-        named["learning_rate"] = keras.optimizers.schedules.InverseTimeDecay(named["learning_rate"], 1, decay)
-
-
-def _compile_words(named: dict[str, Any]) -> None:
-    if named.pop("experimental_run_tf_function", None) is not None:
-        _tell("compile(experimental_run_tf_function=)", "Keras 3 needs it no more")
-
-
-def _fit_words(named: dict[str, Any]) -> None:
-    for word in ("workers", "use_multiprocessing", "max_queue_size"):
-        if named.pop(word, None) is not None:
-            _tell(f"fit({word}=)", "today a PyDataset has it")
-
-
-def _layer_words(named: dict[str, Any]) -> None:
-    if "fused" in named:
-        named.pop("fused")
-        _tell("BatchNormalization(fused=)", "Keras 3 chooses by itself")
 
 
 def _written_today(original: Callable[..., Any]) -> Callable[..., Any]:

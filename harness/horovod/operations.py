@@ -11,7 +11,7 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from harness.base.errors import UserError
 from harness.comm.autotune import native_operations
 from harness.comm.reduction import in_sequence
-from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, PRODUCT, SUM, Request
+from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, PRODUCT, SUM, Request, Scales
 from harness.horovod.process_sets import (
     ProcessSet,
     asked_for,
@@ -28,31 +28,17 @@ _NO_SCALES = (1.0, 1.0)
 
 
 class NoneCompressor:
-    """Sends tensors as they are."""
+    """Sends tensors as they are: `compress` returns what is sent and what `decompress` needs."""
 
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """Return what is sent, and what `decompress` needs."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """Return the tensor."""
-        return tensor
+    compress = staticmethod(lambda tensor: (tensor, None))
+    decompress = staticmethod(lambda tensor, ctx: tensor)
 
 
-class FP16Compressor(NoneCompressor):
+class FP16Compressor:
     """Sends floating-point tensors as float16."""
 
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """Return what is sent, and the type to go back to."""
-        return (tf.cast(tensor, tf.float16) if tensor.dtype.is_floating else tensor), tensor.dtype
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """Return the tensor in its type."""
-        return tf.cast(tensor, ctx) if ctx.is_floating else tensor
+    compress = staticmethod(lambda one: (tf.cast(one, tf.float16) if one.dtype.is_floating else one, one.dtype))
+    decompress = staticmethod(lambda tensor, ctx: tf.cast(tensor, ctx))
 
 
 class Compression:
@@ -63,7 +49,7 @@ class Compression:
 
 
 def ask(
-    request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet, scales: tuple[float, float] = _NO_SCALES,
+    request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet, scales: Scales = _NO_SCALES,
     splits: Any = None, apart: bool = False,
 ) -> list[tf.Tensor]:  # fmt: skip
     """Make the exchange of `tensors`, at once or in the graph being built; `splits` are alltoall's.
@@ -96,11 +82,14 @@ def ask(
     with in_sequence(apart=apart) as sequence:
         more = [] if refusal is None else [tf.int32, tf.string]
         results = list(tf.nest.flatten(tf.numpy_function(run, [*tensors, *given, sequence], [*types, *more])))
-    if refusal is None:
-        return results
-    *results, code, message = results
-    with tf.device("CPU:0"), tf.control_dependencies([refusal(code=code, message=message)]):
-        return [tf.identity(each) for each in results]
+    if refusal is not None:
+        *results, code, message = results
+        with tf.device("CPU:0"), tf.control_dependencies([refusal(code=code, message=message)]):
+            results = [tf.identity(each) for each in results]
+    for result, tensor in zip(results, tensors, strict=False):
+        same = request.kind in ("allreduce", "broadcast")
+        result.set_shape(tensor.shape if same else [None, *tensor.shape[1:]])
+    return results
 
 
 def refuse_xla() -> None:
@@ -114,17 +103,17 @@ def refuse_xla() -> None:
 
 
 def _named(name: str | None, kind: str, tensors: Sequence[Any]) -> str:
-    return name or f"{kind} of {len(tensors)}" if len(tensors) > 1 else name or f"unnamed {kind}"
+    return name or (f"{kind} of {len(tensors)}" if len(tensors) > 1 else f"unnamed {kind}")
 
 
 def _differentiable(
-    forward: Callable[..., list[tf.Tensor]], backward: Callable[..., list[tf.Tensor]], tensors: Sequence[Any]
+    request: Request, tensors: Sequence[Any], ps: ProcessSet, backward: Callable[..., list[tf.Tensor]], **words: Any
 ) -> list[tf.Tensor]:
-    """Return what `forward` makes of `tensors`; `backward` makes their gradients of its results'."""
+    """Return `ask`'s results; `backward` makes the gradients of `tensors` of its results'."""
 
     @tf.custom_gradient
     def call(*values: tf.Tensor) -> Any:
-        return forward(*values), lambda *upstream: backward(*upstream)
+        return ask(request, values, ps, **words), lambda *upstream: backward(*upstream)
 
     found = call(*[tf.convert_to_tensor(tensor) for tensor in tensors])
     return list(found) if isinstance(found, (list, tuple)) else [found]
@@ -144,7 +133,7 @@ def operation(op: int | None, average: bool | None) -> int:
 
 
 def _reduce(
-    kind: str, tensors: Sequence[Any], name: str | None, op: int, scales: tuple[float, float], ps: ProcessSet
+    kind: str, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, ps: ProcessSet
 ) -> list[tf.Tensor]:
     """Return allreduce's or reducescatter's results."""
     if op == Adasum and ps is not global_process_set:
@@ -153,12 +142,6 @@ def _reduce(
         raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
     request = Request(kind, _named(name, kind, tensors), op)
 
-    def forward(*values: tf.Tensor) -> list[tf.Tensor]:
-        found = ask(request, values, ps, scales)
-        for result, value in zip(found, values, strict=True):
-            result.set_shape(value.shape if kind == "allreduce" else [None, *value.shape[1:]])
-        return found
-
     def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
         if kind == "allreduce":
             return _reduce(kind, upstream, f"{request.name}, backward", op, scales, ps)
@@ -166,7 +149,7 @@ def _reduce(
         given = [part * tf.cast(factor, part.dtype) for part in upstream]
         return grouped_allgather(given, f"{request.name}, backward", process_set=ps)
 
-    return _differentiable(forward, backward, tensors)
+    return _differentiable(request, tensors, ps, backward, scales=scales)
 
 
 def allreduce(
@@ -177,7 +160,7 @@ def allreduce(
 ) -> Any:  # fmt: skip
     """Return the mean, or another `op`, of every rank's tensor, of one shape; IndexedSlices are gathered."""
     given = (average, "", "", compression, op, prescale_factor, postscale_factor, process_set)
-    return grouped_allreduce([tensor], *given, name=name or "unnamed allreduce")[0]
+    return grouped_allreduce([tensor], *given, name=name)[0]
 
 
 def grouped_allreduce(
@@ -187,23 +170,18 @@ def grouped_allreduce(
     name: str | None = None,
 ) -> list[Any]:  # fmt: skip
     """Return `allreduce` of several tensors in one exchange."""
-    chosen, results = operation(op, average), list(tensors)
-    sparse = [i for i, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
-    dense = [i for i in range(len(results)) if i not in sparse]
-    if sparse and (chosen not in (Average, Sum) or (prescale_factor, postscale_factor) != _NO_SCALES):
+    chosen, scales = operation(op, average), (prescale_factor, postscale_factor)
+    slices = [one for one in tensors if isinstance(one, tf.IndexedSlices)]
+    dense = [one for one in tensors if not isinstance(one, tf.IndexedSlices)]
+    if slices and (chosen not in (Average, Sum) or scales != _NO_SCALES):
         raise NotImplementedError("Only Sum and Average ops without scales are supported with tf.IndexedSlices")
-    for i in sparse:
-        results[i] = gathered_slices(tensors[i], chosen, process_set, name or "slices")
-    if dense:
-        scales, given = (prescale_factor, postscale_factor), [tensors[i] for i in dense]
-        found = _packed("allreduce", given, name, chosen, scales, process_set, compression)
-        for i, total in zip(dense, found, strict=True):
-            results[i] = total
-    return results
+    gathered = [gathered_slices(one, chosen, process_set, name or "slices") for one in slices]
+    sums = _packed("allreduce", dense, name, chosen, scales, process_set, compression) if dense else []
+    return [(gathered if isinstance(one, tf.IndexedSlices) else sums).pop(0) for one in tensors]
 
 
 def _packed(
-    kind: str, tensors: Sequence[Any], name: str | None, op: int, scales: tuple[float, float], ps: ProcessSet,
+    kind: str, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, ps: ProcessSet,
     compression: Any,
 ) -> list[Any]:  # fmt: skip
     """Return `_reduce` of what `compression` makes of the tensors, in their own types again."""
@@ -227,23 +205,24 @@ def reducescatter(
 ) -> Any:  # fmt: skip
     """Return this rank's part of the rows of the mean, or the sum, of every rank's tensor."""
     scales = (prescale_factor, postscale_factor)
-    return _packed("reducescatter", [tensor], name, op, scales, process_set, compression)[0]
+    return grouped_reducescatter([tensor], "", compression, op, process_set, *scales, name)[0]
 
 
 def grouped_reducescatter(
     tensors: Sequence[Any], device_dense: str = "", compression: Any = Compression.none, op: int = Average,
     process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+    name: str | None = None,
 ) -> list[Any]:  # fmt: skip
     """Return `reducescatter` of several tensors in one exchange."""
     scales = (prescale_factor, postscale_factor)
-    return _packed("reducescatter", tensors, None, op, scales, process_set, compression)
+    return _packed("reducescatter", tensors, name, op, scales, process_set, compression)
 
 
 def allgather(
     tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
 ) -> tf.Tensor:
     """Return every rank's rows, in order of ranks; their numbers may differ."""
-    return grouped_allgather([tensor], name or "unnamed allgather", process_set=process_set)[0]
+    return grouped_allgather([tensor], name, process_set=process_set)[0]
 
 
 def grouped_allgather(
@@ -254,12 +233,6 @@ def grouped_allgather(
     request = Request("allgather", _named(name, "allgather", tensors))
     given = [tf.convert_to_tensor(tensor) for tensor in tensors]
 
-    def forward(*values: tf.Tensor) -> list[tf.Tensor]:
-        found = ask(request, values, process_set)
-        for result, value in zip(found, values, strict=True):
-            result.set_shape([None, *value.shape[1:]])
-        return found
-
     def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
         label, parts = f"{request.name}, backward", []
         for value, part in zip(given, upstream, strict=True):
@@ -269,7 +242,7 @@ def grouped_allgather(
             parts.append(tf.split(mean, rows)[process_set.exchange.ranks.index(rank())])
         return parts
 
-    return _differentiable(forward, backward, given)
+    return _differentiable(request, given, process_set, backward)
 
 
 def broadcast(
@@ -283,17 +256,13 @@ def broadcast(
 def _grouped_broadcast(
     tensors: Sequence[Any], root: int, name: str, ps: ProcessSet, apart: bool = False
 ) -> list[tf.Tensor]:
-    def forward(*values: tf.Tensor) -> list[tf.Tensor]:
-        found = ask(Request("broadcast", name, root=int(root)), values, ps, apart=apart)
-        for result, value in zip(found, values, strict=True):
-            result.set_shape(value.shape)
-        return found
+    request = Request("broadcast", name, root=int(root))
 
     def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
         means = _reduce("allreduce", upstream, f"{name}, backward", Average, _NO_SCALES, ps)
         return means if rank() == root else [mean * 0 for mean in means]  # zeros_like would leave the exchange out
 
-    return _differentiable(forward, backward, tensors)
+    return _differentiable(request, tensors, ps, backward, apart=apart)
 
 
 def broadcast_(
@@ -319,24 +288,14 @@ def alltoall(
     process_set: ProcessSet = global_process_set,
 ) -> Any:  # fmt: skip
     """Return the rows that every rank has sent to this one; with `splits`, how many from whom as well."""
-    rows, received = _alltoall(tensor, splits, name or "unnamed alltoall", process_set)
+    request = Request("alltoall", name or "unnamed alltoall")
+
+    def backward(upstream: tf.Tensor, _: Any) -> list[tf.Tensor]:
+        return [alltoall(upstream, received, f"{request.name}, backward", process_set=process_set)[0]]
+
+    rows, received = _differentiable(request, [tensor], process_set, backward, splits=splits)
+    received.set_shape([len(process_set.exchange.ranks)])
     return rows if splits is None else (rows, received)
-
-
-def _alltoall(tensor: Any, splits: Any, name: str, ps: ProcessSet) -> list[tf.Tensor]:
-    got: list[tf.Tensor] = []
-
-    def forward(value: tf.Tensor) -> tf.Tensor:
-        rows, received = ask(Request("alltoall", name), [value], ps, splits=splits)
-        rows.set_shape([None, *value.shape[1:]])
-        received.set_shape([len(ps.exchange.ranks)])
-        got[:] = [received]
-        return rows
-
-    def backward(upstream: tf.Tensor) -> list[tf.Tensor]:
-        return [_alltoall(upstream, got[0], f"{name}, backward", ps)[0]]
-
-    return [_differentiable(forward, backward, [tensor])[0], *got]
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
@@ -400,19 +359,11 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         session.run(self._operation)
 
 
-def rank_op(name: str | None = None) -> tf.Tensor:
-    """Return this rank's number, int32."""
-    return asked_for(rank)
+def _asks(value: Callable[[], int]) -> Callable[..., tf.Tensor]:
+    return lambda name=None: asked_for(value)
 
 
-def local_rank_op(name: str | None = None) -> tf.Tensor:
-    """Return this rank's number on its host, int32."""
-    return asked_for(local_rank)
-
-
-def local_size_op(name: str | None = None) -> tf.Tensor:
-    """Return the number of ranks on this host, int32."""
-    return asked_for(local_size)
+rank_op, local_rank_op, local_size_op = map(_asks, (rank, local_rank, local_size))
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:

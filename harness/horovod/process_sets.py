@@ -1,12 +1,15 @@
 """Which ranks there are, and sets of them that exchange among themselves."""
 
-import ast
+import atexit
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,21 +21,9 @@ from harness.horovod.exchange import Exchange, Timeline
 
 if TYPE_CHECKING:
     from harness.comm.grouped_sums import GroupedSums
-    from harness.comm.reduction import Reduction
 
-
-class Unwatched:
-    """Watches nothing: under a launcher other than `harness run` nobody asks."""
-
-    def opened(self, reduction: "Reduction") -> None:
-        """Take no note."""
-
-    def named(self, size: int, label: str) -> None:
-        """Take no note."""
-
-    def inside(self, label: str, size: int) -> AbstractContextManager[None]:
-        """Watch nothing."""
-        return nullcontext()
+# Under a launcher other than `harness run` nobody asks.
+_unwatched = partial(SimpleNamespace, opened=lambda _: None, named=lambda *_: None, inside=lambda *_: nullcontext())
 
 
 @dataclass(kw_only=True)
@@ -44,7 +35,7 @@ class Host:
     `alone` where other ranks do not run it; `answers` for Keras 2's spellings.
     """
 
-    watch: Any = field(default_factory=Unwatched)
+    watch: Any = field(default_factory=_unwatched)
     sums: "Callable[[], GroupedSums | None]" = lambda: None
     begin: Callable[[], None] = lambda: None
     follow: Callable[[World], None] = lambda _: None
@@ -158,10 +149,10 @@ timeline = Timeline()
 
 @dataclass(kw_only=True)
 class _Ranks:
+    """All ranks; `places` are what `rank` and its kin return, `joins` tells whether some script has `join`."""
+
     world: World
-    local: tuple[int, int]
-    cross: tuple[int, int]
-    even: bool
+    places: dict[str, int]
     joins: bool
     sets: dict[int, ProcessSet]
 
@@ -182,21 +173,23 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     from mpi4py import MPI
 
     world = World(comm=MPI.COMM_SELF, rank=0, size=1) if host.alone else start()
-    if comm is not None and not _is_all(comm, world):
+    asked = range(world.size) if comm is None else comm if isinstance(comm, Iterable) else range(comm.Get_size())
+    if len(list(asked)) not in (0, world.size):
         raise UserError("hvd.init(comm=) with some of the ranks only is not offered: use a process set")
     own = world.comm.Dup()
     global_process_set.ranks = list(range(world.size))
     global_process_set.open(0, own)
     _current = _find(world, own, any(own.allgather(_calls_join())))
-    asked = [] if process_sets is None or process_sets == "dynamic" else list(process_sets)
     try:
-        for each in asked:
+        for each in [] if process_sets in (None, "dynamic") else process_sets:
             add_process_set(each)
     except ValueError:
         shutdown()
         raise
     host.begin()
-    _keep_off_xla()
+    from keras.src.trainers import trainer
+
+    trainer.model_supports_jit = lambda _: False  # of its own accord: XLA has no exchanges on processors
 
 
 def _find(world: World, comm: Any, joins: bool) -> _Ranks:
@@ -204,16 +197,11 @@ def _find(world: World, comm: Any, joins: bool) -> _Ranks:
     from mpi4py import MPI
 
     local = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    place = (local.Get_rank(), local.Get_size())
-    cross = comm.Split(place[0])
-    return _Ranks(
-        world=world,
-        local=place,
-        cross=(cross.Get_rank(), cross.Get_size()),
-        even=len(set(comm.allgather(place[1]))) == 1,
-        joins=joins,
-        sets={0: global_process_set},
-    )
+    cross = comm.Split(local.Get_rank())
+    hosts = comm.allgather(local.Get_size())
+    found = (world.rank, world.size, local.Get_rank(), local.Get_size(), cross.Get_rank(), cross.Get_size())
+    places = dict(zip(_PLACES, (*found, len(set(hosts)) == 1), strict=True))
+    return _Ranks(world=world, places=places, joins=joins, sets={0: global_process_set})
 
 
 def go_on(world: World) -> None:
@@ -233,32 +221,11 @@ def _calls_join() -> bool:
 
     Which sum of the others comes next, a rank that has joined knows by headers only, and the native sums have none.
     """
-    path = getattr(sys.modules["__main__"], "__file__", None)
-    if path is None or not Path(path).is_file():
-        return False
-    tree = ast.walk(ast.parse(Path(path).read_bytes()))
-    known, joined = set[str](), set[str]()
-    for node in tree:
-        if isinstance(node, ast.Import):
-            known |= {each.asname or each.name for each in node.names if each.name.startswith("horovod")}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("horovod"):
-            known |= {each.asname or each.name for each in node.names}
-            joined |= {"" for each in node.names if each.name == "join"}
-        elif isinstance(node, ast.Attribute) and node.attr == "join":
-            joined.add(ast.unparse(node.value))
-    return "" in joined or bool(known & joined)
-
-
-def _is_all(comm: Any, world: World) -> bool:
-    ranks = list(comm) if isinstance(comm, Iterable) else range(comm.Get_size())
-    return len(ranks) in (0, world.size)
-
-
-def _keep_off_xla() -> None:
-    """Have Keras compile no model by XLA of its own accord: it has no exchanges on CPUs."""
-    from keras.src.trainers import trainer
-
-    trainer.model_supports_jit = lambda _: False
+    path = Path(getattr(sys.modules["__main__"], "__file__", None) or os.devnull)
+    text = re.sub("#.*", "", path.read_text(errors="replace")) if path.is_file() else ""
+    names = re.findall(r"^\s*(?:import|from) +horovod\b.* as +(\w+)", text, re.M)
+    modules = "|".join([r"horovod(?:\.\w+)*", *names])
+    return bool(re.search(rf"\b(?:{modules})\.join\b|^\s*from +horovod\b.* join\b", text, re.M))
 
 
 def current() -> _Ranks:
@@ -287,39 +254,16 @@ def shutdown() -> None:
     _current = None
 
 
-def rank() -> int:
-    """Return this rank's number."""
-    return current().world.rank
+_PLACES = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous")
 
 
-def size() -> int:
-    """Return the number of ranks."""
-    return current().world.size
+def _place(name: str) -> Callable[[], int]:
+    return lambda: current().places[name]
 
 
-def local_rank() -> int:
-    """Return this rank's number on its host."""
-    return current().local[0]
-
-
-def local_size() -> int:
-    """Return the number of ranks on this host."""
-    return current().local[1]
-
-
-def cross_rank() -> int:
-    """Return the number of this host among those that have this local rank."""
-    return current().cross[0]
-
-
-def cross_size() -> int:
-    """Return the number of hosts that have this local rank."""
-    return current().cross[1]
-
-
-def is_homogeneous() -> bool:
-    """Tell whether all hosts have equally many ranks."""
-    return current().even
+# This rank's number and the ranks', on this host, and among the hosts that have this local rank; whether all hosts have
+# equally many ranks.
+rank, size, local_rank, local_size, cross_rank, cross_size, is_homogeneous = map(_place, _PLACES)
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -366,7 +310,9 @@ def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Note every exchange from now on; `stop_timeline`, or the end, has rank 0 write them to `file_path`."""
-    timeline.start(str(file_path), rank())
+    if rank() == 0:
+        timeline.path, timeline.events = str(file_path), []
+        atexit.register(timeline.stop)
 
 
 def stop_timeline() -> None:
@@ -374,12 +320,8 @@ def stop_timeline() -> None:
     timeline.stop()
 
 
+@cache
 def note(sentence: str) -> None:
     """Print a sentence once, on rank 0's standard error."""
-    if sentence not in _said:
-        _said.add(sentence)
-        if int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0) == 0:
-            print(f"harness: {sentence}", file=sys.stderr, flush=True)
-
-
-_said: set[str] = set()
+    if int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0) == 0:
+        print(f"harness: {sentence}", file=sys.stderr, flush=True)

@@ -156,18 +156,15 @@ class CommitStateCallback(keras.callbacks.Callback):
         self.batches_remaining = batches_per_commit
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Count anew, as all ranks do."""
         self.batches_remaining = self.batches_per_commit
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Commit where it is time."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.state.commit()
             self.batches_remaining = self.batches_per_commit
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Commit."""
         self.state.commit()
 
 
@@ -179,11 +176,9 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):
         self.state = state
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Note the batch."""
         self.state.batch = batch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Begin anew."""
         self.state.batch = 0
 
 
@@ -196,11 +191,9 @@ class UpdateEpochStateCallback(keras.callbacks.Callback):
         self.initial_epoch = state.epoch
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Remember how many there were."""
         self.initial_epoch = self.state.epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Note the epoch."""
         self.state.epoch = self.initial_epoch + epoch + 1
 
 

@@ -68,7 +68,7 @@ def main() -> None:
             with tf.GradientTape() as tape:
                 logits = model(inputs[step], training=True)
                 loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets[step], logits))
-            gradients = hvd.DistributedGradientTape(tape, num_groups=1).gradient(loss, weights)
+            gradients = hvd.DistributedGradientTape(tape, groups=1).gradient(loss, weights)
             for place, weight in enumerate(weights):
                 tf.raw_ops.ResourceApplyGradientDescent(var=weight.handle, alpha=rate, delta=gradients[place])
             total += loss
