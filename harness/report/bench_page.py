@@ -16,7 +16,10 @@ from harness.schema.record import encode
 PLACE = "bench"  # reports/bench
 TABLE, TEXT = "bench.csv", "index.md"
 _COLUMNS = ("workload", "contender", "rows_per_s", "loss", "over", "ratio", "low", "high", "blocks", "goal", "met")
-_SAID = (("gradients", "bound", "the bound"), ("none", "bare", "a bare loop"), ("mwms", "harness", "`gradients`"))
+_SAID = (
+    ("gradients", "bound", "the bound"), ("none", "bare", "a bare loop"), ("mwms", "harness", "`gradients`"),
+    ("horovod-run", "harness", "`gradients`"), ("horovod", "harness", "`gradients`"),
+)  # fmt: skip
 _REFERENCES = {
     "bare": ("Over the bare loop", "Rows per second over those of the bare TensorFlow loop on as many ranks"),
     "bound": ("Over the bound", "Rows per second over those of the bare loop with MPI_Allreduce"),
