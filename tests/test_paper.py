@@ -198,6 +198,8 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
     """Two ranks train for half as long a step as one does, whose launches are of the first policy's sweep alone."""
 
     class Trained:
+        dropped, busy = 0, ""
+
         def __init__(self, *_: object, folder: Path, groups: Sequence[Group], **__: object) -> None:
             (folder / ROUNDS).mkdir(exist_ok=True)
             for group in groups:
@@ -212,7 +214,7 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
             return 0
 
     monkeypatch.setattr("harness.sweep.execute.Launches", Trained)
-    monkeypatch.setattr("harness.sweep.execute._make_ready", lambda *_: None)
+    monkeypatch.setattr("harness.sweep.execute._prepare", lambda *_: None)
     workload = make_point(samples=640).workload
     sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]
     in_turns = Submission(request=JobRequest(shape="block"))

@@ -168,23 +168,19 @@ def run_blocks(
     data = str(data_dir.resolve()) if data_dir is not None else None
     submission = Submission(request=JobRequest(shape="block"), data_dir=data)
     scheduler, every = submission.open(oversubscribe=False), [point for block in blocks for point in block.values()]
-    _make_ready(blocks[0].values(), scheduler, data_dir)
-    with locked(folder), interruptible(), display(len(every), Console(quiet=True)) as shown:
-        for number, block in enumerate(blocks):
-            say(f"block {number + 1} of {len(blocks)}, in turns: {', '.join(block)}")
-            groups = [Group(shape="block", points=tuple(block.values()))]
-            pace = Pace(every)
-            Launches(scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown).run()
-
-
-def _make_ready(points: Iterable[Point], scheduler: Scheduler, data_dir: Path | None) -> None:
-    for point in points:
+    for point in blocks[0].values():
         refusal = scheduler.refusal(point.layout)
         if refusal:
             raise UserError(f"no block can run: {point.layout}: {refusal}")
         source = locate(point.workload, data_dir, point.data_id)
         if source.kind != "script":
             prepare(source)
+    with locked(folder), interruptible(), display(len(every), Console(quiet=True)) as shown:
+        for number, block in enumerate(blocks):
+            say(f"block {number + 1} of {len(blocks)}, in turns: {', '.join(block)}")
+            groups = [Group(shape="block", points=tuple(block.values()))]
+            pace = Pace(every)
+            Launches(scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown).run()
 
 
 def run_together(
@@ -204,75 +200,20 @@ def run_together(
     Raises:
         UserError: a layout cannot run here, the data is wrong, or another process runs one of the sweeps.
     """
-    console, own = console or Console(), {results / sweep.name: current(sweep) for sweep in sweeps}
-    submission = replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
-    scheduler, folder = submission.open(oversubscribe=sweeps[0].oversubscribe), results / _TOGETHER / sweeps[0].name
-    points = sorted((point for one in own.values() for point in one.points()), key=lambda point: point.repeat)
+    each = [_Command(sweep, data_dir, results, console, submission) for sweep in sweeps]
+    command = _Together(each, results / _TOGETHER)
     with contextlib.ExitStack() as held:
-        for each in (folder, *own):
-            held.enter_context(locked(each))
+        for one in (command, *each):
+            held.enter_context(locked(one.folder))
         held.enter_context(interruptible())
-        carry_over(scheduler, folder, lambda text: say(console, text))
-        _share_out(folder, own)
-        missing = _missing(points, own)
-        say(console, f"{', '.join(one.name for one in sweeps)}: {len(points)} launches, {len(missing)} to run")
-        _make_ready(points[: len(points) // sweeps[0].repeats], scheduler, data_dir)
-        for target, one in own.items():
-            write_study(target, one, ())
-            write_submission(target, submission)
-        for last in (False, True):
-            if last:
-                missing = [one for one in missing if any((each / one.folder / RUN_FILE).exists() for each in own)]
-            if not missing or (last and len(missing) > max(1, len(points) / 2)):
-                break
-            shape, pace = submission.request.shape, Pace(next(iter(own.values())).points())
-            groups = group_points(missing, shape)
-            if shape == "block":
-                groups, notes = blocks(missing, points, _RANK_BYTES, memory_limit())
-                for note in notes:
-                    say(console, note)
-            with display(len(missing), console) as shown:
-                held.callback(_share_out, folder, own)  # also of what ended before an interruption
-                Launches(
-                    scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown, timed=True
-                ).run()
-            _share_out(folder, own)
-            missing = _missing(points, own)
-    return len(_missing(points, own))
-
-
-def _missing(points: Iterable[Point], own: Mapping[Path, Sweep]) -> list[Point]:
-    known = {
-        point.folder
-        for folder, sweep in own.items()
-        for point in survey(folder, sweep.points()).missing(sweep.points())
-    }
-    return [point for point in points if point.folder in known]
-
-
-def _share_out(folder: Path, own: Mapping[Path, Sweep]) -> None:
-    """Move the launches in `folder` to the sweeps that `own` names by their folders, with a copy of their rounds."""
-    import pandas as pd
-
-    first = next(iter(own.values())).points()
-    for target, sweep in own.items():
-        points = sweep.points()
-        for point in points:
-            if (folder / point.folder / RUN_FILE).exists():
-                set_aside(target, point)
-                shutil.rmtree(target / point.folder, ignore_errors=True)
-                (folder / point.folder).rename(target / point.folder)
-            for part in (f"{LOGS}/{point.folder}.log", f"{FAILURES}/{point.folder}.json"):
-                if (folder / part).exists():
-                    (target / part).parent.mkdir(exist_ok=True)
-                    (folder / part).replace(target / part)
-        mine, layouts = {point.folder for point in points}, {point.layout for point in points}
-        lent = {point.folder for point in first if point.layout not in layouts}
-        for file in (folder / ROUNDS).glob("*.parquet"):
-            turns = pd.read_parquet(file)
-            if turns["launch"].isin(mine).any():
-                (target / ROUNDS).mkdir(exist_ok=True)
-                turns[turns["launch"].isin(mine | lent)].to_parquet(target / ROUNDS / file.name, index=False)
+        carry_over(command.scheduler, command.folder, lambda text: say(command.console, text))
+        held.callback(command.share_out)  # also of what ended before an interruption
+        plan = command.plan((), invalid_too=True)
+        _prepare(plan, data_dir, command.console)
+        command.note()
+        command.launch(plan, timed=True)
+        command.launch(command.once_more(plan), timed=True)
+        return len(command.survey(command.points).missing(command.points))
 
 
 def cancel(folder: Path, *, console: Console | None = None) -> tuple[int, bool]:
@@ -316,7 +257,7 @@ class _Command:
         self.submission = replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
         self.scheduler: Scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
         self.console = console or Console()
-        self.folder = results / self.sweep.name
+        self.folder, self.name = results / self.sweep.name, f"sweep {self.sweep.name}"
         self.runnable, self.skipped = divide(sweep.layouts, self.scheduler.refusal)
         if not self.runnable:
             first, fix = self.skipped[0], "ask for fewer NODES, RANKS_PER_NODE or THREADS"
@@ -329,6 +270,10 @@ class _Command:
         """Write down what is asked for, and how it is launched."""
         write_study(self.folder, self.sweep, self.skipped)
         write_submission(self.folder, self.submission)
+
+    def survey(self, points: Iterable[Point]) -> Survey:
+        """Read what is known of `points`."""
+        return survey(self.folder, points)
 
     def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
         """Settle those launches in the queue that have ended, and return the others."""
@@ -347,11 +292,11 @@ class _Command:
     def plan(self, carried: Sequence[Running], invalid_too: bool) -> SweepPlan:
         """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
         plan = self._plan(carried, invalid_too=invalid_too)
-        _announce(plan, self.console)
+        _announce(self.name, plan, self.console)
         return plan
 
     def _plan(self, carried: Sequence[Running] = (), *, invalid_too: bool) -> SweepPlan:
-        known = survey(self.folder, self.points)
+        known = self.survey(self.points)
         missing = known.missing(self.points, invalid_too=invalid_too)
         queued = {running.point.folder for running in carried}
         groups = self._groups([point for point in missing if point.folder not in queued], known)
@@ -426,7 +371,7 @@ class _Command:
 
         Of nothing where that was most of the sweep, or a launch failed by itself.
         """
-        known = survey(self.folder, plan.points)
+        known = self.survey(plan.points)
         missing = known.missing(plan.missing)
         codes = [known.failures[point.folder].exit_code for point in missing if point.folder in known.failures]
         if any(code <= _SIGNAL for code in codes):
@@ -440,9 +385,58 @@ class _Command:
         return replace(plan, missing=missing, known=known, groups=self._groups(missing, known), carried=())
 
 
-def _announce(plan: SweepPlan, console: Console) -> None:
+class _Together(_Command):
+    """What one command has to do with several sweeps, whose launches take turns in a folder below `folder`."""
+
+    def __init__(self, each: Sequence[_Command], folder: Path) -> None:
+        first, self.each = each[0], each
+        self.submission, self.scheduler, self.console = first.submission, first.scheduler, first.console
+        self.folder, self.name = folder / first.sweep.name, ", ".join(one.name for one in each)
+        self.skipped = tuple(dict.fromkeys(skipped for one in each for skipped in one.skipped))
+        self.points = tuple(sorted((point for one in each for point in one.points), key=lambda point: point.repeat))
+
+    def note(self) -> None:
+        """Write down what is asked for, and how it is launched."""
+        for one in self.each:
+            one.note()
+
+    def survey(self, points: Iterable[Point]) -> Survey:
+        """Share out what has ended, and read what is known of `points`."""
+        self.share_out()
+        known = Survey(records={}, failures={}, damaged={})
+        for one in self.each:
+            found = one.survey(points)
+            known.records.update(found.records)
+            known.failures.update(found.failures)
+            known.damaged.update(found.damaged)
+        return known
+
+    def share_out(self) -> None:
+        """Move the launches that have ended to their own sweeps' folders, with a copy of their rounds."""
+        import pandas as pd
+
+        for one in self.each:
+            for point in one.points:
+                if (self.folder / point.folder / RUN_FILE).exists():
+                    set_aside(one.folder, point)
+                    shutil.rmtree(one.folder / point.folder, ignore_errors=True)
+                    (self.folder / point.folder).rename(one.folder / point.folder)
+                for part in (f"{LOGS}/{point.folder}.log", f"{FAILURES}/{point.folder}.json"):
+                    if (self.folder / part).exists():
+                        (one.folder / part).parent.mkdir(exist_ok=True)
+                        (self.folder / part).replace(one.folder / part)
+            mine = {point.folder for point in one.points}
+            lent = {point.folder for point in self.each[0].points if point.layout not in one.sweep.layouts}
+            for file in (self.folder / ROUNDS).glob("*.parquet"):
+                turns = pd.read_parquet(file)
+                if turns["launch"].isin(mine).any():
+                    (one.folder / ROUNDS).mkdir(exist_ok=True)
+                    turns[turns["launch"].isin(mine | lent)].to_parquet(one.folder / ROUNDS / file.name, index=False)
+
+
+def _announce(name: str, plan: SweepPlan, console: Console) -> None:
     done = len(plan.points) - len(plan.missing)
-    say(console, f"sweep {plan.folder.name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
+    say(console, f"{name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
     others = other_code(plan.folder, plan.points[0].code)
     if others:
         say(

@@ -1,7 +1,6 @@
 """How a running sweep shows itself: a bar with the time left on a terminal, plain lines elsewhere."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Protocol
@@ -19,8 +18,10 @@ class Pace:
     """The launches of one command, of which `points` are all; `records` are of those that earlier commands made."""
 
     def __init__(self, points: Sequence[Point], records: Iterable[RunRecord] = ()) -> None:
-        self._launches = Counter(point.layout for point in points)
-        self._base = min(self._launches, key=lambda layout: (layout.ranks, layout.nodes, layout.threads))
+        self._repeats = 1 + max(point.repeat for point in points)
+        self._base = min(
+            (point.layout for point in points), key=lambda layout: (layout.ranks, layout.nodes, layout.threads)
+        )
         self._epochs: dict[Layout, list[float]] = {}
         self._seconds: dict[Layout, list[float]] = {}
         for record in records:
@@ -44,8 +45,8 @@ class Pace:
             ranks = ", ".join(
                 str(one.layout.ranks) for one in sorted((point, *others), key=lambda one: one.layout.ranks)
             )
-            return f"{ranks} ranks in turns, block {number} of {max(self._launches.values())}"
-        return f"{point.layout}, launch {number} of {max(number, self._launches[point.layout])}"
+            return f"{ranks} ranks in turns, block {number} of {self._repeats}"
+        return f"{point.layout}, launch {number} of {max(number, self._repeats)}"
 
     def speed(self, record: RunRecord) -> str:
         """Return how fast a launch was: ``216 ms an epoch, 1.70x`` the median of the layout with the fewest ranks."""
