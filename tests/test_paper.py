@@ -287,6 +287,7 @@ def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> No
     )  # fmt: skip
     assert finished.returncode == 0, finished.stdout + finished.stderr
     runs = [read_run(file.parent) for file in sorted((tmp_path / "results").glob("*/*/run.json"))]
+    assert {run.weights.tensors for run in runs} == {(98_400, 800, 80_000, 400, 800, 8)}
     assert sorted((len(run.ranks), run.point.workload.sync) for run in runs) == [
         (1, "weights:epoch"),
         *((2, policy) for policy in sorted(POLICIES)),

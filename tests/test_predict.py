@@ -168,6 +168,17 @@ def test_a_step_is_computation_wait_and_allreduce() -> None:
     assert row["epoch_low_s"] < row["epoch_s"] < row["epoch_high_s"]
 
 
+def test_between_hosts_each_large_tensor_has_an_allreduce() -> None:
+    """As NativeReduction sums by messages: tensors below 16 kB are packed; in 16 bits a fifth one is."""
+    known = base(tensors=(627_200, 800, 24_000, 400, 80_000, 4_000))
+    halved = replace(known, workload=make_workload(wire="bf16"))
+    for one, sizes in ((known, (627_200, 24_000, 80_000, 5_200)), (halved, (313_600, 40_000, 14_600))):
+        every = sum(allreduce_seconds("ring", [8], size, FLAT) for size in sizes)
+        assert one.sums("ring", np.array([8.0]), FLAT) == pytest.approx(every)
+    crowded = replace(FLAT, ranks_per_node=4)
+    assert known.sums("ring", np.array([8.0]), crowded) == allreduce_seconds("ring", [8], 712_440, crowded)
+
+
 def test_global_batch_weak_scaling_and_sync_policies() -> None:
     fixed = base(workload=make_workload(global_batch=64))
     assert list(predict(fixed, [1, 4], Uncertain.exact(FLAT), BEST)["compute_s"]) == pytest.approx([300e-6, 75e-6])

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from harness.prediction.network_cost import BEST, Levels, Link, Uncertain, allreduce_seconds
+from harness.prediction.network_cost import BEST, Levels, Link, Uncertain
 from harness.prediction.step_model import Base, slowest, steps_between
 from harness.schema.workload import Workload
 
@@ -123,8 +123,7 @@ class Draws:
 
     def _sums(self, counts: Array) -> Array:
         if self.network:
-            size = self.base.bytes / (1 if self.workload.wire == "float32" else 2)
-            low, high = (allreduce_seconds(BEST, counts, size, one) for one in (self.network.low, self.network.high))
+            low, high = (self.base.sums(BEST, counts, one) for one in (self.network.low, self.network.high))
             return _between(low, OVERHEAD * high, self.way)
         few, many = (2 ** np.ceil(np.log2(one)) for one in (self.last.ranks, counts))
         messages = _between(np.log2(many) / np.log2(few), (many - 1) / (few - 1), self.way)

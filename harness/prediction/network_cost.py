@@ -6,7 +6,7 @@ MPICH and Open MPI do (section 4.5).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT
 
 Array = NDArray[np.float64]
 BEST = "best"
+_SMALL = 2**14  # bytes of a tensor that is packed with its like (kSmall in comm/native/messages.cc)
 _LEFT_OUT = "; the additions of an allreduce are left out"
 _PAIR = re.compile(r"([0-9.eE+-]+)\s*,\s*([0-9.eE+-]+)")
 
@@ -116,6 +117,12 @@ def allreduce_seconds(algorithm: str, ranks: ArrayLike, size: float, levels: Lev
         inside = np.minimum(counts, levels.ranks_per_node)
         cost = cost + _flat(algorithm, inside, size, levels.node or levels.network, levels.add_s_per_byte)
     return cost
+
+
+def calls(tensors: Sequence[float]) -> tuple[float, ...]:
+    """Return the bytes of each allreduce that sums `tensors` of so many bytes between hosts of one rank each."""
+    small = sum(size for size in tensors if size < _SMALL)
+    return (*(size for size in tensors if size >= _SMALL), *([small] if small else []))
 
 
 def _flat(algorithm: str, counts: Array, size: float, link: Link, add: float) -> Array:

@@ -18,7 +18,7 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, choose_sweep
 from harness.analysis.stats import Interval, median_interval
 from harness.base.errors import UserError
-from harness.prediction.network_cost import Levels, Link, Uncertain, allreduce_seconds
+from harness.prediction.network_cost import Levels, Link, Uncertain, allreduce_seconds, calls
 from harness.schema.record import read_run
 from harness.schema.sweep import Study
 from harness.schema.sync import find_policy
@@ -38,9 +38,9 @@ class Base:
 
     `compute_s` is of one step on `ranks` ranks without synchronisation, `low_s` and `high_s` the ends of its
     interval (or of the measured range). `rows` are an epoch's (strong scaling) or a rank's (weak). `bytes` are
-    the trained weights'. `jitter` are compute times over their rank's mean, in order of time, each of `every` steps,
-    without what slows all ranks at once; `imbalance` the ranks' means over the mean of all ranks; without them no rank
-    is slower than another. `source` says where all that comes from.
+    the trained weights', `tensors` each one's where they are known. `jitter` are compute times over their rank's mean,
+    in order of time, each of `every` steps, without what slows all ranks at once; `imbalance` the ranks' means over the
+    mean of all ranks; without them no rank is slower than another. `source` says where all that comes from.
     """
 
     workload: Workload
@@ -54,7 +54,19 @@ class Base:
     jitter: tuple[float, ...] = ()
     every: int = 1
     imbalance: tuple[float, ...] = ()
+    tensors: tuple[int, ...] = ()
     source: str = ""
+
+    def sums(self, algorithm: str, counts: Array, levels: Levels) -> Array:
+        """Return the seconds of the allreduces of all weights, as they travel, over each count of ranks.
+
+        Between hosts of one rank each large tensors have one each.
+        """
+        part = 1 if self.workload.wire == "float32" else 2
+        sizes = calls([size / part for size in self.tensors]) if levels.ranks_per_node == 1 else ()
+        every = [allreduce_seconds(algorithm, counts, size, levels) for size in sizes or (self.bytes / part,)]
+        found: Array = np.sum(every, axis=0)
+        return found
 
 
 def find_launches(results: Path, wanted: Callable[[Study], bool], what: str) -> Loaded:
@@ -91,6 +103,7 @@ def measured_base(loaded: Loaded) -> Base:
         ranks=fewest,
         rows=rows if scaling == "strong" else rows // fewest,
         bytes=run.weights.bytes,
+        tensors=run.weights.tensors,
         compute_s=float(compute.median()),
         low_s=exact.low if exact else float(compute.min()),
         high_s=exact.high if exact else float(compute.max()),
@@ -232,9 +245,7 @@ def _points(base: Base, counts: Array, levels: Levels, algorithm: str) -> pd.Dat
     compute = base.compute_s * share
     between = steps_between(workload, steps)
     wait = compute * np.maximum(0.0, slowest(base, counts, between) - 1)
-    reduce = np.where(
-        np.isfinite(between) & (counts > 1), allreduce_seconds(algorithm, counts, base.bytes, levels) / between, 0.0
-    )
+    reduce = np.where(np.isfinite(between) & (counts > 1), base.sums(algorithm, counts, levels) / between, 0.0)
     step = compute + wait + reduce
     columns = {"ranks": counts.astype(int), "steps": steps.astype(int), "compute_s": compute, "straggler_s": wait}
     return pd.DataFrame(columns | {"allreduce_s": reduce, "step_s": step, "epoch_s": step * steps})

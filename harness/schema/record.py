@@ -188,12 +188,16 @@ class EpochRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightsRecord:
-    """The trained weights. `sha256` is of all of them in order; `identical` over all ranks."""
+    """The trained weights. `sha256` is of all of them in order; `identical` over all ranks.
+
+    `tensors` are the bytes of each, () of scripts and in older records.
+    """
 
     parameters: int
     bytes: int
     sha256: str
     identical: bool
+    tensors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -100,6 +100,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
     drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
     attempts, failures = len(outcome.segments), tuple(map(str, outcome.losses))
     invalid, met = disturbances(replica.point.layout, places, ranks, loads, failures, by_nodes=scheduled())
+    tensors = tuple(int(np.asarray(variable.numpy()).nbytes) for variable in variables)
     record = RunRecord(
         schema=SCHEMA,
         point=replica.point,
@@ -118,9 +119,10 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         epochs=with_parts(outcome.epochs, steps),
         weights=WeightsRecord(
             parameters=sum(int(np.prod(variable.shape)) for variable in variables),
-            bytes=sum(int(np.asarray(variable.numpy()).nbytes) for variable in variables),
+            bytes=sum(tensors),
             sha256=outcome.weights_sha256,
             identical=outcome.identical,
+            tensors=tensors,
         ),
         losses=outcome.losses,
         stretches=outcome.stretches,
