@@ -17,6 +17,7 @@ from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
 from harness.schema.record import decode, encode, read_run
 from tests.caches import own_cache
 from tests.hosts.lab import Lab, hosts, missing
+from tests.hosts.predictions import GBIT, Measured, emulated, score
 from tests.links import KINDS, Links
 from tests.mpi.launch import PROGRAMS, end_warm, result, serve_warm
 
@@ -132,6 +133,19 @@ def test_the_wire_grows_with_the_delay_as_alpha_and_beta_predict(lab: Lab, pytho
         # The parts are on the common clock, whose estimated drift is a little more or less than none.
         assert sums == pytest.approx(record.epochs[1].sync_seconds, rel=1e-3)
     assert wires[0.004] - wires[0.001] > 0.003  # at least one message more or less stands in the way of every sum
+
+
+@pytest.mark.alone
+@pytest.mark.campaign
+def test_predictions_hold_for_ranks_that_the_machine_has_no_cores_for(tmp_path: Path) -> None:
+    """More ranks, workloads and networks: python -m tests.hosts.predictions."""
+    measured, counts = [Measured("mnist-dnn", tmp_path)], (4, 8)
+    kept = emulated(measured, counts, GBIT, 50e-6, 5.0, tmp_path / "kept.json")
+    rows = score(measured, counts, kept)
+    assert [row[1] for row in rows] == [4, 8] and emulated(measured, counts, 0, 0, 0, tmp_path / "kept.json") == kept
+    for _, _, steps, line, formula in rows:
+        assert steps.step_s == pytest.approx(steps.compute_s + steps.wait_s + steps.sum_s, rel=0.02)
+        assert line.covers(steps) and abs(formula.error(steps)) < 0.25
 
 
 def probed(lab: Lab, folder: Path) -> Any:

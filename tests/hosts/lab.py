@@ -25,6 +25,8 @@ mount -t tmpfs tmpfs /dev/shm
 mount --bind {hosts} /etc/hosts
 ip link set lo up
 for scope in all default; do echo 1 >/proc/sys/net/ipv6/conf/$scope/disable_ipv6; done
+echo reno >/proc/sys/net/ipv4/tcp_congestion_control
+echo 0 >/proc/sys/net/ipv4/tcp_slow_start_after_idle
 touch {ready}
 exec sleep infinity
 """

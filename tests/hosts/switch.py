@@ -113,6 +113,7 @@ def main() -> None:
         name, pid, address = word.split("=")
         ports[name] = open_port(int(pid), address)
     enter_network(f"/proc/self/fd/{saved}")
+    os.setpriority(os.PRIO_PROCESS, 0, -20)  # a frame that is due goes before all ranks that poll
     print("ready", flush=True)
     Switch(ports, Path(sys.argv[1])).run()
 

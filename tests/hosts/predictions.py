@@ -1,0 +1,255 @@
+"""Predictions beyond the machine against as many ranks: ``python -m tests.hosts.predictions``; needs root.
+
+What `harness sweep` and `harness predict` say from launches on 1 and 2 ranks here, and from a network that is probed
+between 2 emulated hosts, is compared with 4 to 32 ranks on an emulated host each. Their processes, MPI, sums and waits
+are real. Their computation is not: a rank sleeps for a recorded step's time (`tests.hosts.sleeping`). So that a few
+cores carry them all, time passes slower than what is emulated: sleeps, delays and rates are stretched by one factor,
+which all times are divided by (time dilation: Gupta et al., NSDI 2006). Prints a Markdown table for each network.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from harness.analysis.calls import read_calls
+from harness.analysis.frames import launch_frame
+from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
+from harness.analysis.scaling import Scaling, scale
+from harness.base.provenance import describe_machine
+from harness.prediction.beyond import NETWORK, beyond
+from harness.prediction.network_cost import BEST, Uncertain, calls, probe_links
+from harness.prediction.step_model import measured_base, predict
+from harness.probe.fit_costs import fit_launches
+from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
+from harness.schema.claim import EXPERIMENTS
+from harness.schema.layout import Layout
+from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
+from harness.schema.presets import resolve
+from harness.schema.record import decode, encode, read_run
+from harness.sweep.execute import run_sweep
+from harness.sweep.job_options import JobRequest
+from harness.sweep.plan import build_sweep
+from harness.sweep.submission import Submission
+from tests.hosts.lab import Lab, hosts
+from tests.hosts.sleeping import Plan, Steps, Training
+
+GBIT = 1e9 / 8  # bytes a second
+ROWS, CNN_ROWS, EPOCHS, REPEATS = 32 * 64 * 8, 32 * 64, 3, 3
+PROBED = ((200.0, (8, 512, 4096, 16_384)), (20.0, (65_536, 262_144, 2**20)))  # sizes, and how much slower time passes
+RANK_S, BYTE_S = 8e-3, 1.5e-9  # sums last so long for every rank, and every byte of it, that two cores suffice
+
+HEADING = (
+    "| workload | emulated ranks | ms a step (slept, waited, summed) | times slower | the sweep's line | error | "
+    "`harness predict` | error |\n|---|---|---|---|---|---|---|---|"
+)
+
+
+def recorded(name: str, results: Path) -> Loaded:
+    """Return launches of a workload on 1 and 2 ranks of this machine, in turns; made where they are missing."""
+    one = EXPERIMENTS[name]
+    rows = CNN_ROWS if one.model == "cnn" else ROWS
+    workload = resolve(dataset=one.dataset, model=one.model, samples=rows, epochs=EPOCHS, data="synthetic")
+    sweep = build_sweep(workload, nodes=(1, 2), repeats=REPEATS)
+    kept = choose_sweep(results, lambda study: study.sweep.workload == workload, every_code=True)
+    if kept is not None:  # a step is a step, whichever code made it
+        return kept.loaded
+    in_turns = Submission(request=JobRequest(shape="block"))
+    return load_sweep(run_sweep(sweep, data_dir=None, results=results, submission=in_turns))
+
+
+def relative_steps(loaded: Loaded) -> np.ndarray:
+    """Return what steps on two ranks computed, over the mean of their launch; slowdowns of both ranks included."""
+    found = []
+    for run in (run for run in loaded.valid if len(run.ranks) > 1):
+        folder = loaded.folder / run.point.folder
+        for epoch in read_calls(folder, read_run(folder)):
+            steps = (epoch.entry[1:] - epoch.exit[:-1])[np.diff(epoch.step) == 1].ravel()
+            found.append(steps / steps.mean())
+    return np.concatenate(found)
+
+
+def probed(lab: Lab, folder: Path, rate: float, delay_s: float) -> tuple[Uncertain, str]:
+    """Return the cost of the links between the lab's first two hosts, and a sentence."""
+    two, series = first(lab, 2), list[MessageSeries]()
+    for slow, sizes in PROBED:
+        lab.network(delay_s=slow * delay_s, bytes_per_s=rate / slow)
+        answer = launched(two, "harness.probe.measure", ProbePlan(
+            sizes=sizes, samples=6, budget_s=1.0, reductions=()), folder, ProbeResult)  # fmt: skip
+        series += [replace(one, seconds=tuple(seconds / slow for seconds in one.seconds)) for one in answer.series]
+    costs = MessageCosts(setting=Setting(name="default", mca={}), costs=fit_launches([series]))
+    probe = Probe(
+        schema=PROBE_SCHEMA, measured=datetime.now(UTC), machine=describe_machine(gpus=()), launcher="",
+        mpi_library=answer.mpi_library, hosts=answer.hosts, by_setting=(costs,),
+    )  # fmt: skip
+    return probe_links(probe, 1)
+
+
+def first(lab: Lab, count: int) -> Lab:
+    """Return the lab of the first so many hosts."""
+    return replace(lab, pids=dict(list(lab.pids.items())[:count]))
+
+
+def launched(lab: Lab, module: str, plan: object, folder: Path, kind: Any) -> Any:
+    """Return what the ranks of `module`, one on every host, answer to the `plan`."""
+    plan_file, answer = folder / "plan.json", folder / "answer.json"
+    plan_file.write_bytes(encode(plan))
+    answer.unlink(missing_ok=True)
+    finished = lab.run([*lab.launcher(1), sys.executable, "-m", module, plan_file, answer], timeout=900)
+    assert answer.exists(), finished.stderr[-3000:]
+    return decode(answer.read_bytes(), kind, answer)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """A predicted step in seconds, with its band."""
+
+    step_s: float
+    low_s: float
+    high_s: float
+
+    def error(self, steps: Steps) -> float:
+        """Return predicted over emulated less 1."""
+        return self.step_s / steps.step_s - 1
+
+    def covers(self, steps: Steps) -> bool:
+        """Tell whether the band holds the emulated step."""
+        return self.low_s <= steps.step_s <= self.high_s
+
+    def __str__(self) -> str:
+        return f"{1e3 * self.step_s:.3g} ({1e3 * self.low_s:.3g} to {1e3 * self.high_s:.3g})"
+
+
+class Measured:
+    """One workload's launches here, and what they say of its steps."""
+
+    def __init__(self, name: str, results: Path) -> None:
+        self.name, self.loaded = name, recorded(name, results)
+        scaling = scale(launch_frame(self.loaded.valid, self.loaded.epochs))
+        assert scaling is not None
+        self.scaling: Scaling = scaling
+        self.base = measured_base(self.loaded)
+        self.alone_s = scaling.base.seconds / (self.base.rows / self.base.workload.batch(1))  # a step on one rank
+        self.compute_s = tuple((self.alone_s * relative_steps(self.loaded)).tolist())
+
+    def training(self, ranks: int, network: Uncertain, rate: float, delay_s: float, seconds: float) -> Training:
+        """Return steps that take about so many seconds here, by `network`."""
+        sum_s = float(self.base.sums(BEST, np.array([float(ranks)]), network.value)[0])
+        slow = max(1.0, ranks * (RANK_S + self.base.bytes * BYTE_S) / sum_s)
+        return Training(
+            compute_s=self.compute_s, messages=tuple(map(int, calls(self.base.tensors))),
+            steps=max(8, round(seconds / slow / (self.alone_s + sum_s))), slow=slow, delay_s=delay_s, bytes_per_s=rate,
+        )  # fmt: skip
+
+    def said(self, counts: Sequence[int], network: Uncertain) -> Iterator[tuple[Said, Said]]:
+        """Yield what the sweep's line and `harness predict` say of each count."""
+        series, why = beyond(self.loaded, self.scaling, [Layout(nodes=count) for count in counts], network)
+        points = next((one.points for one in series if one.where == NETWORK), ())
+        assert points, why
+        frame = predict(self.base, counts, network, BEST)
+        for point, (_, row) in zip(points, frame.iterrows(), strict=True):
+            ends = point.speedup, point.speedup_interval.high, point.speedup_interval.low
+            line = Said(**dict(zip(("step_s", "low_s", "high_s"), (self.alone_s * point.ranks / end for end in ends),
+                                   strict=True)))  # fmt: skip
+            per = row["steps"]
+            yield line, Said(step_s=row["step_s"], low_s=row["epoch_low_s"] / per, high_s=row["epoch_high_s"] / per)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """What was emulated of a network: its links as probed, and steps by ``WORKLOAD RANKS``."""
+
+    links: Uncertain
+    said: str
+    steps: dict[str, Steps]
+
+
+def emulated(
+    workloads: Sequence[Measured], counts: Sequence[int], rate: float, delay_s: float, seconds: float, file: Path
+) -> Kept:
+    """Return the steps of every workload and count, those that `file` has not yet emulated and kept there."""
+    kept = decode(file.read_bytes(), Kept, file) if file.exists() else None
+    wanted = {count: [one for one in workloads if not kept or f"{one.name} {count}" not in kept.steps]
+              for count in counts}  # fmt: skip
+    most = max((count for count, missing in wanted.items() if missing), default=0)
+    with tempfile.TemporaryDirectory() as name, hosts(max(2, most), Path(name)) as lab:
+        if kept is None:
+            links, said = probed(lab, Path(name), rate, delay_s)
+            kept = Kept(links=links, said=said, steps={})
+        for count, missing in wanted.items():
+            trainings = tuple(one.training(count, kept.links, rate, delay_s, seconds) for one in missing)
+            if trainings:
+                plan = Plan(folder=name, trainings=trainings)
+                found = launched(first(lab, count), "tests.hosts.sleeping", plan, Path(name), tuple[Steps, ...])
+                kept.steps.update(zip((f"{one.name} {count}" for one in missing), found, strict=True))
+                file.write_bytes(encode(kept))
+    return kept
+
+
+Row = tuple[str, int, Steps, Said, Said]
+
+
+def score(workloads: Sequence[Measured], counts: Sequence[int], kept: Kept) -> list[Row]:
+    """Return every workload and count: the emulated step, what the sweep's line and `harness predict` say of it."""
+    return [
+        (one.name, count, kept.steps[f"{one.name} {count}"], *said)
+        for one in workloads
+        for count, said in zip(counts, one.said(counts, kept.links), strict=True)
+    ]
+
+
+def tell(row: Row) -> None:
+    """Print a line of the table."""
+    name, count, steps, *says = row
+    parts = ", ".join(f"{1e3 * part:.3g}" for part in (steps.compute_s, steps.wait_s, steps.sum_s))
+    cells = [name, str(count), f"{1e3 * steps.step_s:.3g} ± {1e3 * steps.error_s:.1g} ({parts})", f"{steps.slow:.0f}"]
+    for said in says:
+        cells += [str(said), f"{100 * said.error(steps):+.1f} %{'' if said.covers(steps) else ', outside'}"]
+    print(f"| {' | '.join(cells)} |")
+
+
+def sum_up(rows: Sequence[Row], counts: Sequence[int]) -> None:
+    """Print errors and how many bands hold what was emulated."""
+    for place, what in ((3, "the sweep's line"), (4, "`harness predict`")):
+        for group in (*([count] for count in counts), counts):
+            found = [(row[place], row[2]) for row in rows if row[1] in group]
+            off = median(abs(said.error(steps)) for said, steps in found)
+            held = sum(said.covers(steps) for said, steps in found)
+            print(f"{what}, {', '.join(map(str, group))} ranks: median error {100 * off:.1f} %, "
+                  f"{held} of {len(found)} bands hold the emulated step")  # fmt: skip
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="python -m tests.hosts.predictions", description=__doc__.splitlines()[0])
+    parser.add_argument("workloads", nargs="*", default=list(EXPERIMENTS), help="such as mnist-dnn [default: all]")
+    parser.add_argument("--ranks", default="4,8,16,32", help="counts [default: 4,8,16,32]")
+    parser.add_argument("--networks", default="1:50,10:10", help="GBIT/S:MICROSECONDS, ... [default: 1:50,10:10]")
+    parser.add_argument(
+        "--seconds", type=float, default=8.0, help="of every workload and count, 8 steps at least [default: 8]"
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="where launches on 1 and 2 ranks are")
+    options = parser.parse_args()
+    counts = [int(count) for count in options.ranks.split(",")]
+    workloads = [Measured(name, options.results) for name in options.workloads]
+    for network in options.networks.split(","):
+        gbits, microseconds = map(float, network.split(":"))
+        file = options.results / f"emulated-{gbits:g}-{microseconds:g}.json"
+        kept = emulated(workloads, counts, gbits * GBIT, microseconds / 1e6, options.seconds, file)
+        print(f"\n{gbits:g} Gbit/s and {microseconds:g} us: {kept.said}\n\n{HEADING}")
+        rows = score(workloads, counts, kept)
+        for row in rows:
+            tell(row)
+        print()
+        sum_up(rows, counts)
+
+
+if __name__ == "__main__":
+    main()
