@@ -101,7 +101,7 @@ def test_the_way_of_a_scripts_sums_is_tried_with_the_tensors_that_it_trains(redu
         grouped_sums, "select", lambda world, tensors, **options: tried.append((tensors, options)) or reduction
     )
     gradients = [tf.ones([100, 300]), tf.ones([300])]
-    collectives.Collectives(MagicMock(size=1), None, MagicMock()).sum(gradients, "gradients")
+    collectives.Collectives(MagicMock(size=2), None, MagicMock()).sum(gradients, "gradients")
     ((tensors, options),) = tried
     assert tensors == [120_000, 1_200] and options["room"] >= sum(tensors)
 

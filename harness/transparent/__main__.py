@@ -16,6 +16,7 @@ from harness.schema.sweep import Point
 from harness.schema.workload import DATASET
 from harness.transparent.install import restart_with_fixed_hashes
 from harness.transparent.run_settings import INPUT, RunSettings, run_options
+from harness.transparent.witness import WITNESS
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -54,4 +55,8 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
 
 
 if __name__ == "__main__":
+    if os.environ.pop(WITNESS, ""):
+        from harness.transparent.session import testify
+
+        testify()
     main()

@@ -24,6 +24,14 @@ class Collectives(GroupedSums):
         self.rows = rows
         self.trial = Trial()
 
+    def sum(
+        self, tensors: Sequence[tf.Tensor], label: str, scale: float = 1.0, *, half: bool = False
+    ) -> list[tf.Tensor]:
+        """Return the sums over all ranks of scale * tensor, see `GroupedSums`."""
+        if self.world.size > 1:
+            return super().sum(tensors, label, scale, half=half)
+        return [tensor * tf.cast(scale, tensor.dtype) for tensor in tensors]
+
     def mean(self, tensors: Sequence[tf.Tensor], label: str, owner: object = None) -> list[tf.Tensor]:
         """Return the means over all ranks, weighted by the rows of their batches.
 

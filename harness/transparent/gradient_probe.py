@@ -156,7 +156,7 @@ class Trial:
         found = gather(list(self._seen.values()))
         self.active = False
         self._seen = {}
-        sums = [seen.is_sum() for seen in found[1]]
+        sums = [seen.is_sum() for seen in found[-1]]
         for owner, summed in zip(owners, sums, strict=True):
             if summed:
                 self.note(self._owners[owner], True)

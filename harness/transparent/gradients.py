@@ -169,6 +169,7 @@ class GradientAverager:
             found[i] if i in found else collectives.slices(gradient, "sparse gradient", owner)
             for i, gradient in enumerate(gradients)
         ]
+        self._runtime.witness.gradients(results, variables)
         return [*results, *means[len(dense) :]]
 
     def after_step(self, owner: object, variables: Sequence[Any]) -> None:

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.base.turns import current
-from harness.comm.world import World
-from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
-from harness.transparent.run_settings import RunSettings
+from harness.transparent.patch import ImportHook, OwnMaster, offer_old_name
 
 if TYPE_CHECKING:
-    from harness.comm.grouped_sums import Watch
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
 
@@ -26,19 +23,19 @@ def restart_with_fixed_hashes() -> None:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
 
 
-def common_seed(world: World) -> int:
-    """Return a seed that rank 0 has drawn."""
-    return int(world.comm.bcast(random.SystemRandom().randrange(2**31), root=0))
+def common_seed(agree: Callable[[Any], Any]) -> int:
+    """Return a seed that rank 0 has drawn; `agree` returns rank 0's value on all."""
+    return int(agree(random.SystemRandom().randrange(2**31)))
 
 
-def same_randomness(world: World, seed: int) -> "list[AgreedSeeding]":
+def same_randomness(agree: Callable[[Any], Any], seed: int) -> "list[AgreedSeeding]":
     """Seed Python's and NumPy's generators equally on all ranks, also whenever the script seeds them again."""
     import numpy as np
 
     random.seed(seed)
     np.random.seed(seed)
     owners = ((random, "seed"), (np.random, "seed"), (np.random, "default_rng"))
-    found = [AgreedSeeding(world, seed, getattr(owner, name)) for owner, name in owners]
+    found = [AgreedSeeding(agree, seed, getattr(owner, name)) for owner, name in owners]
     for (owner, name), seeding in zip(owners, found, strict=True):
         setattr(owner, name, seeding)
     return found
@@ -50,8 +47,8 @@ class AgreedSeeding:
     None, which asks the operating system for one, is replaced by one that follows from `seed`.
     """
 
-    def __init__(self, world: World, seed: int, original: Callable[..., Any]) -> None:
-        self._world, self._original = world, original
+    def __init__(self, agree: Callable[[Any], Any], seed: int, original: Callable[..., Any]) -> None:
+        self._agree, self._original = agree, original
         self._fresh = random.Random(seed)
         self._given = False
 
@@ -64,7 +61,7 @@ class AgreedSeeding:
             return self._original(self._fresh.randrange(2**32))
         self._given = True
         if isinstance(given[0], (int, float, str, bytes)) and threading.current_thread() is threading.main_thread():
-            return self._original(self._world.comm.bcast(given[0], root=0), *given[1:])
+            return self._original(self._agree(given[0]), *given[1:])
         return self._original(*args, **kwargs)
 
     def undo(self) -> None:
@@ -77,9 +74,9 @@ _PREFETCHED = 16  # steps at the begin of a turn: batches that a pipeline of the
 
 
 def install(
-    world: World, settings: RunSettings, watch: "Watch", own: OwnRows, *, script: Path, threads: int, seed: int
+    build: "Callable[[], Runtime]", agree: Callable[[Any], Any], *, script: Path, threads: int, seed: int
 ) -> "tuple[Runtime, FitObservations]":
-    """Prepare TensorFlow and Keras for a script on the ranks of `world`; return the state and the measurements.
+    """Prepare TensorFlow and Keras for a script on ranks; return the state, which `build` makes, and the measurements.
 
     Raises:
         UserError: Keras is set to another backend than TensorFlow.
@@ -96,20 +93,20 @@ def install(
     tf.random.set_seed(seed)
     from harness.train.devices import keep_generated_files
     from harness.transparent.preflight import check_ranks
-    from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
 
-    tf.random.set_seed = AgreedSeeding(world, seed, tf.random.set_seed)
+    tf.random.set_seed = AgreedSeeding(agree, seed, tf.random.set_seed)
     keep_generated_files()
-    runtime = Runtime.build(world, settings, watch, own)
+    runtime = build()
     offer_old_name()
     measured = FitObservations()
-    if settings.record is not None:
+    if runtime.settings.record is not None:
         measured.install(runtime)
     turns = current()
     if turns is not None:
         turns.first_steps = _PREFETCHED
-    if world.size > 1:
+    if runtime.ranks > 1:
+        runtime.witness.install(runtime)
         _replace_all(runtime)
         ImportHook(_refuse_old_keras, ["tf_keras"]).install()
         check_ranks(runtime, script)

@@ -28,7 +28,7 @@ def divide_adapters(runtime: Runtime) -> None:
     `get_data_adapter` is the one place where `fit` and `evaluate` learn of their data. With a batch per rank, the
     global batch is as many times larger, so that an epoch of a given number of steps has that many fewer of them.
     """
-    size = runtime.world.size
+    size = runtime.ranks
     grows = runtime.settings.batch == "per-rank"
 
     def get_data_adapter(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -38,6 +38,7 @@ class Layers:
 
     def _add_weight(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         variable = original(*args, **kwargs)
+        self._runtime.witness.coarse |= args[0].compute_dtype in ("float16", "bfloat16")
         if not variable.trainable:
             self._runtime.keep(variable)
         return variable

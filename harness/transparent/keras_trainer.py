@@ -73,9 +73,10 @@ class Trainers:
 
         function = original(trainer, step)
         own = type(trainer).test_step is not TensorFlowTrainer.test_step
-        if not runtime.sync.shares_gradients or (step_function.__name__ == "test_step" and not own):
-            return function
-        return self._tried(trainer, step_function, step, function)
+        tried = runtime.sync.shares_gradients and not runtime.witness.beside
+        if tried and (step_function.__name__ == "train_step" or own):
+            function = self._tried(trainer, step_function, step, function)
+        return lambda iterator: runtime.witness.numbers(step_function.__name__, function(iterator))
 
     def _tried(
         self, trainer: Any, written: Callable[..., Any], step: Callable[..., Any], function: Callable[..., Any]

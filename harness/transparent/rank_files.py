@@ -118,7 +118,7 @@ class Savers:
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
-        self._first = runtime.world.rank == 0
+        self._first = runtime.world.rank == 0 and not runtime.witness.beside
 
     def install(self) -> None:
         """Put the replacements in place."""
@@ -165,6 +165,7 @@ class Savers:
         replace(FileWriter, "__init__", ("self", "logdir"), _write_events)
 
     def _read(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._runtime.witness.reads()
         if not self._runtime.in_trainer:
             self._runtime.collectives.gather(None, "wait before reading a checkpoint")
         return original(*args, **kwargs)
@@ -172,6 +173,7 @@ class Savers:
     def _save_managed(self, original: Callable[..., Any], manager: Any, *args: Any, **kwargs: Any) -> Any:
         """Let the managers of ranks above 0 know of a checkpoint what rank 0's has written."""
         state = None
+        self._runtime.witness.reads()
         if self._first:
             path = original(manager, *args, **kwargs)
             state = path, manager._latest_checkpoint, list(manager._maybe_delete.items())

@@ -22,7 +22,8 @@ class RunSettings:
 
     `batch`: the script's batch size is every rank's own (``per-rank``) or of all ranks together (``global``).
     `verify`: compare the weights of all ranks every so many epochs, 0 for at the end only. `hang_timeout` in
-    seconds, 0 for never. `logs`: folder of the other ranks' output. `record`: folder of the run's record.
+    seconds, 0 for never. `logs`: folder of the other ranks' output. `record`: folder of the run's record. `witness`:
+    what of the training one more process does alone and undivided, to compare: the ``first`` steps, ``all`` or ``off``.
 
     Raises:
         UserError: a switch is out of its range.
@@ -34,6 +35,7 @@ class RunSettings:
     hang_timeout: float = 120.0
     logs: Path = Path("harness-logs")
     record: Path | None = None
+    witness: str = "off"
 
     def __post_init__(self) -> None:
         if self.batch not in BATCHES:
@@ -98,6 +100,13 @@ _OPTIONS = (
         default=0,
         show_default=True,
         help="1: each rank trains on a GPU of its own.",
+    ),
+    click.option(
+        "--witness",
+        type=click.Choice(["first", "all", "off"]),
+        default="first",
+        show_default=True,
+        help="Steps that one more process makes alone and undivided, to compare them. Off with --record.",
     ),
     click.option("--record", type=click.Path(path_type=Path), help="Write the run's record into this new folder."),
     click.argument("script", type=click.Path(path_type=Path)),

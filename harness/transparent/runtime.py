@@ -21,6 +21,7 @@ from harness.transparent.collectives import Collectives
 from harness.transparent.patch import OwnRows
 from harness.transparent.rows import Rows
 from harness.transparent.run_settings import RunSettings
+from harness.transparent.witness import NoWitness
 
 _PATIENCE = 8  # steps after which a loop must have been seen to take its batches from tf.data
 _KEPT = 256  # the last variables of layers that no optimizer changes
@@ -73,6 +74,7 @@ class Runtime:
     feeding: "Feeding | None" = None
     takes_inside: bool = False
     at_end: Callable[[], None] = lambda: None
+    witness: NoWitness = field(default_factory=NoWitness)
     notes: list[str] = field(default_factory=list)
     _started: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     _trained: "deque[list[Any]]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -82,10 +84,16 @@ class Runtime:
     _own_step: ContextVar[bool] = field(default_factory=lambda: ContextVar("own step", default=False))
 
     @classmethod
-    def build(cls, world: World, settings: RunSettings, watch: Watch, own: OwnRows) -> "Runtime":
+    def build(cls, world: World, settings: RunSettings, watch: Watch, own: OwnRows, witness: NoWitness) -> "Runtime":
         """Return the state of a script that is about to start."""
         rows = Rows(world.rank, own)
-        return cls(world=world, settings=settings, own=own, rows=rows, collectives=Collectives(world, rows, watch))
+        collectives = Collectives(world, rows, watch)
+        return cls(world=world, settings=settings, own=own, rows=rows, collectives=collectives, witness=witness)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks' batches a step takes, also where a witness takes them alone."""
+        return self.witness.ranks or self.world.size
 
     @property
     def sync(self) -> SyncPolicy:

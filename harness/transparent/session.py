@@ -1,6 +1,7 @@
 """One rank of a user's script: start-up, the script itself, the proof and the record at its end."""
 
 import contextlib
+import math
 import os
 import runpy
 import shutil
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.turns import current
@@ -18,11 +19,13 @@ from harness.comm.gpus import Gpu, own_gpu
 from harness.comm.hang import END, HangWatch
 from harness.comm.world import World, abort, leave
 from harness.schema.sweep import Point
+from harness.schema.sync import find_policy
 from harness.schema.workload import script_command
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.run_settings import RunSettings, mpi_enabled
+from harness.transparent.witness import STEPS, Alone, NoWitness, enter, start
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _ALIKE_S = 3.0
+_UNWATCHED = "no witness has compared the training with that of one process: `harness run` without a record has one"
+_PATIENCE_S = 60.0  # for a witness, where ranks are waited for for ever
 
 
 @dataclass(kw_only=True)
@@ -46,6 +51,7 @@ class Session:
     began: float
     gpu: Gpu | None = None
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    witness: NoWitness = field(default_factory=NoWitness)
     import_s: float = 0.0
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
     _found: "tuple[Runtime, FitObservations] | None" = None
@@ -56,17 +62,21 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        self._seed = common_seed(self.world)
+        if self.world.rank == 0:
+            self._call_witness()
+        self._seed = common_seed(self._agree)
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
         self._seedings: list[AgreedSeeding] = []
         if self.world.size > 1:
             self._watch.start()
-            self._seedings = same_randomness(self.world, self._seed)
+        several = self.world.size > 1 or self.witness.beside
+        if several:
+            self._seedings = same_randomness(self._agree, self._seed)
         self._own = OwnRows(self.settings)
-        if self.world.size > 1:
+        if several:
             self._own.install()
         with _rank_output(self.world.rank, self.settings.logs) as self._speak:
-            if self.world.rank:
+            if self.world.rank or self.witness.beside:
                 PrivateFiles(self.settings.logs).install()
             ImportHook(self._install).install()
             self._offer_horovod()
@@ -77,8 +87,26 @@ class Session:
                     raise RunError(f"the script ended with exit code {end.code}") from end
                 if end.code:
                     raise RunError(str(end.code)) from end
-            self._finish()
+            if not self.witness.beside:
+                self._finish()
         self._watch.stop()
+
+    def _agree(self, value: Any) -> Any:
+        """Return rank 0's `value`, also in the witness."""
+        return self.witness.share(self.world.comm.bcast(value, root=0))
+
+    def _call_witness(self) -> None:
+        """Start a witness on rank 0, where there can be one."""
+        settings = self.settings
+        wanted = self.world.size > 1 and settings.witness != "off" and settings.record is None and current() is None
+        shared = self.gpu is None and find_policy(settings.sync).shares_gradients
+        if not wanted or not shared or b"horovod" in self.script.read_bytes():
+            return
+        self.witness = start(
+            self.world, (settings, self.point), settings.logs / "witness.log",
+            steps=STEPS if settings.witness == "first" else math.inf,
+            patience_s=settings.hang_timeout / 2 or _PATIENCE_S,
+        )  # fmt: skip
 
     def _install(self) -> None:
         """Called once TensorFlow is there: put everything in place."""
@@ -88,9 +116,12 @@ class Session:
         start_gpu(self.gpu)
         self.import_s = time.time() - self.began
         threads = self.point.layout.threads
-        self._found = install(
-            self.world, self.settings, self._watch, self._own, script=self.script, threads=threads, seed=self._seed
-        )
+        self._found = install(self._build, self._agree, script=self.script, threads=threads, seed=self._seed)
+
+    def _build(self) -> "Runtime":
+        from harness.transparent.runtime import Runtime
+
+        return Runtime.build(self.world, self.settings, self._watch, self._own, self.witness)
 
     def _offer_horovod(self) -> None:
         """Let the script import Horovod; from its `init` on it divides its rows and we stand back."""
@@ -102,6 +133,7 @@ class Session:
 
             if OwnMaster.now:
                 return
+            self.witness.end()
             OwnMaster.now = self._own.present = True
             for seeding in self._seedings:
                 seeding.undo()
@@ -147,6 +179,7 @@ class Session:
             )
         if self._found is None:
             raise RunError("this rank never imported TensorFlow")
+        self.witness.end()
         runtime, measured = self._found
         sha256 = (self._compare(runtime) if OwnMaster.now else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
@@ -172,6 +205,7 @@ class Session:
         from harness.transparent.script_record import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
+        unwatched = [_UNWATCHED] * (self.world.size > 1 and not OwnMaster.now)
         staged = ", staged through host memory" if self.gpu else ""
         factor = self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
         seen = ScriptObservations(
@@ -181,7 +215,7 @@ class Session:
             global_batch=measured.batch * factor,
             sha256=sha256,
             reduction=reductions[-1].name + staged if reductions else "none",
-            notes=(*runtime.notes, *(reduction.note for reduction in reductions if reduction.note)),
+            notes=(*runtime.notes, *unwatched, *(reduction.note for reduction in reductions if reduction.note)),
             import_s=self.import_s,
             load_before=self.load_before,
             gpu=self.gpu,
@@ -191,13 +225,30 @@ class Session:
             print(f"record: {folder}", flush=True)
 
 
+def testify() -> NoReturn:
+    """Be the witness that rank 0 of a launch has started; its exit code is nobody's."""
+    witness, (settings, point) = enter()
+    world = World(comm=Alone(), rank=0, size=1)  # type: ignore[arg-type]
+    session = Session(
+        world=world, settings=settings, script=_prepare(point), point=point, began=time.time(), witness=witness
+    )
+    session.run()
+    sys.exit(0)
+
+
+def _prepare(point: Point) -> Path:
+    """Give the script of `point` its arguments and its folder, as Python does; return it."""
+    script, arguments = script_command(point.workload)
+    sys.argv = [str(script), *arguments]
+    sys.path[0] = str(script.parent)
+    return script
+
+
 def run_point(world: World, settings: RunSettings, point: Point) -> int:
     """Run the script of `point` on this rank and return the exit code."""
     import psutil
 
-    script, arguments = script_command(point.workload)
-    sys.argv = [str(script), *arguments]
-    sys.path[0] = str(script.parent)
+    script = _prepare(point)
     gpu = None
     if mpi_enabled():
         if world.rank == 0 and not point.layout.gpus_per_rank and shutil.which("nvidia-smi"):

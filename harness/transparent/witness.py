@@ -1,0 +1,392 @@
+"""The witness: one more process, which runs the script alone and undivided beside the ranks, for its first steps.
+
+Rank 0 starts it and compares, in order, every averaged gradient and every number that a compiled step returns with the
+witness's. It knows nothing of what a script does: what trains otherwise on parts than on whole batches is seen to.
+"""
+
+import contextlib
+import itertools
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.base.errors import UserError
+from harness.comm.world import World, abort
+from harness.transparent.run_settings import INPUT
+
+if TYPE_CHECKING:
+    from harness.transparent.runtime import Runtime
+
+STEPS = 20  # averaged gradients that are compared by default
+WITNESS = "HARNESS_WITNESS"
+"""Environment variable of the witness: it is one, and its standard input is the way to rank 0."""
+
+_FOLD, _DIRECTIONS = 65521, 4
+_ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
+_SMALL = 1e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
+_NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
+_LEAST = 0.05
+_GROWTH = 30  # times the rounding seen so far: from step to step a training may magnify it, a mistake comes at once
+_DRAWN = (
+    "no witness has judged the training: the script draws random numbers in it, each rank for its own rows, so that "
+    "alone it trains otherwise"
+)
+_MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
+
+
+class Alone:
+    """What a process without others has in the place of a communicator."""
+
+    def bcast(self, value: Any, root: int) -> Any:
+        """Return `value`."""
+        return value
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Return `value`, the only one."""
+        return [value]
+
+    def Bcast(self, array: Any, root: int) -> None:
+        """Leave `array` as it is."""
+
+
+class Seen(NamedTuple):
+    """A gradient (`kind`) of several variables, or numbers: their `names`, and a row of float64 `measures` for each.
+
+    `weights`: the same of the variables themselves.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    measures: npt.NDArray[np.float64]
+    weights: npt.NDArray[np.float64] = np.empty((0, 1 + _DIRECTIONS))
+
+
+class NoWitness:
+    """Neither is a witness beside this process, nor is it one. `beside`: whether it is; `ranks`: those it is beside.
+
+    `coarse`: whether some of the script's layers compute in types of 16 bits.
+    """
+
+    beside, ranks = False, 0
+    coarse = False
+
+    def install(self, runtime: "Runtime") -> None:
+        """Prepare, once TensorFlow is there."""
+
+    def share(self, value: Any) -> Any:
+        """Return rank 0's `value` at this place of the script."""
+        return value
+
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Take note of the averaged `gradients` of a step, also where its graph is being built."""
+
+    def numbers(self, place: str, structure: Any) -> Any:
+        """Take note of the single numbers in `structure`, which the step at `place` returns; return it."""
+        return structure
+
+    def reads(self) -> None:
+        """Take note that the script reads a file that rank 0 may have written."""
+
+    def end(self, why: str = "") -> None:
+        """Have the witness go; `why`, or what it has shown, is told."""
+
+
+class _Party(NoWitness):
+    """Either end of the line between rank 0 and the witness."""
+
+    def __init__(self, line: Connection) -> None:
+        self._line = line
+        self._step = 0
+        self._over = False
+        self._going: Any = None  # the switch of what is built into graphs
+
+    def install(self, runtime: "Runtime") -> None:
+        """Make the switch."""
+        from harness.transparent.rows import own_variable
+
+        self._going = own_variable(True, "harness_witness")
+
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Look at `gradients` now, or in every run of the graph that is being built while anybody looks."""
+        import tensorflow as tf
+
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            self.end("no witness has judged the training: it does not see into TensorFlow-1 sessions")
+        if self._over:
+            return
+        names = tuple(getattr(variable, "path", variable.name) for variable in variables)
+        parts = [[part.values, part.indices] if isinstance(part, tf.IndexedSlices) else [part] for part in gradients]
+        look = partial(self._look, names, [len(part) for part in parts])
+
+        def now() -> list[tf.Tensor]:
+            return [tf.convert_to_tensor(each) for each in (*variables, *itertools.chain(*parts))]
+
+        if tf.executing_eagerly():
+            look(*(each.numpy() for each in now()))
+            return
+        tf.cond(self._going, lambda: tf.numpy_function(look, now(), tf.int64), lambda: tf.constant(0, tf.int64))
+
+    def _look(self, names: tuple[str, ...], counts: Sequence[int], *arrays: Any) -> np.int64:
+        weights, rest = arrays[: len(names)], iter(arrays[len(names) :])
+        gradients = [measures(*(next(rest) for _ in range(count))) for count in counts]
+        self._step += 1
+        self.take(Seen("gradient", names, np.array(gradients), np.array([measures(value) for value in weights])))
+        return np.int64(0)
+
+    def numbers(self, place: str, structure: Any) -> Any:
+        """Look at the numbers that a step returns."""
+        if self._over:
+            return structure
+        import tensorflow as tf
+        from tensorflow.python.util.nest import flatten_with_joined_string_paths
+
+        found = [
+            (f"{place} {path}".strip(), float(leaf)) for path, leaf in flatten_with_joined_string_paths(structure)
+            if tf.is_tensor(leaf) and leaf.shape.rank == 0 and (leaf.dtype.is_floating or leaf.dtype.is_integer)
+        ]  # fmt: skip
+        if found:
+            self.take(Seen("number", tuple(name for name, _ in found), np.array([[value] for _, value in found])))
+        return structure
+
+    def take(self, seen: Seen) -> None:
+        """Take what has been seen."""
+        raise NotImplementedError
+
+
+class Testimony(_Party):
+    """The witness's end: it sends what it sees, until `steps` gradients have been sent or rank 0 hangs up."""
+
+    beside = True
+
+    def __init__(self, line: Connection, ranks: int, steps: float) -> None:
+        super().__init__(line)
+        self.ranks, self._steps = ranks, steps
+        self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            while (told := self._line.recv()) is not None:
+                self._told.put(told[0])
+        except (EOFError, OSError):
+            pass
+        self.end()
+
+    def share(self, value: Any) -> Any:
+        """Wait for rank 0's."""
+        return self._told.get()
+
+    def take(self, seen: Seen) -> None:
+        """Tell rank 0; end this process when enough has been told."""
+        self._line.send(seen)
+        if self._step >= self._steps:
+            self.end()
+
+    def reads(self) -> None:
+        """End, if anything has been trained: what rank 0 has in the file may be of another step."""
+        if self._step:
+            self.end()
+
+    def end(self, why: str = "") -> None:
+        """End this process."""
+        os._exit(0)
+
+
+class Watched(_Party):
+    """Rank 0's end: it compares what it sees with what the witness has seen, and ends the launch at a difference.
+
+    `patience_s`: how long it waits for the witness at every step.
+    """
+
+    def __init__(self, world: World, line: Connection, steps: float, patience_s: float) -> None:
+        super().__init__(line)
+        self._world, self._steps, self._patience_s = world, steps, patience_s
+        self._runtime: Runtime | None = None
+        self._heard: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
+        self._agreed = 0
+        self._begun: set[str] = set()
+        self._worst = {"gradient": 0.0, "number": 0.0}  # the greatest difference so far
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._heard.put(self._line.recv())
+        except (EOFError, OSError):
+            self._heard.put(None)
+
+    def install(self, runtime: "Runtime") -> None:
+        """Notice also what is drawn at random in the training."""
+        super().install(runtime)
+        self._runtime = runtime
+        notice_draws(runtime, partial(self.end, _DRAWN))
+
+    def share(self, value: Any) -> Any:
+        """Tell the witness."""
+        with contextlib.suppress(OSError):
+            self._line.send((value,))
+        return value
+
+    def end(self, why: str = "") -> None:
+        """Watch no longer."""
+        if self._over:
+            return
+        self._over = True
+        with contextlib.suppress(OSError):
+            self._line.send(None)
+        if self._runtime is None:
+            return
+        import tensorflow as tf
+
+        self._runtime.note(why or self.told())
+        with tf.init_scope():
+            if tf.executing_eagerly():
+                self._going.assign(False)
+
+    def take(self, seen: Seen) -> None:
+        """Compare; a difference ends all ranks by a sentence."""
+        if self._over:
+            return
+        if self._runtime is not None and self._runtime.own.present:
+            self.end("no witness has judged the training: every rank reads rows of its own")
+            return
+        try:
+            other = self._heard.get(timeout=self._patience_s)
+        except queue.Empty:
+            self.end(f"the witness was left behind: it has not come to step {self._step} in {self._patience_s:.0f} s")
+            return
+        if other is None:
+            self.end()
+        elif (other.kind, other.measures.shape) != (seen.kind, seen.measures.shape):
+            self.end(f"{self.told()}; then its steps were others than the ranks'")
+        elif not self._begun.issuperset(seen.names) and not alike(seen.weights, other.weights):
+            self.end("no witness has judged the training: its first weights are others, drawn without a seed")
+        else:
+            self._begun.update(seen.names)
+            apart, name = compared(seen, other)
+            rounding = _COARSE if self.coarse else _ROUNDING if seen.kind == "gradient" else _NUMBERS
+            if apart > max(rounding, _GROWTH * self._worst[seen.kind]):
+                abort(self._world, UserError(
+                    f"in step {self._step} the {seen.kind} '{name}' is {apart:.2g} of its size away from what one "
+                    "process makes of the whole batch: divided over ranks, the script trains otherwise than alone; run "
+                    "it with -n 1, or with --witness off all the same"
+                ))  # fmt: skip
+            self._worst[seen.kind] = max(self._worst[seen.kind], apart)
+            self._agreed += seen.kind == "gradient"
+            if self._agreed >= self._steps:
+                self.end()
+
+    def told(self) -> str:
+        """Return what the witness has shown."""
+        if not self._agreed:
+            return "no witness has judged the training: it has seen no gradients of the script"
+        return (
+            f"a witness, the script alone and undivided, had the same gradients and numbers in its first {self._agreed}"
+            f" steps (apart by {max(self._worst.values()):.1e} at most)"
+        )
+
+
+def start(world: World, words: tuple[Any, ...], log: Path, steps: float, patience_s: float) -> Watched:
+    """Start the witness of the ranks of `world`, on rank 0; it is given `words`. Its output goes to the file `log`."""
+    ours, theirs = Pipe()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_MPI)}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        subprocess.Popen(
+            [sys.executable, "-m", "harness.transparent"], env={**environment, WITNESS: "1"},
+            stdin=theirs.fileno(), stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    theirs.close()
+    ours.send((world.size, steps, *words))
+    return Watched(world, ours, steps, patience_s)
+
+
+def enter() -> tuple[Testimony, tuple[Any, ...]]:
+    """Be the witness that `start` has started; return it and its words."""
+    line = Connection(os.dup(0))
+    with Path(os.environ.get(INPUT, os.devnull)).open() as given:
+        os.dup2(given.fileno(), 0)
+    ranks, steps, *words = line.recv()
+    return Testimony(line, ranks, steps), tuple(words)
+
+
+def measures(values: Any, indices: Any = None) -> npt.NDArray[np.float64]:
+    """Return length and some projections of a gradient's `values`; of a sparse one's, in any order of `indices`."""
+    flat = np.asarray(values, np.float32).ravel()
+    length = float(np.linalg.norm(flat))
+    if indices is not None:
+        weights = _directions()[0, np.asarray(indices) % _FOLD]
+        flat = weights @ flat.reshape(len(weights), -1) if len(weights) else flat
+    fold = min(len(flat), _FOLD)
+    whole = len(flat) // max(fold, 1) * fold
+    folded = flat[:whole].reshape(-1, fold).sum(0, dtype=np.float64) if whole else flat
+    folded[: len(flat) - whole] += flat[whole:]
+    return np.array([length, *(_directions()[:, :fold] @ folded)])
+
+
+@cache
+def _directions() -> npt.NDArray[np.float64]:
+    return np.random.RandomState(0).choice([-1.0, 1.0], (_DIRECTIONS, _FOLD))
+
+
+def alike(weights: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> bool:
+    """Tell whether variables of which these are the measures have the same values."""
+    return bool((np.abs(weights - others) <= _ROUNDING * others[:, :1]).all())
+
+
+def compared(seen: Seen, other: Seen) -> tuple[float, str]:
+    """Return the greatest difference, as a share of the size of what differs, and its name."""
+    both = np.stack([seen.measures, other.measures])
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(both[0] - both[1]).max(1)
+    gap[~np.isfinite(both).all(2).any(0)] = 0.0  # both overflow, as half precision may
+    size = np.nan_to_num(np.abs(both[:, :, 0]).max(0), posinf=0.0)
+    size = np.maximum(size, _LEAST) if seen.kind == "number" else size + _SMALL * np.linalg.norm(size)
+    shares = np.nan_to_num(gap / np.maximum(size, np.finfo(np.float32).tiny), nan=np.inf)
+    worst = int(np.argmax(shares))
+    return float(shares[worst]), seen.names[worst]
+
+
+_ROOMS = ("gen_random_ops", "gen_stateless_random_ops_v2", "gen_stateful_random_ops")
+_DRAWS = ("random_", "stateless_", "stateful_", "truncated_", "parameterized_", "multinomial")
+
+
+def notice_draws(runtime: "Runtime", act: Callable[[], None]) -> None:
+    """Call `act` where a training, or what is compiled, draws at random; first weights and orders do not count."""
+    import importlib
+
+    import tensorflow as tf
+
+    def drawn() -> bool:
+        if tf.executing_eagerly():
+            trains = runtime.feeding is not None or runtime.in_trainer
+        else:
+            trains = tf.compat.v1.get_default_graph().building_function
+        frame: Any = sys._getframe(2)
+        while trains and frame is not None and "initializers" not in frame.f_code.co_filename:
+            frame = frame.f_back
+        return trains and frame is None
+
+    def noticing(original: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            if drawn():
+                act()
+            return original(*args, **kwargs)
+
+        return draw
+
+    for room in (importlib.import_module(f"tensorflow.python.ops.{name}") for name in _ROOMS):
+        for name, original in list(vars(room).items()):
+            if callable(original) and name.startswith(_DRAWS) and name != "random_shuffle" and "eager_" not in name:
+                setattr(room, name, noticing(original))
