@@ -109,13 +109,7 @@ class _Party(NoWitness):
         self._line = line
         self._step = 0
         self._over = False
-        self._going: Any = None  # the switch of what is built into graphs
-
-    def install(self, runtime: "Runtime") -> None:
-        """Make the switch."""
-        from harness.transparent.rows import own_variable
-
-        self._going = own_variable(True, "harness_witness")
+        self._going: Any = None  # the switch of what is built into graphs, made with the first: scripts set up devices
 
     def gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Look at `gradients` now, or in every run of the graph that is being built while anybody looks."""
@@ -135,6 +129,9 @@ class _Party(NoWitness):
         if tf.executing_eagerly():
             look(*(each.numpy() for each in now()))
             return
+        from harness.transparent.rows import own_variable
+
+        self._going = own_variable(True, "harness_witness") if self._going is None else self._going
         tf.cond(self._going, lambda: tf.numpy_function(look, now(), tf.int64), lambda: tf.constant(0, tf.int64))
 
     def _look(self, names: tuple[str, ...], counts: Sequence[int], *arrays: Any) -> np.int64:
@@ -228,7 +225,6 @@ class Watched(_Party):
 
     def install(self, runtime: "Runtime") -> None:
         """Notice also what is drawn at random in the training."""
-        super().install(runtime)
         self._runtime = runtime
         notice_draws(runtime, partial(self.end, _DRAWN))
 
@@ -251,7 +247,7 @@ class Watched(_Party):
 
         self._runtime.note(why or self.told())
         with tf.init_scope():
-            if tf.executing_eagerly():
+            if tf.executing_eagerly() and self._going is not None:
                 self._going.assign(False)
 
     def take(self, seen: Seen) -> None:

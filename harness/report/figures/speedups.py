@@ -16,7 +16,7 @@ from harness.prediction.forecast import NetworkReference
 from harness.report import captions
 from harness.report.answer import FigureBlock
 from harness.report.axes import from_zero, medians, rank_axis, raw_launches, speedup_axis, time_unit
-from harness.report.captions import speedup_label
+from harness.report.captions import in_turns, speedup_label
 from harness.report.figures import SweepView, figure
 from harness.report.svg import MUTED, ORANGE, PAPER, PURPLE, Picture, draw, mark
 
@@ -163,12 +163,13 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
         one = base.rows_per_second if column == "rows_per_second" else 1
         axes.plot(ends, [one * end / base.ranks for end in ends], label="ideal", **_IDEAL)
     raw_launches(axes, launches.assign(**{column: launches[column] * factor}), column, logarithmic)
+    sample = "mean of blocks" if column in ("speedup", "efficiency") and in_turns(scaling) else "median of launches"
     medians(
         axes,
         scaling.points,
         lambda p: None if (found := value(p)) is None else found * factor,
         lambda p: found.scaled(factor) if (found := interval(p)) else None,
-        "measured: median of launches" if beyond else "median of launches",
+        f"measured: {sample}" if beyond else sample,
     )
     for (tone, marker), series in zip(_FORESEEN, beyond, strict=False):
         _foreseen(axes, column, scaling, series, factor, tone.light, marker)
