@@ -49,6 +49,7 @@ def test_a_rank_that_is_lost_before_mpi_knows_it_ends_the_launch():
     assert "Timeout" in finished.stderr and "in start" in finished.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.mpi
 def test_ranks_that_live_go_on_wherever_another_dies_and_keep_nothing_of_the_group():
     """While a group opens, in its trial and in a sum that has been waited for for long; a thread and memory each."""
