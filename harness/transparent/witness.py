@@ -16,7 +16,7 @@ from functools import cache, partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ import numpy.typing as npt
 from harness.base.errors import UserError
 from harness.comm.world import World, abort
 from harness.transparent.run_settings import INPUT
-
-if TYPE_CHECKING:
-    from harness.transparent.runtime import Runtime
 
 STEPS = 20  # averaged gradients that are compared by default
 WITNESS = "HARNESS_WITNESS"
@@ -81,7 +78,7 @@ class NoWitness:
     beside, ranks = False, 0
     coarse = False
 
-    def install(self, runtime: "Runtime") -> None:
+    def install(self, runtime: Any) -> None:
         """Prepare, once TensorFlow is there."""
 
     def share(self, value: Any) -> Any:
@@ -209,7 +206,7 @@ class Watched(_Party):
     def __init__(self, world: World, line: Connection, steps: float, patience_s: float) -> None:
         super().__init__(line)
         self._world, self._steps, self._patience_s = world, steps, patience_s
-        self._runtime: Runtime | None = None
+        self._runtime: Any = None  # `transparent.runtime.Runtime`, which has this one
         self._heard: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
         self._agreed = 0
         self._begun: set[str] = set()
@@ -223,7 +220,7 @@ class Watched(_Party):
         except (EOFError, OSError):
             self._heard.put(None)
 
-    def install(self, runtime: "Runtime") -> None:
+    def install(self, runtime: Any) -> None:
         """Notice also what is drawn at random in the training."""
         self._runtime = runtime
         notice_draws(runtime, partial(self.end, _DRAWN))
@@ -358,7 +355,7 @@ _ROOMS = ("gen_random_ops", "gen_stateless_random_ops_v2", "gen_stateful_random_
 _DRAWS = ("random_", "stateless_", "stateful_", "truncated_", "parameterized_", "multinomial")
 
 
-def notice_draws(runtime: "Runtime", act: Callable[[], None]) -> None:
+def notice_draws(runtime: Any, act: Callable[[], None]) -> None:
     """Call `act` where a training, or what is compiled, draws at random; first weights and orders do not count."""
     import importlib
 
