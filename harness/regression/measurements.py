@@ -6,7 +6,6 @@ from pathlib import Path
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.base.cpu_contention import MET
 from harness.base.errors import UserError
 from harness.schema.measurement import MeasuredLaunch, Measurement, Software
 from harness.schema.record import RUN_FILE, RunRecord, Versions
@@ -112,7 +111,7 @@ def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measu
         reductions=tuple(sorted({run.provenance.reduction for run in valid if run.point.layout.ranks > 1})),
         launches=tuple(_launches(loaded, valid)),
         excluded=len(runs) - len(valid),
-        met=sum(any(note.endswith(MET) for note in run.notes) for run in valid),
+        met=sum(bool(run.met) for run in valid),
     )
 
 

@@ -156,8 +156,7 @@ def _conditions(record: BenchRecord) -> list[str]:
         "weights that the other has changed since; two workers on a core each; the server and the coordinator, which "
         "takes the turns, share the cores with them where there are no others",
         "Horovod: the bare loop with its tape's average of all gradients, by itself and, unmodified, under harness "
-        "run; "
-        "PyTorch DDP: eager, shuffled batches, over gloo",
+        "run; PyTorch DDP: eager, shuffled batches, over gloo",
         f"least ratio required: {'; '.join(goals)}; yes or NO where the whole interval is on one side of it",
     ]
 

@@ -9,7 +9,6 @@ import math
 import pandas as pd
 
 from harness.analysis.read_results import Loaded
-from harness.base.cpu_contention import MET
 from harness.report.launch_summary import on_one_machine
 from harness.schema.layout import Layout
 
@@ -43,8 +42,8 @@ def exacb(loaded: Loaded, launches: pd.DataFrame) -> str:
     for run in loaded.runs:
         row = rows.loc[run.point.folder]
         metrics = {"invalid": row["invalid"]} if run.invalid else {name: row[name] for name in _METRICS}
-        if doubt := [note for note in run.notes if note.endswith(MET)]:
-            metrics["warning"] = doubt[0]
+        if run.met:
+            metrics["warning"] = run.met
         runtime = math.nan if run.invalid else float(row["trained_s"])  # type: ignore[arg-type]
         data.append(entry(run.point.folder, run.point.layout, runtime, metrics))
     for one in loaded.failures:

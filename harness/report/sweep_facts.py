@@ -12,7 +12,6 @@ from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
-from harness.base.cpu_contention import MET
 from harness.report.answer import Banner, Fact, distinct, facts
 from harness.report.captions import DOUBTFUL
 from harness.report.launch_summary import data_words, fewest_and_most, partial
@@ -64,7 +63,7 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "ran without synchronisation: a limit of the machine, no training.": sum(alone),
         "summed through Python, several times slower, because no compiler built the native operation: `harness doctor` "
         "says what is missing.": sum(any("numpy_function bridge is in use" in note for note in r.notes) for r in runs),
-        DISTURBED: sum(any(note.endswith(MET) for note in run.notes) for run in runs),
+        DISTURBED: sum(bool(run.met) for run in runs),
         "had ranks whose cores moved apart or together (core to core), and sums of two speeds with them.": sum(
             run.moved for run in runs
         ),

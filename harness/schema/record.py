@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from harness.base.cpu_contention import MET
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
 from harness.schema.sweep import ACCOUNTS_FILE, Account, Point
@@ -252,6 +253,11 @@ class RunRecord:
     stretches: tuple[Stretch, ...] = field(default=())
     block: str = ""
     core_ns: tuple[float, ...] = field(default=())
+
+    @property
+    def met(self) -> str:
+        """The note that other work was beside the launch, which trained in turns; empty where none was."""
+        return next((note for note in self.notes if note.endswith(MET)), "")
 
     @property
     def moved(self) -> bool:

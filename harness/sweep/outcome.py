@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.base.cpu_contention import MET
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.record import RunRecord, encode, read_accounts
@@ -96,7 +95,7 @@ def settle(
     found = check_record(folder, point)
     if isinstance(found, RunRecord):
         file_failure(folder, point)
-        doubt = ", beside other work" if any(note.endswith(MET) for note in found.notes) else ""
+        doubt = ", beside other work" if found.met else ""
         return LaunchOutcome(
             record=found, text=f", times not valid: {'; '.join(found.invalid)}" if found.invalid else doubt
         )
