@@ -111,7 +111,8 @@ def test_what_is_compared_has_neighbouring_turns(tmp_path: Path) -> None:
 @pytest.mark.skipif(usable_cores() < 2, reason="needs two cores")
 def test_a_single_rank_has_its_turns_on_the_cores_of_each_and_is_home_at_the_end(tmp_path: Path) -> None:
     cores = sorted(os.sched_getaffinity(0))[:2]
-    program = _RANK.replace("turns = join", f"os.sched_setaffinity(0, {{{cores}[rank]}})\nturns = join")
+    home = f"os.sched_setaffinity(0, {{{cores}[rank]}})\ntime.sleep(0.5 * (rank < ranks - 1))  # the last is first\n"
+    program = _RANK.replace("turns = join", f"{home}turns = join")
     program += "assert os.sched_getaffinity(0) == {" + f"{cores}[rank]" + "}\n"
     sets = (rank_set("one", tmp_path, program=program), rank_set("two", tmp_path, ranks=2, program=program))
     end = run_block(Block(name="b", sets=sets))

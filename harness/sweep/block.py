@@ -242,7 +242,7 @@ class Referee:
         if one.over():
             self._close(one)
             return 0, 0.0, 0.0, 0.0, ""
-        parts = [rank.heard[-1].split() for rank in one.ranks.values()]
+        parts = [rank.heard[-1].split() for _, rank in sorted(one.ranks.items())]
         one.trained = any(part[0] == "last" for part in parts)
         return (
             min(int(part[1]) for part in parts),
@@ -328,7 +328,7 @@ class BlockEnd:
     Columns of `turns`, one row a turn: round (int32), launch (its name), place (int32, in the round's order), steps
     (int32, timed), seconds (float64, of the slowest rank for those steps), cores (float64, CPU seconds a second of the
     rank that had least), at_s (float64, since the first round), core_ns (float64, as in `RunRecord`, 0 where it was not
-    measured), bound (the cores that each rank might use, "0;1").
+    measured), bound (the cores that each rank might use, by rank, "0;1").
     """
 
     codes: "dict[str, int]"
