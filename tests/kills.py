@@ -1,6 +1,6 @@
 """Kill launches at random moments, take them up again, and compare with what the same launches learn undisturbed.
 
-``python -m tests.kills [--kills N] [--seed S] [--ranks P]`` trains tiny launches on the adult twin. An attempt is
+``python -m tests.kills [--kills N] [--seed S] [--ranks P]`` trains tiny launches on a stand-in for adult. An attempt is
 killed (kill -9 of mpirun and every rank at once), or asked to stop (SIGTERM to the ranks, or SIGUSR1 to mpirun, which
 passes it on) at a random moment, mostly after training has begun; sometimes its newest checkpoint is damaged then. When
 a launch comes to its end its weights, every loss of every step and every epoch's scores must be those of the

@@ -31,9 +31,10 @@ def write_planted(
 ) -> RunRecord:
     """Write a launch under `sweep`: in every step rank r computes `compute` [steps, ranks], then all sum for `wire`.
 
-    Seconds. Every epoch begins with `input_s` of input on every rank.
+    Seconds. Every epoch begins with `input_s` of input on every rank. One rank, or SYNC=none, sums nothing.
     """
     point = point or make_point(ranks, repeat)
+    sums = ranks > 1 and point.workload.sync != "none"
     rng, weak = np.random.default_rng((repeat, ranks)), point.scaling == "weak"
     steps, batches = (BATCHES, BATCHES * ranks) if weak else (BATCHES // ranks, BATCHES)
     rows, records = [], []
@@ -43,10 +44,10 @@ def write_planted(
         now = np.full(ranks, input_s)
         for step in range(steps):
             entry[step] = now + own[step]
-            now = np.full(ranks, entry[step].max() + wire) if ranks > 1 else entry[step]
+            now = np.full(ranks, entry[step].max() + wire) if sums else entry[step]
             left[step] = now
         records.append(_record(epoch, entry, left, input_s))
-        rows += [_columns(epoch, rank, entry[:, rank], left[:, rank], alone=ranks == 1) for rank in range(ranks)]
+        rows += [_columns(epoch, rank, entry[:, rank], left[:, rank], alone=not sums) for rank in range(ranks)]
     described = [
         replace(one, batch=own)
         for one, own in zip(make_ranks(ranks, 64 * batches, 64), batch or [64] * ranks, strict=True)

@@ -109,7 +109,8 @@ def test_the_items_sum_to_the_loss_and_to_the_parts_of_the_breakdown(tmp_path: P
     launches = found.detail.launches
     (point,), (parts,) = found.overheads, overheads(found.scaling, launches, PARTS)
     assert sum(item.share or 0 for item in point.items) == pytest.approx(1.0, abs=1e-9)
-    assert point.unsure == pytest.approx(0.0, abs=0.02)
+    sure = [item.share for item in point.items if item.sure and item.cause.column != "unexplained_seconds"]
+    assert sum(filter(None, sure)) == pytest.approx(1.0, abs=0.02)
     seconds = {item.cause.part: item.seconds for item in parts.items}
     for part in EPOCH_PARTS:
         assert sum(item.seconds for item in point.items if item.cause.part == part) == pytest.approx(seconds[part])
@@ -279,9 +280,7 @@ def test_the_command_is_one_document_and_a_page(tmp_path: Path, capsys) -> None:
     places = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     assert command(["explain", "mnist", *places, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["answer"].startswith(
-        "2 ranks spend 13.6 % of the epoch beyond the ideal: of it allreduce (wire) 95 %"
-    )
+    assert document["answer"].startswith("2 ranks spend 13.6 % of the epoch beyond the ideal: allreduce (wire) 13.0 %")
     (point,) = document["bills"]
     assert sum(item["share"] for item in point["items"]) == pytest.approx(1)
     assert [finding["cause"] for finding in document["findings"]] == ["learning rate"]
@@ -290,6 +289,19 @@ def test_the_command_is_one_document_and_a_page(tmp_path: Path, capsys) -> None:
     assert page == tmp_path / "reports/explain" / RECORDS.name / "index.html"
     assert {file.name for file in page.parent.glob("*.pdf")} == {"efficiencies.pdf", "overheads.pdf"}
     assert "For whom 2\u00a0ranks wait" in page.read_text() and "Proof" not in page.read_text()
+
+
+def test_ranks_that_do_not_synchronise_wait_for_nobody(tmp_path: Path, capsys) -> None:
+    study = tmp_path / "results/study"
+    write_study(study, sync="none")
+    for ranks, seconds in ((1, 1.0), (2, 0.52)):
+        step = seconds * ranks / BATCHES
+        write_planted(
+            study, ranks, 0, lambda rng, steps, size=(ranks, step): np.full((steps, size[0]), size[1]),
+            point=make_point(ranks, 0, sync="none"),
+        )  # fmt: skip
+    assert command(["explain", "--results", str(study.parent), "--reports", str(tmp_path / "reports")]) == 0
+    assert "spend 3.8 % of the epoch beyond the ideal: " in capsys.readouterr().out.replace("\u00a0", " ")
 
 
 def test_one_point_alone_has_a_tree_and_no_overheads(tmp_path: Path, capsys) -> None:

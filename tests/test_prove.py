@@ -226,7 +226,7 @@ def test_nothing_to_prove_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_other_data_is_refused_before_anything_is_launched(tmp_path: Path) -> None:
-    """It trained on originals, and the same command without their folder would train on their twin."""
+    """It trained on originals, and the same command without their folder would train on a stand-in."""
     found, data_id = plant(tmp_path / "results", wire=1e-4), "adult-0123456789abcdef"
     runs = tuple(replace(run, point=replace(run.point, data_id=data_id)) for run in found.loaded.runs)
     there = replace(found, loaded=replace(found.loaded, runs=runs))

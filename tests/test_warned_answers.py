@@ -33,7 +33,16 @@ from harness.schema.sweep import Failure
 from harness.sweep.sweep_folder import set_aside
 from harness.why.explanation import explain_sweep
 from harness.why.known_causes import diagnose_sweep
-from tests.factories import make_data, make_launch, make_point, make_run, make_workload, write_run, write_study
+from tests.factories import (
+    make_data,
+    make_launch,
+    make_point,
+    make_run,
+    make_workload,
+    write_report,
+    write_run,
+    write_study,
+)
 from tests.test_diagnosis import Machine, slower
 from tests.test_explain import plant
 from tests.test_probe import make_probe
@@ -178,6 +187,7 @@ def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -
                     invalid=(BUSY,) * (repeat == 2),
                 ),
             )
+    assert "test accuracy 2 ranks" not in write_report(tmp_path / "limit", tmp_path / "reports").read_text()
     limit = measured_in(tmp_path / "limit", "limit", None)
     rows = compare_measurements(limit, limit, practical=0.03)
     check = Check(reference=limit, current=limit, practical=0.03, rows=tuple(rows))

@@ -121,10 +121,10 @@ def measurement_warnings(
             "Efficiency far above 100 %, more than caches explain: the launches on the fewest ranks were slowed by "
             "something else."
         )
-    twins = [name for name, one in zip(names, measured, strict=True) if one.data_kind == "synthetic"]
-    synthetic = f"Synthetic data ({distinct(twins)}): times are comparable, accuracy says only that training works."
+    stand_ins = [name for name, one in zip(names, measured, strict=True) if one.data_kind == "synthetic"]
+    synthetic = f"Synthetic data ({distinct(stand_ins)}): times are comparable, accuracy says only that training works."
     return (
-        *(Banner(kind="data", text=synthetic) for _ in twins[:1]),
+        *(Banner(kind="data", text=synthetic) for _ in stand_ins[:1]),
         *(Banner(kind="warning", text=text) for text in dict.fromkeys(texts)),
     )
 

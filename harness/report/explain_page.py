@@ -23,13 +23,13 @@ from harness.report.sweep_facts import sweep_warnings
 from harness.report.sweep_tables import causes_table
 from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies
 from harness.why.known_causes import Finding
-from harness.why.overheads import LEAST, Overhead, PointOverheads
+from harness.why.overheads import LEAST, PointOverheads
 from harness.why.proof import CONFIRMED, REFUTED, Proofs
 
 Rows = list[tuple[str, ...]]
 MINUS = "\N{MINUS SIGN}"
 _NAMED = 3  # causes in the answer
-_TELL = 0.005  # of the overhead: less has no words
+_TELL = 0.0005  # of the epoch: less has no words
 _MOST_RANKS = 16  # in the table of those that are waited for
 _MOST_COLUMNS = 9
 _DEEPEST = 0.45  # of a cell's colour, behind text that must stay readable on light and on dark pages
@@ -202,9 +202,11 @@ def _last_rows(found: Explanation) -> Rows:
     """Return for whom the ranks of the largest point waited most, medians over its launches; none without calls."""
     point = found.scaling.points[-1]
     launches = [one for one in found.detail.last[point.layout] if one]
+    if not launches:
+        return []
     values = np.median([[(one.seconds, one.share, one.calls, one.usual_s) for one in ranks] for ranks in launches], 0)
     rows: Rows = []
-    for rank in sorted(range(len(values)), key=lambda rank: -values[rank][0])[:_MOST_RANKS] if launches else ():
+    for rank in sorted(range(len(values)), key=lambda rank: -values[rank][0])[:_MOST_RANKS]:
         waited, share, calls, usual = map(float, values[rank])
         later = numbers.seconds(usual) if usual >= 0 else f"{numbers.seconds(-usual)} sooner"
         rows.append((str(rank), numbers.seconds(waited), numbers.percent(share), numbers.percent(calls), later))
@@ -252,22 +254,14 @@ def _sentence(found: Explanation) -> str:
     if fraction < LEAST:
         gain = "takes less than the ideal time" if point.seconds < 0 else "has less than 1 % overhead in its epoch"
         return f"{numbers.ranks(point.ranks).capitalize()}: the point {gain}, there is nothing to explain."
-    costs = [item for item in point.listed if item.seconds > 0 and item.sure][:_NAMED]
-    gains = [item for item in point.listed if item.seconds < 0 and item.sure]
-    named = ", ".join(f"{item.cause.name} {_share(item)}" for item in costs) or "no single cause is sure"
-    saved = f"; {', '.join(f'{item.cause.name} saves {_share(item, -1)}' for item in gains)}" if gains else ""
-    rest = point.unsure or 0.0
-    size = numbers.percent(abs(rest))
-    left = (
-        "" if abs(rest) < _TELL else f"; {size} has no sure cause" if rest > 0 else f"; what is not sure saves {size}"
-    )
-    whole = numbers.percent(fraction, 1)
-    return f"{numbers.ranks(point.ranks)} spend {whole} of the epoch beyond the ideal: of it {named}{saved}{left}."
-
-
-def _share(item: Overhead, sign: int = 1) -> str:
-    assert item.share is not None
-    return numbers.percent(sign * item.share)
+    known = [item for item in point.listed if item.sure and item.cause.column != "unexplained_seconds"]
+    costs = [item for item in known if item.seconds > 0][:_NAMED]
+    gains = [item for item in known if item.seconds < 0]
+    named = {item.cause.name: item.fraction for item in (*costs, *gains)}
+    if abs(rest := fraction - sum(named.values())) >= _TELL:
+        named["causes that are smaller or not sure"] = rest
+    told = ", ".join(f"{name} {_percent(part)}" for name, part in named.items())
+    return f"{numbers.ranks(point.ranks)} spend {_percent(fraction)} of the epoch beyond the ideal: {told}."
 
 
 def _heat_map(found: Explanation, subject: str) -> FigureBlock:

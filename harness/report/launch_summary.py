@@ -142,7 +142,7 @@ def data_words(run: RunRecord) -> str:
         return "the script's own"
     name = Path(file).name if file else info(data.name).title if data.name in names() else data.name
     if data.kind == "synthetic":
-        return f"synthetic twin of {name}, {numbers.count(trained_rows(run))} training rows"
+        return f"synthetic stand-in for {name}, {numbers.count(trained_rows(run))} training rows"
     return f"{name}, {partial(run) or f'all {numbers.count(trained_rows(run))} training rows'}"
 
 

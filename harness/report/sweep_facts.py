@@ -109,7 +109,7 @@ def banners(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Banner, 
         name = Path(file).name if file else data
         if kind == "synthetic":
             text = (
-                f"Synthetic data. A twin of {name} with the same shapes stood in for the real rows. "
+                f"Synthetic data: a stand-in for {name} with rows of the same shapes. "
                 "Times are comparable, accuracy says only that training works."
             )
             found.append(Banner(kind="data", text=text))

@@ -202,7 +202,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         beyond=ahead.series,
     )
     costs, final = overheads(scaling, launches, PARTS), final_frame(launches)
-    goal = default_accuracy(launches, scaling.base.layout)
+    goal = None if workload.sync == "none" else default_accuracy(launches, scaling.base.layout)
     targets: tuple[TimeToAccuracy, ...] = ()
     if goal is not None:
         reached = times_to_accuracy(loaded.epochs, goal)

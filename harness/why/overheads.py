@@ -129,12 +129,6 @@ class PointOverheads:
         """The item that limits the speedup most, None where all are below 1 %."""
         return self.costs[0] if self.costs and self.costs[0].fraction >= LEAST else None
 
-    @property
-    def unsure(self) -> float | None:
-        """The part of the overhead that has no `sure` cause, below 0 where those exceed it; None as `share` is."""
-        shares = [item.share for item in self.items if item.sure and item.cause.column != "unexplained_seconds"]
-        return None if None in shares else 1 - sum(share for share in shares if share is not None)
-
 
 def overheads(
     scaling: Scaling, launches: pd.DataFrame, causes: Sequence[OverheadCause] = CAUSES

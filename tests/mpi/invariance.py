@@ -1,4 +1,4 @@
-"""Rank program: 50 steps of every workload on its synthetic twin; rank 0 prints loss curves and weight hashes."""
+"""Rank program: 50 steps of every workload on its synthetic stand-in; rank 0 prints loss curves and weight hashes."""
 
 import json
 import sys
