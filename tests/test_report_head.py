@@ -78,6 +78,8 @@ def test_studies_are_called_by_what_differs() -> None:
     other = Sweep(workload=resolve(**MNIST, sync="weights:epoch"), layouts=(Layout(nodes=1),))
     third = Sweep(workload=resolve(**MNIST, sync="weights:epoch", epochs=2), layouts=(Layout(nodes=1),))
     assert distinguishing_names([one.workload, other.workload]) == ("gradients", "weights:epoch")
+    idle = resolve(**MNIST, sync="none")
+    assert distinguishing_names([one.workload, idle])[1] == "synchronisation none"
     assert distinguishing_names([one.workload, third.workload])[1] == "epochs 2, synchronisation weights:epoch"
     ours = [replace(make_measurement([make_summary(1, 0, 1.0)]), workload=each.workload) for each in (one, other)]
     assert side_names(["mnist-dnn-default-strong-c34ef8b4", "main"], ours) == ("gradients", "main")

@@ -235,10 +235,11 @@ def proof_table(proofs: Proofs) -> Table:
         texts=(-2, -1),
         tones={CONFIRMED: "good", REFUTED: "bad"},
         note=f"Trained {numbers.moment(proofs.made)} UTC on {numbers.ranks(proofs.ranks)}, in turns with the launch as "
-        "it is; gains are parts of its epoch's time, medians over the rounds of a block, with the 95 % interval over "
-        "blocks (Student's t). What is expected was written down before, and found again in what the launch as it is "
-        "recorded in each block. Confirmed: the gain is not 0, and with its interval no further from what the blocks "
-        "let expect than half of that or 1 point, whichever is more. Refuted: with its interval further than that.",
+        "it is; gains are parts of its epoch's time, Winsor's means over the rounds of a block, with the 95 % "
+        "interval over blocks (Student's t). What is expected was written down before, and found again in what the "
+        "launch as it is recorded in each block. Confirmed: the gain is not 0, and with its interval no further from "
+        "what the blocks let expect than half of that or 1 point, whichever is more. Refuted: with its interval "
+        "further than that.",
     )  # fmt: skip
 
 

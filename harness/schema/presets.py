@@ -184,19 +184,18 @@ def study_name(sweep: Sweep) -> str:
 def distinguishing_names(workloads: Sequence[Workload]) -> tuple[str, ...]:
     """Return a name for each of `workloads` that says only what differs among them: ``weights:epoch``, ``epochs 5``.
 
-    A value stands alone where a single setting differs and its values are words. Empty texts where none does.
+    A value stands alone where a single setting differs and its values are words other than none. Empty texts where no
+    setting differs.
     """
     apart = [
         (field, asked)
         for field, asked in filter(_counts, options(Workload))
         if len({getattr(w, field.name) for w in workloads}) > 1
     ]
-    alone = len(apart) == 1 and all(isinstance(getattr(w, apart[0][0].name), str) for w in workloads)
-    found = []
-    for workload in workloads:
-        words = [(_title(field.name, asked), setting_words(getattr(workload, field.name))) for field, asked in apart]
-        found.append(", ".join(value if alone else f"{title} {value}" for title, value in words))
-    return tuple(found)
+    values = [getattr(w, field.name) for field, _ in apart for w in workloads]
+    alone = len(apart) == 1 and all(isinstance(value, str) and value != "none" for value in values)
+    words = ([(_title(f.name, asked), setting_words(getattr(w, f.name))) for f, asked in apart] for w in workloads)
+    return tuple(", ".join(value if alone else f"{title} {value}" for title, value in each) for each in words)
 
 
 def _counts(one: tuple[Field[Any], Option]) -> bool:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import load_sweep
-from harness.analysis.rounds import FEWEST_BLOCKS, block_rounds, over_blocks
+from harness.analysis.rounds import FEWEST_BLOCKS, block_rounds, over_blocks, winsorise
 from harness.analysis.stats import Interval
 from harness.analysis.time_parts import median_launches
 from harness.base.cores import memory_limit
@@ -332,7 +332,7 @@ def _gains(
 ) -> dict[str, list[tuple[float, float]]]:
     """Return of every counterfactual the gain in each block, and what the block's own launch as it is let expect.
 
-    Both are parts of the epoch as it is. A gain is the median over rounds, of what that round gave.
+    Both are parts of the epoch as it is. A gain is Winsor's mean over rounds, of what that round gave.
     """
     loaded, probe = load_sweep(place, every_code=True), found.probe
     gains = {one.name: list[tuple[float, float]]() for one in chosen}
@@ -351,12 +351,14 @@ def _gains(
             turns = pd.read_parquet(place / ROUNDS / f"{run.block}.parquet")
         except (OSError, ValueError):  # the block had no end
             continue
-        steps = block_rounds(turns[turns["launch"].isin(names)].assign(launch=turns["launch"].map(names))).steps
+        rounds = block_rounds(turns[turns["launch"].isin(names)].assign(launch=turns["launch"].map(names)))
         of_block = detail.launches.assign(side=detail.launches["run"].map(names))
         own = _possible(found, run, *(of_block[of_block["side"] == side] for side in (AS_IT_IS, BASE)))
         expected = {one.name: one.expected.value for one in own}
         for one in chosen:
-            as_is, against, without = steps.reindex(columns=[AS_IT_IS, one.against, one.name]).dropna().to_numpy().T
+            ratios = rounds.on_same_cores(one.name, one.against)["ratio"]
+            as_is, against, ratio = rounds.both(AS_IT_IS, one.against).join(ratios, how="inner").to_numpy().T
             if len(as_is) and one.name in expected:
-                gains[one.name].append((float(np.median((against - without) / as_is)), expected[one.name]))
+                gain = winsorise(against * (1 - np.exp(ratio)) / as_is).mean()
+                gains[one.name].append((float(gain), expected[one.name]))
     return gains
