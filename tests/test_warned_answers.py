@@ -82,6 +82,12 @@ def test_more_speedup_than_caches_explain_is_no_headline() -> None:
     assert headline(launches({1: 1.0, 2: 0.48})).startswith("2 ranks train")
 
 
+def test_an_interval_that_says_little_is_no_headline() -> None:
+    unsteady = [make_launch(2, k, 0.5 * 2 ** (k % 2)) for k in range(6)]
+    said = headline([*(make_launch(1, k, 1.0) for k in range(6)), *unsteady])
+    assert said.startswith("No speedup to rely on, its repetitions differ too much: 2 ranks train")
+
+
 @pytest.mark.slow
 def test_a_quiet_sentence_and_the_page_carry_the_same_warnings(tmp_path: Path) -> None:
     folder = tmp_path / "results" / "busy"

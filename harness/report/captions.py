@@ -17,6 +17,7 @@ from harness.schema.record import RunRecord
 from harness.schema.workload import Workload, is_script
 
 DOUBTFUL = 1.25  # efficiency beyond which a rank's rows that fit a cache are hardly the reason
+_WIDE = 1.5  # times an interval's lower end: further up it says little more than that there is a speedup
 
 
 def subject(workload: Workload) -> str:
@@ -61,6 +62,8 @@ def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond] = ()
         fact += certainty
     if last.efficiency > DOUBTFUL:
         fact = f"No speedup to rely on, the base is slow for a reason of its own: {fact}"
+    elif last.speedup_interval and last.speedup_interval.high > _WIDE * last.speedup_interval.low:
+        fact = f"No speedup to rely on, its repetitions differ too much: {fact}"
     fact += f", measured; {_furthest(beyond, scaling)}" if beyond else ""
     return f"{fact}; an upper limit, no training." if alone else f"{fact}."
 
