@@ -520,15 +520,17 @@ def test_a_prediction_is_in_line_or_not_and_confirms_nothing(tmp_path: Path) -> 
 def test_studies_are_what_this_machine_can_judge() -> None:
     two = {one.title: one for one in studies(LEDGER.claims, 2, None)}
     networks = ["alexnet", "googlenet", "inceptionv3", "resnet50"]
-    assert list(two) == ["mnist-dnn", "adult-dnn", "cifar10-dnn", "parameter servers", *networks]
-    assert sum(len(one.claims) for one in two.values()) == 10 and sum(one.minutes for one in two.values()) <= 30
+    ahead = ["mnist-cnn", "acoustic-dnn", "cifar10-dnn", "cifar10-cnn", "higgs-dnn"]  # to be predicted
+    assert list(two) == ["mnist-dnn", "adult-dnn", "parameter servers", *networks, *ahead, "accuracy"]
+    assert sum(len(one.claims) for one in two.values() if one.title not in ahead) == 10
+    assert sum(one.minutes for one in two.values() if one.title != "accuracy") <= 30
     assert {layout.ranks for one in two.values() for each in one.sweeps for layout in each.layouts} == {1, 2}
-    assert "DATA_DIR" in two["cifar10-dnn"].lacks and not two["mnist-dnn"].lacks
+    assert "DATA_DIR" in two["accuracy"].lacks and not two["mnist-dnn"].lacks
     assert {one.repeats for one in two["alexnet"].sweeps} == {3}
     assert studies(LEDGER.claims, 1, None)[0].lacks == "a second core"
     many = [claim for one in studies(LEDGER.claims, 64, None) for claim in one.claims]
     assert ledger("volume") in many and ledger("progress", "mnist-cnn") in many
-    assert not any(claim.units == "GPUs" or claim.count > 64 for claim in many)
+    assert not any(claim.units == "GPUs" for claim in many)
     left = two["mnist-dnn"].left([judge_claim(ledger("longer"), [sweep(SCALES, change=before())], pd.DataFrame())])
     assert left == 2
 
@@ -545,11 +547,11 @@ def test_the_command_runs_what_fits_and_says_what_each_study_costs(
     monkeypatch.setattr("harness.sweep.execute.run_together", run_together)
     monkeypatch.setattr("harness.base.cores.usable_cores", lambda: 2)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
-    told = CliRunner().invoke(claims, [*where, "--run", "--budget", "3"])
-    assert told.exception is None and ran == ["adult-dnn", "imagenet-googlenet"]
-    assert "6 x 1, 2 ranks of adult-dnn; about 2 minutes; 0 of 1 decided" in told.output
-    assert "about 5 minutes; needs the real rows (DATA_DIR=folder)" in told.output
-    assert "mnist-dnn: left to the next command: more than what is left of 3 minutes" in told.output
+    told = CliRunner().invoke(claims, [*where, "--run", "--budget", "2"])
+    assert told.exception is None and ran[:2] == ["adult-dnn", "mnist-cnn"]
+    assert "6 x 1, 2 ranks of adult-dnn; about 1.5 minutes; 0 of 1 decided" in told.output
+    assert "about 8 minutes; needs the real rows (DATA_DIR=folder)" in told.output
+    assert "mnist-dnn: left to the next command: more than what is left of 2 minutes" in told.output
     assert "adult-dnn: 1 launches failed, or have no valid times" in told.output
 
 

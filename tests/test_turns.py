@@ -30,6 +30,9 @@ for step in range(steps):
         pass
     turns.step()
     times.append(clock())
+    if step % 70 == 19:
+        time.sleep(0.3)  # a pause between two steps of a turn
+        turns.resume()
     if step == steps // 2:
         turns.leave()  # an epoch has ended: what follows is no step
         time.sleep(0.02)
@@ -81,6 +84,7 @@ def test_sets_take_turns_and_what_is_between_is_in_no_time(tmp_path: Path) -> No
 
 def test_marks_name_the_turn_of_every_timed_step(tmp_path: Path) -> None:
     end = run_block(Block(name="b", sets=(rank_set("one", tmp_path), rank_set("two", tmp_path))))
+    assert end.turns["seconds"].between(0, 0.25).all()  # the pauses do not count
     for name in ("one", "two"):
         marks = pd.Series(said(tmp_path, name)["marks"])
         timed = end.turns[end.turns["launch"] == name]

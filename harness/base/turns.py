@@ -30,7 +30,7 @@ class Turns:
     """The turns of this process, rank `rank` of `ranks` of its set.
 
     A turn has `first_steps`, which are trained but not timed as caches are cold, and then those that are timed; it ends
-    at a pass of `step`. Between turns the rank waits in a read of its socket. `busy_s` returns the CPU seconds of its
+    at a pass of `step`. 0: three of them, one before three long steps. Between turns the rank waits in a read of its socket. `busy_s` returns the CPU seconds of its
     host so far; `host_s` are those of its waits. A turn is made on the cores that it names. `core_ns` is called on all
     ranks as one begins, and returns how far apart their cores are (`harness.comm.autotune.core_distance`).
     """
@@ -44,7 +44,7 @@ class Turns:
         self._cores = _own_cores()
         self._tell(f"rank {password} {rank} {ranks} {self._cores}")
         self.state = TurnState(0, 0.0, 0.0)
-        self.first_steps = 3
+        self.first_steps = 0
         self._busy_s, self.host_s = busy_s, 0.0
         self.core_ns: Callable[[], float] = lambda: 0.0
         self._distance = 0.0
@@ -99,7 +99,7 @@ class Turns:
         if words[4].decode() != self._cores:
             self._cores = _move(words[4].decode())
         self._distance = self.core_ns() if self._steps else 0.0
-        return self._until(self.first_steps if self._steps else _FOREVER)
+        return self._until((self.first_steps or max(1, min(3, self._steps - 2))) if self._steps else _FOREVER)
 
     def leave(self) -> None:
         """End the turn's time at the last pass: what follows is no step, such as the evaluation behind an epoch."""
@@ -109,6 +109,12 @@ class Turns:
         self._timed = self._measure(made)
         self._passed += made
         self._until(1)
+
+    def resume(self) -> None:
+        """Leave out of the turn's time what was since the last pass: a pause, alike on all ranks, between two steps."""
+        if self._begin is not None:
+            self._begin += clock() - self.state.last
+            self.state.last = clock()
 
     def finish(self) -> None:
         """Say that no step follows, and wait until no other launch of the block trains: what comes now takes long."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.base.turns import clock, current
+from harness.base.turns import clock
 from harness.comm.policies import hash_weights
 from harness.comm.world import World, needs_sync
 from harness.schema.record import EpochRecord
@@ -48,8 +48,6 @@ class PartialEpoch:
         """Add steps that have just been made; `begin` (s, clock) is the epoch's."""
         self.losses.append(losses.numpy())
         self.seconds = clock() - begin
-        if turns := current():
-            turns.leave()
         if replica.statistics:
             self.statistics.append(per_step(replica.statistics.take_calls(), len(losses)))
         self.calls.append(replica.reduction.take_calls() - begin)

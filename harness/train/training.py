@@ -197,7 +197,7 @@ def train_epoch(
         drawing the order and waiting for images took.
     """
     progress = progress or Progress()
-    part = progress.part
+    part, turns = progress.part, current()
     replica.world.comm.Barrier()
     begin = clock() - part.seconds
     order, partial, salt = epoch_order(replica, number)
@@ -207,16 +207,20 @@ def train_epoch(
         part.add(replica, begin, replica.epoch(order[step:pause], partial, salt, last=False))
         checkpointing.pause(progress, made=pause - step)
         step = pause
+        if turns:
+            turns.resume()
     if step < replica.data.shards.steps(replica.point.workload.drop_remainder):
         part.add(replica, begin, replica.epoch(order[step:], partial, salt))
     else:
         part.seconds = clock() - begin
+    if turns:
+        turns.leave()
     losses = np.concatenate(part.losses or [np.zeros(0, np.float32)])
     extra = {}
     if losses.ndim == 2:
         losses, extra["input_s"] = losses[:, 0], losses[:, 1].astype(np.float64)
         part.input_s += float(extra["input_s"].sum())
-    if turns := current():
+    if turns:
         marks = turns.take_marks(len(losses) - part.before)
         extra["turn"] = np.array([0] * part.before + marks, np.int32)
     if replica.statistics:
