@@ -29,7 +29,7 @@ class TurnState(ctypes.Structure):
 class Turns:
     """The turns of this process, rank `rank` of `ranks` of its set.
 
-    A turn has `first_steps`, which are trained but not timed as caches are cold (0: three, one before three long steps),
+    A turn has `first_steps`, trained but not timed as caches are cold (0: three of them, one before three long steps),
     and then those that are timed; it ends at a pass of `step`. Between turns the rank waits in a read of its socket.
     `busy_s` returns the CPU seconds of its host so far; `host_s` are those of its waits. A turn is made on the cores
     that it names. `core_ns` is called on all ranks as one begins, and returns how far apart their cores are
