@@ -56,6 +56,7 @@ def test_untested_runs_have_no_target() -> None:
     run = make_run()
     silent = replace(run, epochs=tuple(replace(e, test_accuracy=None) for e in run.epochs))
     assert default_accuracy(launch_frame([silent]), BASE) is None
+    assert default_accuracy(launch_frame([learning(1, 0, 1.0, (0.005,))]), BASE) is None  # below what it would be
 
 
 @pytest.fixture

@@ -62,10 +62,10 @@ class TimeToAccuracy:
 
 
 def default_accuracy(launches: pd.DataFrame, base_layout: str) -> float | None:
-    """Return the base's median final test accuracy less `SLACK`, None where it was not tested."""
+    """Return the base's median final test accuracy less `SLACK`, None where that is nothing or it was not tested."""
     final = final_frame(launches)
     accuracy = float(final.loc[final["layout"] == base_layout, "test_accuracy"].iloc[0])
-    return None if math.isnan(accuracy) else accuracy - SLACK
+    return accuracy - SLACK if accuracy > SLACK else None
 
 
 def times_to_accuracy(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
