@@ -1,5 +1,6 @@
 """A process beside the ranks trains undivided: mistakes of the division end at their step, healthy scripts do not."""
 
+import random
 import re
 
 import numpy as np
@@ -20,25 +21,87 @@ report(losses=model.fit(x, r, batch_size=50, epochs=2, verbose=0).history['loss'
 LOOP = scripts()["loop-mean-compiled"].source
 MISTAKES = {
     "half-scale": (FIT, 1, "gradient"),
-    "lost-gradient": (FIT, 1, "gradient"),
     "metric-twice": (FIT, 1, "number"),
     "doubled-weight": (LOOP, 7, "gradient"),
     "dropped-row": (LOOP, 7, "gradient"),
 }  # the first six steps of a loop are whole
 
 
+def planted(mistake, source, folder):
+    """Run `source` with a mistake of the division; return what came of it, and what was found: step, what, line."""
+    (folder / "script.py").write_text(source)
+    words = (PROGRAMS / "planted_division.py", mistake, "--batch", "global", "--threads", 1, "script.py")
+    finished = run_ranks(2, *words, cwd=folder, timeout=240)
+    sentence = r"harness: rank 0: in step (\d+) the (.*) \(script.py, line (\d+)\): divided over ranks"
+    return finished, re.findall(sentence, finished.stderr)
+
+
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_of_the_division_ends_the_launch_at_its_step(mistake, tmp_path):
+def test_a_mistake_of_the_division_ends_the_launch_at_its_step_and_line(mistake, tmp_path):
     source, step, kind = MISTAKES[mistake]
-    (tmp_path / "script.py").write_text(source)
-    words = (PROGRAMS / "planted_division.py", mistake, "--batch", "global", "--threads", 1, "script.py")
-    finished = run_ranks(2, *words, cwd=tmp_path, timeout=240)
+    finished, [(found, what, line)] = planted(mistake, source, tmp_path)
     assert finished.returncode == 2, finished.stderr[-3000:]
-    found = re.findall(r"harness: rank 0: in step (\d+) the (\w+) '.*?' is \S+ of its size away", finished.stderr)
-    assert found == [(str(step), kind)]
+    assert (int(found), what.split()[0]) == (step, kind)
+    assert ("step(" if source is LOOP else "model.fit(") in source.splitlines()[int(line) - 1]
     assert "RESULT" not in finished.stdout
+
+
+EVEN = ("fit-arrays-even", "free-on-batch", "model-cnn-norm")
+UNEVEN = ("fit-dataset", "fit-weights", "fit-eagerly", "step-mean", "loop-mean-compiled", "loop-adam-eager")
+SPARSE = ("model-text-mean", "free-embedding")
+METRICS = ("fit-arrays-even", "fit-metric-Precision", "loop-metrics-compiled", "loop-metrics-eager")
+SUITED = {
+    "doubled-weight": UNEVEN,
+    "number-twice": ("step-mean", "loop-mean-compiled", "free-embedding"),
+    "swapped-order": ("fit-dataset", "free-on-batch", "loop-mean-compiled", "loop-adam-eager", "free-embedding"),
+    "own-statistics": ("model-cnn-norm", "free-normalised", "loop-healthy-normalised-eager"),
+    **dict.fromkeys(("half-scale", "one-percent"), EVEN),
+    **dict.fromkeys(("metric-twice", "metric-own"), METRICS),
+    **dict.fromkeys(("sparse-shifted", "sparse-sum"), SPARSE),
+    **dict.fromkeys(("dropped-row", "doubled-row", "same-rows", "unequal-start"), (*EVEN, *UNEVEN, *SPARSE)),
+    **dict.fromkeys(
+        ("lost-gradient", "lost-last", "rank-twice", "rank-lost", "sign", "turned", "stale-gradient"), (*EVEN, *UNEVEN)
+    ),
+}
+
+
+@pytest.mark.campaign
+def test_thirty_mistakes_drawn_by_lot_are_found(tmp_path):
+    """Print the step in which each is found."""
+    known, lost = scripts(), []
+    pairs = [(mistake, name) for mistake, names in SUITED.items() for name in names]
+    for mistake, name in random.Random(35).sample(pairs, 30):
+        folder = tmp_path / f"{mistake}-{name}"
+        folder.mkdir()
+        finished, found = planted(mistake, known[name].source, folder)
+        last = (finished.stderr.strip().splitlines() or [""])[-1]
+        step, what, _ = found[0] if found else ("", f"exit code {finished.returncode}: {last}", "")
+        print(f"{mistake:16}{name:32}{step:>4}  {what}", flush=True)
+        lost += [] if found else [(mistake, name)]
+    assert not lost
+
+
+HEALTHY = (
+    "model-dropout", "model-noise", "loop-healthy-dropout-compiled", "loop-healthy-dropout-eager",
+    "loop-healthy-noise-compiled", "loop-healthy-normalised-compiled", "trap-variational", "take-shuffled",
+    *(name for name in scripts() if name.startswith("drawn-")),
+)  # fmt: skip
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_script_ends_well_whatever_its_seed(name, tmp_path):
+    """Print how many gradients the witness has judged of each seed's training, or why none."""
+    for seed in range(1, 6):
+        source = scripts()[name].source.replace("set_random_seed(1)", f"set_random_seed({seed})")
+        (tmp_path / "script.py").write_text(source)
+        words = ("-m", "harness.transparent", "--batch", "global", "--threads", 1, "script.py")
+        finished = run_ranks(2, *words, cwd=tmp_path, timeout=240)
+        told = [line for line in finished.stderr.splitlines() if "witness" in line]
+        print(f"{name:34}{seed} {finished.returncode} {' '.join(told)[:160]}", flush=True)
+        assert finished.returncode == 0, finished.stderr[-3000:]
 
 
 @pytest.mark.mpi

@@ -16,13 +16,16 @@ from harness.transparent.rows import Rows
 class Collectives(GroupedSums):
     """Sums and means over the ranks inside graphs, exchanges from Python outside of them.
 
-    Every rank makes the same calls in the same order (`harness.comm.reduction.in_sequence`).
+    Every rank makes the same calls in the same order (`harness.comm.reduction.in_sequence`). `batch_rows`: the rows of
+    all ranks of the batch that the last mean of some owner's was taken over, where it is `counting` them.
     """
 
     def __init__(self, world: World, rows: Rows, watch: Watch) -> None:
         super().__init__(world, watch)
         self.rows = rows
         self.trial = Trial()
+        self.counting = False
+        self.batch_rows: tf.Tensor | None = None
 
     def sum(
         self, tensors: Sequence[tf.Tensor], label: str, scale: float = 1.0, *, half: bool = False
@@ -39,14 +42,19 @@ class Collectives(GroupedSums):
         """
         if not tensors:
             return []
+        counted = [self.rows.count()] if self.counting and owner is not None else []
         if self.rows.even:
-            return self.sum(tensors, label, scale=1.0 if self.trial.is_sum(owner) else 1 / self.world.size)
+            scale = 1.0 if self.trial.is_sum(owner) else 1 / self.world.size
+            sums = self.sum([*tensors, *counted], label, scale)
+            self.batch_rows = sums.pop() / scale if counted else None
+            return sums
         weight, summed = self._weight(owner)
         if tensors[0].dtype == tf.float64:  # batch normalisation's: all in one call
             weight = tf.cast(weight, tf.float64)
         # A rank without rows may hold anything, even infinities: multiply_no_nan makes zeros of it.
         scaled = [tf.math.multiply_no_nan(tensor, tf.cast(weight, tensor.dtype)) for tensor in tensors]
-        *sums, total = self.sum([*scaled, weight], label)
+        *sums, total = self.sum([*scaled, *counted, weight], label)
+        self.batch_rows = sums.pop() if counted else None
         divisor = total if summed is None else tf.where(summed, tf.ones_like(total), total)
         means = [part / tf.cast(divisor, part.dtype) for part in sums]
         if owner is not None and tf.executing_eagerly():

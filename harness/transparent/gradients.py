@@ -163,13 +163,14 @@ class GradientAverager:
         dense = [i for i, gradient in enumerate(gradients) if not isinstance(gradient, tf.IndexedSlices)]
         values = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
         mean = functools.partial(collectives.differentiable_mean, owner=owner)
+        collectives.batch_rows = None
         means = self._runtime.sync.gradients([*values, *more], mean) if values or more else []
         found = dict(zip(dense, means, strict=False))
         results = [
             found[i] if i in found else collectives.slices(gradient, "sparse gradient", owner)
             for i, gradient in enumerate(gradients)
         ]
-        self._runtime.witness.gradients(results, variables)
+        self._runtime.witness.gradients(results, variables, collectives.batch_rows)
         return [*results, *means[len(dense) :]]
 
     def after_step(self, owner: object, variables: Sequence[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import keras
@@ -53,9 +54,11 @@ class Metrics:
             replace(metric, "update_state", ("self",), self._update)
 
     def _result(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_own(metric) or self._inside.get():
-            return self._within(lambda: original(metric, *args, **kwargs))
-        return self._summed(metric.variables, lambda: original(metric, *args, **kwargs))
+        runtime, inside = self._runtime, self._inside.get()
+        compute = partial(original, metric, *args, **kwargs)
+        found = self._within(compute) if is_own(metric) or inside else self._summed(metric.variables, compute)
+        told = tf.executing_eagerly() and not (inside or runtime.in_trainer or runtime.quiet)
+        return runtime.witness.numbers(metric.name, found) if told else found
 
     def _grouped(self, original: Callable[..., Any], trainer: Any) -> Any:
         variables = {id(v): v for metric in trainer.metrics for v in _summed_states(metric)}

@@ -64,11 +64,12 @@ class Trainers:
             if isinstance(data, (BatchShare, EvenPart)):
                 rows = data.rows if isinstance(data, BatchShare) else None
                 data = data.data
+            each = length(leading(data))
             if trainer in runtime.collectives.trial.mixing:
                 with runtime.rows.given(rows), runtime.trainer():
                     data = rows_of_all_ranks(runtime, data, "batch")
-                rows = tf.constant(float(runtime.world.rank == 0))
-            with runtime.rows.given(rows), runtime.trainer(), own:
+                rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
+            with runtime.rows.given(rows, each), runtime.trainer(), own:
                 return scalars.average(step_function(data), trainer, step_function.__name__)
 
         function = original(trainer, step)

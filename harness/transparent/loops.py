@@ -1,11 +1,9 @@
 """Hand-written training loops: their batches are divided, what compiled steps return is of all ranks."""
 
 import sys
-import traceback
 import weakref
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -15,12 +13,10 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED, UNSURE, Shadow
 from harness.transparent.collectives import Scalars
-from harness.transparent.patch import replace
+from harness.transparent.patch import replace, script_lines
 from harness.transparent.preflight import check_rows
 from harness.transparent.rows import BatchShare, divide, leading, length
 from harness.transparent.runtime import Feeding, Runtime
-
-_FOREIGN = ("site-packages", "<frozen", str(Path(__file__).parents[1]))
 
 
 class Loops:
@@ -80,7 +76,7 @@ class Loops:
         divided = dataset is not None and not self._runtime.in_trainer and tf.executing_eagerly()
         original(iterator, _deterministic(dataset) if divided else dataset, *args, **kwargs)
         if divided:
-            place = _place()
+            place = script_lines(sys._getframe())
             known = self._training.get(place, lambda: ())()
             iterator._harness_loop = Feeding(dataset=dataset, place=place, trains=known is dataset or known is None)
 
@@ -104,7 +100,7 @@ class Loops:
         _refuse_idle(loop, runtime.steps + runtime.taped)
         self._training[loop.place] = weakref.ref(loop.dataset)
         if loop.place in self._whole:
-            return self._batch(original, iterator)
+            return self._counted_once(self._batch(original, iterator))
         if runtime.sync.shares_gradients and loop.place not in self._known:
             return self._try(loop, original(iterator))
         runtime.note(
@@ -117,6 +113,11 @@ class Loops:
         loop.part = part.data
         return part.data
 
+    def _counted_once(self, batch: Any) -> Any:
+        """Return a batch that every rank has whole: its rows are rank 0's."""
+        self._runtime.rows.set(int(length(leading(batch))) * (self._runtime.world.rank == 0))
+        return batch
+
     def _try(self, loop: Feeding, batch: Any) -> Any:
         """Return the batch of a step of the trial: the whole one on rank 0, first with every row twice on the others.
 
@@ -124,6 +125,7 @@ class Loops:
         """
         runtime, trial, place = self._runtime, self._runtime.collectives.trial, loop.place
         _check(batch)
+        self._counted_once(batch)
         self._place, self._eagerly = place, tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(True)
         if place not in self._tried:
@@ -214,13 +216,6 @@ def _deterministic(dataset: Any) -> Any:
     options = tf.data.Options()
     options.deterministic = True
     return dataset.with_options(options)
-
-
-def _place() -> tuple[Any, ...]:
-    """Return the lines of the script that are being run, innermost first."""
-    stack = traceback.walk_stack(sys._getframe(2))
-    lines = ((frame.f_code.co_filename, line) for frame, line in stack)
-    return tuple(line for line in lines if not any(part in line[0] for part in _FOREIGN))
 
 
 def leading_or_none(batch: Any) -> Any:

@@ -6,13 +6,23 @@ import importlib.machinery
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from harness.base.errors import RunError, UserError
 from harness.readers.script_data import DataSet
 from harness.transparent.run_settings import RunSettings
+
+_FOREIGN = ("site-packages", "<frozen", str(Path(__file__).parents[1]))
+
+
+def script_lines(frame: Any) -> tuple[tuple[str, int], ...]:
+    """Return file and line of the script's own calls that have led to `frame`, innermost first."""
+    lines = ((each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame))
+    return tuple(line for line in lines if not any(part in line[0] for part in _FOREIGN))
 
 
 class ImportHook(importlib.abc.MetaPathFinder):

@@ -100,6 +100,7 @@ class Rows:
         self._own = own
         self._given: ContextVar[tf.Tensor | None] = ContextVar("rows", default=None)
         self._even: ContextVar[bool] = ContextVar("even", default=False)
+        self._each: ContextVar[Any] = ContextVar("rows of each rank", default=0)
         self._variable: tf.Variable | None = None
 
     @property
@@ -108,14 +109,19 @@ class Rows:
         return self._even.get()
 
     @contextlib.contextmanager
-    def given(self, rows: tf.Tensor | None) -> Iterator[None]:
-        """Within the block the batch has `rows` (float32 scalar); None for equally many on all ranks."""
-        even, given = self._even.set(rows is None), self._given.set(rows)
+    def given(self, rows: tf.Tensor | None, each: Any = 0) -> Iterator[None]:
+        """Within the block the batch has `rows` (float32 scalar); None for equally many, `each`, on all ranks."""
+        tokens = [(self._even, self._even.set(rows is None)), (self._given, self._given.set(rows))]
+        tokens += [(self._each, self._each.set(each))]
         try:
             yield
         finally:
-            self._given.reset(given)
-            self._even.reset(even)
+            for variable, token in tokens:
+                variable.reset(token)
+
+    def count(self) -> tf.Tensor:
+        """Return how many rows of the current batch this rank has, a float32 scalar; 0 where nobody knows."""
+        return tf.cast(self._each.get(), tf.float32) if self.even else self.now()
 
     def now(self) -> tf.Tensor:
         """Return the rows of the current batch, a float32 scalar, for use in the graph being built."""

@@ -62,7 +62,7 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        if self.world.rank == 0:
+        if self.world.rank == 0 and self._watched():
             self._call_witness()
         self._seed = common_seed(self._agree)
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
@@ -95,13 +95,16 @@ class Session:
         """Return rank 0's `value`, also in the witness."""
         return self.witness.share(self.world.comm.bcast(value, root=0))
 
-    def _call_witness(self) -> None:
-        """Start a witness on rank 0, where there can be one."""
+    def _watched(self) -> bool:
+        """Tell whether there is a witness, on rank 0."""
         settings = self.settings
         wanted = self.world.size > 1 and settings.witness != "off" and settings.record is None and current() is None
         shared = self.gpu is None and find_policy(settings.sync).shares_gradients
-        if not wanted or not shared or b"horovod" in self.script.read_bytes():
-            return
+        return self.witness.beside or (wanted and shared and b"horovod" not in self.script.read_bytes())
+
+    def _call_witness(self) -> None:
+        """Start a witness on rank 0."""
+        settings = self.settings
         self.witness = start(
             self.world, (settings, self.point), settings.logs / "witness.log",
             steps=STEPS if settings.witness == "first" else math.inf,
@@ -121,7 +124,9 @@ class Session:
     def _build(self) -> "Runtime":
         from harness.transparent.runtime import Runtime
 
-        return Runtime.build(self.world, self.settings, self._watch, self._own, self.witness)
+        runtime = Runtime.build(self.world, self.settings, self._watch, self._own, self.witness)
+        runtime.collectives.counting = self._watched()
+        return runtime
 
     def _offer_horovod(self) -> None:
         """Let the script import Horovod; from its `init` on it divides its rows and we stand back."""

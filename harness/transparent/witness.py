@@ -16,13 +16,14 @@ from functools import cache, partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
 from harness.comm.world import World, abort
+from harness.transparent.patch import script_lines
 from harness.transparent.run_settings import INPUT
 
 STEPS = 20  # averaged gradients that are compared by default
@@ -60,13 +61,14 @@ class Alone:
 class Seen(NamedTuple):
     """A gradient (`kind`) of several variables, or numbers: their `names`, and a row of float64 `measures` for each.
 
-    `weights`: the same of the variables themselves.
+    `weights`: the same of the variables themselves; `rows`: of the batch, of all ranks, 0 where they are not counted.
     """
 
     kind: str
     names: tuple[str, ...]
     measures: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64] = np.empty((0, 1 + _DIRECTIONS))
+    rows: float = 0.0
 
 
 class NoWitness:
@@ -85,8 +87,8 @@ class NoWitness:
         """Return rank 0's `value` at this place of the script."""
         return value
 
-    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Take note of the averaged `gradients` of a step, also where its graph is being built."""
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], rows: Any = None) -> None:
+        """Take note of the averaged `gradients` of a step of so many `rows`, also where its graph is being built."""
 
     def numbers(self, place: str, structure: Any) -> Any:
         """Take note of the single numbers in `structure`, which the step at `place` returns; return it."""
@@ -108,7 +110,7 @@ class _Party(NoWitness):
         self._over = False
         self._going: Any = None  # the switch of what is built into graphs, made with the first: scripts set up devices
 
-    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], rows: Any = None) -> None:
         """Look at `gradients` now, or in every run of the graph that is being built while anybody looks."""
         import tensorflow as tf
 
@@ -121,7 +123,8 @@ class _Party(NoWitness):
         look = partial(self._look, names, [len(part) for part in parts])
 
         def now() -> list[tf.Tensor]:
-            return [tf.convert_to_tensor(each) for each in (*variables, *itertools.chain(*parts))]
+            counted = tf.zeros([]) if rows is None else rows
+            return [tf.convert_to_tensor(each) for each in (counted, *variables, *itertools.chain(*parts))]
 
         if tf.executing_eagerly():
             look(*(each.numpy() for each in now()))
@@ -131,11 +134,12 @@ class _Party(NoWitness):
         self._going = own_variable(True, "harness_witness") if self._going is None else self._going
         tf.cond(self._going, lambda: tf.numpy_function(look, now(), tf.int64), lambda: tf.constant(0, tf.int64))
 
-    def _look(self, names: tuple[str, ...], counts: Sequence[int], *arrays: Any) -> np.int64:
+    def _look(self, names: tuple[str, ...], counts: Sequence[int], rows: Any, *arrays: Any) -> np.int64:
         weights, rest = arrays[: len(names)], iter(arrays[len(names) :])
         gradients = [measures(*(next(rest) for _ in range(count))) for count in counts]
         self._step += 1
-        self.take(Seen("gradient", names, np.array(gradients), np.array([measures(value) for value in weights])))
+        measured = np.array(gradients), np.array([measures(value) for value in weights])
+        self.take(Seen("gradient", names, *measured, float(rows)))
         return np.int64(0)
 
     def numbers(self, place: str, structure: Any) -> Any:
@@ -270,15 +274,22 @@ class Watched(_Party):
             apart, name = compared(seen, other)
             rounding = _COARSE if self.coarse else _ROUNDING if seen.kind == "gradient" else _NUMBERS
             if apart > max(rounding, _GROWTH * self._worst[seen.kind]):
-                abort(self._world, UserError(
-                    f"in step {self._step} the {seen.kind} '{name}' is {apart:.2g} of its size away from what one "
-                    "process makes of the whole batch: divided over ranks, the script trains otherwise than alone; run "
-                    "it with -n 1, or with --witness off all the same"
-                ))  # fmt: skip
+                of = "away from what one process makes of the whole batch"
+                self._end_all(f"the {seen.kind} '{name}' is {apart:.2g} of its size {of}")
+            if abs(seen.rows - other.rows) > 0.5:
+                self._end_all(f"the ranks together have {seen.rows:.0f} of the batch's {other.rows:.0f} rows")
             self._worst[seen.kind] = max(self._worst[seen.kind], apart)
             self._agreed += seen.kind == "gradient"
             if self._agreed >= self._steps:
                 self.end()
+
+    def _end_all(self, what: str) -> NoReturn:
+        lines = script_lines(sys._current_frames()[threading.main_thread().ident or 0])
+        place = f"{Path(lines[0][0]).name}, line {lines[0][1]}" if lines else "behind its last line"
+        abort(self._world, UserError(
+            f"in step {self._step} {what} ({place}): divided over ranks, the script trains otherwise than alone; run "
+            "it with -n 1, or with --witness off all the same"
+        ))  # fmt: skip
 
     def told(self) -> str:
         """Return what the witness has shown."""
