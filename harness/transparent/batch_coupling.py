@@ -19,12 +19,7 @@ MIXED = (
     "the loss is not a mean or sum over independent rows, so that training on parts of a batch would differ: every "
     "rank computes the whole batch, which is right but no faster"
 )
-UNSURE = (
-    "the gradient changes from step to step by itself, so that it could not be found out whether the rows of a batch "
-    "are independent: batches are divided as if they were"
-)
 _ROUNDING, _HALF = 2e-3, 0.03  # of the gradient's length, in float32 and in types of 16 bits
-_STEADY = 0.2  # of the gradient's length it may change by itself
 _FLOATS = {
     gen_random_ops: ("random_standard_normal", "random_uniform", "truncated_normal", "parameterized_truncated_normal"),
     gen_stateless_random_ops_v2: (
@@ -49,10 +44,10 @@ def trial_batches(batch: Any, rows: int) -> tuple[Any, Any, Any, Any]:
     return batch, some(batch, 0, first), some(batch, first, rows - first), batch
 
 
-def mixes(seen: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> bool | None:
+def mixes(seen: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> bool:
     """Tell from the gradients of a batch of `rows`, of its two parts and of the batch again whether it mixes its rows.
 
-    None where they change by themselves too much to tell.
+    Where they change by themselves too much to tell, the witness is to judge.
     """
     whole, one, two, again = seen
     weight = first_part(rows) / rows
@@ -60,11 +55,7 @@ def mixes(seen: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) ->
     half = tf.keras.config.dtype_policy().compute_dtype in ("float16", "bfloat16")
     length = max(float(np.linalg.norm(each)) for each in (whole, parts))
     noise, gap = float(np.linalg.norm(whole - again)), float(np.linalg.norm(parts - (whole + again) / 2))
-    if not np.isfinite(length + noise):
-        return None
-    if gap > (_HALF if half else _ROUNDING) * length + 2 * noise:
-        return True
-    return None if noise > _STEADY * length else False
+    return bool(np.isfinite(length + noise) and gap > (_HALF if half else _ROUNDING) * length + 2 * noise)
 
 
 @contextlib.contextmanager
@@ -155,13 +146,11 @@ class Shadow:
     def _remember(self, variables: Sequence[Any]) -> None:
         self._then |= {id(v): (v, _copy(v)) for v in variables if id(v) not in self._then}
 
-    def verdict(self, is_sum: Callable[[object], bool]) -> bool | None:
-        """Tell whether rows are mixed, None where it cannot be told."""
-        if self.rows < 2:
-            return False
+    def verdict(self, is_sum: Callable[[object], bool]) -> bool:
+        """Tell whether rows are known to be mixed."""
         owners = {id(owner) for owner in self.owners}
-        if len(self.seen) < 4 or len(owners) > 1 or len({len(each) for each in self.seen}) > 1:
-            return None
+        if self.rows < 2 or len(self.seen) < 4 or len(owners) > 1 or len({len(each) for each in self.seen}) > 1:
+            return False
         return mixes(self.seen, self.rows, summed=is_sum(self.owners[0]))
 
 

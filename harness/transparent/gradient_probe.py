@@ -107,7 +107,6 @@ class Trial:
         self._positions: dict[tuple[int, object], object] = {}
         self._flags: dict[int, tf.Variable] = {}
         self._sums: set[int] = set()
-        self._tried: set[int] = set()
         self._seen: dict[int, DoubledBatch] = {}
 
     @property
@@ -132,10 +131,6 @@ class Trial:
         self._owners[id(function)] = function
         return self._positions.setdefault((id(function), place), (function, place))
 
-    def knows(self, owner: object) -> bool:
-        """Tell whether `owner` is, or has been, part of a trial."""
-        return self.active or self.shadow is not None or id(owner) in self._tried
-
     def is_sum(self, owner: object) -> bool:
         """Tell whether the numbers of `owner` have been found to be sums over rows."""
         return id(owner) in self._sums
@@ -144,7 +139,6 @@ class Trial:
         """Compare this rank's `own` numbers with rank 0's, of the whole batch; only the step of the trial counts."""
         if self.active:
             self._owners[id(owner)] = owner
-            self._tried.add(id(owner))
             self._seen[id(owner)] = DoubledBatch.of(label, own, whole)
 
     def conclude(self, gather: Callable[[object], list[Any]]) -> bool:
@@ -176,11 +170,11 @@ _MORE = 64  # and so many to see whether they are independent
 
 def probe_step(
     trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Callable[[object], list[Any]]
-) -> bool | None:
+) -> bool:
     """Find out what a training or test step makes of the first rows of `data`, once and with every one twice.
 
     Nothing of it stays. All ranks together; rank 0's findings count. Return whether the rows of a training step are
-    independent, None where it cannot be told.
+    independent.
     """
     from keras import tree
 
@@ -213,8 +207,7 @@ def probe_step(
         trial.note(owner, bool(summed))
     if not trains or sums[-1] is None:
         return not trains
-    verdicts = gather(_mixes(trial, trainer, step, data, summed=sums[-1]))
-    return False if True in verdicts else None if None in verdicts else True
+    return True not in gather(_mixes(trial, trainer, step, data, summed=sums[-1]))
 
 
 def _probed(
@@ -236,7 +229,7 @@ def _probed(
     return probe
 
 
-def _mixes(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, *, summed: bool) -> bool | None:
+def _mixes(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, *, summed: bool) -> bool:
     rows = min(_MORE, int(length(leading(data))))
     if rows < 2:
         return False
@@ -244,11 +237,8 @@ def _mixes(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, *,
     with steady():
         whole = _probed(trial, trainer, step, batches[0], None)
         probes = [whole, *(_probed(trial, trainer, step, batch, None, whole) for batch in batches[1:])]
-    found = [
-        mixes([vector(gradients) for gradients in calls], rows, summed=summed)
-        for calls in zip(*(probe.gradients for probe in probes), strict=True)
-    ]
-    return True if True in found else None if None in found else False
+    calls = zip(*(probe.gradients for probe in probes), strict=True)
+    return any(mixes([vector(gradients) for gradients in call], rows, summed=summed) for call in calls)
 
 
 def _numbers(value: Any) -> Any:

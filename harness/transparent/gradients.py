@@ -21,11 +21,6 @@ from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import own_variable
 from harness.transparent.runtime import Runtime, initialised
 
-UNTRIED = (
-    "the script makes a step that its first batches did not have: its gradients are averaged as means over rows, and "
-    "would be wrong if they were sums, or of rows that depend on each other"
-)
-
 
 class GradientAverager:
     """Averages what the settings say, weighted by rows."""
@@ -156,9 +151,6 @@ class GradientAverager:
     def _means(self, gradients: Sequence[Any], variables: Sequence[Any], *more: tf.Tensor) -> list[Any]:
         """Return means over the ranks of gradients and of `more` tensors. Sparse gradients stay sparse."""
         collectives, owner = self._runtime.collectives, variables[0]
-        divided = self._runtime.feeding is not None and self._runtime.feeding.part is not None
-        if divided and not self._runtime.in_trainer and not collectives.trial.knows(owner):
-            self._runtime.note(UNTRIED)
         pass_turn(gradients)
         dense = [i for i, gradient in enumerate(gradients) if not isinstance(gradient, tf.IndexedSlices)]
         values = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
@@ -170,7 +162,7 @@ class GradientAverager:
             found[i] if i in found else collectives.slices(gradient, "sparse gradient", owner)
             for i, gradient in enumerate(gradients)
         ]
-        self._runtime.witness.gradients(results, variables, collectives.batch_rows)
+        results = self._runtime.witness.gradients(results, variables, collectives.batch_rows)
         return [*results, *means[len(dense) :]]
 
     def after_step(self, owner: object, variables: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import UserError
-from harness.transparent.batch_coupling import MIXED, UNSURE
+from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
 from harness.transparent.gradient_probe import probe_step
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
@@ -99,9 +99,9 @@ class Trainers:
                 part = data.data if isinstance(data, (BatchShare, EvenPart)) else data
                 independent = probe_step(trial, trainer, written, part, gather)
             if written.__name__ == "train_step":
-                (trial.mixing.add if independent is False else trial.mixing.discard)(trainer)
+                (trial.mixing.discard if independent else trial.mixing.add)(trainer)
             if not independent:
-                runtime.note(UNSURE if independent is None else MIXED)
+                runtime.note(MIXED)
             single = step if trainer.run_eagerly else tf.function(step)
             outputs = single(data)
             for _ in range(trainer.steps_per_execution - 1):

@@ -11,7 +11,7 @@ from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from harness.base.errors import UserError
-from harness.transparent.batch_coupling import MIXED, UNSURE, Shadow
+from harness.transparent.batch_coupling import MIXED, Shadow
 from harness.transparent.collectives import Scalars
 from harness.transparent.patch import replace, script_lines
 from harness.transparent.preflight import check_rows
@@ -57,7 +57,7 @@ class Loops:
             trial.shadow.end()
         tf.config.run_functions_eagerly(self._eagerly)
         gather = partial(self._runtime.collectives.gather, label="trial of the gradients")
-        mixes: bool | None = trial.active and not trial.conclude(gather)
+        mixes = trial.active and not trial.conclude(gather)
         shadow, trial.shadow = trial.shadow, None
         if shadow is not None:
             self._runtime.start_equal(shadow.kept, "statistics of rows")
@@ -67,8 +67,7 @@ class Loops:
                 del self._shadows[self._place]
         if mixes:
             self._whole.add(self._place)
-        if mixes is not False:
-            self._runtime.note(UNSURE if mixes is None else MIXED)
+            self._runtime.note(MIXED)
 
     def _init(
         self, original: Callable[..., Any], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any
@@ -180,7 +179,6 @@ class Loops:
                 runtime.traced += 1  # what calls a function that trains does so too
             return outcome
         before = (runtime.steps, runtime.taped)
-        _refuse_fixed(runtime, function, args)
         self._calls += 1  # those that go on: in a step of the trial, what is called inside is called from Python too
         try:
             outcome = original(function, *args, **kwargs)
@@ -260,24 +258,3 @@ def _together(batches: list[Any]) -> Any:
         return tf.concat(leaves, axis=0)
 
     return tf.nest.map_structure(joined, *batches, expand_composites=False)
-
-
-def _refuse_fixed(runtime: Runtime, function: Any, args: tuple[Any, ...]) -> None:
-    """Refuse a function that takes exactly as many rows as the undivided batch has.
-
-    Raises:
-        UserError: its `input_signature` gives the number of rows.
-    """
-    signature = function.input_signature
-    if signature is None or not runtime.divided:
-        return
-    given = tf.nest.flatten(args)
-    for spec, leaf in zip(tf.nest.flatten(signature), given, strict=False):
-        if not isinstance(spec, tf.TensorSpec) or not isinstance(leaf, tf.Tensor) or not spec.shape.rank:
-            continue
-        wanted = spec.shape.as_list()[0]
-        if wanted is not None and leaf.shape.as_list()[0] != wanted:
-            raise UserError(
-                f"the input_signature of {function.__name__} asks for exactly {wanted} rows, which cannot be "
-                "divided over the ranks: let its first dimension be None"
-            )

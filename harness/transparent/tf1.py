@@ -12,13 +12,14 @@ from tensorflow.python.ops import gradients_impl
 from tensorflow.python.training.optimizer import Optimizer
 
 from harness.base.errors import UserError
-from harness.transparent.batch_coupling import MIXED, UNSURE, first_part, mixes
+from harness.transparent.batch_coupling import MIXED, first_part, mixes
 from harness.transparent.gradient_probe import DoubledBatch
 from harness.transparent.gradients import GradientAverager
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import bounds, placeholder
 from harness.transparent.runtime import Runtime
+from harness.transparent.witness import DRAWN
 
 _WRITES = ("Assign", "AssignV2", "AssignVariableOp", "RestoreV2")
 
@@ -80,7 +81,11 @@ class Sessions:
         if not self._runtime.sync.shares_gradients:
             return list(gradients)
         graph = tf.compat.v1.get_default_graph()
-        _refuse_statistics([gradient for gradient in gradients if isinstance(gradient, tf.Tensor)])
+        taken = [
+            part.op for each in gradients for part in tf.nest.flatten(each, expand_composites=True) if part is not None
+        ]
+        if any("Random" in op.type or op.type in ("TruncatedNormal", "Multinomial") for op in _upstream(taken)):
+            self._runtime.witness.end(DRAWN)
         known = {op.name for op in graph.get_operations()}
         means = self._synchroniser.gradients(gradients, variables, own=own)
         self._synchroniser.averaged(variables)
@@ -138,8 +143,9 @@ class Sessions:
         if graph not in self._tried:
             self._try(session, original, feed_dict or {})
             feed, rows = self._divide(graph, feed_dict or {})
+        feed |= self._runtime.witness.off(graph)
         outcome = original(session, fetches, feed, *args, **kwargs)
-        return self._average(fetches, outcome, rows)
+        return self._runtime.witness.numbers("run", self._average(fetches, outcome, rows))
 
     def _try(self, session: Any, run: Callable[..., Any], feed: Mapping[Any, Any]) -> None:
         """Find out by the first batch whether its rows can be divided: the loss is to be a mean over them.
@@ -173,8 +179,7 @@ class Sessions:
             )
         if verdict:
             self._whole.add(graph)
-        if verdict is not False:
-            self._runtime.note(UNSURE if verdict is None else MIXED)
+            self._runtime.note(MIXED)
 
     def _kinds_of(self, graph: Any, fetches: Any) -> frozenset[str]:
         """Return what running `fetches` does: ``trains`` and ``writes`` variables otherwise, one, both or neither."""
@@ -198,7 +203,8 @@ class Sessions:
             if value.dtype.kind in "OSU":
                 continue
             self._runtime.collectives.broadcast(value, "initial weights")
-            if self._runtime.world.rank:
+            value = self._runtime.witness.share(value)  # no seed of TensorFlow's is agreed on
+            if self._runtime.world.rank or self._runtime.witness.beside:
                 with self._runtime.quietly():
                     variable.load(value, session)
         self._equal.add(session)
@@ -297,24 +303,6 @@ def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
     found = _upstream([op])
     trains = {"trains"} if any(each.name in averaging for each in found) else set()
     return frozenset(trains | ({"writes"} if any(each.type in _WRITES for each in found) else set()))
-
-
-def _refuse_statistics(gradients: Sequence[tf.Tensor]) -> None:
-    """Refuse statistics over rows in a graph: every rank would normalise with those of its own.
-
-    Raises:
-        UserError: batch normalisation, or `tf.nn.moments` over the first dimension, comes before the gradients.
-    """
-    if tf.executing_eagerly():
-        return
-    for op in _upstream([gradient.op for gradient in gradients]):
-        fused = op.type.startswith("FusedBatchNorm") and "Grad" not in op.type and op.get_attr("is_training")
-        axes = tf.get_static_value(op.inputs[1]) if op.type == "Mean" and "moments" in op.name else None
-        if fused or (axes is not None and 0 in np.atleast_1d(axes)):
-            raise UserError(
-                f"batch normalisation '{op.name}' of a TensorFlow-1 graph has other statistics on every rank: leave it "
-                "out, or use Keras's BatchNormalization in fit or in a loop"
-            )
 
 
 def _upstream(ops: Sequence[Any]) -> list[Any]:

@@ -36,7 +36,7 @@ _SMALL = 1e-2  # of the length of all gradients of a step: below it a single one
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
 _LEAST = 0.05
 _GROWTH = 30  # times the rounding seen so far: from step to step a training may magnify it, a mistake comes at once
-_DRAWN = (
+DRAWN = (
     "no witness has judged the training: the script draws random numbers in it, each rank for its own rows, so that "
     "alone it trains otherwise"
 )
@@ -87,8 +87,16 @@ class NoWitness:
         """Return rank 0's `value` at this place of the script."""
         return value
 
-    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], rows: Any = None) -> None:
-        """Take note of the averaged `gradients` of a step of so many `rows`, also where its graph is being built."""
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], rows: Any = None) -> list[Any]:
+        """Take note of the averaged `gradients` of a step of so many `rows`, also where its graph is being built.
+
+        Return them, of which a graph has to use what is returned.
+        """
+        return list(gradients)
+
+    def off(self, graph: Any) -> dict[Any, bool]:
+        """Return what is to be fed to a session's run of `graph` when nobody looks any more."""
+        return {}
 
     def numbers(self, place: str, structure: Any) -> Any:
         """Take note of the single numbers in `structure`, which the step at `place` returns; return it."""
@@ -109,15 +117,18 @@ class _Party(NoWitness):
         self._step = 0
         self._over = False
         self._going: Any = None  # the switch of what is built into graphs, made with the first: scripts set up devices
+        self._fed: list[Any] = []  # the switches of sessions' graphs
 
-    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], rows: Any = None) -> None:
+    def off(self, graph: Any) -> dict[Any, bool]:
+        """Return the switches of a session's `graph` that are to be off."""
+        return {switch: False for switch in self._fed if self._over and switch.graph is graph}
+
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], rows: Any = None) -> list[Any]:
         """Look at `gradients` now, or in every run of the graph that is being built while anybody looks."""
         import tensorflow as tf
 
-        if not tf.compat.v1.executing_eagerly_outside_functions():
-            self.end("no witness has judged the training: it does not see into TensorFlow-1 sessions")
         if self._over:
-            return
+            return list(gradients)
         names = tuple(getattr(variable, "path", variable.name) for variable in variables)
         parts = [[part.values, part.indices] if isinstance(part, tf.IndexedSlices) else [part] for part in gradients]
         look = partial(self._look, names, [len(part) for part in parts])
@@ -128,11 +139,17 @@ class _Party(NoWitness):
 
         if tf.executing_eagerly():
             look(*(each.numpy() for each in now()))
-            return
-        from harness.transparent.rows import own_variable
+            return list(gradients)
+        if tf.compat.v1.executing_eagerly_outside_functions():
+            from harness.transparent.rows import own_variable
 
-        self._going = own_variable(True, "harness_witness") if self._going is None else self._going
-        tf.cond(self._going, lambda: tf.numpy_function(look, now(), tf.int64), lambda: tf.constant(0, tf.int64))
+            self._going = going = own_variable(True, "harness_witness") if self._going is None else self._going
+        else:
+            going = tf.compat.v1.placeholder_with_default(True, (), name="harness_witness")
+            self._fed.append(going)
+        seen = tf.cond(going, lambda: tf.numpy_function(look, now(), tf.int64), lambda: tf.constant(0, tf.int64))
+        with tf.control_dependencies([seen]):
+            return [tf.identity(gradient) for gradient in gradients]
 
     def _look(self, names: tuple[str, ...], counts: Sequence[int], rows: Any, *arrays: Any) -> np.int64:
         weights, rest = arrays[: len(names)], iter(arrays[len(names) :])
@@ -151,7 +168,8 @@ class _Party(NoWitness):
 
         found = [
             (f"{place} {path}".strip(), float(leaf)) for path, leaf in flatten_with_joined_string_paths(structure)
-            if tf.is_tensor(leaf) and leaf.shape.rank == 0 and (leaf.dtype.is_floating or leaf.dtype.is_integer)
+            if (tf.is_tensor(leaf) or isinstance(leaf, np.number)) and not len(leaf.shape)
+            and (tf.as_dtype(leaf.dtype).is_floating or tf.as_dtype(leaf.dtype).is_integer)
         ]  # fmt: skip
         if found:
             self.take(Seen("number", tuple(name for name, _ in found), np.array([[value] for _, value in found])))
@@ -227,7 +245,7 @@ class Watched(_Party):
     def install(self, runtime: Any) -> None:
         """Notice also what is drawn at random in the training."""
         self._runtime = runtime
-        notice_draws(runtime, partial(self.end, _DRAWN))
+        notice_draws(runtime, partial(self.end, DRAWN))
 
     def share(self, value: Any) -> Any:
         """Tell the witness."""
