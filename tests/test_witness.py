@@ -2,11 +2,13 @@
 
 import random
 import re
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from harness.transparent.witness import Seen, compared, measures
+from harness.transparent.witness import NoWitness, Seen, compared, measures
 from tests.mpi.launch import PROGRAMS, run_ranks
 from tests.scripts.corpus import HEAD, scripts
 
@@ -112,6 +114,32 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
     finished = run_ranks(2, *words, cwd=tmp_path, timeout=240)
     assert finished.returncode == 0, finished.stderr[-3000:]
     assert "had the same gradients and numbers in its first 6 steps" in finished.stderr
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "int32", "int64", "normal", "dropout"])
+def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch):
+    import tensorflow as tf
+    from tensorflow.python.ops import gen_stateless_random_ops_v2 as room
+
+    from harness.transparent.draws import Draws
+
+    def drawn(rows):
+        shape, seed = (rows, 3, 5), (7, 9)
+        if kind == "dropout":
+            return tf.nn.experimental.stateless_dropout(tf.ones(shape), 0.5, seed)
+        if kind == "normal":
+            return tf.random.stateless_normal(shape, seed)
+        return tf.random.stateless_uniform(shape, seed, 0, 100, kind)
+
+    whole, compiled = drawn(10), tf.function(drawn)
+    place = (4, 3, 3)
+    rows, world = SimpleNamespace(place=lambda: place), SimpleNamespace(rank=1)
+    runtime = SimpleNamespace(rows=rows, world=world, witness=NoWitness(), feeding=True, in_trainer=False)
+    for name in ("stateless_random_uniform_v2", "stateless_random_normal_v2", "stateless_random_uniform_int_v2"):
+        monkeypatch.setattr(room, name, partial(Draws(runtime)._by_place, getattr(room, name)))
+    np.testing.assert_array_equal(drawn(3), whole[4:7])
+    place = (tf.constant(6), tf.constant(4), None)  # known when it runs
+    np.testing.assert_array_equal(compiled(tf.constant(4)), whole[6:])
 
 
 def gradient(*parts):

@@ -216,7 +216,7 @@ def refuse_loops(runtime: Runtime) -> None:
     """
     if runtime.sync.period is None and not runtime.in_trainer:
         raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
-    inside = runtime.takes_inside or _in_dataset(tf.compat.v1.get_default_graph())
+    inside = runtime.takes_inside or in_dataset(tf.compat.v1.get_default_graph())
     if not runtime.in_trainer and not tf.executing_eagerly() and inside:
         raise UserError(
             "the script trains in a loop inside a tf.function, whose batches cannot be divided over the ranks: "
@@ -224,7 +224,7 @@ def refuse_loops(runtime: Runtime) -> None:
         )
 
 
-def _in_dataset(graph: Any) -> bool:
+def in_dataset(graph: Any) -> bool:
     """Tell whether a function of a data set is being built: what a loop over one becomes inside a `tf.function`."""
     while graph is not None:
         if "Dataset" in str(getattr(graph, "name", "")):

@@ -197,8 +197,13 @@ def _own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) ->
     known = isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter)) and None not in counts
     most = max(counts) if known else own
     batches = adapter.get_tf_dataset()
-    parts = map_elements(batches, lambda data: BatchShare(data, tf.cast(length(leading(data)), tf.float32)))
+
+    def share(data: Any, counts: int) -> BatchShare:
+        rows = length(leading(data))
+        return BatchShare(data, tf.cast(counts * rows, tf.float32), tf.cast(rows * runtime.world.rank, tf.int64))
+
+    parts = map_elements(batches, lambda data: share(data, 1))
     if known and most > own:
-        spare = map_elements(batches.take(1), lambda data: BatchShare(data, tf.constant(0.0)))
+        spare = map_elements(batches.take(1), lambda data: share(data, 0))
         parts = parts.concatenate(spare.repeat(most - own))
     return _RankAdapter(adapter, untuned(parts).prefetch(tf.data.AUTOTUNE), most)

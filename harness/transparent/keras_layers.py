@@ -12,10 +12,9 @@ from keras.src.layers.layer import Layer
 from keras.src.layers.normalization.batch_normalization import BatchNormalization
 from keras.src.losses.loss import Loss
 from keras.src.losses.losses import LossFunctionWrapper
-from keras.src.random.seed_generator import SeedGenerator
 from keras.src.trainers.compile_utils import CompileLoss
 
-from harness.models.ranks import batch_moments, rank_seed
+from harness.models.ranks import batch_moments
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime, switched_on
 
@@ -23,7 +22,7 @@ _MIXING = {"Dice", "dice", "Tversky", "tversky", "Circle", "circle"}  # Keras's 
 
 
 class Layers:
-    """Replaces batch normalisation's moments, the seeds of random layers and losses; sees what else layers hold."""
+    """Replaces batch normalisation's moments and losses; sees what else layers hold."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -32,7 +31,6 @@ class Layers:
     def install(self) -> None:
         """Put the replacements in place."""
         replace(Layer, "add_weight", ("self", "args"), self._add_weight)
-        replace(SeedGenerator, "next", ("self", "ordered"), self._next_seed)
         replace(BatchNormalization, "_moments", ("self", "inputs", "mask"), self._moments)
         replace(Loss, "__call__", ("self", "y_true", "y_pred", "sample_weight"), self._loss)
 
@@ -42,10 +40,6 @@ class Layers:
         if not variable.trainable:
             self._runtime.keep(variable)
         return variable
-
-    def _next_seed(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        seed = original(*args, **kwargs)
-        return seed if self._runtime.quiet else rank_seed(seed, self._runtime.world.rank)
 
     def _moments(
         self, original: Callable[..., Any], layer: Any, inputs: tf.Tensor, mask: tf.Tensor | None

@@ -59,17 +59,18 @@ class Trainers:
         plain = type(trainer).train_step is TensorFlowTrainer.train_step and _steps_with_keras(trainer.optimizer)
 
         def step(data: Any) -> Any:
-            rows = None
+            rows = begin = None
             own = runtime.own_step() if plain else contextlib.nullcontext()
             if isinstance(data, (BatchShare, EvenPart)):
-                rows = data.rows if isinstance(data, BatchShare) else None
+                rows, begin = (data.rows, data.begin) if isinstance(data, BatchShare) else (None, None)
                 data = data.data
-            each = length(leading(data))
+            shown = length(leading(data))
             if trainer in runtime.collectives.trial.mixing:
                 with runtime.rows.given(rows), runtime.trainer():
                     data = rows_of_all_ranks(runtime, data, "batch")
                 rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
-            with runtime.rows.given(rows, each), runtime.trainer(), own:
+                shown = 0
+            with runtime.rows.given(rows, shown, begin), runtime.trainer(), own:
                 return scalars.average(step_function(data), trainer, step_function.__name__)
 
         function = original(trainer, step)

@@ -80,19 +80,27 @@ class Loops:
             iterator._harness_loop = Feeding(dataset=dataset, place=place, trains=known is dataset or known is None)
 
     def _next(self, original: Callable[..., Any], iterator: Any) -> Any:
-        loop = getattr(iterator, "_harness_loop", None)
-        runtime = self._runtime
+        runtime, loop = self._runtime, getattr(iterator, "_harness_loop", None)
         if not tf.executing_eagerly() and not runtime.in_trainer:
             runtime.takes_inside = True
         if loop is None or not tf.executing_eagerly() or runtime.in_trainer or runtime.quiet:
             return original(iterator)
+        batch = self._taken(original, iterator, loop)
+        rows = leading_or_none(batch)
+        runtime.rows.shown = 0 if rows is None else int(length(rows))
+        return batch
+
+    def _taken(self, original: Callable[..., Any], iterator: Any, loop: Feeding) -> Any:
+        """Return the next batch, or this rank's part of it."""
+        runtime = self._runtime
         self.end_trial()
         runtime.rows.whole()  # also behind the last batch
         runtime.feeding = loop
         if runtime.own.present:
             batch = original(iterator)
-            rows = leading_or_none(batch)
-            runtime.rows.set(1 if rows is None else int(length(rows)))
+            own = leading_or_none(batch)
+            rows = 1 if own is None else int(length(own))
+            runtime.rows.set(rows, runtime.world.rank * rows)
             return batch
         if not loop.trains:
             return original(iterator)
@@ -108,7 +116,9 @@ class Loops:
         )
         part = divide(self._batch(original, iterator), runtime.world.rank, runtime.world.size)
         runtime.divided += 1
-        runtime.rows.set(int(part.rows) if isinstance(part, BatchShare) else length(leading(part.data)))
+        rows = int(part.rows) if isinstance(part, BatchShare) else int(length(leading(part.data)))
+        begin = int(part.begin) if isinstance(part, BatchShare) else runtime.world.rank * rows
+        runtime.rows.set(rows, begin)
         loop.part = part.data
         return part.data
 

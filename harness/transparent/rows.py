@@ -11,10 +11,14 @@ from harness.transparent.patch import OwnRows
 
 
 class BatchShare(NamedTuple):
-    """Some rows of a batch and how many they count for: 0 where a row had to stand in because there were too few."""
+    """Some rows of a batch and how many they count for: 0 where a row had to stand in because there were too few.
+
+    `begin`: the number of the first of them in the batch.
+    """
 
     data: Any
     rows: Any
+    begin: Any
 
 
 class EvenPart(NamedTuple):
@@ -65,7 +69,7 @@ def divide(structure: Any, rank: int, size: int) -> BatchShare | EvenPart:
     data = some(structure, start, shown)
     if isinstance(total, int) and total % size == 0:
         return EvenPart(data)
-    return BatchShare(data, tf.cast(count, tf.float32))
+    return BatchShare(data, tf.cast(count, tf.float32), tf.cast(start, tf.int64))
 
 
 def some(structure: Any, start: Any, count: Any) -> Any:
@@ -100,8 +104,10 @@ class Rows:
         self._own = own
         self._given: ContextVar[tf.Tensor | None] = ContextVar("rows", default=None)
         self._even: ContextVar[bool] = ContextVar("even", default=False)
-        self._each: ContextVar[Any] = ContextVar("rows of each rank", default=0)
+        self._place: ContextVar[tuple[Any, Any]] = ContextVar("place", default=(0, 0))
         self._variable: tf.Variable | None = None
+        self._begin: tf.Variable | None = None
+        self.shown = 0  # rows that a hand-written loop has taken last
 
     @property
     def even(self) -> bool:
@@ -109,19 +115,36 @@ class Rows:
         return self._even.get()
 
     @contextlib.contextmanager
-    def given(self, rows: tf.Tensor | None, each: Any = 0) -> Iterator[None]:
-        """Within the block the batch has `rows` (float32 scalar); None for equally many, `each`, on all ranks."""
-        tokens = [(self._even, self._even.set(rows is None)), (self._given, self._given.set(rows))]
-        tokens += [(self._each, self._each.set(each))]
+    def given(self, rows: tf.Tensor | None, shown: Any = 0, begin: Any = None) -> Iterator[None]:
+        """Within the block the batch has `rows` (float32 scalar); None for equally many on all ranks.
+
+        It shows so many, 0 if nobody knows, of which the first is number `begin` of the whole batch's.
+        """
+        begin = shown * self._rank if begin is None else begin
+        given, place = self._given.set(rows), self._place.set((begin, shown))
+        even = self._even.set(rows is None)
         try:
             yield
         finally:
-            for variable, token in tokens:
-                variable.reset(token)
+            self._even.reset(even)
+            self._place.reset(place)
+            self._given.reset(given)
 
     def count(self) -> tf.Tensor:
         """Return how many rows of the current batch this rank has, a float32 scalar; 0 where nobody knows."""
-        return tf.cast(self._each.get(), tf.float32) if self.even else self.now()
+        return tf.cast(self._place.get()[1], tf.float32) if self.even else self.now()
+
+    def place(self) -> tuple[Any, Any, int | None]:
+        """Return the first row's number in the whole batch, how many are shown here, and the same if it is known now.
+
+        0 where the batch is not divided.
+        """
+        if self.even or self._given.get() is not None:
+            begin, shown = self._place.get()
+            return begin, shown, shown if isinstance(shown, int) else None
+        if not self.shown:
+            return 0, 0, 0
+        return self._first().read_value(), tf.maximum(self._shared().read_value(), 1), self.shown
 
     def now(self) -> tf.Tensor:
         """Return the rows of the current batch, a float32 scalar, for use in the graph being built."""
@@ -134,9 +157,10 @@ class Rows:
             return placeholder(tf.compat.v1.get_default_graph(), self.default)
         return self._shared().read_value()
 
-    def set(self, rows: int) -> None:
-        """Note that this rank has `rows` rows of the batch that a hand-written loop takes next."""
+    def set(self, rows: int, begin: int = 0) -> None:
+        """Note that this rank has `rows` rows, from number `begin` on, of the batch that a hand-written loop takes."""
         self._shared().assign(float(rows))
+        self._first().assign(begin)
 
     @contextlib.contextmanager
     def of(self, rows: int | None) -> Iterator[None]:
@@ -154,12 +178,17 @@ class Rows:
     def whole(self) -> None:
         """Note that the next batch is not divided."""
         if self._variable is not None:
-            self._variable.assign(self.default)
+            self.set(int(self.default))
 
     @property
     def default(self) -> float:
         """What this rank's rows count where nothing was divided: rank 0's for all, or every rank's own alike."""
         return float(self._rank == 0 or self._own.present)
+
+    def _first(self) -> tf.Variable:
+        if self._begin is None:
+            self._begin = own_variable(0, "harness_begin")
+        return self._begin
 
     def _shared(self) -> tf.Variable:
         if self._variable is None:

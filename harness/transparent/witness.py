@@ -11,7 +11,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -37,8 +37,8 @@ _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is s
 _LEAST = 0.05
 _GROWTH = 30  # times the rounding seen so far: from step to step a training may magnify it, a mistake comes at once
 DRAWN = (
-    "no witness has judged the training: the script draws random numbers in it, each rank for its own rows, so that "
-    "alone it trains otherwise"
+    "no witness has judged the training: the script draws random numbers in it that do not follow from a row's place, "
+    "so that alone it trains otherwise"
 )
 _MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
 
@@ -243,9 +243,8 @@ class Watched(_Party):
             self._heard.put(None)
 
     def install(self, runtime: Any) -> None:
-        """Notice also what is drawn at random in the training."""
+        """Take note of where to tell what has been found."""
         self._runtime = runtime
-        notice_draws(runtime, partial(self.end, DRAWN))
 
     def share(self, value: Any) -> Any:
         """Tell the witness."""
@@ -378,37 +377,3 @@ def compared(seen: Seen, other: Seen) -> tuple[float, str]:
     shares = np.nan_to_num(gap / np.maximum(size, np.finfo(np.float32).tiny), nan=np.inf)
     worst = int(np.argmax(shares))
     return float(shares[worst]), seen.names[worst]
-
-
-_ROOMS = ("gen_random_ops", "gen_stateless_random_ops_v2", "gen_stateful_random_ops")
-_DRAWS = ("random_", "stateless_", "stateful_", "truncated_", "parameterized_", "multinomial")
-
-
-def notice_draws(runtime: Any, act: Callable[[], None]) -> None:
-    """Call `act` where a training, or what is compiled, draws at random; first weights and orders do not count."""
-    import importlib
-
-    import tensorflow as tf
-
-    def drawn() -> bool:
-        if tf.executing_eagerly():
-            trains = runtime.feeding is not None or runtime.in_trainer
-        else:
-            trains = tf.compat.v1.get_default_graph().building_function
-        frame: Any = sys._getframe(2)
-        while trains and frame is not None and "initializers" not in frame.f_code.co_filename:
-            frame = frame.f_back
-        return trains and frame is None
-
-    def noticing(original: Callable[..., Any]) -> Callable[..., Any]:
-        def draw(*args: Any, **kwargs: Any) -> Any:
-            if drawn():
-                act()
-            return original(*args, **kwargs)
-
-        return draw
-
-    for room in (importlib.import_module(f"tensorflow.python.ops.{name}") for name in _ROOMS):
-        for name, original in list(vars(room).items()):
-            if callable(original) and name.startswith(_DRAWS) and name != "random_shuffle" and "eager_" not in name:
-                setattr(room, name, noticing(original))

@@ -398,13 +398,11 @@ SCRIPTS += [
         "dropout",
         "model = keras.Sequential([keras.layers.Dense(32, activation='relu'), keras.layers.Dropout(0.3), keras.layers.Dense(3, activation='softmax')])",
         "x, c",
-        rtol=0.25,
     ),
     _model(
         "noise",
         "model = keras.Sequential([keras.layers.GaussianNoise(0.1), keras.layers.Dense(3, activation='softmax')])",
         "x, c",
-        rtol=0.1,
     ),
     _model(
         "half",
