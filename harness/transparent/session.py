@@ -62,7 +62,7 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        if self.world.rank == 0 and self._watched():
+        if self.world.rank == 0 and not self.witness.beside and self._watched():
             self._call_witness()
         self._seed = common_seed(self._agree)
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
