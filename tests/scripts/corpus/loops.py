@@ -121,7 +121,7 @@ optimizer.build(model.trainable_variables)""",
         "fixed-signature",
         decorator="@tf.function(input_signature=[tf.TensorSpec((40, 12)), tf.TensorSpec((40, 1))])",
         before="data = tf.data.Dataset.from_tensor_slices((x, r)).batch(40, drop_remainder=True)",
-        refused="rows",
+        refused="another number of rows",
     ),
     *_loop(
         "saved",
