@@ -24,7 +24,7 @@ _OTHERS = ("random_shuffle", "stateless_random_get_key_counter", "stateless_rand
 _BYTES = 16  # of one step of Philox's counter
 
 
-class Draws:
+class ScriptDraws:
     """Replaces what draws: what has no place for a row's number is told to the witness."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -135,7 +135,7 @@ def _take_turns_alone() -> None:
 
 def _replace_all(runtime: "Runtime") -> None:
     from harness.transparent.collectives import Scalars
-    from harness.transparent.draws import Draws
+    from harness.transparent.draws import ScriptDraws
     from harness.transparent.gradients import GradientAverager
     from harness.transparent.keras_data import divide_adapters
     from harness.transparent.keras_layers import Layers
@@ -152,7 +152,7 @@ def _replace_all(runtime: "Runtime") -> None:
     divide_adapters(runtime)
     Trainers(runtime, scalars, loops.end_trial).install()
     Layers(runtime).install()
-    Draws(runtime).install()
+    ScriptDraws(runtime).install()
     Metrics(runtime, scalars).install()
     loops.install()
     Sessions(runtime, averager).install()
