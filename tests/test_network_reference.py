@@ -12,9 +12,9 @@ from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.provenance import Machine
 from harness.prediction.forecast import network_reference
-from harness.prediction.network_cost import BEST, Levels, Link, allreduce_seconds
+from harness.prediction.network_cost import BEST, Levels, Link, allreduce_seconds, read_links
 from harness.probe.fit_costs import fit_cost
-from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
+from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode
 from tests.factories import make_launch, make_provenance, write_report, write_run, write_study
 
@@ -22,10 +22,19 @@ ALPHA, BETA = 2e-6, 1e-9
 BYTES = 712_440  # of MNIST-DNN's weights, as the factories' records have them
 
 
-def write_probe(results: Path, machine: Machine, *, between: float = 0) -> None:
-    """Write a probe of one host, and of links between hosts that cost `between` times as much."""
-    sizes = (8, 65_536, 1_048_576)
-    costs = [fit_cost(POINT_TO_POINT, NODE, 2, {size: [ALPHA + BETA * size] * 6 for size in sizes})]
+def write_probe(
+    results: Path, machine: Machine, *, between: float = 0, asking: float = 0, both_ways: float = 0
+) -> None:
+    """Write a probe of one host, and of links between hosts that cost `between` times as much.
+
+    Messages above 64 kB take `asking` seconds more, and all `both_ways` times as long in an allreduce.
+    """
+    sizes = [2**power for power in range(3, 21)]
+    times = {size: [ALPHA + BETA * size + asking * (size > 2**16)] * 6 for size in sizes}
+    costs = [fit_cost(POINT_TO_POINT, NODE, 2, times)]
+    if both_ways:
+        longer = {2 * size: [2 * both_ways * one for one in own] for size, own in times.items()}
+        costs.append(fit_cost(ALLREDUCE, NODE, 2, longer))
     if between:
         costs.append(fit_cost(POINT_TO_POINT, NETWORK, 2, {n: [between * (ALPHA + BETA * n)] * 6 for n in sizes}))
     probe = Probe(
@@ -85,6 +94,22 @@ def test_ranks_of_one_host_are_not_charged_the_network(sweep: Path) -> None:
     inside = [allreduce_seconds(BEST, [p], BYTES, Levels(network=Link(alpha_s=ALPHA, beta_s_per_byte=BETA)))[0]
               for p in (1, 2, 4)]  # fmt: skip
     assert [one.allreduce_s for one in reference.points] == pytest.approx(inside, rel=1e-3)
+
+
+def test_a_message_takes_what_the_probe_measured_of_its_size(tmp_path: Path) -> None:
+    """Above 64 kB the library asks first, for 20 us; no straight line says so of 32 kB and of 256."""
+    write_probe(tmp_path, make_provenance().machine, asking=20e-6)
+    network, _ = read_links(str(tmp_path / "probes/1x2/probe.json"), None, 1)
+    short, long = ALPHA + BETA * 2**15, ALPHA + BETA * 2**18 + 20e-6
+    halves = 2 * (long + ALPHA + BETA * 2**17 + 20e-6)
+    by_hand = {"recursive-doubling": (2**18, 2 * long), "rabenseifner": (2**19, halves), "ring": (2**17, 6 * short)}
+    for algorithm, (size, seconds) in by_hand.items():
+        assert allreduce_seconds(algorithm, [4], size, network.value)[0] == pytest.approx(seconds, rel=1e-6), algorithm
+    shutil.rmtree(tmp_path / "probes")
+    write_probe(tmp_path, make_provenance().machine, asking=20e-6, both_ways=1.5)
+    network, said = read_links(str(tmp_path / "probes/1x2/probe.json"), None, 1)
+    assert allreduce_seconds("rabenseifner", [4], 2**19, network.value)[0] == pytest.approx(1.5 * halves, rel=1e-6)
+    assert "both ways at once" in said
 
 
 @pytest.mark.slow

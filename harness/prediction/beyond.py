@@ -22,8 +22,8 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval
 from harness.base.files import write_atomic
-from harness.prediction.drawn_epochs import FIXED, OVERHEAD, SHARED, WAIT, DrawnEpochs, Draws, MeasuredParts, counted
-from harness.prediction.network_cost import Uncertain
+from harness.prediction.drawn_epochs import FIXED, SHARED, WAIT, DrawnEpochs, Draws, MeasuredParts, counted
+from harness.prediction.network_cost import OVERHEAD, Uncertain
 from harness.prediction.step_model import Base, measured_base
 from harness.schema.layout import Layout
 from harness.schema.record import SCHEMA, decode, encode
@@ -280,8 +280,8 @@ def _rests(few: PointScaling, many: PointScaling, base: Base, workload: Workload
         )
     if network:
         found.append(
-            f"Sums: the cheapest allreduce in closed form with {network}, or up to {percent(OVERHEAD - 1)} more, as "
-            "libraries are not that good."
+            f"Sums: the cheapest allreduce in closed form with {network}, or up to {percent(OVERHEAD[1] - 1)} more, as "
+            f"libraries are not that good, or {percent(1 - OVERHEAD[0])} less, as sums that follow each other overlap."
         )
     elif alone:
         found.append(

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from harness.prediction.network_cost import BEST, Levels, Link, Uncertain
+from harness.prediction.network_cost import BEST, OVERHEAD, Levels, Link, Uncertain
 from harness.prediction.step_model import Base, slowest, steps_between
 from harness.schema.workload import Workload
 
@@ -23,7 +23,6 @@ SUMS = Uncertain(
 WAIT = (0.005, 0.1)  # of the computation, on 2 ranks
 LATENCY = (5e-7, 5e-5)  # seconds of the sums on the most ranks that do not depend on their bytes
 FIXED = 0.15  # of a step, as far as one count tells
-OVERHEAD = 1.5  # what an allreduce takes at most over its closed form
 SHARED = 0.15  # of the computation, at most, for each doubling of the ranks
 
 
@@ -60,7 +59,7 @@ class Draws:
     - The wait grows as the slowest of p draws of the measured times (`step_model.slowest`), to the power 1/2 to 3/2.
     - Of a sum `LATENCY` is latency, which grows by log2 p to p - 1, and the rest its bytes, which grow from (p - 1)/p,
       where every rank moves its part, to p, where all share one memory. With `network`, one rank on each node, it is
-      the cheapest allreduce in closed form, from its low end to `OVERHEAD` times its high one.
+      the cheapest allreduce in closed form, or as likely less as more, from its low to its high end times `OVERHEAD`.
     """
 
     def __init__(
@@ -123,8 +122,10 @@ class Draws:
 
     def _sums(self, counts: Array) -> Array:
         if self.network:
-            low, high = (self.base.sums(BEST, counts, one) for one in (self.network.low, self.network.high))
-            return _between(low, OVERHEAD * high, self.way)
+            known = (self.network.low, self.network.value, self.network.high)
+            low, value, high = (self.base.sums(BEST, counts, one) for one in known)
+            less = _between(OVERHEAD[0] * low, value, 2 * self.way)
+            return np.where(self.way < 0.5, less, _between(value, OVERHEAD[1] * high, 2 * self.way - 1))
         few, many = (2 ** np.ceil(np.log2(one)) for one in (self.last.ranks, counts))
         messages = _between(np.log2(many) / np.log2(few), (many - 1) / (few - 1), self.way)
         moved = _between((counts - 1) / counts * self.last.ranks / (self.last.ranks - 1), many / few, self.way)

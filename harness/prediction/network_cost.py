@@ -1,8 +1,10 @@
 """What a network costs: latency and bandwidth of its links, given or probed, and an allreduce over them in closed form.
 
-A message of n bytes between two ranks takes alpha + n beta, adding n bytes to others n gamma. The allreduces are those
-of Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 3; rank counts that are not a power of two are handled as
-MPICH and Open MPI do (section 4.5).
+A message of n bytes between two ranks takes t(n), adding n bytes to others n gamma. t(n) is alpha + n beta, and where a
+probe measured it, what it measured (Kielmann, Bal, Verstoep, "Fast measurement of LogP parameters for message passing
+platforms", IPDPS 2000 Workshops): long ones are asked for first, and the answer waits behind what goes the same way.
+The allreduces are those of Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 3; rank counts that are not a power
+of two are handled as MPICH and Open MPI do (section 4.5).
 """
 
 import re
@@ -19,17 +21,31 @@ from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT
 
 Array = NDArray[np.float64]
 BEST = "best"
+OVERHEAD = (0.9, 1.5)  # what an allreduce takes over its closed form: sums overlap, libraries are not that good
 _SMALL = 2**14  # bytes of a tensor that is packed with its like (kSmall in comm/native/messages.cc)
+_LONG = 2**15  # bytes of a message from which on the other way and additions show beside latencies
 _LEFT_OUT = "; the additions of an allreduce are left out"
 _PAIR = re.compile(r"([0-9.eE+-]+)\s*,\s*([0-9.eE+-]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """A message's cost: `alpha_s` seconds, and `beta_s_per_byte` seconds for each byte."""
+    """A message's cost: `alpha_s` seconds, and `beta_s_per_byte` seconds for each byte.
+
+    `bends`: bytes, ascending, and what messages of so many were measured to take over what that line says; straight
+    between them in the logarithm of the bytes.
+    """
 
     alpha_s: float
     beta_s_per_byte: float
+    bends: tuple[tuple[float, float], ...] = ()
+
+    def seconds(self, size: Array | float) -> Array:
+        """Return the seconds of messages of `size` bytes."""
+        sizes, factors = zip(*(self.bends or ((1.0, 1.0),)), strict=True)
+        factor = np.interp(np.log(np.maximum(size, 1.0)), np.log(sizes), factors)
+        found: Array = (self.alpha_s + size * self.beta_s_per_byte) * factor
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,23 +76,23 @@ class Uncertain:
 
 
 def ring(ranks: Array, size: float, link: Link, add: float) -> Array:
-    """Return 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma, for any p."""
-    share = (ranks - 1) / ranks * size
-    cost: Array = 2 * (ranks - 1) * link.alpha_s + 2 * share * link.beta_s_per_byte + share * add
+    """Return 2(p-1) t(n/p) + (p-1)/p n gamma, for any p."""
+    cost: Array = (ranks - 1) * (2 * link.seconds(size / ranks) + size / ranks * add)
     return cost
 
 
 def rabenseifner(ranks: Array, size: float, link: Link, add: float) -> Array:
-    """Return 2 log2(q) alpha + 2(q-1)/q n beta + (q-1)/q n gamma, q the power of two up to p, and `_surplus`."""
+    """Return 2 (t(n/2) + t(n/4) + ... + t(n/q)) + (q-1)/q n gamma, q the power of two up to p, and `_surplus`."""
     power = _power(ranks)
-    share = (power - 1) / power * size
-    cost: Array = 2 * np.log2(power) * link.alpha_s + 2 * share * link.beta_s_per_byte + share * add
+    parts = 2.0 ** np.arange(1, 1 + np.log2(power.max(initial=1)))
+    sent = np.where(parts <= power[..., None], link.seconds(size / parts), 0.0)
+    cost: Array = 2 * sent.sum(axis=-1) + (power - 1) / power * size * add
     return cost + _surplus(ranks, size, link, add)
 
 
 def recursive_doubling(ranks: Array, size: float, link: Link, add: float) -> Array:
-    """Return log2(q) (alpha + n beta + n gamma), q the power of two up to p, and `_surplus`."""
-    cost: Array = np.log2(_power(ranks)) * (link.alpha_s + size * (link.beta_s_per_byte + add))
+    """Return log2(q) (t(n) + n gamma), q the power of two up to p, and `_surplus`."""
+    cost: Array = np.log2(_power(ranks)) * (link.seconds(size) + size * add)
     return cost + _surplus(ranks, size, link, add)
 
 
@@ -87,7 +103,7 @@ def _power(ranks: Array) -> Array:
 
 def _surplus(ranks: Array, size: float, link: Link, add: float) -> Array:
     """Return what the ranks beyond a power of two cost: they send all they have before, and get the result after."""
-    extra = 2 * (link.alpha_s + size * link.beta_s_per_byte) + size * add
+    extra = 2 * link.seconds(size) + size * add
     cost: Array = np.where(_power(ranks) < ranks, extra, 0.0)
     return cost
 
@@ -172,32 +188,42 @@ def probe_links(probe: Probe, ranks_per_node: int) -> tuple[Uncertain, str]:
     where = "between hosts" if between else "inside one host, which stands for the network too"
     if not node:
         where += ", which stands for inside a host too"
-    pairs = [(costs.find(POINT_TO_POINT, level), costs.find(ALLREDUCE, level)) for level in (NODE, NETWORK)]
-    reduced = next(((one, all_) for one, all_ in pairs if one and all_ and all_.ranks > 1), None)
-    additions = {end: _addition(*reduced, end) if reduced else 0.0 for end in ("value", "low", "high")}
+    bends = {one.level: _bends(one, costs.find(ALLREDUCE, one.level)) for one in (node, between) if one}
     value, low, high = (
         Levels(
-            network=_link_at(outer, end),
-            node=_link_at(node, end) if node else None,
+            network=_link_at(outer, bends[outer.level], end),
+            node=_link_at(node, bends[NODE], end) if node else None,
             ranks_per_node=ranks_per_node,
-            add_s_per_byte=max(0.0, addition),
         )
-        for end, addition in additions.items()
+        for end in ("value", "low", "high")
     )
-    adds = f"; additions {_rate(value.add_s_per_byte)}, from the probed allreduce"
     said = f"alpha {outer.alpha_s.value * 1e6:.3g} µs and {_rate(outer.beta_s_per_byte.value)}, probed {where}"
-    return Uncertain(value=value, low=low, high=high), said + (adds if additions["value"] > 0 else _LEFT_OUT)
+    both = "; long messages both ways at once, and their additions, as in the probed allreduce"
+    said += both if costs.find(ALLREDUCE, outer.level) else _LEFT_OUT
+    return Uncertain(value=value, low=low, high=high), said
 
 
-def _addition(one: MessageCost, allreduce: MessageCost, end: str) -> float:
-    """Return the seconds of adding a byte: what the probed allreduce takes beyond sending 2(p-1)/p of its bytes."""
-    share = (allreduce.ranks - 1) / allreduce.ranks
-    opposite = {"value": "value", "low": "high", "high": "low"}[end]
-    return _at(allreduce.beta_s_per_byte, end) / share - 2 * _at(one.beta_s_per_byte, opposite)
+def _bends(one: MessageCost, allreduce: MessageCost | None) -> tuple[tuple[float, float], ...]:
+    """Return what messages take over the line, as in `Link`: long ones both ways at once, their additions included.
+
+    An allreduce of n bytes on 2 ranks is two exchanges of n/2: a message each way takes half of its time. On more the
+    longest are n/2 too, and all are taken to be as much longer than one way as the allreduce is than its form.
+    """
+    alone = tuple((float(time.bytes), time.seconds.value / one.line(time.bytes)) for time in one.sizes)
+    if allreduce is None or allreduce.ranks < 2:
+        return alone
+    ranks, link = np.array([float(allreduce.ranks)]), _link_at(one, alone, "value")
+    both = [
+        (half, time.seconds.value / least * float(link.seconds(half)) / one.line(half))
+        for time in allreduce.sizes
+        if (half := time.bytes / 2) >= _LONG
+        for least in [min(float(way(ranks, time.bytes, link, 0.0)[0]) for way in (ring, rabenseifner))]
+    ]
+    return (*(bend for bend in alone if bend[0] < _LONG), *both) if both else alone
 
 
-def _link_at(cost: MessageCost, end: str) -> Link:
-    return Link(alpha_s=_at(cost.alpha_s, end), beta_s_per_byte=_at(cost.beta_s_per_byte, end))
+def _link_at(cost: MessageCost, bends: tuple[tuple[float, float], ...], end: str) -> Link:
+    return Link(alpha_s=_at(cost.alpha_s, end), beta_s_per_byte=_at(cost.beta_s_per_byte, end), bends=bends)
 
 
 def _at(estimate: Estimate, end: str) -> float:

@@ -18,7 +18,7 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, choose_sweep
 from harness.analysis.stats import Interval, median_interval
 from harness.base.errors import UserError
-from harness.prediction.network_cost import Levels, Link, Uncertain, allreduce_seconds, calls
+from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain, allreduce_seconds, calls
 from harness.schema.record import read_run
 from harness.schema.sweep import Study
 from harness.schema.sync import find_policy
@@ -203,7 +203,7 @@ def _corners(base: Base, network: Uncertain) -> Iterator[tuple[float, Levels]]:
     ends = (network.low, network.high)
     for compute_s, alpha, beta, add in product((base.low_s, base.high_s), ends, ends, ends):
         links = [
-            Link(alpha_s=first.alpha_s, beta_s_per_byte=second.beta_s_per_byte) if first and second else None
+            replace(first, beta_s_per_byte=second.beta_s_per_byte) if first and second else None
             for first, second in ((alpha.network, beta.network), (alpha.node, beta.node))
         ]
         assert links[0] is not None
@@ -214,9 +214,9 @@ def predict(base: Base, ranks: ArrayLike, network: Uncertain, algorithm: str) ->
     """Return one row for each count of `ranks`: the fields of `PredictedPoint`, as columns.
 
     A step takes the base's computation, in proportion to a rank's rows of a batch, times what the slowest of p
-    ranks takes longer, plus the allreduce of all weights. The low end has the low ends of all measured costs, the
-    high end the high ones. Speedup is over the predicted time of `base.ranks` ranks (work per second under weak
-    scaling).
+    ranks takes longer, plus the allreduce of all weights. The low end has the low ends of all measured costs and of
+    `OVERHEAD`, the high end the high ones. Speedup is over the predicted time of `base.ranks` ranks (work per second
+    under weak scaling).
 
     Raises:
         UserError: the algorithm is unknown.
@@ -224,8 +224,8 @@ def predict(base: Base, ranks: ArrayLike, network: Uncertain, algorithm: str) ->
     counts = np.asarray(ranks, dtype=float)
     frame = _points(base, counts, network.value, algorithm)
     own = _points(base, np.array([float(base.ranks)]), network.value, algorithm)
-    low = _points(replace(base, compute_s=base.low_s), counts, network.low, algorithm)
-    high = _points(replace(base, compute_s=base.high_s), counts, network.high, algorithm)
+    low = _points(replace(base, compute_s=base.low_s), counts, network.low, algorithm, OVERHEAD[0])
+    high = _points(replace(base, compute_s=base.high_s), counts, network.high, algorithm, OVERHEAD[1])
     frame["epoch_low_s"], frame["epoch_high_s"] = low["epoch_s"], high["epoch_s"]
     return with_speedup(frame, base, float(own["epoch_s"].iloc[0]))
 
@@ -238,14 +238,14 @@ def with_speedup(frame: pd.DataFrame, base: Base, own_s: float) -> pd.DataFrame:
     return frame.assign(speedup=speedup, efficiency=speedup / ideal)
 
 
-def _points(base: Base, counts: Array, levels: Levels, algorithm: str) -> pd.DataFrame:
+def _points(base: Base, counts: Array, levels: Levels, algorithm: str, over: float = 1.0) -> pd.DataFrame:
     workload = base.workload
     batch, steps = _batches(workload, counts), epoch_steps(base, counts)
     share = (batch / counts) / (workload.batch(base.ranks) / base.ranks)  # of the rows that were timed in a step
     compute = base.compute_s * share
     between = steps_between(workload, steps)
     wait = compute * np.maximum(0.0, slowest(base, counts, between) - 1)
-    reduce = np.where(np.isfinite(between) & (counts > 1), base.sums(algorithm, counts, levels) / between, 0.0)
+    reduce = np.where(np.isfinite(between) & (counts > 1), over * base.sums(algorithm, counts, levels) / between, 0.0)
     step = compute + wait + reduce
     columns = {"ranks": counts.astype(int), "steps": steps.astype(int), "compute_s": compute, "straggler_s": wait}
     return pd.DataFrame(columns | {"allreduce_s": reduce, "step_s": step, "epoch_s": step * steps})

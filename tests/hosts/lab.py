@@ -18,6 +18,7 @@ from harness.comm.launcher import AS_ROOT, find_launcher
 from harness.sweep.launch_command import mpirun_words
 
 _START_S = 20.0
+_NAP_NS = 500_000
 _SET_UP = """
 set -e
 hostname {name}
@@ -72,6 +73,22 @@ class Lab:
         partial.write_text(" ".join([str(delay_s), str(bytes_per_s), *cut]) + "\n")
         partial.replace(control)
         time.sleep(0.2)
+
+    def slowed_down(self) -> dict[str, str]:
+        """Make the hosts fit for time that passes slower; return what the environment of their ranks needs besides.
+
+        TCP's timers and the sizes that it learns know nothing of it: it waits long for what is late, and its windows
+        are open from the start. Ranks that wait sleep a little, where they would ask all the time.
+        """
+        memory = "4096 8388608 16777216"
+        settings = {"tcp_rmem": memory, "tcp_wmem": memory, "tcp_min_tso_segs": "44"}
+        for name, pid in self.pids.items():
+            for setting, value in settings.items():
+                _in_network(pid, "sh", "-c", f"echo {value} >/proc/sys/net/ipv4/{setting}")
+            source = ("10.99.0.0/24", "dev", "eth0", "src", self.addresses[name])
+            _in_network(pid, "ip", "route", "replace", *source, "rto_min", "60s", "initcwnd", "20000")
+        yielding = "OMPI_MCA_threads_pthreads_"
+        return {f"{yielding}yield_strategy": "nanosleep", f"{yielding}nanosleep_time": str(_NAP_NS)}
 
     def limit(self, bytes_per_s: float) -> None:
         """Change how fast a host on the kernel's bridge sends."""

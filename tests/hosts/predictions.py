@@ -4,7 +4,8 @@ What `harness sweep` and `harness predict` say from launches on 1 and 2 ranks he
 between 2 emulated hosts, is compared with 4 to 32 ranks on an emulated host each. Their processes, MPI, sums and waits
 are real. Their computation is not: a rank sleeps for a recorded step's time (`tests.hosts.sleeping`). So that a few
 cores carry them all, time passes slower than what is emulated: sleeps, delays and rates are stretched by one factor,
-which all times are divided by (time dilation: Gupta et al., NSDI 2006). Prints a Markdown table for each network.
+which all times are divided by (time dilation: Gupta et al., NSDI 2006). Whether it is enough shows in how long the
+cores were idle. Prints a Markdown table for each network.
 """
 
 import argparse
@@ -43,12 +44,14 @@ from tests.hosts.sleeping import Plan, Steps, Training
 
 GBIT = 1e9 / 8  # bytes a second
 ROWS, CNN_ROWS, EPOCHS, REPEATS = 32 * 64 * 8, 32 * 64, 3, 3
-PROBED = ((200.0, (8, 512, 4096, 16_384)), (20.0, (65_536, 262_144, 2**20)))  # sizes, and how much slower time passes
-RANK_S, BYTE_S = 8e-3, 1.5e-9  # sums last so long for every rank, and every byte of it, that two cores suffice
+PROBED = (8, 1024, 16_384, 65_536, 131_072, 262_144, 2**20)  # bytes
+# Time passes so much slower that a probed message, or a step, lasts so many seconds, and a step longer for every byte
+# of every rank: what two cores do for it, and the naps of its ranks, are a small part of that.
+MESSAGE_S, STEP_S, BYTE_S = 0.1, 0.8, 10e-9
 
 HEADING = (
-    "| workload | emulated ranks | ms a step (slept, waited, summed) | times slower | the sweep's line | error | "
-    "`harness predict` | error |\n|---|---|---|---|---|---|---|---|"
+    "| workload | emulated ranks | ms a step (slept, waited, summed) | times slower | cores idle | the sweep's line | "
+    "error | `harness predict` | error |\n|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -76,20 +79,20 @@ def relative_steps(loaded: Loaded) -> np.ndarray:
     return np.concatenate(found)
 
 
-def probed(lab: Lab, folder: Path, rate: float, delay_s: float) -> tuple[Uncertain, str]:
-    """Return the cost of the links between the lab's first two hosts, and a sentence."""
+def probed(lab: Lab, folder: Path, rate: float, delay_s: float) -> Probe:
+    """Return what messages between the lab's first two hosts take."""
     two, series = first(lab, 2), list[MessageSeries]()
-    for slow, sizes in PROBED:
+    for size in PROBED:
+        slow = max(1.0, MESSAGE_S / (delay_s + size / rate))
         lab.network(delay_s=slow * delay_s, bytes_per_s=rate / slow)
-        answer = launched(two, "harness.probe.measure", ProbePlan(
-            sizes=sizes, samples=6, budget_s=1.0, reductions=()), folder, ProbeResult)  # fmt: skip
+        plan = ProbePlan(sizes=(size,), samples=6, budget_s=1.0, reductions=())
+        answer = launched(two, "harness.probe.measure", plan, folder, ProbeResult)
         series += [replace(one, seconds=tuple(seconds / slow for seconds in one.seconds)) for one in answer.series]
     costs = MessageCosts(setting=Setting(name="default", mca={}), costs=fit_launches([series]))
-    probe = Probe(
+    return Probe(
         schema=PROBE_SCHEMA, measured=datetime.now(UTC), machine=describe_machine(gpus=()), launcher="",
         mpi_library=answer.mpi_library, hosts=answer.hosts, by_setting=(costs,),
     )  # fmt: skip
-    return probe_links(probe, 1)
 
 
 def first(lab: Lab, count: int) -> Lab:
@@ -102,7 +105,8 @@ def launched(lab: Lab, module: str, plan: object, folder: Path, kind: Any) -> An
     plan_file, answer = folder / "plan.json", folder / "answer.json"
     plan_file.write_bytes(encode(plan))
     answer.unlink(missing_ok=True)
-    finished = lab.run([*lab.launcher(1), sys.executable, "-m", module, plan_file, answer], timeout=900)
+    words = [*lab.launcher(1), sys.executable, "-m", module, plan_file, answer]
+    finished = lab.run(words, timeout=900, **lab.slowed_down())
     assert answer.exists(), finished.stderr[-3000:]
     return decode(answer.read_bytes(), kind, answer)
 
@@ -142,10 +146,11 @@ class Measured:
     def training(self, ranks: int, network: Uncertain, rate: float, delay_s: float, seconds: float) -> Training:
         """Return steps that take about so many seconds here, by `network`."""
         sum_s = float(self.base.sums(BEST, np.array([float(ranks)]), network.value)[0])
-        slow = max(1.0, ranks * (RANK_S + self.base.bytes * BYTE_S) / sum_s)
+        lasting = STEP_S + ranks * self.base.bytes * BYTE_S
         return Training(
             compute_s=self.compute_s, messages=tuple(map(int, calls(self.base.tensors))),
-            steps=max(8, round(seconds / slow / (self.alone_s + sum_s))), slow=slow, delay_s=delay_s, bytes_per_s=rate,
+            steps=max(8, round(seconds / lasting)), slow=max(1.0, lasting / (self.alone_s + sum_s)), delay_s=delay_s,
+            bytes_per_s=rate,
         )  # fmt: skip
 
     def said(self, counts: Sequence[int], network: Uncertain) -> Iterator[tuple[Said, Said]]:
@@ -164,11 +169,15 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """What was emulated of a network: its links as probed, and steps by ``WORKLOAD RANKS``."""
+    """What was emulated of a network: a probe between two hosts, and steps by ``WORKLOAD RANKS``."""
 
-    links: Uncertain
-    said: str
+    probe: Probe
     steps: dict[str, Steps]
+
+    @property
+    def links(self) -> tuple[Uncertain, str]:
+        """What its links cost, and a sentence."""
+        return probe_links(self.probe, 1)
 
 
 def emulated(
@@ -181,11 +190,12 @@ def emulated(
     most = max((count for count, missing in wanted.items() if missing), default=0)
     with tempfile.TemporaryDirectory() as name, hosts(max(2, most), Path(name)) as lab:
         if kept is None:
-            links, said = probed(lab, Path(name), rate, delay_s)
-            kept = Kept(links=links, said=said, steps={})
+            kept = Kept(probe=probed(lab, Path(name), rate, delay_s), steps={})
+            file.write_bytes(encode(kept))
         for count, missing in wanted.items():
-            trainings = tuple(one.training(count, kept.links, rate, delay_s, seconds) for one in missing)
+            trainings = tuple(one.training(count, kept.links[0], rate, delay_s, seconds) for one in missing)
             if trainings:
+                lab.network()  # the launcher's messages have no part in it
                 plan = Plan(folder=name, trainings=trainings)
                 found = launched(first(lab, count), "tests.hosts.sleeping", plan, Path(name), tuple[Steps, ...])
                 kept.steps.update(zip((f"{one.name} {count}" for one in missing), found, strict=True))
@@ -201,7 +211,7 @@ def score(workloads: Sequence[Measured], counts: Sequence[int], kept: Kept) -> l
     return [
         (one.name, count, kept.steps[f"{one.name} {count}"], *said)
         for one in workloads
-        for count, said in zip(counts, one.said(counts, kept.links), strict=True)
+        for count, said in zip(counts, one.said(counts, kept.links[0]), strict=True)
     ]
 
 
@@ -209,7 +219,8 @@ def tell(row: Row) -> None:
     """Print a line of the table."""
     name, count, steps, *says = row
     parts = ", ".join(f"{1e3 * part:.3g}" for part in (steps.compute_s, steps.wait_s, steps.sum_s))
-    cells = [name, str(count), f"{1e3 * steps.step_s:.3g} ± {1e3 * steps.error_s:.1g} ({parts})", f"{steps.slow:.0f}"]
+    cells = [name, str(count), f"{1e3 * steps.step_s:.3g} ± {1e3 * steps.error_s:.1g} ({parts})"]
+    cells += [f"{steps.slow:.0f}", f"{100 * steps.idle:.0f} %"]
     for said in says:
         cells += [str(said), f"{100 * said.error(steps):+.1f} %{'' if said.covers(steps) else ', outside'}"]
     print(f"| {' | '.join(cells)} |")
@@ -217,9 +228,9 @@ def tell(row: Row) -> None:
 
 def sum_up(rows: Sequence[Row], counts: Sequence[int]) -> None:
     """Print errors and how many bands hold what was emulated."""
-    for place, what in ((3, "the sweep's line"), (4, "`harness predict`")):
+    for which, what in enumerate(("the sweep's line", "`harness predict`")):
         for group in (*([count] for count in counts), counts):
-            found = [(row[place], row[2]) for row in rows if row[1] in group]
+            found = [(row[3:][which], row[2]) for row in rows if row[1] in group]
             off = median(abs(said.error(steps)) for said, steps in found)
             held = sum(said.covers(steps) for said, steps in found)
             print(f"{what}, {', '.join(map(str, group))} ranks: median error {100 * off:.1f} %, "
@@ -243,7 +254,7 @@ def main() -> None:
         gbits, microseconds = map(float, network.split(":"))
         file = options.results / f"emulated-{gbits:g}-{microseconds:g}.json"
         kept = emulated(workloads, counts, gbits * GBIT, microseconds / 1e6, options.seconds, file)
-        print(f"\n{gbits:g} Gbit/s and {microseconds:g} us: {kept.said}\n\n{HEADING}")
+        print(f"\n{gbits:g} Gbit/s and {microseconds:g} us: {kept.links[1]}\n\n{HEADING}")
         rows = score(workloads, counts, kept)
         for row in rows:
             tell(row)

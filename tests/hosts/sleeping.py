@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 from mpi4py import MPI
 
 from harness.schema.record import decode, encode
@@ -38,10 +39,11 @@ class Training:
 class Steps:
     """What a step took, in emulated seconds, and its parts, means over steps and ranks; `error_s` is step_s's own.
 
-    Time was `slow` times slower.
+    Time was `slow` times slower, and the machine's cores idle for the part `idle` of it.
     """
 
     slow: float
+    idle: float
     step_s: float
     error_s: float
     compute_s: float
@@ -66,6 +68,8 @@ def train(comm: MPI.Intracomm, one: Training, seed: int) -> Steps | None:
     comm.Barrier()
     left = time.perf_counter()
     for number, seconds in enumerate(slept):
+        if number == WARM:
+            begin, resting = time.perf_counter(), psutil.cpu_times().idle
         for tensor in tensors:
             tensor[:] = comm.rank
         time.sleep(max(0.0, left + seconds - time.perf_counter()))
@@ -73,6 +77,7 @@ def train(comm: MPI.Intracomm, one: Training, seed: int) -> Steps | None:
         for tensor in tensors:
             comm.Allreduce(MPI.IN_PLACE, tensor)
         left = times[1, number] = time.perf_counter()
+    idle = (psutil.cpu_times().idle - resting) / (left - begin) / (psutil.cpu_count() or 1)
     right = all((tensor == comm.size * (comm.size - 1) / 2).all() for tensor in tensors)
     assert all(comm.allgather(right)), "the ranks hold other sums than they should"
     found = comm.gather(times)
@@ -83,6 +88,7 @@ def train(comm: MPI.Intracomm, one: Training, seed: int) -> Steps | None:
     last = came.max(axis=1, keepdims=True)
     return Steps(
         slow=one.slow,
+        idle=idle,
         step_s=float(steps.mean()),
         error_s=float(steps.std(ddof=1) / len(steps) ** 0.5),
         compute_s=float((came[WARM:] - went[WARM - 1 : -1]).mean()),
