@@ -144,8 +144,9 @@ def calls(tensors: Sequence[float]) -> tuple[float, ...]:
 def _flat(algorithm: str, counts: Array, size: float, link: Link, add: float) -> Array:
     if algorithm != BEST:
         return ALGORITHMS[algorithm](counts, size, link, add)
-    costs = [formula(counts, size, link, add) for formula in ALGORITHMS.values()]
-    least: Array = np.minimum.reduce(costs)
+    halving = np.minimum(rabenseifner(counts, size, link, add), recursive_doubling(counts, size, link, add))
+    # At powers of two the ring has as many bytes in more messages: no library takes it there, whatever their sizes cost.
+    least: Array = np.where(_power(counts) < counts, np.minimum(halving, ring(counts, size, link, add)), halving)
     return least
 
 
