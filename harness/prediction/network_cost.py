@@ -145,7 +145,7 @@ def _flat(algorithm: str, counts: Array, size: float, link: Link, add: float) ->
     if algorithm != BEST:
         return ALGORITHMS[algorithm](counts, size, link, add)
     halving = np.minimum(rabenseifner(counts, size, link, add), recursive_doubling(counts, size, link, add))
-    # At powers of two the ring has as many bytes in more messages: no library takes it there, whatever their sizes cost.
+    # At powers of two the ring has as many bytes in more messages: no library takes it there, whatever messages cost.
     least: Array = np.where(_power(counts) < counts, np.minimum(halving, ring(counts, size, link, add)), halving)
     return least
 
