@@ -109,13 +109,13 @@ def _named(name: str | None, kind: str, tensors: Sequence[Any]) -> str:
 def _differentiable(
     request: Request, tensors: Sequence[Any], ps: ProcessSet, backward: Callable[..., list[tf.Tensor]], **words: Any
 ) -> list[tf.Tensor]:
-    """Return `ask`'s results; `backward` makes the gradients of `tensors` of its results'."""
+    """Return `ask`'s results, none for no `tensors`; `backward` makes the gradients of `tensors` of its results'."""
 
     @tf.custom_gradient
     def call(*values: tf.Tensor) -> Any:
         return ask(request, values, ps, **words), lambda *upstream: backward(*upstream)
 
-    found = call(*[tf.convert_to_tensor(tensor) for tensor in tensors])
+    found = call(*[tf.convert_to_tensor(tensor) for tensor in tensors]) if tensors else []
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 

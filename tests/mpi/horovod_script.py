@@ -62,6 +62,7 @@ if even.included():
 found["again"] = refused(lambda: hvd.add_process_set(range(0, size, 2)))
 
 with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    session.run(hvd.broadcast_global_variables(0))  # there are none yet
     fed = tf.compat.v1.placeholder(tf.float32, [])
     own = tf.compat.v1.get_variable("own", initializer=rank + 3.0)
     total, same = hvd.allreduce(fed * own, op=hvd.Sum), hvd.broadcast_global_variables(0)
