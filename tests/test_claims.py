@@ -234,6 +234,7 @@ def test_rounds_of_turns_are_of_epochs_and_of_nothing_else() -> None:
     [
         ({"sync": "none"}, "do not train one model"),
         ({"sync": "mine:Policy"}, "not an algorithm of the papers"),
+        ({"sync": "diloco:epoch"}, "not an algorithm of the papers"),
         ({"scaling": "weak", "samples": 60_000}, "weak scaling"),
         ({"model": "mine:dnn"}, "another network"),
         ({"rows": 320}, "320 of 60,000 rows"),

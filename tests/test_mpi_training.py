@@ -123,7 +123,8 @@ def train(folder: Path, ranks: int, *options: object, **environment: str) -> Run
     return read_run(record)
 
 
-POLICIES = ("gradients", "weights:3", "weights:epoch")
+KEEPING = ("diloco:3", "powersgd:1", "weights:3:state", "post-local:1:3")  # what a checkpoint has to have
+POLICIES = ("gradients", "weights:3", "weights:epoch", *KEEPING)
 FEW = ("--dataset", "adult", "--samples", "2", "--epochs", "2", "--sync")
 READ = ("--dataset", "adult", "--samples", "997", "--epochs", "1")
 EQUAL = ("--dataset", "adult", "--samples", "1000", "--epochs", "1", "--global-batch", "40")
@@ -146,7 +147,7 @@ def three_ranks_ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, s
         ["--data-kind", "synthetic", "--record", str(folder / name), *options]
         for name, options in ON_THREE_RANKS.items()
     ]
-    finished = run_ranks(3, PROGRAMS / "trainings.py", json.dumps(words))
+    finished = run_ranks(3, PROGRAMS / "trainings.py", json.dumps(words), json.dumps(KEEPING))
     assert finished.returncode == 0, finished.stderr[-3000:]
     return folder, finished.stdout
 
@@ -176,6 +177,23 @@ def test_steps_have_entry_and_exit_of_every_call(three_ranks, three_ranks_ended)
     assert (called["exit_s"] > called["entry_s"]).all()
     rows = steps.groupby("epoch")["loss_sum"].sum() / 1500
     assert list(rows) == pytest.approx([epoch.train_loss for epoch in record.epochs], rel=1e-5)
+
+
+def test_calls_of_a_policy_with_two_stages_and_of_one_with_two_sums_a_step(three_ranks_ended):
+    local, factored = (
+        pd.read_parquet(three_ranks_ended[0] / name / "steps.parquet") for name in ("post-local:1:3", "powersgd:1")
+    )
+    called = local[local["entry_s"].notna()].groupby("epoch")["step"].unique()
+    assert [list(steps) for steps in called] == [list(range(8)), [2, 5, 7]]
+    assert factored["entry_s"].notna().all() and (factored["exit_s"] > factored["entry_s"]).all()
+
+
+def test_what_a_policy_keeps_is_resumed_bit_for_bit(three_ranks_ended):
+    (line,) = (line for line in three_ranks_ended[1].splitlines() if line.startswith("RESUMED "))
+    found = json.loads(line.removeprefix("RESUMED "))
+    assert set(found) == set(KEEPING) and len({whole for whole, _ in found.values()}) == len(KEEPING)
+    for whole, later in found.values():
+        assert whole == later
 
 
 def test_scatter_hands_every_rank_the_rows_it_would_have_read(three_ranks):

@@ -1,5 +1,7 @@
 """Predictions: the cost formulas by hand, the slowest rank, speed, the simulator, and the score afterwards."""
 
+import math
+import re
 import shutil
 import time
 from dataclasses import replace
@@ -187,9 +189,28 @@ def test_global_batch_weak_scaling_and_sync_policies() -> None:
     reduce = allreduce_seconds(BEST, [4], 712_440, FLAT)[0]
     assert list(weak["steps"]) == [100, 100]
     assert weak["speedup"].iloc[1] == pytest.approx(4 * 300e-6 / (300e-6 + reduce))
-    for sync, part in (("weights:4", 1 / 4), ("weights:epoch", 1 / 500), ("none", 0.0)):
+    parts = {"weights:4": 1 / 4, "weights:epoch": 1 / 500, "none": 0.0, "diloco:50": 1 / 50, "post-local:1:4": 0.5}
+    for sync, part in parts.items():
         row = predict(base(workload=make_workload(sync=sync)), [2], Uncertain.exact(FLAT), "ring").iloc[0]
         assert row["allreduce_s"] == pytest.approx(part * allreduce_seconds("ring", [2], 712_440, FLAT)[0])
+
+
+def test_policies_cost_the_sums_that_they_make() -> None:
+    shapes = ((784, 200), (200,), (200, 30), (30,), (30, 100), (100,), (100, 10), (10,))
+    known = base(shapes=shapes, bytes=4 * sum(map(math.prod, shapes)))
+
+    def seconds(sizes: tuple[int, ...]) -> float:
+        return sum(allreduce_seconds("ring", [2], 4 * size, FLAT)[0] for size in sizes)
+
+    def sums(**settings: object) -> float:
+        asked = replace(known, workload=make_workload(**settings))
+        return float(asked.sums("ring", np.array([2.0]), FLAT)[0])
+
+    whole = (784 * 200, 200 * 30, 200 + 30 + 3000 + 100 + 1000 + 10)
+    assert sums() == sums(sync="diloco:7") == pytest.approx(seconds(whole))
+    left = 2 * (784 + 200 + 30 + 100) + 200 + 30 + 100 + 10
+    assert sums(sync="powersgd:2") == pytest.approx(seconds((left, 2 * (200 + 30 + 100 + 10))))
+    assert sums(sync="weights:7:state", optimizer="adam") == pytest.approx(seconds(3 * whole[:2] + (3 * whole[2],)))
 
 
 def test_all_workloads_algorithms_and_levels_to_100_000_ranks_are_finite_and_take_no_loop_over_ranks() -> None:
@@ -297,5 +318,11 @@ def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> N
     assert "How would MNIST-DNN scale to 64 ranks?" in page and "Predicted, not measured" in page
     table = pd.read_csv(tmp_path / "table.csv")
     assert list(table["ranks"]) == [1, 2, 4, 8, 16, 32, 64] and set(table["workload"]) == {"mnist-dnn"}
-    with pytest.raises(UserError, match="no valid launch"):
-        CliRunner().invoke(command, ["--workload", "higgs-dnn", *where], catch_exceptions=False)
+    both = ["--sync", "gradients", "--sync", "diloco:50", "--nodes", "64"]
+    result = CliRunner().invoke(command, [*both, *where], catch_exceptions=False)
+    assert "no growth models: they would be of SYNC=gradients, not of diloco:50" in result.output
+    local, summed = (re.search(rf"mnist-dnn, {sync} on 64 ranks is ([\d.]+)", result.output) for sync in both[3:0:-2])
+    assert local and summed and float(local[1]) > 1.5 * float(summed[1])
+    for options, sentence in ((["--workload", "higgs-dnn"], "no valid launch"), (["--sync", "powersgd:2"], "shapes")):
+        with pytest.raises(UserError, match=sentence):
+            CliRunner().invoke(command, [*options, *where], catch_exceptions=False)

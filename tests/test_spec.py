@@ -57,15 +57,30 @@ def test_any_text_is_counts_or_a_user_error(text):
     assert counts[0] >= 1
 
 
-@pytest.mark.parametrize("text", ["gradients", "weights:1", "weights:100", "weights:epoch", "none"])
-def test_sync_policies_are_read(text):
+@pytest.mark.parametrize(
+    ("text", "period"),
+    [
+        ("gradients", 0), ("none", 0), ("weights:1", 1), ("weights:100", 100), ("weights:epoch", None),
+        ("weights:3:state", 3), ("weights:epoch:state", None), ("diloco:50", 50), ("diloco:epoch", None),
+        ("post-local:2:8", 8), ("powersgd:4", 0),
+    ],
+)  # fmt: skip
+def test_sync_policies_are_read(text, period):
     policy = find_policy(text)
     assert policy.synchronises == (text != "none")
-    assert policy.period == {"weights:1": 1, "weights:100": 100, "weights:epoch": None}.get(text, 0)
+    assert policy.period == period
     assert isinstance(policy, Weights) == text.startswith("weights")
+    assert policy.shares_gradients == (text in ("gradients", "powersgd:4"))
 
 
-@pytest.mark.parametrize("text", ["weights", "weights:0", "weights:-1", "gradient", "weights:²", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "weights", "weights:0", "weights:-1", "gradient", "weights:²", "", "weights:state", "weights:3:4", "diloco",
+        "diloco:0", "diloco:x", "powersgd:epoch", "powersgd:r", "post-local:3", "post-local:epoch:3", "powersgd:1e3",
+        "weights:9999999999",
+    ],
+)  # fmt: skip
 def test_other_sync_policies_are_refused(text):
     with pytest.raises(UserError, match="is not a sync policy"):
         find_policy(text)

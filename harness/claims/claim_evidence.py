@@ -21,7 +21,7 @@ from harness.prediction.step_model import Base, measured_base, predict_ratio
 from harness.schema.claim import EXPERIMENTS, Claim, Paper
 from harness.schema.option import is_own
 from harness.schema.record import RunRecord
-from harness.schema.sync import Gradients, find_policy
+from harness.schema.sync import Gradients, NoSync, Weights, find_policy
 from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload, image_size, is_script
 
 GPUS = "GPUs"
@@ -160,6 +160,7 @@ def evidence_of(loaded: Loaded) -> tuple[ClaimEvidence, ...]:
     return tuple(found)
 
 
+_OF_PAPERS = (Gradients, NoSync, Weights)
 LEAST_PART = 0.1  # of the claim's rows, where ranks synchronise once per epoch: fewer is another share of exchange
 LEAST_STEPS = 20  # of an epoch, where they synchronise every step: with fewer it is mostly its start and end
 SAME_SIDE = 0.05  # images this much larger or smaller are still the same question (AlexNet: 224 or 227 pixels)
@@ -207,7 +208,7 @@ def compare_with_claim(claim: Claim, found: ClaimEvidence) -> ClaimMatch:
 
 def _other_question(claim: Claim, found: ClaimEvidence) -> list[str]:
     workload, reasons = found.workload, []
-    if is_own(workload.sync):
+    if is_own(workload.sync) or type(find_policy(workload.sync)) not in _OF_PAPERS:
         reasons.append(f"SYNC={workload.sync} is not an algorithm of the papers")
     elif not find_policy(workload.sync).synchronises:
         reasons.append(f"with SYNC={workload.sync} the ranks do not train one model")

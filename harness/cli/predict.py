@@ -35,6 +35,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--ranks-per-node", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on a node.")
 @network_option
 @click.option("--node", help="ALPHA,BETA inside a node, with several ranks on it [default: as between nodes].")
+@click.option("--sync", "syncs", multiple=True, help="Sync policy, instead of the launches' own; repeatable.")
 @click.option("--algorithm", default="best", show_default=True, help="ring, rabenseifner, recursive-doubling or best.")
 @click.option("--deadline", type=_POSITIVE, help="Minutes that a job may take: recommend how to run it.")
 @click.option("--node-hours", type=_POSITIVE, help="Node-hours that a job may cost: recommend how to run it.")
@@ -66,8 +67,8 @@ def predict(names: tuple[str, ...], results: Path, reports: Path, table: Path | 
             raise UserError(f"--{name.replace('_', '-')} {value} is not a number: write one such as 0.9")
     if job and not limits:
         raise UserError("--epochs and --accuracy are of a job: give --deadline MINUTES or --node-hours HOURS too")
-    if limits and (table or not names):
-        raise UserError("--deadline and --node-hours need --workload, a workload or a sweep, and write no --csv")
+    if limits and (table or not names or options["syncs"]):
+        raise UserError("--deadline and --node-hours need --workload, a workload or a sweep, and no --csv or --sync")
     answer = _job(names, results, options) if limits else _curves(names, results, options, table)
     for block in (block for section in answer.sections for block in section.blocks):
         if isinstance(block, Prose):
@@ -121,7 +122,8 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any], tabl
         choice = choose_sweep(results, lambda study, name=name: study.sweep.workload.name == name)  # type: ignore[misc]
         if choice is not None:
             click.echo(choice.sentence(name))
-            found.append(predict_curve(choice.loaded, counts, links, algorithm))
+            syncs = options["syncs"] or ("",)
+            found += [predict_curve(choice.loaded, counts, links, algorithm, sync) for sync in syncs]
             banners += sweep_warnings(choice.loaded)
         elif names:
             raise UserError(f"no valid launch of {name} in '{results}' to predict from: run `harness sweep` first")
@@ -140,7 +142,7 @@ def _columns(one: "PredictedCurve") -> "pd.DataFrame":
     frame = one.frame
     if one.grown.frame is not None:
         frame = frame.join(one.grown.frame.drop(columns=["ranks", "steps"]).add_prefix("grown_"))
-    return frame.assign(workload=one.base.workload.name)
+    return frame.assign(workload=one.base.workload.name, sync=one.base.workload.sync)
 
 
 def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:

@@ -3,9 +3,10 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.base.errors import RunError, SharedError
 from harness.comm.autotune import open_alone
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 class Synchroniser:
     """What keeps a rank in step; `weight` is its part of all training rows.
 
-    `alone` updates weights by this rank's own gradients, for policies that do not share them.
+    `alone` updates weights by this rank's own gradients, for policies that do not share them. `state` is what the
+    policy keeps beside the weights.
     """
 
     policy: SyncPolicy
     reduction: "Reduction"
     weight: float
     alone: "NativeReduction | None" = None
+    state: "tuple[keras.Variable, ...]" = ()
 
     @property
     def updater(self) -> "Updater | None":
@@ -53,27 +56,44 @@ class Synchroniser:
         def mean(values: "Sequence[tf.Tensor]", label: str) -> "list[tf.Tensor]":
             return self.reduction.sum(list(values), label=label)
 
-        return self.policy.gradients(gradients, mean)
+        return self.policy.gradients(gradients, mean, *self._given())
 
     def average(self, variables: "list[keras.Variable]") -> None:
-        """Set the weights to what the policy makes of them at the end of a period."""
+        """Set the `variables` to what the policy makes of them at the end of a period."""
 
         def mean(values: "Sequence[tf.Tensor]", label: str) -> "list[tf.Tensor]":
             return self.reduction.sum(list(values), self.weight, label)
 
-        weights = self.policy.weights([variable.value for variable in variables], mean)
+        weights = self.policy.weights([variable.value for variable in variables], mean, *self._given())
         for variable, value in zip(variables, weights, strict=True):
             variable.assign(value)
 
+    def _given(self) -> "list[tuple[keras.Variable, ...]]":
+        return [self.state] if self.state else []  # policies of users' own without a state take none
 
-def synchroniser(world: "World", policy: SyncPolicy, *, weight: float, reduction: "Reduction") -> Synchroniser:
-    """Return what keeps this rank in step; one rank alone needs nothing.
+
+def synchroniser(
+    world: "World",
+    policy: SyncPolicy,
+    *,
+    weight: float,
+    reduction: "Reduction",
+    weights: "Sequence[keras.Variable]" = (),
+) -> Synchroniser:
+    """Return what keeps this rank's `weights` in step; one rank alone needs nothing.
 
     Its weights are updated in the same way all the same: a speedup must not have a faster update in it.
     """
     kept = policy if needs_sync(world.size) else NoSync()
     alone = None if kept.shares_gradients else open_alone(world, reduction)
-    return Synchroniser(policy=kept, reduction=reduction, weight=weight, alone=alone)
+    state = tuple(_variable(value) for value in kept.state([variable.numpy() for variable in weights]))
+    return Synchroniser(policy=kept, reduction=reduction, weight=weight, alone=alone, state=state)
+
+
+def _variable(value: npt.NDArray[Any]) -> "keras.Variable":
+    import keras
+
+    return keras.Variable(value, dtype=value.dtype.name, trainable=False, name="policy_state")
 
 
 def broadcast_weights(world: "World", variables: "list[keras.Variable]") -> None:

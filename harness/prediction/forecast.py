@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,17 @@ from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.prediction.growth import Grown, grown
+from harness.prediction.growth import Grown, StepGrowth, grown
 from harness.prediction.network_cost import BEST, Uncertain, probe_links
-from harness.prediction.step_model import Base, assumptions, find_launches, measured_base, predict, predict_ratio
+from harness.prediction.step_model import (
+    Base,
+    assumptions,
+    find_launches,
+    measured_base,
+    predict,
+    predict_ratio,
+    under,
+)
 from harness.probe.probe_store import newest_probe
 from harness.schema.measurement import PREDICTION_FILE, PredictedPoint, Prediction
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT
@@ -30,29 +38,42 @@ class PredictedCurve:
     """What is predicted from `base`: `frame` by the network's costs (`step_model.predict`), `grown` by growth models.
 
     `speedup` is that of the most ranks over the base by the network's costs, with the least and the most that the
-    intervals of all measured costs allow.
+    intervals of all measured costs allow. `sync`: the policy that it is predicted for instead of its launches' own.
     """
 
     base: Base
+    sync: str
     frame: pd.DataFrame
     grown: Grown
     speedup: float
     interval: Interval
 
+    @property
+    def name(self) -> str:
+        """The workload's, and the policy's where that is another."""
+        return f"{self.base.workload.name}{self.sync and f', {self.sync}'}"
 
-def predict_curve(loaded: Loaded, counts: Sequence[int], network: Uncertain, algorithm: str) -> PredictedCurve:
-    """Return the prediction for `counts` ranks from the valid launches of `loaded`.
+
+def predict_curve(
+    loaded: Loaded, counts: Sequence[int], network: Uncertain, algorithm: str, sync: str = ""
+) -> PredictedCurve:
+    """Return the prediction for `counts` ranks from the valid launches of `loaded`, as if they had the policy `sync`.
 
     Raises:
-        UserError: the algorithm is unknown.
+        UserError: the algorithm is unknown, or what the policy would sum is.
     """
     base = measured_base(loaded)
+    models = grown(loaded, base, counts)
+    if sync:
+        refused = StepGrowth(base=base, refused=f"they would be of SYNC={base.workload.sync}, not of {sync}")
+        base, models = under(base, sync), replace(models, growth=refused, frame=None, held=None)
     ratio, interval = predict_ratio(base, base.ranks, counts[-1], network, algorithm)
     work = 1.0 if base.scaling == "strong" else counts[-1] / base.ranks
     return PredictedCurve(
         base=base,
+        sync=sync,
         frame=predict(base, counts, network, algorithm),
-        grown=grown(loaded, base, counts),
+        grown=models,
         speedup=ratio * work,
         interval=interval.scaled(work),
     )

@@ -3,6 +3,7 @@
 The computation is measured: one workload's launches on the fewest ranks are the base of its prediction.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from harness.base.errors import UserError
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain, allreduce_seconds, calls
 from harness.schema.record import read_run
 from harness.schema.sweep import Study
-from harness.schema.sync import find_policy
+from harness.schema.sync import PowerSGD, Shape, find_policy
 from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]
@@ -29,6 +30,7 @@ _KNOTS = 160
 _MOST_JITTER = 20_000
 _MOST_RUNS = 24  # whose steps are read
 _DRAWS = 4000
+_SLOTS = {"momentum": 1, "adagrad": 1, "adam": 2}  # values that an optimizer keeps of every weight
 _MOST_BLOCKS = 64  # whose mean is drawn; that of more varies as theirs, over the root of how many times more there are
 
 
@@ -38,9 +40,10 @@ class Base:
 
     `compute_s` is of one step on `ranks` ranks without synchronisation, `low_s` and `high_s` the ends of its
     interval (or of the measured range). `rows` are an epoch's (strong scaling) or a rank's (weak). `bytes` are
-    the trained weights', `tensors` each one's where they are known. `jitter` are compute times over their rank's mean,
-    in order of time, each of `every` steps, without what slows all ranks at once; `imbalance` the ranks' means over the
-    mean of all ranks; without them no rank is slower than another. `source` says where all that comes from.
+    the trained weights', `tensors` each one's and `shapes` its shape where they are known. `jitter` are compute times
+    over their rank's mean, in order of time, each of `every` steps, without what slows all ranks at once; `imbalance`
+    the ranks' means over the mean of all ranks; without them no rank is slower than another. `source` says where all
+    that comes from.
     """
 
     workload: Workload
@@ -55,18 +58,30 @@ class Base:
     every: int = 1
     imbalance: tuple[float, ...] = ()
     tensors: tuple[int, ...] = ()
+    shapes: tuple[Shape, ...] = ()
     source: str = ""
 
     def sums(self, algorithm: str, counts: Array, levels: Levels) -> Array:
-        """Return the seconds of the allreduces of all weights, as they travel, over each count of ranks.
+        """Return the seconds of the allreduces of one synchronisation, as they travel, over each count of ranks.
 
         Between hosts of one rank each large tensors have one each.
         """
-        part = 1 if self.workload.wire == "float32" else 2
-        sizes = calls([size / part for size in self.tensors]) if levels.ranks_per_node == 1 else ()
-        every = [allreduce_seconds(algorithm, counts, size, levels) for size in sizes or (self.bytes / part,)]
-        found: Array = np.sum(every, axis=0)
+        sizes = [
+            size
+            for tensors in self._tensors()
+            for size in (calls(tensors) if levels.ranks_per_node == 1 else (sum(tensors),))
+        ]
+        found: Array = np.sum([allreduce_seconds(algorithm, counts, size, levels) for size in sizes], axis=0)
         return found
+
+    def _tensors(self) -> list[list[float]]:
+        """Return the bytes of each tensor of each sum of one synchronisation; of all together where none is known."""
+        part = 1 if self.workload.wire == "float32" else 2
+        if not self.shapes:
+            return [[size / part for size in self.tensors or (self.bytes,)]]
+        size = self.bytes / part / (sum(map(math.prod, self.shapes)) or 1)
+        sums = find_policy(self.workload.sync).sums(self.shapes, _SLOTS.get(self.workload.optimizer, 0))
+        return [[size * count for count in tensors] for tensors in sums]
 
 
 def find_launches(results: Path, wanted: Callable[[Study], bool], what: str) -> Loaded:
@@ -104,6 +119,7 @@ def measured_base(loaded: Loaded) -> Base:
         rows=rows if scaling == "strong" else rows // fewest,
         bytes=run.weights.bytes,
         tensors=run.weights.tensors,
+        shapes=run.weights.shapes,
         compute_s=float(compute.median()),
         low_s=exact.low if exact else float(compute.min()),
         high_s=exact.high if exact else float(compute.max()),
@@ -113,6 +129,18 @@ def measured_base(loaded: Loaded) -> Base:
         source=f"{len(runs)} launches on {fewest} rank{'s' if fewest > 1 else ''} of {loaded.folder.name}"
         + ("" if exact else ", range of the launches for want of an interval"),
     )
+
+
+def under(base: Base, sync: str) -> Base:
+    """Return `base` as if it had been trained under the policy `sync`: its computation is taken to be the same.
+
+    Raises:
+        UserError: the policy is none, or sums parts of weights whose shapes are not in the records.
+    """
+    if isinstance(find_policy(sync), PowerSGD) and not base.shapes:
+        raise UserError(f"SYNC={sync} cannot be predicted from records without the weights' shapes: sweep again")
+    source = f"{base.source}, which had SYNC={base.workload.sync}"
+    return replace(base, workload=replace(base.workload, sync=sync), source=source)
 
 
 def _unevenness(loaded: Loaded, every: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -273,13 +301,15 @@ def epoch_batches(base: Base, counts: Array) -> Array:
 
 
 def steps_between(workload: Workload, steps: Array) -> Array:
-    """Return the steps from one synchronisation to the next: infinite without any."""
-    policy = find_policy(workload.sync)
-    if policy.shares_gradients:
-        return np.ones_like(steps)
-    if not policy.synchronises:
-        return np.full_like(steps, np.inf)
-    return steps if policy.period is None else np.minimum(float(policy.period), steps)
+    """Return the mean steps from one synchronisation to the next: infinite without any."""
+    made = np.zeros_like(steps)  # synchronisations a step, by the epochs of every stage
+    for epochs, policy in find_policy(workload.sync).stages(workload.epochs):
+        between = steps if policy.period is None else np.minimum(float(policy.period), steps)
+        each = np.ones_like(steps) if policy.shares_gradients else 1 / between if policy.synchronises else 0.0
+        made += each * epochs / workload.epochs
+    with np.errstate(divide="ignore"):
+        found: Array = 1 / made
+    return found
 
 
 def slowest(base: Base, counts: Array, between: Array) -> Array:
@@ -332,5 +362,7 @@ def assumptions(base: Base, ranks: ArrayLike) -> tuple[str, ...]:
             f"Ranks are taken to differ permanently as the {len(base.imbalance)} measured ones did: the slowest "
             f"computed {max(base.imbalance):.3f} times the mean."
         )
+    if isinstance(find_policy(base.workload.sync), PowerSGD) and base.ranks == 1:
+        found.append("What several ranks compute to factor their gradients is left out.")
     found.append("Ranks are taken to have a core, and memory bandwidth, each as the base had.")
     return tuple(found)

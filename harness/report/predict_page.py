@@ -1,5 +1,6 @@
 """`harness predict`: the curve beyond the machine, and all that it rests on."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -30,11 +31,11 @@ def prediction_answer(found: Sequence[PredictedCurve], network: str, algorithm: 
 
     In a terminal: the table of the one workload, of several their last rows.
     """
-    names = [one.base.workload.name.upper() for one in found]
+    names = [one.name.replace(one.base.workload.name, one.base.workload.name.upper()) for one in found]
     tables = [_curve_table(name, one.frame) for name, one in zip(names, found, strict=True)]
     parts = [_section(name, one, table) for name, one, table in zip(names, found, tables, strict=True)]
     short = [replace(table, headings=_without(table.headings), rows=[*map(_without, table.rows)]) for table in tables]
-    last = [[one.base.workload.name, *table.rows[-1]] for one, table in zip(found, short, strict=True)]
+    last = [[one.name, *table.rows[-1]] for one, table in zip(found, short, strict=True)]
     costs = f"{network}; allreduce: {algorithm}"
     return Answer(
         question=f"How would {', '.join(names)} scale to {int(found[0].frame['ranks'].max()):,} ranks?",
@@ -67,7 +68,7 @@ def _sentence(one: PredictedCurve) -> str:
             f"({numbers.significant(low)} to {numbers.significant(high)})"
         )
     return (
-        f"{base.workload.name} on {numbers.ranks(int(one.frame['ranks'].iloc[-1]))} is "
+        f"{one.name} on {numbers.ranks(int(one.frame['ranks'].iloc[-1]))} is "
         f"{numbers.significant(one.speedup)} times as fast as on {numbers.ranks(base.ranks)} "
         f"({numbers.ratio_span(one.interval)} by the measured costs' intervals){by_growth}"
     )
@@ -76,11 +77,11 @@ def _sentence(one: PredictedCurve) -> str:
 def _section(name: str, one: PredictedCurve, table: Table) -> Section:
     """Return what one prediction rests on, its table, and its growth models or why there are none."""
     base, growth, grown = one.base, one.grown.growth, one.grown.frame
-    rests = f"{base.workload.name}: base is {base.source}."
+    anchor, rests = re.sub(r"\W+", "-", name.lower()), f"{one.name}: base is {base.source}."
     blocks: list[Prose | Table] = [Prose(text=" ".join([rests, *assumptions(base, one.frame["ranks"])])), table]
     if grown is None:
-        blocks.append(Prose(text=f"{base.workload.name}: no growth models: {growth.refused}."))
-        return Section(title=name, name=name.lower(), blocks=blocks)
+        blocks.append(Prose(text=f"{one.name}: no growth models: {growth.refused}."))
+        return Section(title=name, name=anchor, blocks=blocks)
     held, test = one.grown.held, "No count can be spared to test them."
     if held:
         off = f"{numbers.percent(abs(held.error), 1)} too {'high' if held.error > 0 else 'low'}"
@@ -110,7 +111,7 @@ def _section(name: str, one: PredictedCurve, table: Table) -> Section:
         texts=(),
     )
     blocks += [Prose(text=f"{base.workload.name}: growth models from {counts} ranks. {test}"), models, by_growth]
-    return Section(title=name, name=name.lower(), blocks=blocks)
+    return Section(title=name, name=anchor, blocks=blocks)
 
 
 def _computed(first: str, *values: str) -> tuple[str | Cell, ...]:
@@ -136,6 +137,7 @@ def _data(one: PredictedCurve) -> Mapping[str, object]:
     growth, frame = one.grown.growth, one.grown.frame
     return {
         "workload": one.base.workload.name,
+        "sync": one.base.workload.sync,
         "base": one.base.source,
         "points": one.frame.to_dict("records"),
         "growth": {

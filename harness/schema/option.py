@@ -16,7 +16,7 @@ WHAT, HOW, SPREAD = "What is trained", "How it is trained", "How it is spread ov
 WHERE, WRITTEN = "Where it runs", "What is written"
 GROUPS = (WHAT, HOW, SPREAD, WHERE, WRITTEN)
 
-_FORM = re.compile(r"(?!weights:)[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)  # weights:K is a sync policy of ours
+_FORM = re.compile(r"(?!(?:weights|diloco|powersgd):)[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)  # sync policies of ours
 
 
 def is_own(text: str) -> bool:

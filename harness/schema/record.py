@@ -191,7 +191,7 @@ class EpochRecord:
 class WeightsRecord:
     """The trained weights. `sha256` is of all of them in order; `identical` over all ranks.
 
-    `tensors` are the bytes of each, () of scripts and in older records.
+    `tensors` are the bytes of each and `shapes` their shapes, () of scripts and in older records.
     """
 
     parameters: int
@@ -199,6 +199,7 @@ class WeightsRecord:
     sha256: str
     identical: bool
     tensors: tuple[int, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

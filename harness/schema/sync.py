@@ -4,15 +4,21 @@ Used in graphs, eagerly and by predictions: values are handed to the mean that i
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from harness.base.errors import UserError
 from harness.schema.option import import_own, is_own
 
 Mean = Callable[[Sequence[Any], str], list[Any]]
 """Takes values (tensors in a graph) and what they are called; returns their means over the ranks, weighted by rows."""
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,11 +28,14 @@ class SyncPolicy:
     `form` is how users write it, with what it means. `shares_gradients`: every step's gradients are means over the
     global batch, so that the replicas are equal after every step. `period` is the number of steps after which
     `weights` is due, counted from the start of every epoch, at whose end it is due too; None for at the end of an epoch
-    only, 0 for never.
+    only, 0 for never. `averages_optimizer`: `weights` gets what the optimizer keeps of every weight too. `for_scripts`:
+    an unmodified script can be trained by it.
     """
 
     form: ClassVar[str] = "package.module:Class"
     shares_gradients: ClassVar[bool] = False
+    averages_optimizer: ClassVar[bool] = False
+    for_scripts: ClassVar[bool] = True
     period: int | None = 0
 
     @classmethod
@@ -39,13 +48,32 @@ class SyncPolicy:
         """Whether the ranks end with equal weights."""
         return self.shares_gradients or self.period != 0
 
-    def gradients(self, gradients: Sequence[Any], mean: Mean) -> list[Any]:
-        """Return the gradients to apply on this rank."""
+    def stages(self, epochs: int) -> "list[tuple[int, SyncPolicy]]":
+        """Return the policies of `epochs` epochs, one after the other, and of how many each is."""
+        return [(epochs, self)]
+
+    def state(self, weights: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """Return the first values of what a rank keeps beside the `weights`, given theirs; nothing by default.
+
+        Variables of these values are handed to `gradients` and `weights`, which assign what comes next, and are in
+        checkpoints.
+        """
+        return []
+
+    def gradients(self, gradients: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
+        """Return the gradients to apply on this rank; `state` is given where there is any."""
         return list(gradients)
 
-    def weights(self, weights: Sequence[Any], mean: Mean) -> list[Any]:
-        """Return the weights to go on with, at the end of a period."""
+    def weights(self, weights: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
+        """Return the weights to go on with, at the end of a period; `state` is given where there is any."""
         return list(weights)
+
+    def sums(self, shapes: Sequence[Shape], slots: int = 0) -> list[list[int]]:
+        """Return how many values each tensor has of each sum over the ranks that one synchronisation makes.
+
+        `shapes` are the weights', and the optimizer keeps so many `slots` of every weight. For predictions.
+        """
+        return [[math.prod(shape) for shape in shapes]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +90,7 @@ class Gradients(SyncPolicy):
     form: ClassVar[str] = "gradients"
     shares_gradients: ClassVar[bool] = True
 
-    def gradients(self, gradients: Sequence[Any], mean: Mean) -> list[Any]:
+    def gradients(self, gradients: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
         """Return their means."""
         return mean(gradients, "gradients")
 
@@ -80,17 +108,172 @@ class Weights(SyncPolicy):
     @classmethod
     def parse(cls, text: str) -> "SyncPolicy | None":
         """Return the policy of ``weights:K`` or ``weights:epoch``."""
-        what, _, period = text.partition(":")
-        if what != "weights" or not (period == "epoch" or (period.isascii() and period.isdigit() and int(period))):
-            return None
-        return cls(period=None if period == "epoch" else int(period))
+        counts = _counts(text, "weights", 1)
+        return cls(period=counts[0]) if counts else None
 
-    def weights(self, weights: Sequence[Any], mean: Mean) -> list[Any]:
+    def weights(self, weights: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
         """Return their means."""
         return mean(weights, "weights")
 
 
-POLICIES: tuple[type[SyncPolicy], ...] = (Gradients, NoSync, Weights)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsAndState(Weights):
+    """Average what the optimizer keeps of every weight (velocities, moments) with the weights.
+
+    Local steps then go on as those of one optimizer (Yu, Jin and Yang 2019, arXiv 1905.03817, algorithm 1).
+    """
+
+    form: ClassVar[str] = "weights:K:state (the optimizer's state too)"
+    averages_optimizer: ClassVar[bool] = True
+    for_scripts: ClassVar[bool] = False
+
+    @classmethod
+    def parse(cls, text: str) -> "SyncPolicy | None":
+        """Return the policy of ``weights:K:state`` or ``weights:epoch:state``."""
+        counts = _counts(text.removesuffix(":state"), "weights", 1)
+        return cls(period=counts[0]) if counts and text.endswith(":state") else None
+
+    def sums(self, shapes: Sequence[Shape], slots: int = 0) -> list[list[int]]:
+        """Return the values of weights and state, in one sum."""
+        return [[math.prod(shape) for shape in shapes] * (1 + slots)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PostLocal(SyncPolicy):
+    """Average gradients for so many `epochs`, then weights every `period` steps.
+
+    Post-local SGD (Lin, Stich, Patel and Jaggi 2020, arXiv 1808.07217, section 3): H(t) = 1 local step up to t', K from
+    then on. Optimizer state stays local.
+    """
+
+    form: ClassVar[str] = "post-local:E:K (gradients for E epochs, then weights:K)"
+    for_scripts: ClassVar[bool] = False
+    epochs: int
+
+    @classmethod
+    def parse(cls, text: str) -> "SyncPolicy | None":
+        """Return the policy of ``post-local:E:K`` or ``post-local:E:epoch``."""
+        counts = _counts(text, "post-local", 2)
+        return cls(epochs=counts[0], period=counts[1]) if counts and counts[0] is not None else None
+
+    def stages(self, epochs: int) -> list[tuple[int, SyncPolicy]]:
+        """Return both policies; the second only where there are more epochs."""
+        early, late = min(self.epochs, epochs), Weights(period=self.period)
+        return [(early, Gradients()), *([(epochs - early, late)] if epochs > early else [])]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiLoCo(SyncPolicy):
+    """Train locally for `period` steps and take the mean change of the weights for a gradient of an outer optimizer.
+
+    Douillard et al. 2023 (arXiv 2311.08105), algorithm 1: with x the weights after the last outer step and x_i those of
+    rank i, D = x - mean(x_i); by Nesterov's momentum, v = 0.9 v + D, x = x - 0.7 (D + 0.9 v). The rates are those of
+    its experiments. Optimizer state stays local. State: x, then v.
+    """
+
+    form: ClassVar[str] = "diloco:H (outer steps every H steps)"
+    for_scripts: ClassVar[bool] = False
+    rate: ClassVar[float] = 0.7
+    momentum: ClassVar[float] = 0.9
+
+    @classmethod
+    def parse(cls, text: str) -> "SyncPolicy | None":
+        """Return the policy of ``diloco:H`` or ``diloco:epoch``."""
+        counts = _counts(text, "diloco", 1)
+        return cls(period=counts[0]) if counts else None
+
+    def state(self, weights: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """Return the weights and velocities of zero."""
+        return [*weights, *map(np.zeros_like, weights)]
+
+    def weights(self, weights: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
+        """Make an outer step and return the weights behind it."""
+        found = []
+        middles = mean(weights, "weights")
+        for outer, velocity, middle in zip(state[: len(weights)], state[len(weights) :], middles, strict=True):
+            change = outer - middle
+            speed = self.momentum * velocity + change
+            after = outer - self.rate * (change + self.momentum * speed)
+            velocity.assign(speed)
+            outer.assign(after)
+            found.append(after)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PowerSGD(SyncPolicy):
+    """Average the gradients of every step in a factorisation of low `rank`; what it leaves out is in the next step's.
+
+    Vogels, Karimireddy and Jaggi 2019 (arXiv 1905.13727), algorithms 1 and 2: of a weight's gradient G (all axes but
+    the last are rows) and the rank's error E, M = G + E; P = mean(M Q), made orthogonal; R = M' P; Q = mean(R). All
+    ranks apply P Q', each keeps E = M - P R', and the next step begins with Q (warm start). What would be no smaller,
+    such as vectors, is averaged whole. State: the errors, then Q, of the weights that are factored, in order.
+    """
+
+    form: ClassVar[str] = "powersgd:R (gradients of rank R)"
+    shares_gradients: ClassVar[bool] = True
+    for_scripts: ClassVar[bool] = False
+    rank: int
+
+    @classmethod
+    def parse(cls, text: str) -> "SyncPolicy | None":
+        """Return the policy of ``powersgd:R``."""
+        counts = _counts(text, "powersgd", 1)
+        return cls(rank=counts[0]) if counts and counts[0] is not None else None
+
+    def factored(self, shape: Sequence[int]) -> tuple[int, int] | None:
+        """Return rows and columns of the matrix that a weight of `shape` is, None where it is summed whole."""
+        *others, columns = (1, *shape)
+        rows = math.prod(others)
+        return (rows, columns) if self.rank * (rows + columns) < rows * columns else None
+
+    def state(self, weights: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """Return errors of zero and normally distributed Q, the same on every rank."""
+        random = np.random.default_rng(0)
+        found = [(weight.dtype, sides) for weight in weights if (sides := self.factored(weight.shape))]
+        errors = [np.zeros(sides, dtype) for dtype, sides in found]
+        return [*errors, *(random.normal(size=(sides[1], self.rank)).astype(dtype) for dtype, sides in found)]
+
+    def gradients(self, gradients: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
+        """Return the ranks' mean gradients as far as they are of the rank, for tensors of TensorFlow."""
+        import tensorflow as tf  # predictions do without
+
+        places = [place for place, gradient in enumerate(gradients) if self.factored(gradient.shape)]
+        whole = [place for place in range(len(gradients)) if place not in places]
+        errors, factors = state[: len(places)], state[len(places) :]
+        own = [tf.reshape(gradients[place], error.shape) + error for place, error in zip(places, errors, strict=True)]
+        left = [tf.matmul(matrix, factor) for matrix, factor in zip(own, factors, strict=True)]
+        sums = mean([*left, *(gradients[place] for place in whole)], "gradients and left factors")
+        found = dict(zip(whole, sums[len(places) :], strict=True))
+        left = [tf.linalg.qr(one).q for one in sums[: len(places)]]
+        right = [tf.matmul(matrix, one, transpose_a=True) for matrix, one in zip(own, left, strict=True)]
+        middles = mean(right, "right factors") if places else []
+        for number, place in enumerate(places):
+            errors[number].assign(own[number] - tf.matmul(left[number], right[number], transpose_b=True))
+            factors[number].assign(middles[number])
+            product = tf.matmul(left[number], middles[number], transpose_b=True)
+            found[place] = tf.reshape(product, gradients[place].shape)
+        return [found[place] for place in range(len(gradients))]
+
+    def sums(self, shapes: Sequence[Shape], slots: int = 0) -> list[list[int]]:
+        """Return the values of the left factors and of what is summed whole, and of the right factors."""
+        sides = [self.factored(shape) for shape in shapes]
+        both = list(zip(shapes, sides, strict=True))
+        left = [side[0] * self.rank if side else math.prod(shape) for shape, side in both]
+        right = [side[1] * self.rank for side in sides if side]
+        return [left, right] if right else [left]
+
+
+def _counts(text: str, name: str, size: int) -> list[int | None]:
+    """Return the `size` counts (1 or more; None: an epoch) behind ``name:``; none where `text` is of another form."""
+    found, *parts = text.split(":")
+    fit = all(part == "epoch" or (part.isascii() and part.isdigit() and len(part) < 10 and int(part)) for part in parts)
+    if found != name or len(parts) != size or not fit:
+        return []
+    return [None if part == "epoch" else int(part) for part in parts]
+
+
+POLICIES: tuple[type[SyncPolicy], ...] = (Gradients, NoSync, Weights, WeightsAndState, PostLocal, DiLoCo, PowerSGD)
 FORMS = ", ".join(policy.form for policy in POLICIES)
 """All forms, for help and messages."""
 

@@ -283,6 +283,11 @@ class Workload:
         parse_interval(self.checkpoint)
         if self.wire != "float32" and self.sync != Gradients.form:
             raise UserError(f"WIRE={self.wire} is for SYNC=gradients: weights must keep their digits, leave WIRE out")
+        if self.precision == "mixed_float16" and self.sync.startswith("powersgd:"):
+            raise UserError(
+                f"SYNC={self.sync} adds what it leaves out of a step to the next, whose scale mixed_float16 may "
+                "change: use PRECISION=mixed_bfloat16"
+            )
         if (self.batch_per_rank is None) == (self.global_batch is None):
             raise UserError("set exactly one of batch per rank and global batch")
         if self.sync_bn and (self.sync == NoSync.form or self.xla):

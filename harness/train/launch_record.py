@@ -123,6 +123,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
             sha256=outcome.weights_sha256,
             identical=outcome.identical,
             tensors=tensors,
+            shapes=tuple(tuple(variable.shape) for variable in variables),
         ),
         losses=outcome.losses,
         stretches=outcome.stretches,

@@ -96,7 +96,7 @@ def restore_variables(replica: Replica, arrays: Arrays, ranks: int) -> None:
     """Set all variables to what `gather_variables` found on `ranks` ranks; only rank 0 need have it.
 
     On another number of ranks, values of each rank's own (optimizer state under averaged weights, statistics of batch
-    normalisation) become their mean.
+    normalisation) become their mean, but for what a sync policy keeps.
 
     Raises:
         SharedError: they are not of this network, or were each rank's own and have no mean; on every rank.
@@ -124,7 +124,8 @@ def _raw(value: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 def _check_variables(replica: Replica, arrays: Arrays, ranks: int) -> None:
     """Raise a UserError where the values in `arrays`, of `ranks` ranks, do not suit this network or number of ranks."""
     variables = replica.variables
-    trained = {id(variable) for variable in replica.state.model.trainable_variables}
+    state = replica.state
+    trained = {id(variable) for variable in (*state.model.trainable_variables, *state.synchroniser.state)}
     count = len({name.split("/")[1] for name in arrays if name.startswith("variable/")})
     if count != len(variables):
         raise UserError(f"the checkpoint has {count} variables, this network {len(variables)}: use another --record")

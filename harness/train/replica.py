@@ -20,14 +20,23 @@ from harness.comm.reduction import Reduction, differentiable_sum
 from harness.comm.world import World, needs_sync
 from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.sweep import Point
-from harness.schema.sync import find_policy
+from harness.schema.sync import SyncPolicy, find_policy
 from harness.schema.workload import Workload, survives
 from harness.train.devices import check_memory, predict_bytes
 from harness.train.evaluate import Scores, compile_evaluation
 from harness.train.image_stream import ImageFiles, StreamedEpoch, image_dataset
 from harness.train.optimizer import build_optimizer
 from harness.train.shard_data import RankData
-from harness.train.step import Epoch, TrainState, compile_epoch, first_output, flip_salt, prepare_input, row_losses
+from harness.train.step import (
+    Epoch,
+    TrainState,
+    compile_epoch,
+    first_output,
+    flip_salt,
+    prepare_input,
+    resident_batch,
+    row_losses,
+)
 
 _WARM_UP_STEPS = 3
 _TIMED_STEPS, _TIMED_S = 64, 0.1
@@ -38,7 +47,8 @@ class Replica:
     """One rank's data, model and compiled functions, ready to train.
 
     `statistics` sums batch normalisation's moments over the ranks, None where it need not. `step_without_input_s` is
-    the seconds of a step that need not wait for images, 0 where they are resident; `gpu` what it trains on.
+    the seconds of a step that need not wait for images, 0 where they are resident; `gpu` what it trains on. `later` is
+    how it trains from an epoch on, where the sync policy has another stage.
     """
 
     world: World
@@ -52,11 +62,16 @@ class Replica:
     predicted_memory_bytes: int
     gpu: Gpu | None
     step_without_input_s: float = 0.0
+    later: "tuple[int, Replica] | None" = None
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All that training changes: weights, statistics and seeds of random layers, the optimizer's own."""
-        return [*self.state.model.variables, *self.state.optimizer.variables]
+        """All that training changes: weights, statistics and seeds of random layers, the optimizer's and policy's."""
+        return [*self.state.model.variables, *self.state.optimizer.variables, *self.state.synchroniser.state]
+
+    def at(self, epoch: int) -> "Replica":
+        """Return the replica as it trains in `epoch`."""
+        return self.later[1] if self.later and epoch >= self.later[0] else self
 
 
 def prepare_replica(
@@ -82,17 +97,21 @@ def prepare_replica(
     predicted = check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
     part, statistics = _place_layers(world, workload, model)
-    sizes = [variable.value.dtype.size * math.prod(variable.shape) for variable in model.trainable_variables]
-    beside = policy.shares_gradients  # weights are averaged when no gradients are computed
+    stages = policy.stages(workload.epochs)
+    beside = stages[0][1].shares_gradients  # weights are averaged when no gradients are computed
     reduction = select(
-        world, sizes, wire=workload.wire, threads=point.layout.threads if beside else 1,
-        whole=survives(workload), kept=way,
+        world, _largest_sum(policy, model, optimizer), wire=workload.wire,
+        threads=point.layout.threads if beside else 1, whole=survives(workload), kept=way,
     )  # fmt: skip
+    weight, weights = shards.weight(world.rank), model.trainable_variables
+    synchronisers = [
+        synchroniser(world, stage, weight=weight, reduction=reduction, weights=weights) for _, stage in stages
+    ]
     state = TrainState(
         model=model,
         optimizer=optimizer,
         loss=workload.loss,
-        synchroniser=synchroniser(world, policy, weight=shards.weight(world.rank), reduction=reduction),
+        synchroniser=synchronisers[0],
         part=part,
         statistics=() if statistics else own_statistics(model),
         mirror=workload.augment != "none",
@@ -100,13 +119,7 @@ def prepare_replica(
         weight_decay=workload.weight_decay,
         xla=workload.xla,
     )
-    epoch = (
-        compile_epoch(state, data, rank=world.rank, drop_remainder=workload.drop_remainder)
-        if data.files is None
-        else StreamedEpoch(
-            state, data, rank=world.rank, threads=point.layout.threads, drop_remainder=workload.drop_remainder
-        )
-    )
+    compiled = _compiler(point, data, world.rank, mirror=state.mirror)
     replica = Replica(
         world=world,
         point=point,
@@ -114,13 +127,38 @@ def prepare_replica(
         state=state,
         reduction=reduction,
         statistics=statistics,
-        epoch=epoch,
+        epoch=compiled(state),
         evaluate=compile_evaluation(world, model, workload.loss, data, point.layout.threads),
         predicted_memory_bytes=predicted,
         gpu=gpu,
     )
     check_wire(replica, 0)
-    return replace(replica, step_without_input_s=_warm_up(replica)) if warm else replica
+    if warm:
+        replica = replace(replica, step_without_input_s=_warm_up(replica))
+    if len(stages) > 1:
+        state = replace(state, synchroniser=synchronisers[1])
+        later = replace(replica, state=state, epoch=compiled(state))
+        _warm_up(later)
+        replica = replace(replica, later=(stages[0][0], later))
+    return replica
+
+
+def _largest_sum(policy: SyncPolicy, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> list[int]:
+    """Return the bytes of each tensor of the largest sum that `policy` makes."""
+    weights = [tuple(variable.shape) for variable in model.trainable_variables]
+    kept = sum(math.prod(variable.shape) for variable in optimizer.variables if variable.shape)
+    sums = policy.sums(weights, -(-kept // (sum(map(math.prod, weights)) or 1)))
+    size = model.trainable_variables[0].value.dtype.size if weights else 0
+    return [size * count for count in max(sums, key=sum)]
+
+
+def _compiler(point: Point, data: RankData, rank: int, *, mirror: bool) -> Callable[[TrainState], Epoch]:
+    """Return what compiles an epoch; those of several states have one copy of the rows."""
+    threads, drop_remainder = point.layout.threads, point.workload.drop_remainder
+    if data.files is not None:
+        return lambda state: StreamedEpoch(state, data, rank=rank, threads=threads, drop_remainder=drop_remainder)
+    batch = resident_batch(data, first=data.shards.own_rows(rank).start, mirror=mirror)
+    return lambda state: compile_epoch(state, data, batch, rank=rank, drop_remainder=drop_remainder)
 
 
 def _check_images(point: Point, data: RankData) -> None:

@@ -138,6 +138,14 @@ class TrainState:
     weight_decay: float = 0.0
     xla: bool = False
 
+    @property
+    def averaged(self) -> list[keras.Variable]:
+        """The variables that the policy's averages are of; scalars of the optimizer are every rank's own."""
+        found = list(self.model.trainable_variables)
+        if self.synchroniser.policy.averages_optimizer:
+            found += [one for one in self.optimizer.variables if one.shape and tf.as_dtype(one.dtype).is_floating]
+        return found
+
 
 def train_step(state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, local: range, global_rows: int) -> tf.Tensor:
     """Make one step and return the rank's summed row losses, without smoothing, auxiliary losses and L2.
@@ -215,11 +223,10 @@ class Epoch(Protocol):
         """Make the steps of `order`."""
 
 
-def compile_epoch(state: TrainState, data: RankData, *, rank: int, drop_remainder: bool) -> Epoch:
-    """Return a function that trains one epoch on the rank's rows, which it keeps resident on the device."""
+def compile_epoch(state: TrainState, data: RankData, batch: Batch, *, rank: int, drop_remainder: bool) -> Epoch:
+    """Return a function that trains one epoch on the rank's rows, which `batch` (`resident_batch`) has."""
     lanes, last = data.shards.lanes(rank), data.shards.partial(rank)
     partial_rows = 0 if drop_remainder else data.shards.remainder
-    batch = resident_batch(data, first=data.shards.own_rows(rank).start, mirror=state.mirror)
 
     def compiled(*, ending: bool) -> Any:
         @tf.function(
@@ -263,7 +270,7 @@ def run_steps(
     `whole_step` takes the step's number. Both return float32 of one shape, [] or [k]: the result is [steps] or
     [steps, k].
     """
-    variables = state.model.trainable_variables
+    variables = state.averaged
     period = state.synchroniser.policy.period
 
     def make(begin: tf.Tensor, end: tf.Tensor, results: tf.TensorArray) -> tf.TensorArray:

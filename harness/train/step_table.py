@@ -34,11 +34,16 @@ def step_columns(
 
     `begin` is the epoch's start in seconds on the rank's clock; `losses` float32 [steps], the rank's summed row
     losses; `calls` float64 [calls, 2], entry and exit in seconds since the epoch's start; `period` as in `SyncPolicy`:
-    under gradients (0) every step has its call. Steps without a call have NaN times.
+    under gradients (0) every step has its call. Of several sums in one synchronisation the call is as long as all, up
+    to the end of the last: what is computed between them is computation. Steps without a call have NaN times.
     """
     steps = len(losses)
     times = np.full((steps, 2), np.nan)
     if len(calls):
+        due = steps if period == 0 else -(-steps // (period or steps))
+        if len(calls) > due:
+            ends = calls.reshape(due, -1, 2)[:, -1, 1]
+            calls = np.column_stack([ends - per_step(calls, due), ends])
         numbers = np.arange(len(calls))
         times[numbers if period == 0 else np.minimum((numbers + 1) * (period or steps), steps) - 1] = calls
     return {

@@ -40,10 +40,10 @@ class RunSettings:
     def __post_init__(self) -> None:
         if self.batch not in BATCHES:
             raise unknown("batch", self.batch, BATCHES)
-        if not find_policy(self.sync).synchronises:
-            raise UserError(
-                f"SYNC={self.sync} does not keep the ranks in step: write gradients, weights:K or weights:epoch"
-            )
+        policy = find_policy(self.sync)
+        if not (policy.synchronises and policy.for_scripts):
+            why = "is for the harness's own networks" if policy.synchronises else "does not keep the ranks in step"
+            raise UserError(f"SYNC={self.sync} {why}: write gradients, weights:K or weights:epoch")
         if self.verify < 0:
             raise UserError(f"verify {self.verify} is negative: use 0 or more epochs")
         if self.hang_timeout < 0:

@@ -1,13 +1,22 @@
 """Rank program: `harness train` several times in one MPI world. Argument: a list of argument lists, as JSON.
 
-Behind each, rank 0 prints OPENED and how many files of prepared data every rank opened in it, as JSON.
+Behind each, rank 0 prints OPENED and how many files of prepared data every rank opened in it, as JSON. Behind all it
+prints RESUMED: by sync policy the weights after two epochs, and those of two where another replica makes the second.
 """
 
 import json
 import sys
 
 from harness.cli.train import train
+from harness.comm.policies import verify_replicas
 from harness.comm.world import start
+from harness.schema.layout import Layout
+from harness.schema.presets import resolve
+from harness.schema.sweep import Point
+from harness.train.launch_state import gather_variables, restore_variables
+from harness.train.replica import prepare_replica
+from harness.train.shard_data import load
+from harness.train.training import train_epoch
 
 opened: list[str] = []
 sys.addaudithook(lambda event, what: opened.append(str(what[0])) if event == "open" else None)
@@ -17,3 +26,25 @@ for arguments in json.loads(sys.argv[1]):
     counts = start().comm.gather(sum("/prepared/" in path for path in opened), root=0)
     if counts is not None:
         print("OPENED", json.dumps(counts), flush=True)
+
+
+def resumed(sync: str) -> tuple[str, str]:
+    """Return the weights that are trained in one piece, and from what a checkpoint has of the first epoch on."""
+    world = start()
+    workload = resolve(
+        dataset="adult", global_batch=48, samples=500, epochs=2, data="synthetic", optimizer="momentum", sync=sync
+    )
+    point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
+    one, other = (prepare_replica(world, point, load(world, point, None)) for _ in range(2))
+    train_epoch(one, 0)
+    arrays = gather_variables(one)
+    restore_variables(other, arrays, world.size)
+    for replica in (one, other):
+        train_epoch(replica, 1)
+    whole, later = (verify_replicas(world, replica.state.model.weights) for replica in (one, other))
+    return whole, later
+
+
+found = {sync: resumed(sync) for sync in json.loads(sys.argv[2])}
+if start().rank == 0:
+    print("RESUMED", json.dumps(found), flush=True)

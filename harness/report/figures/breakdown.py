@@ -157,7 +157,8 @@ def single_steps(view: SweepView) -> FigureBlock | None:
     ranks = len(run.ranks)
     table = pd.concat([_step_rows(name, call) for name, call in chosen.items()], ignore_index=True)
     shown = table[table["rank"].isin(_some_ranks(chosen["slowest"], ranks))]
-    whole = "step" if run.point.workload.sync == "gradients" else "stretch between two averages"
+    every_step = run.point.workload.sync.partition(":")[0] in ("gradients", "powersgd")
+    whole = "step" if every_step else "stretch between two averages"
     times = "; ".join(f"{name} {numbers.seconds(call.seconds)}" for name, call in chosen.items())
     some = f"{_MOST_RANKS} of {ranks} ranks are drawn, those that came last and first among them. "
     return FigureBlock(
