@@ -32,7 +32,14 @@ def resumed(sync: str) -> tuple[str, str]:
     """Return the weights that are trained in one piece, and from what a checkpoint has of the first epoch on."""
     world = start()
     workload = resolve(
-        dataset="adult", global_batch=48, samples=500, epochs=2, data="synthetic", optimizer="momentum", sync=sync
+        dataset="adult",
+        model="dnn",
+        global_batch=48,
+        samples=500,
+        epochs=2,
+        data="synthetic",
+        optimizer="momentum",
+        sync=sync,
     )
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
     one, other = (prepare_replica(world, point, load(world, point, None)) for _ in range(2))
