@@ -323,7 +323,7 @@ def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> N
     said = " ".join(result.output.split())
     assert "no growth models: they would be of SYNC=gradients, not of diloco:50" in said
     local, summed = (re.search(rf"mnist-dnn, {sync} on 64 ranks is ([\d.]+)", said) for sync in both[3:0:-2])
-    assert local and summed and float(local[1]) > 1.5 * float(summed[1])
+    assert local and summed and float(local[1]) > float(summed[1])
     for options, sentence in ((["--workload", "higgs-dnn"], "no valid launch"), (["--sync", "powersgd:2"], "shapes")):
         with pytest.raises(UserError, match=sentence):
             CliRunner().invoke(command, [*options, *where], catch_exceptions=False)
