@@ -11,6 +11,7 @@ kept, and the same command goes on from them. Prints a Markdown table for each r
 import argparse
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, re
     for sync in syncs:
         workload = resolve(dataset=one.dataset, model=one.model, sync=sync, data="real")
         sweep = build_sweep(workload, nodes=(ranks,), repeats=seeds, data_dir=data, oversubscribe=many)
-        loaded = load_sweep(run_sweep(sweep, data_dir=data, results=results, invalid_too=False))
+        loaded = load_sweep(run_sweep(sweep, data_dir=data, results=results))
         found.append((loaded, loaded.epochs.pivot(index="repeat", columns="epoch", values="test_accuracy")))
     target = float(found[0][1].iloc[:, -1].median()) - SLACK
     print(f"{name}: {syncs[0]} ends at {100 * (target + SLACK):.2f} %, the target is {100 * target:.2f} %")
@@ -104,13 +105,18 @@ def between(lab: Lab, python: str, trained: Trained, seed: int, most: float, dat
     Raises:
         AssertionError: an epoch ended at another accuracy than on this host.
     """
+    if record.exists() and read_run(record).invalid:
+        shutil.rmtree(record)
     if not record.exists():
         workload = trained.loaded.runs[0].point.workload
         words = ("--dataset", workload.dataset, "--model", workload.model, "--data-kind", "real", "--data-dir", data)
         words += ("--sync", trained.sync, "--seed", seed, "--seconds", most, "--record", record)
         finished = lab.run([*lab.launcher(1), python, "-m", "harness", "train", *words], timeout=900)
         assert finished.returncode == 0, finished.stderr[-3000:]
-    epochs = read_run(record).epochs
+    run = read_run(record)
+    if run.invalid:
+        print(f"{trained.sync}, seed {seed}: its times are not valid: {run.invalid[0]}", flush=True)
+    epochs = run.epochs
     there = [epoch.test_accuracy for epoch in epochs]
     assert there == list(trained.curves.loc[seed].iloc[: len(there)]), (trained.sync, seed, there)
     return pd.Series([max(epoch.seconds) for epoch in epochs])
