@@ -2,7 +2,7 @@
 
 Real rows on emulated hosts of one rank each, behind the kernel's bridge at a limited rate. What is predicted is
 predicted first: every policy trains on as many ranks of this host (`harness sweep`), which says how many epochs it
-needs and what a step computes; the network is probed; the closed form of `harness predict` makes seconds of them. Then
+needs and what a step computes; the closed form of `harness predict` makes seconds of them and the stated rate. Then
 the same seeds train between the hosts, one policy after the other; where that lasts longer than --most seconds, the
 last epoch trained stands for those that are left. The accuracies must be those of this host, to the bit. Results are
 kept, and the same command goes on from them. Prints a Markdown table for each rate and draws them (--figure).
@@ -25,22 +25,19 @@ from scipy.stats import t as student
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.prediction.network_cost import BEST, Levels, Link, Uncertain
 from harness.prediction.step_model import measured_base, predict
-from harness.probe.fit_costs import fit_launches
-from harness.probe.measure import ProbePlan, ProbeResult
 from harness.report.svg import draw, mark
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.message_cost import POINT_TO_POINT
 from harness.schema.presets import resolve
 from harness.schema.record import read_run
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from tests.hosts.lab import Lab, hosts
-from tests.hosts.predictions import GBIT, launched
+from tests.hosts.predictions import GBIT
 from tests.mpi.launch import end_warm, serve_warm
 
 POLICIES = "gradients,powersgd:2,weights:10,weights:epoch,post-local:1:10,diloco:50"
 SLACK = 0.005  # of test accuracy below that of the first policy
-SIZES = (8, 4096, 65_536, 262_144, 2**20)
+ALPHA_S = 2e-5  # of a message between such hosts
 
 HEADING = (
     "| hosts | Gbit/s | policy | epochs to the target | seconds to the target | the first's over it | predicted | "
@@ -87,16 +84,6 @@ def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, re
         )
         for sync, (loaded, curves) in zip(syncs, found, strict=True)
     ]  # fmt: skip
-
-
-def probed(lab: Lab, folder: Path) -> Uncertain:
-    """Return what a message between the lab's hosts costs now."""
-    plan = ProbePlan(sizes=SIZES, samples=8, budget_s=3.0, reductions=())
-    costs = fit_launches([launched(lab, "harness.probe.measure", plan, folder, ProbeResult).series])
-    cost = next(one for one in costs if one.operation == POINT_TO_POINT)
-    link = Link(alpha_s=max(0.0, cost.alpha_s.value), beta_s_per_byte=max(0.0, cost.beta_s_per_byte.value))
-    print(f"probed: {1e6 * link.alpha_s:.3g} us and {1 / link.beta_s_per_byte / GBIT:.3g} Gbit/s", flush=True)
-    return Uncertain.exact(Levels(network=link))
 
 
 def between(lab: Lab, python: str, trained: Trained, seed: int, most: float, data: Path, record: Path) -> pd.Series:
@@ -192,7 +179,7 @@ def main() -> None:
         python, servers = serve_warm(Path(name), {host: lab.enter(host) for host in lab.pids})
         for rate in map(float, given.rates.split(",")):
             lab.limit(rate * GBIT)
-            network = probed(lab, Path(name))
+            link = Link(alpha_s=ALPHA_S, beta_s_per_byte=1 / (rate * GBIT))
             place = given.results / "between" / f"{given.workload}-{given.hosts}-{rate:g}"
             seconds: dict[str, list[pd.Series]] = {one.sync: [] for one in trained}
             for seed in trained[0].curves.index:
@@ -201,7 +188,7 @@ def main() -> None:
                     seconds[one.sync].append(between(lab, python, one, seed, given.most, given.data_dir, record))
             print(f"\n{HEADING}")
             rows = sum(rank.rows for rank in trained[0].loaded.runs[0].ranks)
-            found[rate] = table(trained, given.hosts, rate, seconds, network, rows)
+            found[rate] = table(trained, given.hosts, rate, seconds, Uncertain.exact(Levels(network=link)), rows)
         end_warm(servers)
     if given.figure:
         picture = draw("policies", "Seconds to equal accuracy by sync policy", lambda axes: paint(axes, found))
