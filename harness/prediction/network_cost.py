@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 BEST = "best"
 OVERHEAD = (0.9, 1.5)  # what an allreduce takes over its closed form: sums overlap, libraries are not that good
 _SMALL = 2**14  # bytes of a tensor that is packed with its like (kSmall in comm/native/messages.cc)
-_LONG = 2**15  # bytes of a message from which on the other way and additions show beside latencies
+_LONG = 2**17  # bytes of a message: an allreduce of twice as many, and more, is two exchanges on 2 ranks of Open MPI
 _LEFT_OUT = "; the additions of an allreduce are left out"
 _PAIR = re.compile(r"([0-9.eE+-]+)\s*,\s*([0-9.eE+-]+)")
 
@@ -32,8 +32,8 @@ _PAIR = re.compile(r"([0-9.eE+-]+)\s*,\s*([0-9.eE+-]+)")
 class Link:
     """A message's cost: `alpha_s` seconds, and `beta_s_per_byte` seconds for each byte.
 
-    `bends`: bytes, ascending, and what messages of so many were measured to take over what that line says; straight
-    between them in the logarithm of the bytes.
+    `bends`: bytes, ascending, and what messages from so many on were measured to take over what that line says.
+    Protocols change at powers of two, where a probe's sizes are: between them nothing is made smooth.
     """
 
     alpha_s: float
@@ -42,8 +42,8 @@ class Link:
 
     def seconds(self, size: Array | float) -> Array:
         """Return the seconds of messages of `size` bytes."""
-        sizes, factors = zip(*(self.bends or ((1.0, 1.0),)), strict=True)
-        factor = np.interp(np.log(np.maximum(size, 1.0)), np.log(sizes), factors)
+        sizes, factors = np.array(self.bends or ((1.0, 1.0),)).T
+        factor = factors[np.maximum(0, np.searchsorted(sizes, size, side="right") - 1)]
         found: Array = (self.alpha_s + size * self.beta_s_per_byte) * factor
         return found
 

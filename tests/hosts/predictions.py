@@ -44,7 +44,7 @@ from tests.hosts.sleeping import Plan, Steps, Training
 
 GBIT = 1e9 / 8  # bytes a second
 ROWS, CNN_ROWS, EPOCHS, REPEATS = 32 * 64 * 8, 32 * 64, 3, 3
-PROBED = (8, 1024, 16_384, 65_536, 131_072, 262_144, 2**20)  # bytes
+PROBED = (8, 1024, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 2**20)  # bytes
 # Time passes so much slower that a probed message, or a step, lasts so many seconds, and a step longer for every byte
 # of every rank: what two cores do for it, and the naps of its ranks, are a small part of that.
 MESSAGE_S, STEP_S, BYTE_S = 0.1, 0.8, 10e-9
