@@ -121,7 +121,7 @@ def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch)
     import tensorflow as tf
     from tensorflow.python.ops import gen_stateless_random_ops_v2 as room
 
-    from harness.transparent.draws import Draws
+    from harness.transparent.draws import ScriptDraws
 
     def drawn(rows):
         shape, seed = (rows, 3, 5), (7, 9)
@@ -136,7 +136,7 @@ def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch)
     rows, world = SimpleNamespace(place=lambda: place), SimpleNamespace(rank=1)
     runtime = SimpleNamespace(rows=rows, world=world, witness=NoWitness(), feeding=True, in_trainer=False)
     for name in ("stateless_random_uniform_v2", "stateless_random_normal_v2", "stateless_random_uniform_int_v2"):
-        monkeypatch.setattr(room, name, partial(Draws(runtime)._by_place, getattr(room, name)))
+        monkeypatch.setattr(room, name, partial(ScriptDraws(runtime)._by_place, getattr(room, name)))
     np.testing.assert_array_equal(drawn(3), whole[4:7])
     place = (tf.constant(6), tf.constant(4), None)  # known when it runs
     np.testing.assert_array_equal(compiled(tf.constant(4)), whole[6:])
