@@ -58,7 +58,7 @@ SUITED = {
     "doubled-weight": UNEVEN,
     "number-twice": ("step-mean", "loop-mean-compiled", "free-embedding"),
     "swapped-order": ("fit-dataset", "free-on-batch", "loop-mean-compiled", "loop-adam-eager", "free-embedding"),
-    "own-statistics": ("model-cnn-norm", "free-normalised", "loop-healthy-normalised-eager"),
+    "own-statistics": ("model-cnn-norm", "drawn-dropout-normalised", "model-cnn-renorm"),  # in loops the trial sees it
     **dict.fromkeys(("half-scale", "one-percent"), EVEN),
     **dict.fromkeys(("metric-twice", "metric-own"), METRICS),
     **dict.fromkeys(("sparse-shifted", "sparse-sum"), SPARSE),
