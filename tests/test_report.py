@@ -224,7 +224,7 @@ def test_synthetic_and_held_out_data_are_said_in_a_banner(tmp_path: Path) -> Non
     write_run(tmp_path / "s", make_launch(1, 0, 1.0, data=data))
     content = write_report(tmp_path / "s", tmp_path / "reports").read_text()
     banners = " ".join(re.findall(r'<div class="banner data">(.*?)</div>', content, flags=re.DOTALL))
-    assert "Synthetic data." in banners and "held out" in banners
+    assert "Synthetic data:" in banners and "held out" in banners
     assert "no MNIST files in data/" in content
 
 

@@ -69,6 +69,7 @@ SUITED = {
 }
 
 
+@pytest.mark.mpi
 @pytest.mark.campaign
 def test_thirty_mistakes_drawn_by_lot_are_found(tmp_path):
     """Print the step in which each is found."""
@@ -92,6 +93,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
+@pytest.mark.mpi
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_script_ends_well_whatever_its_seed(name, tmp_path):
