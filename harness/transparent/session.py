@@ -25,7 +25,7 @@ from harness.transparent.install import AgreedSeeding, common_seed, same_randomn
 from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.run_settings import RunSettings, mpi_enabled
-from harness.transparent.witness import STEPS, Alone, NoWitness, enter, start
+from harness.transparent.witness import STEPS, Alone, Elsewhere, NoWitness, enter, start
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -62,7 +62,7 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        if self.world.rank == 0 and not self.witness.beside and self._watched():
+        if not self.witness.beside and self._watched():
             self._call_witness()
         self._seed = common_seed(self._agree)
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
@@ -96,7 +96,7 @@ class Session:
         return self.witness.share(self.world.comm.bcast(value, root=0))
 
     def _watched(self) -> bool:
-        """Tell whether there is a witness, on rank 0."""
+        """Tell whether there is a witness."""
         settings = self.settings
         wanted = self.world.size > 1 and settings.witness != "off" and settings.record is None and current() is None
         shared = self.gpu is None and find_policy(settings.sync).shares_gradients
@@ -105,7 +105,7 @@ class Session:
     def _call_witness(self) -> None:
         """Start a witness on rank 0."""
         settings = self.settings
-        self.witness = start(
+        self.witness = Elsewhere() if self.world.rank else start(
             self.world, (settings, self.point), settings.logs / "witness.log",
             steps=STEPS if settings.witness == "first" else math.inf,
             patience_s=settings.hang_timeout / 2 or _PATIENCE_S,

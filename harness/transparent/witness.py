@@ -109,13 +109,15 @@ class NoWitness:
         """Have the witness go; `why`, or what it has shown, is told."""
 
 
-class _Party(NoWitness):
-    """Either end of the line between rank 0 and the witness."""
+class Elsewhere(NoWitness):
+    """What another rank has while rank 0 has a witness: it looks at nothing, but builds the same graphs as rank 0.
 
-    def __init__(self, line: Connection) -> None:
-        self._line = line
+    TensorFlow may round otherwise in another graph, and then the replicas would differ.
+    """
+
+    def __init__(self, *, over: bool = True) -> None:
         self._step = 0
-        self._over = False
+        self._over = over
         self._going: Any = None  # the switch of what is built into graphs, made with the first: scripts set up devices
         self._fed: list[Any] = []  # the switches of sessions' graphs
 
@@ -127,7 +129,7 @@ class _Party(NoWitness):
         """Look at `gradients` now, or in every run of the graph that is being built while anybody looks."""
         import tensorflow as tf
 
-        if self._over:
+        if self._over and tf.executing_eagerly():
             return list(gradients)
         names = tuple(getattr(variable, "path", variable.name) for variable in variables)
         parts = [[part.values, part.indices] if isinstance(part, tf.IndexedSlices) else [part] for part in gradients]
@@ -143,7 +145,9 @@ class _Party(NoWitness):
         if tf.compat.v1.executing_eagerly_outside_functions():
             from harness.transparent.rows import own_variable
 
-            self._going = going = own_variable(True, "harness_witness") if self._going is None else self._going
+            if self._going is None:
+                self._going = own_variable(not self._over, "harness_witness")
+            going = self._going
         else:
             going = tf.compat.v1.placeholder_with_default(True, (), name="harness_witness")
             self._fed.append(going)
@@ -166,8 +170,12 @@ class _Party(NoWitness):
         import tensorflow as tf
         from tensorflow.python.util.nest import flatten_with_joined_string_paths
 
+        known = structure
+        if isinstance(known, dict):  # a monitored session's has its hooks for keys, which no order sorts
+            named = enumerate(known.items())
+            known = {key if isinstance(key, str) else str(place): value for place, (key, value) in named}
         found = [
-            (f"{place} {path}".strip(), float(leaf)) for path, leaf in flatten_with_joined_string_paths(structure)
+            (f"{place} {path}".strip(), float(leaf)) for path, leaf in flatten_with_joined_string_paths(known)
             if (tf.is_tensor(leaf) or isinstance(leaf, np.number)) and not len(leaf.shape)
             and (tf.as_dtype(leaf.dtype).is_floating or tf.as_dtype(leaf.dtype).is_integer)
         ]  # fmt: skip
@@ -180,13 +188,14 @@ class _Party(NoWitness):
         raise NotImplementedError
 
 
-class Testimony(_Party):
+class Testimony(Elsewhere):
     """The witness's end: it sends what it sees, until `steps` gradients have been sent or rank 0 hangs up."""
 
     beside = True
 
     def __init__(self, line: Connection, ranks: int, steps: float) -> None:
-        super().__init__(line)
+        super().__init__(over=False)
+        self._line = line
         self.ranks, self._steps = ranks, steps
         self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -219,14 +228,15 @@ class Testimony(_Party):
         os._exit(0)
 
 
-class Watched(_Party):
+class Watched(Elsewhere):
     """Rank 0's end: it compares what it sees with what the witness has seen, and ends the launch at a difference.
 
     `patience_s`: how long it waits for the witness at every step.
     """
 
     def __init__(self, world: World, line: Connection, steps: float, patience_s: float) -> None:
-        super().__init__(line)
+        super().__init__(over=False)
+        self._line = line
         self._world, self._steps, self._patience_s = world, steps, patience_s
         self._runtime: Any = None  # `transparent.runtime.Runtime`, which has this one
         self._heard: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
