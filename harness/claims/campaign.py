@@ -108,19 +108,19 @@ def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple
         if claim.experiment not in EXPERIMENTS or not claim.base or claim.erratum:
             continue
         parts = [EXPERIMENTS[name] for name in filter(None, (claim.experiment, claim.against))]
-        if _fits(claim, cores):
+        fits, counts = _fits(claim, cores), {1, 2}  # a prediction needs a step on one rank and on two
+        if fits:
             steps = {claim.base * 2**power for power in range(claim.count.bit_length())}
             counts = {claim.base, claim.count, claim.at or 1, *(step for step in steps if step < claim.count)}
-            workloads = [resolve(dataset=p.dataset, model=p.model, preset=PRESET, epochs=p.epochs) for p in parts]
-            sweeps = tuple(made(workload, counts, FEWEST_BLOCKS) for workload in workloads)
-            found.append(ClaimStudy(title=claim.experiment, claims=(claim,), sweeps=sweeps))
-        elif claim.experiment not in (one.title for one in found):  # a prediction needs a step on one rank and on two
-            workloads = [
-                resolve(dataset=p.dataset, model=p.model, preset=PRESET, epochs=p.epochs, samples=p.rows) for p in parts
-            ]
-            sweeps = tuple(made(workload, (1, 2), FEWEST_BLOCKS) for workload in workloads)
-            minutes = len(parts) * _MINUTES["prediction"]
-            found.append(ClaimStudy(title=claim.experiment, claims=(claim,), sweeps=sweeps, minutes=minutes, lacks=few))
+        elif claim.experiment in (one.title for one in found):
+            continue
+        workloads = [
+            resolve(dataset=p.dataset, model=p.model, preset=PRESET, epochs=p.epochs, samples=None if fits else p.rows)
+            for p in parts
+        ]
+        sweeps = tuple(made(workload, counts, FEWEST_BLOCKS) for workload in workloads)
+        minutes, lacks = (0.0, "") if fits else (len(parts) * _MINUTES["prediction"], few)
+        found.append(ClaimStudy(title=claim.experiment, claims=(claim,), sweeps=sweeps, minutes=minutes, lacks=lacks))
     found.append(
         ClaimStudy(
             title="accuracy", claims=(by_rule["accuracy"],), minutes=_MINUTES["accuracy"], lacks=real,
