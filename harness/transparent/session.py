@@ -96,11 +96,11 @@ class Session:
         return self.witness.share(self.world.comm.bcast(value, root=0))
 
     def _watched(self) -> bool:
-        """Tell whether there is a witness."""
+        """Tell whether there is to be a witness."""
         settings = self.settings
         wanted = self.world.size > 1 and settings.witness != "off" and settings.record is None and current() is None
         shared = self.gpu is None and find_policy(settings.sync).shares_gradients
-        return self.witness.beside or (wanted and shared and b"horovod" not in self.script.read_bytes())
+        return wanted and shared and b"horovod" not in self.script.read_bytes()
 
     def _call_witness(self) -> None:
         """Start a witness on rank 0."""
@@ -125,7 +125,7 @@ class Session:
         from harness.transparent.runtime import Runtime
 
         runtime = Runtime.build(self.world, self.settings, self._watch, self._own, self.witness)
-        runtime.collectives.counting = self._watched()
+        runtime.collectives.counting = isinstance(self.witness, Elsewhere)
         return runtime
 
     def _offer_horovod(self) -> None:
