@@ -25,11 +25,11 @@ from harness.sweep.plan import build_sweep
 
 WIDE = "harness.models.networks:wide"
 BENCHED = ("mnist-dnn", "adult-dnn")  # what parameter servers are judged on
-# Rows per rank and step: the papers state none, and larger ones would take hours. Of 20 steps on the most ranks.
-_BATCHES = {"alexnet": 8, "googlenet": 2, "inceptionv3": 1, "resnet50": 2}
-_STEPS = 28
+# Rows per rank and step, of which the papers state none and larger ones would take hours; and steps on the most ranks,
+# so that an epoch is long enough for turns.
+_SIZES = {"alexnet": (8, 28), "googlenet": (2, 80), "inceptionv3": (1, 28), "resnet50": (2, 28)}
 # About how long a study takes on 2 cores, estimated from steps and starts; what ran is told by its records.
-_MINUTES = {"mnist-dnn": 4.5, "adult-dnn": 1.5, SERVERS: 2.0, "alexnet": 4.0, "googlenet": 2.0, "inceptionv3": 4.0,
+_MINUTES = {"mnist-dnn": 4.5, "adult-dnn": 1.5, SERVERS: 2.0, "alexnet": 4.0, "googlenet": 5.0, "inceptionv3": 4.0,
             "resnet50": 5.0, "accuracy": 14.0, "prediction": 1.0}  # fmt: skip
 
 
@@ -95,11 +95,11 @@ def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple
         ),
         ClaimStudy(title="parameter servers", claims=(by_rule[SERVERS],), minutes=_MINUTES[SERVERS], lacks=few),
     ]  # fmt: skip
-    for model, batch in _BATCHES.items():
+    for model, (batch, steps) in _SIZES.items():
         its = [one for one in claims if one.experiment == IMAGE_NETWORKS[model].title and _fits(one, cores)]
         if its:
             counts = {count for one in its for count in (one.base, one.count)}
-            rows = _STEPS * batch * max(counts)
+            rows = steps * batch * max(counts)
             images = resolve(dataset=IMAGENET, model=model, batch_per_rank=batch, samples=rows, epochs=1)
             minutes = _MINUTES[model] if max(counts) == 2 else 0.0
             sweep = made(images, counts, FEWEST_BLOCKS)
@@ -110,8 +110,8 @@ def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple
         parts = [EXPERIMENTS[name] for name in filter(None, (claim.experiment, claim.against))]
         fits, counts = _fits(claim, cores), {1, 2}  # a prediction needs a step on one rank and on two
         if fits:
-            steps = {claim.base * 2**power for power in range(claim.count.bit_length())}
-            counts = {claim.base, claim.count, claim.at or 1, *(step for step in steps if step < claim.count)}
+            powers = {claim.base * 2**power for power in range(claim.count.bit_length())}
+            counts = {claim.base, claim.count, claim.at or 1, *(step for step in powers if step < claim.count)}
         elif claim.experiment in (one.title for one in found):
             continue
         workloads = [
