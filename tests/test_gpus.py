@@ -9,8 +9,11 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.comm.gpus import assign, parse_gpus, select_visible, visible_gpus, with_instances
-from harness.schema.layout import Layout
+from harness.schema.layout import Layout, parse_counts
 from harness.schema.record import read_run
+from harness.sweep.plan import Axes, combine
+from harness.sweep.schedulers import local as local_scheduler
+from harness.sweep.schedulers.local import Scheduler
 
 ANSWER = """\
 GPU-aaaa1111-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, 400.00
@@ -95,6 +98,22 @@ def driver(monkeypatch, tmp_path):
 def test_the_driver_is_asked_and_visible_devices_limit_its_answer(monkeypatch, driver):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert visible_gpus() == (GPUS[1],)
+
+
+@pytest.mark.parametrize(("counts", "ranks"), [("2", [2]), ("1..3", [1, 2, 3])])
+def test_a_sweep_on_this_machine_takes_as_many_gpus_as_the_driver_shows(driver, counts, ranks):
+    local = Scheduler()
+    layouts, _ = combine(Axes(gpus=parse_counts("GPUS", counts)), local.limit())
+    assert [(each.nodes, each.ranks, each.gpus_per_rank) for each in layouts] == [(1, count, 1) for count in ranks]
+    many = Layout(nodes=1, ranks_per_node=4, gpus_per_rank=1)
+    assert local.refusal(many) == "needs a GPU for every rank (4), this machine has 3"
+    assert local.refusal(Layout(nodes=1)) is None
+
+
+def test_without_a_driver_no_layout_with_gpus_can_run(monkeypatch):
+    monkeypatch.setattr(local_scheduler, "visible_gpus", lambda: select_visible((), "0"))
+    local = Scheduler(oversubscribe=True)
+    assert local.refusal(Layout(nodes=1, gpus_per_rank=1)) == "needs a GPU for every rank (1), this machine has 0"
 
 
 # In the place of CUDA's libraries: TensorFlow says that it sees whichever GPU the process may use.

@@ -1,6 +1,7 @@
 """The scheduler of one machine: cores stand for nodes, and one job runs at a time, whoever owns it."""
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ import psutil
 
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.base.cpu_contention import patience_s, wait_until_quiet
+from harness.base.errors import UserError
 from harness.base.hostlock import HostLock, Scratch
+from harness.comm.gpus import visible_gpus
 from harness.comm.launcher import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
@@ -73,16 +76,26 @@ class Scheduler(scheduler.Scheduler):
             wait_until_quiet(say, spare=max(0, self._cores - needed), instead=way_out)
 
     def refusal(self, layout: Layout) -> str | None:
-        """Return why `layout` cannot run on this machine's cores."""
+        """Return why `layout` cannot run on this machine's cores and GPUs."""
         if layout.last_node:
             return "needs nodes: one machine has the same number of ranks everywhere"
+        gpus = layout.ranks * layout.gpus_per_rank
+        if gpus > self._gpus and not (self.oversubscribe and self._gpus):
+            return f"needs a GPU for every rank ({gpus}), this machine has {self._gpus}"
         if layout.cores <= self._cores or self.oversubscribe:
             return None
         return f"needs {layout.cores} cores, this machine has {self._cores}"
 
     def limit(self) -> Partition | None:
-        """Return this machine: a core stands for a node."""
-        return Partition(name="this machine", nodes=self._cores, cores_per_node=1)
+        """Return this machine: a core stands for a node, but for ranks with a GPU each."""
+        return Partition(name="this machine", nodes=self._cores, cores_per_node=1, gpus_per_node=self._gpus)
+
+    @functools.cached_property
+    def _gpus(self) -> int:
+        try:
+            return len(visible_gpus())
+        except UserError:  # no driver
+            return 0
 
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return mpirun with one rank per `threads` cores, bound; unbound where that cannot be."""
