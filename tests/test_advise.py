@@ -25,6 +25,7 @@ from harness.prediction.advice import (
     predicted_ways,
     scores,
 )
+from harness.prediction.network_cost import read_links
 from harness.schema.layout import Layout
 from harness.schema.measurement import ADVICE
 from harness.schema.sweep import Point, Sweep
@@ -137,10 +138,30 @@ def test_the_command_advises_and_scores_itself_when_the_run_is_made(tmp_path: Pa
     assert np.abs(score.error) < 0.05
 
 
+def test_a_policy_is_named_for_a_network_and_a_deadline(tmp_path: Path) -> None:
+    """Summing every step is faster here; where a message takes 2 s, the policy that averages once an epoch is."""
+    every, once = write_sweep(tmp_path, [2], share=0.0), write_sweep(tmp_path, [2], share=0.1, sync="weights:epoch")
+    for network, named in (((), every), (("--network", "2,0"), once)):
+        told = json.loads(run(tmp_path, "mnist-dnn", "--deadline", "999", *network, "--json").stdout)
+        assert Path(told["chosen"]["folder"]) == named and len(told["ways"]) == 2
+        assert ("over a network with alpha" in told["answer"]) == bool(network)
+        assert ("predicted, not measured" in told["answer"]) == bool(network)
+        assert (named / ADVICE).exists() == (not network)  # launches here would score another network
+    loaded, job = load_sweep(every), TrainingJob(epochs=3)
+    (here,), (there,) = (measured_ways(loaded, "a", job, network=it) for it in (None, read_links("2,0", None, 1)[0]))
+    assert here.measured and not there.measured
+    assert there.seconds == pytest.approx(here.seconds + 3 * 50 * 2)  # 50 steps an epoch
+    assert there.interval.low < there.seconds < there.interval.high
+
+
 def test_questions_without_an_answer_are_refused_in_a_sentence(tmp_path: Path) -> None:
     write_sweep(tmp_path, [1])
     with pytest.raises(UserError, match="--deadline MINUTES or --node-hours HOURS"):
         run(tmp_path, "mnist-dnn", "--epochs", "3")
+    with pytest.raises(UserError, match="--network and --nodes cannot be combined"):
+        run(tmp_path, "mnist-dnn", "--deadline", "5", "--network", "1,0", "--nodes", "4")
+    with pytest.raises(UserError, match="no --csv, --sync, --node or --ranks-per-node"):
+        run(tmp_path, "mnist-dnn", "--deadline", "5", "--ranks-per-node", "2")
     with pytest.raises(UserError, match="unknown SWEEP 'higgs'"):
         run(tmp_path, "higgs", "--deadline", "5")
     with pytest.raises(UserError, match="reach the end of the job"):

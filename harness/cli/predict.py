@@ -55,8 +55,9 @@ def predict(names: tuple[str, ...], results: Path, reports: Path, table: Path | 
     With --deadline or --node-hours, recommend the rank count, batch, sync policy and wire format for a job: of all
     sweeps whose names begin with --workload (strong scaling of the same rows) the cheapest way that meets the deadline,
     or the fastest within the budget. What counts is the upper end of the interval for one more launch; --nodes adds
-    node counts by growth models. The advice is stored beside the sweep's launches, and launches made afterwards score
-    it. Exit code 1: no way meets the limits.
+    node counts by growth models, --network predicts every layout with each rank on a host of that network. Without it
+    the advice is stored beside the sweep's launches, and launches made afterwards score it. Exit code 1: no way meets
+    the limits.
     """
     from harness.report.publish import write_page
 
@@ -67,8 +68,13 @@ def predict(names: tuple[str, ...], results: Path, reports: Path, table: Path | 
             raise UserError(f"--{name.replace('_', '-')} {value} is not a number: write one such as 0.9")
     if job and not limits:
         raise UserError("--epochs and --accuracy are of a job: give --deadline MINUTES or --node-hours HOURS too")
-    if limits and (table or not names or options["syncs"]):
-        raise UserError("--deadline and --node-hours need --workload, a workload or a sweep, and no --csv or --sync")
+    if limits and (table or not names or options["syncs"] or options["node"] or options["ranks_per_node"] > 1):
+        raise UserError(
+            "--deadline and --node-hours need --workload, a workload or a sweep, and no --csv, --sync, --node or "
+            "--ranks-per-node"
+        )
+    if limits and options["network"] and options["nodes"]:
+        raise UserError("of a job, --network and --nodes cannot be combined: sweep as many ranks as it has hosts")
     answer = _job(names, results, options) if limits else _curves(names, results, options, table)
     for block in (block for section in answer.sections for block in section.blocks):
         if isinstance(block, Prose):
@@ -154,12 +160,15 @@ def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answ
     found = _same_work(names, results)
     usual = max(found, key=lambda one: len(one.valid)).valid[0].point.workload.epochs
     job = TrainingJob(epochs=options["epochs"] or usual, target=options["accuracy"])
-    ways = _ways(found, job, parse_counts("NODES", options["nodes"]) if options["nodes"] else ())
+    network = find_network(options["network"], results) if options["network"] else None
+    nodes = parse_counts("NODES", options["nodes"]) if options["nodes"] else ()
+    ways = _ways(found, job, nodes, network[0] if network else None)
     minutes = options["deadline"]
     limits = JobLimits(deadline_s=None if minutes is None else 60 * minutes, node_hours=options["node_hours"])
     chosen, asked = choose_way(ways, limits), asked_words(job, limits)
+    asked += f" over a network with {network[1]}" if network else ""
     earlier = [(one.folder.name, score) for one in found for score in scores(one)]
-    if chosen:
+    if chosen and not network:  # launches here say nothing of another network
         write_advice(chosen, job, asked)
     sweeps = {one.folder: one.study.sweep for one in found if one.study}
     answer = job_answer(ways, chosen, asked, limits, sweeps, earlier, given_command())
@@ -187,7 +196,9 @@ def _same_work(names: tuple[str, ...], results: Path) -> "list[Loaded]":
     return found
 
 
-def _ways(found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...]) -> "list[Way]":
+def _ways(
+    found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...], network: "Uncertain | None"
+) -> "list[Way]":
     from harness.prediction.advice import measured_ways, predicted_ways
     from harness.schema.presets import distinguishing_names
 
@@ -196,7 +207,7 @@ def _ways(found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...]) -> 
     ways: list[Way] = []
     for one, name in zip(found, distinguishing_names(plain), strict=True):
         called = name or plain[0].name
-        ways += measured_ways(one, called, job, choices)
+        ways += measured_ways(one, called, job, choices, network)
         if nodes:
             predicted, why = predicted_ways(one, called, job, nodes, choices)
             ways += predicted

@@ -19,9 +19,11 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.normal_form import LINEAR, forms, grow
 from harness.analysis.read_results import Loaded
 from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval, sessions
+from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.prediction.growth import grow_points, grown_frame, growth_points
-from harness.prediction.step_model import measured_base
+from harness.prediction.network_cost import BEST, Uncertain
+from harness.prediction.step_model import Base, measured_base, predict
 from harness.schema.layout import Layout
 from harness.schema.measurement import ADVICE, Advice
 from harness.schema.record import SCHEMA, decode, encode
@@ -44,8 +46,8 @@ class TrainingJob:
 class Way:
     """One way to run a job: a sweep's settings on a layout. Seconds of the job, with the interval for one launch.
 
-    `launches` is 0 where it is predicted. `accuracy` is the median test accuracy after as many epochs, None where it is
-    not known.
+    `predicted` says from what, empty where `launches` measured it. `accuracy` is the median test accuracy after as many
+    epochs, None where it is not known.
     """
 
     folder: Path
@@ -55,11 +57,12 @@ class Way:
     seconds: float
     interval: Interval
     accuracy: float | None
+    predicted: str = ""
 
     @property
     def measured(self) -> bool:
-        """Whether launches on this layout were made."""
-        return self.launches > 0
+        """Whether launches on this layout say so."""
+        return not self.predicted
 
     @property
     def node_hours(self) -> float:
@@ -102,30 +105,48 @@ def choose_way(ways: Sequence[Way], limits: JobLimits) -> Way | None:
     return min(fit, key=cost, default=None)
 
 
-def measured_ways(loaded: Loaded, name: str, job: TrainingJob, choices: int = 1) -> Iterator[Way]:
+def measured_ways(
+    loaded: Loaded, name: str, job: TrainingJob, choices: int = 1, network: Uncertain | None = None
+) -> Iterator[Way]:
     """Yield a way for each layout of `loaded` with 2 valid launches or more that reaches the job's end.
 
-    The intervals hold for the one that is chosen of so many `choices` too.
+    The intervals hold for the one that is chosen of so many `choices` too. With a `network`, every rank is on a host of
+    its own there: how many epochs a launch needs, and what it does besides, is measured, the epochs are predicted.
+
+    Raises:
+        UserError: there is a network, and the launches are of a script.
     """
+    if network and is_script(loaded.valid[0].point.workload):
+        raise UserError(f"{name}: nothing is predicted of a script, whose steps only it knows: leave --network out")
     launches = _jobs(loaded, job)
     layouts = {str(run.point.layout): run.point.layout for run in loaded.valid}
     for layout, group in launches.groupby("layout", sort=False):
         seconds = group["job_s"].to_numpy(dtype=float)
         if len(seconds) < 2 or not np.isfinite(seconds).all():
             continue
+        taken, said = layouts[str(layout)], ""
+        low = high = seconds
+        if network and taken.ranks > 1:
+            taken, said = replace(taken, nodes=taken.ranks, ranks_per_node=1, last_node=None), "the network as given"
+            low, seconds, high = _over(measured_base(loaded), group, taken.ranks, network)
         accuracy = float(group["test_accuracy"].median())
         known = not math.isnan(accuracy) and (job.target is not None or (group["epochs"] == job.epochs).all())
+        own = one_more(seconds, sessions(list(zip(group["session_begin"], group["session_end"], strict=True))), choices)
+        wider = Interval(low=own.low * float(np.mean(low / seconds)), high=own.high * float(np.mean(high / seconds)))
         yield Way(
-            folder=loaded.folder,
-            name=name,
-            layout=layouts[str(layout)],
-            launches=len(seconds),
-            seconds=float(np.median(seconds)),
-            interval=one_more(
-                seconds, sessions(list(zip(group["session_begin"], group["session_end"], strict=True))), choices
-            ),
-            accuracy=accuracy if known else None,
-        )
+            folder=loaded.folder, name=name, layout=taken, launches=len(seconds), seconds=float(np.median(seconds)),
+            interval=wider, accuracy=accuracy if known else None, predicted=said,
+        )  # fmt: skip
+
+
+def _over(base: Base, launches: pd.DataFrame, ranks: int, network: Uncertain) -> Array:
+    """Return low ends, seconds and high ends of the jobs of `launches` [3, launches] on so many hosts of a network."""
+    found = []
+    for needed, besides in launches[["needed", "besides_s"]].to_numpy():
+        asked = replace(base, workload=replace(base.workload, epochs=int(needed)))  # the stages of so many epochs
+        epoch = predict(asked, [ranks], network, BEST).iloc[0]
+        found.append(besides + needed * epoch[["epoch_low_s", "epoch_s", "epoch_high_s"]].to_numpy(dtype=float))
+    return np.transpose(found)
 
 
 def predicted_ways(
@@ -166,15 +187,16 @@ def predicted_ways(
     reach = np.hypot(np.abs(np.log(job_s[:, 1:] / job_s[:, :1])) * wider, more)
     return tuple(
         Way(
-            folder=loaded.folder, name=name, layout=layout, launches=0, seconds=middle,
-            interval=Interval(low=middle * math.exp(-below), high=middle * math.exp(above)), accuracy=None,
+            folder=loaded.folder, name=name, layout=layout, launches=0, seconds=middle, accuracy=None,
+            interval=Interval(low=middle * math.exp(-below), high=middle * math.exp(above)),
+            predicted="growth models of the sweep's parts, without accuracy",
         )
         for layout, middle, (below, above) in zip(asked, job_s[:, 0].tolist(), reach.tolist(), strict=True)
     ), ""  # fmt: skip
 
 
 def _jobs(loaded: Loaded, job: TrainingJob) -> pd.DataFrame:
-    """Return one row per valid launch: `launch_frame`, job_s of the whole job, besides_s of all but its training.
+    """Return one row per valid launch: `launch_frame`, its needed epochs, job_s, besides_s of all but its training.
 
     A job until an accuracy is as long as the launch took to reach it, and infinite where that did not.
     """
@@ -187,7 +209,8 @@ def _jobs(loaded: Loaded, job: TrainingJob) -> pd.DataFrame:
         first = epochs.groupby("run")["epoch"].min() - loaded.epochs.groupby("run")["epoch"].min() + 1
         needed = launches["run"].map(first).fillna(math.inf)
     besides = once.clip(lower=0.0) + needed * launches["evaluate_s"] / launches["epochs"]
-    return launches.assign(besides_s=besides, job_s=besides + needed * launches["trained_s"] / launches["epochs"])
+    trained = needed * launches["trained_s"] / launches["epochs"]
+    return launches.assign(needed=needed, besides_s=besides, job_s=besides + trained)
 
 
 def _besides(jobs: pd.DataFrame, layouts: Sequence[str], counts: Array) -> tuple[Array, Array, Array]:

@@ -80,7 +80,7 @@ def _table(ways: Sequence[Way], chosen: Way | None, *, measured: bool) -> Table:
         "chosen (Bonferroni); their upper end has to meet the limit."
     )
     if not measured:
-        note = f"Predicted by growth models of the sweep's parts, without accuracy. {note}"
+        note = f"Predicted by {', '.join(dict.fromkeys(way.predicted for way in ways if way.predicted))}. {note}"
     return Table(title="Measured" if measured else "Predicted", headings=_HEADINGS, rows=rows, note=note)
 
 

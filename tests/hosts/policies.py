@@ -3,9 +3,10 @@
 Real rows on emulated hosts of one rank each, behind the kernel's bridge at a limited rate. What is predicted is
 predicted first: every policy trains on as many ranks of this host (`harness sweep`), which says how many epochs it
 needs and what a step computes; the closed form of `harness predict` makes seconds of them and the stated rate. Then
-the same seeds train between the hosts, one policy after the other; where that lasts longer than --most seconds, the
-last epoch trained stands for those that are left. The accuracies must be those of this host, to the bit. Results are
-kept, and the same command goes on from them. Prints a Markdown table for each rate and draws them (--figure).
+the first seeds (--timed) train between the hosts, one policy after the other; where that lasts longer than --most
+seconds, the last epoch trained stands for those that are left, and the other seeds' epochs take what those of the timed
+ones took, in turn. The accuracies must be those of this host, to the bit. Results are kept, and the same command goes
+on from them. Prints a Markdown table for each rate and draws them (--figure).
 """
 
 import argparse
@@ -15,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +131,9 @@ def table(trained: Sequence[Trained], ranks: int, rate: float, seconds: dict[str
           rows: int) -> list[tuple[str, float, float]]:  # fmt: skip
     """Print a network's rows; return each policy with its mean seconds to the target, measured and predicted."""
     found = []
-    times = {one.sync: [until(*pair) for pair in zip(seconds[one.sync], one.needed, strict=False)] for one in trained}
+    times = {
+        one.sync: [until(*pair) for pair in zip(cycle(seconds[one.sync]), one.needed, strict=False)] for one in trained
+    }
     for one in trained:
         own, first = times[one.sync], times[trained[0].sync]
         said = one.predicted(ranks, network)
@@ -168,6 +172,7 @@ def main() -> None:
     parser.add_argument("--rates", default="0.1,1,10", help="Gbit/s [default: 0.1,1,10]")
     parser.add_argument("--policies", default=POLICIES, help="the first is what the others are compared with")
     parser.add_argument("--seeds", type=int, default=3, help="[default: 3]")
+    parser.add_argument("--timed", type=int, default=3, help="of them between the hosts [default: 3]")
     parser.add_argument("--most", type=float, default=30.0, help="seconds of a launch's training [default: 30]")
     parser.add_argument("--data-dir", type=Path, required=True, help="folder with the original files")
     parser.add_argument("--results", type=Path, default=Path("results/policies"), help="[default: results/policies]")
@@ -182,7 +187,7 @@ def main() -> None:
             link = Link(alpha_s=ALPHA_S, beta_s_per_byte=1 / (rate * GBIT))
             place = given.results / "between" / f"{given.workload}-{given.hosts}-{rate:g}"
             seconds: dict[str, list[pd.Series]] = {one.sync: [] for one in trained}
-            for seed in trained[0].curves.index:
+            for seed in trained[0].curves.index[: given.timed]:
                 for one in trained:
                     record = (place / f"{one.sync.replace(':', '-')}-{seed}").resolve()
                     seconds[one.sync].append(between(lab, python, one, seed, given.most, given.data_dir, record))
