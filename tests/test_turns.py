@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ import psutil
 import pytest
 
 from harness.base.cores import usable_cores
+from harness.base.turns import Turns, clock
 from harness.schema.record import encode
 from harness.sweep.block import Block, RankSet, run_block
 
@@ -31,8 +34,9 @@ for step in range(steps):
     turns.step()
     times.append(clock())
     if step % 70 == 19:
+        since = clock()
         time.sleep(0.3)  # a pause between two steps of a turn
-        turns.resume()
+        turns.resume(since)
     if step == steps // 2:
         turns.leave()  # an epoch has ended: what follows is no step
         time.sleep(0.02)
@@ -61,6 +65,33 @@ def said(folder: Path, name: str, rank: int = 0) -> dict[str, list[float]]:
     """Return what a rank wrote down."""
     found: dict[str, list[float]] = json.loads((folder / f"{name}.{rank}").read_text())
     return found
+
+
+def test_a_pause_takes_nothing_of_the_step_that_ended_before_it() -> None:
+    """A step passes where its first gradient is known: most of it comes after that."""
+    cores, told = ",".join(map(str, sorted(os.sched_getaffinity(0)))), []
+
+    def referee() -> None:
+        connection, _ = server.accept()
+        with connection, connection.makefile("rwb", buffering=0) as file:
+            for answer in ("", f"turn 1 4 0.0 {cores}", f"turn 2 0 0.0 {cores}"):
+                told.append(file.readline().decode().split())
+                file.write(f"{answer}\n".encode() if answer else b"")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=referee)
+        thread.start()
+        turns = Turns(f"127.0.0.1:{server.getsockname()[1]}:word", 0, 1)
+        for step in range(7):  # one waits for the turn, two are its first steps, four are timed
+            turns.step()
+            time.sleep(0.01)
+            if step == 4:
+                since = clock()
+                time.sleep(0.5)
+                turns.resume(since)
+        thread.join()
+    word, steps, seconds, *_ = told[-1]
+    assert (word, steps) == ("done", "4") and 0.04 <= float(seconds) < 0.4
 
 
 def test_sets_take_turns_and_what_is_between_is_in_no_time(tmp_path: Path) -> None:

@@ -111,11 +111,12 @@ class Turns:
         self._passed += made
         self._until(1)
 
-    def resume(self) -> None:
-        """Leave out of the turn's time what was since the last pass: a pause, alike on all ranks, between two steps."""
+    def resume(self, since: float) -> None:
+        """Leave what was `since` a moment of `clock` out of the turn's time: a pause of all ranks between two steps."""
         if self._begin is not None:
-            self._begin += clock() - self.state.last
-            self.state.last = clock()
+            pause = clock() - since
+            self._begin += pause
+            self.state.last += pause
 
     def finish(self) -> None:
         """Say that no step follows, and wait until no other launch of the block trains: what comes now takes long."""

@@ -204,11 +204,13 @@ def train_epoch(
     part.input_s += clock() - begin - part.seconds
     step, steps = part.steps, len(order)
     while checkpointing and (pause := checkpointing.next_pause(step, steps)) < steps:
-        part.add(replica, begin, replica.epoch(order[step:pause], partial, salt, last=False))
+        made = replica.epoch(order[step:pause], partial, salt, last=False)
+        paused = clock()
+        part.add(replica, begin, made)
         checkpointing.pause(progress, made=pause - step)
         step = pause
         if turns:
-            turns.resume()
+            turns.resume(paused)
     if step < replica.data.shards.steps(replica.point.workload.drop_remainder):
         part.add(replica, begin, replica.epoch(order[step:], partial, salt))
     else:
