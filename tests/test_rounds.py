@@ -66,11 +66,12 @@ def test_a_block_s_median_is_the_ratio_whatever_the_machine_does_to_both() -> No
     assert float(np.median(ratios)) == pytest.approx(math.log(1.6), abs=0.01)
 
 
-def on_two_cores(rng: np.random.Generator, *, shared: float = 0.0, rounds: int = 60) -> pd.DataFrame:
+def on_two_cores(rng: np.random.Generator, *, shared: float = 0.0, rounds: int = 60, near: float = 1.0) -> pd.DataFrame:
     """Return a block's turns: one rank, on two cores in turn, takes 1.06 times as long a step as two ranks.
 
     A neighbour slows each core, two fifths of the time, by a third; in a part of the rounds, `shared`, two ranks have
-    one physical core. States last for five rounds, about half a second.
+    one physical core. Cores that share a cache take `near` times as long. States last for five rounds, about half a
+    second.
     """
     slowed = 1 + 0.35 * np.repeat(rng.random((rounds // 5, 2)) < 0.4, 5, axis=0)
     together = np.repeat(rng.random(rounds // 5) < shared, 5)
@@ -81,6 +82,7 @@ def on_two_cores(rng: np.random.Generator, *, shared: float = 0.0, rounds: int =
         one = 1.06 * slowed[number, core] * noise[number, 0]
         two = (2.0 if together[number] else slowed[number].max()) * noise[number, 1]
         ns = 75.0 if together[number] else rng.choice([110.0, 400.0])
+        two *= near if ns == 110.0 else 1.0
         rows += [(number, ONE, 0, 50, 50 * one, 0.99, 0.1 * number, 0.0, str(core))]
         rows += [(number, TWO, 1, 50, 50 * two, 0.99, 0.1 * number, ns, "0;1")]
     columns = ["round", "launch", "place", "steps", "seconds", "cores", "at_s", "core_ns", "bound"]
@@ -89,8 +91,10 @@ def on_two_cores(rng: np.random.Generator, *, shared: float = 0.0, rounds: int =
 
 def speedup(blocks: list[pd.DataFrame]) -> BlockRatio:
     frames = [
-        pd.DataFrame({"run": f"{layout}-r0-0", "steps": 1, "rounds": [block_rounds(block) for block in blocks]})
-        for layout in (ONE, TWO)
+        pd.DataFrame({"run": f"{layout}-r0-0", "steps": 1, "rounds": [block_rounds(block) for block in blocks]}).assign(
+            ranks=ranks, global_batch=64 * ranks
+        )
+        for layout, ranks in ((ONE, 1), (TWO, 2))
     ]
     found = layout_ratio(frames[0], frames[1])
     assert found is not None
@@ -114,6 +118,14 @@ def test_rounds_in_which_two_ranks_had_one_physical_core_are_left_out(shared: fl
     found = [speedup([on_two_cores(rng, shared=shared) for _ in range(6)]) for _ in range(20)]
     assert abs(np.mean([one.ratio for one in found]) - 1.06) < 0.02
     assert abs(np.mean([one.left_out for one in found]) - shared) < 0.05
+
+
+def test_near_cores_that_are_slower_for_a_network_count() -> None:
+    """A large network on two cores of one cache takes 1.3 times as long: half of the rounds, none left out."""
+    rng = np.random.default_rng(8)
+    found = [speedup([on_two_cores(rng, near=1.3) for _ in range(6)]) for _ in range(20)]
+    assert all(one.left_out == 0 for one in found)
+    assert abs(np.mean([math.log(one.ratio) for one in found]) - math.log(1.06 / math.sqrt(1.3))) < 0.02
 
 
 def test_a_machine_that_never_has_two_cores_says_what_it_is() -> None:

@@ -22,6 +22,7 @@ _UNDISTURBED = 0.95
 _BUSY = 0.9  # cores
 _FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
 _SHARED = 1.25  # times a step that ranks which share a physical core take at least
+_TOGETHER = 1.3  # times what one thread of a core does, two do at most (Marr et al. 2002: up to 30 % more)
 _FEWEST_ROUNDS = 5  # of a block that are left
 _TAIL = 0.1  # of a block's rounds, on either side, which count as the next one within
 
@@ -163,11 +164,12 @@ def layout_ratio(base: pd.DataFrame, group: pd.DataFrame) -> BlockRatio | None:
     """
     first, second = launch_layout(base["run"].iloc[0]), launch_layout(group["run"].iloc[0])
     work = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))
+    rows = [float(one["global_batch"].iloc[0] / one["ranks"].iloc[0]) for one in (base, group)]  # of a rank's step
     blocks = [block.on_same_cores(first, second) for block in group["rounds"] if isinstance(block, BlockRounds)]
     if not blocks:
         return None
     rounds = pd.concat(blocks)
-    shared = shared_core_ns(rounds)
+    shared = shared_core_ns(rounds, math.log(rows[0] / rows[1]))
     ratios = []
     for block in blocks:
         kept = block[~(block["core_ns"] <= shared)]["ratio"].to_numpy()
@@ -177,18 +179,23 @@ def layout_ratio(base: pd.DataFrame, group: pd.DataFrame) -> BlockRatio | None:
     return replace(found, left_out=float((rounds["core_ns"] <= shared).mean())) if found else None
 
 
-def shared_core_ns(rounds: pd.DataFrame) -> float:
+def shared_core_ns(rounds: pd.DataFrame, ideal: float = 0.0) -> float:
     """Return up to which `core_ns` two ranks shared one physical core in `rounds`, of `on_same_cores`; below 0: never.
 
     A virtual machine's cores may be two threads of one for seconds. Then they are nearer to each other than at any
-    other time, and a step takes nearly twice as long, where otherwise near cores are no slower than far ones. The
-    border is the one that explains most of the ratios' variance.
+    other time, and both together do little more than one: less than `_TOGETHER` times as much, where `ideal` is the
+    logarithm of the ratio of two undisturbed ones. Cores that only share a cache are near too, and slower for some
+    networks: they are what the machine has, and count. Of such borders it is the one that explains most of the ratios'
+    variance.
     """
     known = rounds[rounds["core_ns"] > 0].sort_values("core_ns", kind="stable")
     if len(known) < 2 * _FEWEST_ROUNDS:
         return -1.0
-    ratios, below = known["ratio"].to_numpy(), np.arange(1, len(known))
+    ratios, below = known["ratio"].to_numpy() - ideal, np.arange(1, len(known))
     sums = ratios.cumsum()
-    gains = (sums[-1] - sums[:-1]) / (len(known) - below) - sums[:-1] / below
-    border = int(np.argmax(below * (len(known) - below) * gains**2))
-    return float(known["core_ns"].iloc[border]) if gains[border] > math.log(_SHARED) else -1.0
+    near = sums[:-1] / below
+    gains = (sums[-1] - sums[:-1]) / (len(known) - below) - near
+    explained = np.where(near < math.log(_TOGETHER / 2), below * (len(known) - below) * gains**2, 0.0)
+    border = int(np.argmax(explained))
+    found = explained[border] > 0 and gains[border] > math.log(_SHARED)
+    return float(known["core_ns"].iloc[border]) if found else -1.0

@@ -13,7 +13,7 @@ from harness.analysis.rounds import FEWEST_BLOCKS
 from harness.analysis.stats import NEEDED
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.claims.claim_rules import CONFIRMED, REFUTED, SERVERS
-from harness.claims.experiments import PRESET
+from harness.claims.experiments import PRESET, sized
 from harness.claims.judgement import Judgement
 from harness.datasets import locate
 from harness.schema.claim import EXPERIMENTS, Claim
@@ -27,10 +27,11 @@ WIDE = "harness.models.networks:wide"
 BENCHED = ("mnist-dnn", "adult-dnn")  # what parameter servers are judged on
 # Rows per rank and step, of which the papers state none and larger ones would take hours; and steps on the most ranks,
 # so that an epoch is long enough for turns.
+_BLOCKS = 4
 _SIZES = {"alexnet": (8, 28), "googlenet": (2, 80), "inceptionv3": (1, 28), "resnet50": (2, 28)}
 # About how long a study takes on 2 cores, estimated from steps and starts; what ran is told by its records.
-_MINUTES = {"mnist-dnn": 4.5, "adult-dnn": 1.5, SERVERS: 2.0, "alexnet": 4.0, "googlenet": 5.0, "inceptionv3": 4.0,
-            "resnet50": 5.0, "accuracy": 14.0, "prediction": 1.0}  # fmt: skip
+_MINUTES = {"mnist-dnn": 4.5, "adult-dnn": 1.5, SERVERS: 2.0, "alexnet": 7.0, "googlenet": 6.5, "inceptionv3": 6.5,
+            "resnet50": 7.0, "accuracy": 7.5, "prediction": 1.0}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +63,12 @@ class ClaimStudy:
         return sum(max(end for _, end in span) - min(begin for begin, _ in span) for span in spans.values()) / 60
 
 
-def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple[ClaimStudy, ...]:
+def studies(
+    claims: Sequence[Claim], cores: int, data_dir: Path | None, *, prepare: bool = False
+) -> tuple[ClaimStudy, ...]:
     """Return what can judge `claims` on a machine of so many `cores`, in the order in which it is worth running.
+
+    With `prepare` real data is prepared, so that no study asks for more rows than there are.
 
     Raises:
         UserError: the data in `data_dir` is wrong.
@@ -71,7 +76,7 @@ def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple
     by_rule = {claim.rule: claim for claim in claims if not claim.base}
     own = resolve(dataset="mnist", model="dnn", preset=PRESET, epochs=4)
     averaged = resolve(dataset="adult", model="dnn", preset=PRESET, epochs=3, global_batch=20)
-    learning = resolve(dataset="cifar10", model="dnn", epochs=120)
+    learning = resolve(dataset="cifar10", model="dnn", epochs=60)
 
     def made(workload: Workload, counts: Iterable[int], repeats: int = NEEDED) -> Sweep:
         layouts = tuple(Layout(nodes=count) for count in sorted(set(counts)) if count <= cores)
@@ -102,7 +107,7 @@ def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple
             rows = steps * batch * max(counts)
             images = resolve(dataset=IMAGENET, model=model, batch_per_rank=batch, samples=rows, epochs=1)
             minutes = _MINUTES[model] if max(counts) == 2 else 0.0
-            sweep = made(images, counts, FEWEST_BLOCKS)
+            sweep = made(images, counts, _BLOCKS)
             found.append(ClaimStudy(title=model, claims=tuple(its), sweeps=(sweep,), minutes=minutes))
     for claim in claims:
         if claim.experiment not in EXPERIMENTS or not claim.base or claim.erratum:
@@ -118,6 +123,7 @@ def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple
             resolve(dataset=p.dataset, model=p.model, preset=PRESET, epochs=p.epochs, samples=None if fits else p.rows)
             for p in parts
         ]
+        workloads = [sized(workload, data_dir) for workload in workloads] if prepare and not fits else workloads
         sweeps = tuple(made(workload, counts, FEWEST_BLOCKS) for workload in workloads)
         minutes, lacks = (0.0, "") if fits else (len(parts) * _MINUTES["prediction"], few)
         found.append(ClaimStudy(title=claim.experiment, claims=(claim,), sweeps=sweeps, minutes=minutes, lacks=lacks))

@@ -72,7 +72,7 @@ def plan(
         epochs=size.epochs or (None if full else experiment.epochs),
         samples=size.samples or (None if full else experiment.rows),
     )
-    workload = _sized(workload, data_dir)
+    workload = sized(workload, data_dir)
     several = tuple(layout for layout in layouts if layout.ranks > 1)
     return tuple(
         build_sweep(
@@ -87,7 +87,7 @@ def plan(
     )
 
 
-def _sized(workload: Workload, data_dir: Path | None) -> Workload:
+def sized(workload: Workload, data_dir: Path | None) -> Workload:
     """Return `workload` with its number of rows: all where it has none, and no more than its real data has."""
     source = datasets.locate(workload, data_dir)
     there = source.rows if source.kind == "synthetic" else datasets.prepare(source).record.train_rows

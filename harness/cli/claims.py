@@ -46,7 +46,7 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
     from harness.report.publish import write_page
 
     known = judge(results, reports)
-    planned = studies(known[0].claims, usable_cores(), data_dir)
+    planned = studies(known[0].claims, usable_cores(), data_dir, prepare=run)
     for row in studies_table(planned, known[2], known[1]).rows:
         click.echo("; ".join(map(str, row)))
     if run:
