@@ -13,14 +13,13 @@ from click.testing import CliRunner
 from harness.analysis.frames import launch_frame
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
-from harness.claims.experiments import (
+from harness.claims.campaign import (
     POLICIES,
     PRESET,
     ExperimentSize,
     choose,
     plan,
     quick,
-    quick_launches,
     rank_counts,
     seconds_of,
 )
@@ -106,14 +105,11 @@ def test_full_takes_as_long_as_quick_launches_say() -> None:
     for ranks, seconds in ((1, 2.0), (2, 1.0)):
         run = make_run(make_point(ranks), seconds=[[seconds] * ranks] * epochs, rows=1000)
         runs.append(replace(run, ranks=tuple(replace(rank, evaluate_s=0.0, import_s=70.0) for rank in run.ranks)))
-    found = quick_launches(launch_frame(runs))
-    assert [one.row for one in found] == pytest.approx([2e-3, 1e-3])
-    around = [one.around for one in found]
-    assert around == pytest.approx([70 + 30 - 20, 70 + 30 - 10])
+    around = (70 + 30 - 20, 70 + 30 - 10)
     sweep = Sweep(
         workload=replace(make_point().workload, epochs=30, samples=10_000), layouts=(*TWO, Layout(nodes=4)), repeats=3
     )
-    assert seconds_of(sweep, found) == pytest.approx(3 * (around[0] + 600 + 2 * (around[1] + 300)))
+    assert seconds_of(sweep, launch_frame(runs)) == pytest.approx(3 * (around[0] + 600 + 2 * (around[1] + 300)))
 
 
 def test_quick_launches_are_the_first_of_the_fewest_and_the_most_ranks(cache: Path) -> None:

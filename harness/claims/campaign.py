@@ -1,7 +1,7 @@
-"""Which of the papers' claims this machine can judge: the sweeps that each needs, and about what they cost.
+"""What of the papers is run here: paper A's experiments, and the studies that judge claims; and how long both take.
 
-Each study is trained in turns, all of its sweeps in one block a repeat. Sizes are the least from which the claim's rule
-has an interval; the claims themselves name none.
+An experiment is trained by the paper's own algorithm and by what came after. Each study is trained in turns, all of its
+sweeps in one block a repeat; sizes are the least from which the claim's rule has an interval, which claims do not name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,19 +9,140 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
+import pandas as pd
+
+from harness import datasets
 from harness.analysis.rounds import FEWEST_BLOCKS
 from harness.analysis.stats import NEEDED
+from harness.base.errors import UserError
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.claims.claim_rules import CONFIRMED, REFUTED, SERVERS
-from harness.claims.experiments import PRESET, sized
 from harness.claims.judgement import Judgement
-from harness.datasets import locate
-from harness.schema.claim import EXPERIMENTS, Claim
+from harness.schema.claim import EXPERIMENTS, Claim, Experiment
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
 from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload
 from harness.sweep.plan import build_sweep
+
+PRESET = "paper-2016-03"
+POLICIES = ("weights:epoch", "weights:10", "gradients")
+"""What is run on the same rows: the paper's averaging once per epoch, averaging every K steps (the K is ours), and
+paper B's gradients every step."""
+
+
+def rank_counts(cores: int, claims: Iterable[Claim]) -> tuple[int, ...]:
+    """Return the rank counts to run: 1, doublings, all `cores`, and the counts of the claims that fit."""
+    counts = {1, cores}
+    counts |= {2**power for power in range(cores.bit_length()) if 2**power <= cores}
+    counts |= {units for claim in claims for units in (claim.base, claim.count) if 1 <= units <= cores}
+    return tuple(sorted(counts))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExperimentSize:
+    """How much of an experiment is run; `repeats` are launches of each layout.
+
+    What is None is cut to the experiment's own limits and the fewest blocks that have an interval; with `full` it is
+    all rows, the preset's epochs and six launches.
+    """
+
+    full: bool = False
+    repeats: int | None = None
+    epochs: int | None = None
+    samples: int | None = None
+
+
+_FULL_REPEATS = 6  # the fewest that have a 95 % interval
+
+
+def plan(
+    experiment: Experiment,
+    *,
+    layouts: Sequence[Layout],
+    preset: str,
+    size: ExperimentSize,
+    data_dir: Path | None,
+    oversubscribe: bool = False,
+) -> tuple[Sweep, ...]:
+    """Return the sweeps of `experiment`: one for each of POLICIES that have a layout to differ in.
+
+    They differ in nothing but the policy. A single rank has nothing to synchronise: the first sweep has it for all.
+    Real data smaller than a limit is used whole; preparing it tells how many rows it has.
+
+    Raises:
+        UserError: a setting is out of range or the data is wrong.
+    """
+    full = size.full
+    workload = resolve(
+        dataset=experiment.dataset,
+        model=experiment.model,
+        preset=preset,
+        epochs=size.epochs or (None if full else experiment.epochs),
+        samples=size.samples or (None if full else experiment.rows),
+    )
+    workload = sized(workload, data_dir)
+    several = tuple(layout for layout in layouts if layout.ranks > 1)
+    return tuple(
+        build_sweep(
+            replace(workload, sync=policy),
+            layouts=tuple(layouts) if policy == POLICIES[0] else several,
+            repeats=size.repeats or (_FULL_REPEATS if full else FEWEST_BLOCKS),
+            data_dir=data_dir,
+            oversubscribe=oversubscribe,
+        )
+        for policy in POLICIES
+        if several or policy == POLICIES[0]
+    )
+
+
+def sized(workload: Workload, data_dir: Path | None) -> Workload:
+    """Return `workload` with its number of rows: all where it has none, and no more than its real data has."""
+    source = datasets.locate(workload, data_dir)
+    there = source.rows if source.kind == "synthetic" else datasets.prepare(source).record.train_rows
+    return replace(workload, samples=min(workload.samples or there, there))
+
+
+def quick(sweeps: Sequence[Sweep]) -> tuple[Sweep, ...]:
+    """Return the launches of `sweeps` that tell what more would take: the first on the fewest and the most ranks."""
+    return tuple(
+        replace(sweep, layouts=tuple(dict.fromkeys((sweep.layouts[0], sweep.layouts[-1]))), repeats=1)
+        for sweep in sweeps
+    )
+
+
+def choose(names: str | None, experiments: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the `experiments` that a user named, ``mnist-dnn,mnist-cnn``, in his order; all for None.
+
+    Raises:
+        UserError: one is none of them.
+    """
+    known = tuple(experiments)
+    asked = tuple(dict.fromkeys(name.strip() for name in names.split(","))) if names else known
+    for name in asked:
+        if name not in known:
+            raise UserError(f"WORKLOADS={names}: {name or 'an empty name'} is none of {', '.join(known)}")
+    return asked
+
+
+def seconds_of(sweep: Sweep, tried: pd.DataFrame) -> float:
+    """Return the seconds that all launches of `sweep` take one after the other, by those that were `tried`.
+
+    `tried` is a `frames.launch_frame` of at least one row, times valid or not; medians count. A launch is as on the
+    most ranks tried that it has as well, which is too much where more ranks are faster still.
+    """
+    workload, epochs = sweep.workload, tried["epochs"]
+    assert workload.samples is not None
+    around = tried["import_s"] + tried["inside_s"] - tried["trained_s"] - tried["evaluate_s"]
+    of_epoch = workload.samples * tried["trained_s"] / (epochs * tried["rows"]) + tried["evaluate_s"] / epochs
+    costs = tried.assign(around=around, of_epoch=of_epoch).groupby("ranks")[["around", "of_epoch"]].median()
+    total = 0.0
+    for layout in sweep.layouts:
+        fewer = costs[costs.index <= layout.ranks]
+        like = fewer.iloc[-1] if len(fewer) else costs.iloc[0]
+        total += float(like["around"] + workload.epochs * like["of_epoch"])
+    return sweep.repeats * total
+
 
 WIDE = "harness.models.networks:wide"
 BENCHED = ("mnist-dnn", "adult-dnn")  # what parameter servers are judged on
@@ -83,7 +204,7 @@ def studies(
         return build_sweep(workload, layouts=layouts, repeats=repeats, data_dir=data_dir)
 
     few = "a second core" if cores < 2 else ""
-    real = "" if locate(learning, data_dir).kind == "real" else "the real rows (DATA_DIR=folder)"
+    real = "" if datasets.locate(learning, data_dir).kind == "real" else "the real rows (DATA_DIR=folder)"
     together = [by_rule[rule] for rule in ("longer", "reading", "wider")]
     together += [by_rule["volume"]] if cores >= 4 else []
     found = [

@@ -57,7 +57,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
     from harness.base.files import resource
-    from harness.claims.experiments import PRESET, ExperimentSize, choose, plan
+    from harness.claims.campaign import PRESET, ExperimentSize, choose, plan
     from harness.cli.claims import judge, judged
     from harness.report.claims_page import FOLDER
     from harness.report.paper_sections import PAPER
@@ -141,7 +141,7 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: "Sequenc
     What cannot run is told. Where nothing can, all are returned: running them is refused with the reason.
     """
     from harness.base.cores import usable_cores
-    from harness.claims.experiments import rank_counts
+    from harness.claims.campaign import rank_counts
     from harness.sweep.plan import divide
 
     asked = dict(options)
@@ -180,7 +180,7 @@ def _tell_time(plans: "Mapping[str, Sequence[Sweep]]", cut: "Mapping[str, Sequen
     """
     from harness.analysis.frames import launch_frame
     from harness.analysis.read_results import load_sweep
-    from harness.claims.experiments import quick, quick_launches, seconds_of
+    from harness.claims.campaign import quick, seconds_of
     from harness.sweep.plan import format_seconds
 
     total, launches, tried = 0.0, 0, 0
@@ -188,7 +188,7 @@ def _tell_time(plans: "Mapping[str, Sequence[Sweep]]", cut: "Mapping[str, Sequen
         click.echo(f"estimating {name} from quick launches")
         for sweep, short in zip(sweeps, quick(cut[name]), strict=True):
             loaded = load_sweep(launch(short))
-            total += seconds_of(sweep, quick_launches(launch_frame(loaded.runs, loaded.epochs)))
+            total += seconds_of(sweep, launch_frame(loaded.runs, loaded.epochs))
             launches += sweep.repeats * len(sweep.layouts)
             tried += len(loaded.runs)
     click.echo(

@@ -10,7 +10,7 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
 from harness.analysis.stats import NEEDED
-from harness.claims.experiments import POLICIES
+from harness.claims.campaign import POLICIES
 from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.claims_figures import experiment_picture, experiment_table, printed_speedups
 from harness.report.publish import PAGE, relative_link
