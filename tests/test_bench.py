@@ -24,9 +24,8 @@ from harness.bench.bench_record import (
     Task,
     read_bench,
 )
-from harness.bench.blocks import BenchSettings, split
+from harness.bench.blocks import BenchSettings, first_loss, split
 from harness.bench.contenders import CONTENDERS, Contender, choose_contenders
-from harness.bench.launches import first_loss
 from harness.bench.ratios import block_ratios, compare, paired_rates, tabulate
 from harness.report.bench_page import TABLE, TEXT, bench_answer
 from harness.report.publish import write_page

