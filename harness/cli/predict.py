@@ -153,7 +153,7 @@ def _columns(one: "PredictedCurve") -> "pd.DataFrame":
 
 def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
     from harness.prediction.advice import JobLimits, TrainingJob, choose_way, scores, write_advice
-    from harness.report.job_page import asked_words, job_answer
+    from harness.report.predict_page import asked_words, job_answer
     from harness.report.sweep_facts import sweep_warnings
     from harness.schema.layout import parse_counts
 
