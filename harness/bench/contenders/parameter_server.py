@@ -17,7 +17,15 @@ import numpy as np
 
 from harness.base.turns import join
 from harness.bench.bench_record import Task
-from harness.bench.contenders.script import build_network, read_addresses, read_rank, read_task, standardised
+from harness.bench.contenders.script import (
+    build_network,
+    read_addresses,
+    read_rank,
+    read_task,
+    replica_step,
+    shuffled_batches,
+    standardised,
+)
 
 if TYPE_CHECKING:
     import keras
@@ -89,9 +97,7 @@ def _rows_of(task: Task, folder: Path) -> "Callable[[], tf.data.Dataset]":
     def build() -> "tf.data.Dataset":
         inputs = tf.reshape(tf.io.decode_raw(tf.io.read_file(str(folder / "rows")), tf.float32), x.shape)
         labels = tf.reshape(tf.io.decode_raw(tf.io.read_file(str(folder / "labels")), tf.int32), y.shape)
-        indices = tf.data.Dataset.range(len(x)).shuffle(len(x)).batch(task.batch_per_rank, drop_remainder=True)
-        batches = indices.map(lambda batch: (tf.gather(inputs, batch), tf.gather(labels, batch)))
-        return batches.repeat().prefetch(tf.data.AUTOTUNE)
+        return shuffled_batches(inputs, labels, len(x), task.batch_per_rank)
 
     return build
 
@@ -103,26 +109,15 @@ def _compile_steps(
 
     It returns the sum of the batches' losses.
     """
-    import keras
     import tensorflow as tf
 
-    with strategy.scope():
-        optimizer = keras.optimizers.SGD(task.learning_rate)
-        optimizer.build(model.trainable_variables)
-
-    def replica_step(inputs: "tf.Tensor", labels: "tf.Tensor") -> "tf.Tensor":
-        with tf.GradientTape() as tape:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(inputs, training=True))
-            loss = tf.reduce_mean(losses)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        return loss
+    step = replica_step(strategy, task, model, task.batch_per_rank)
 
     @tf.function
     def make_steps(batches: "tf.data.Iterator", count: "tf.Tensor") -> "tf.Tensor":
         total = tf.constant(0.0)
         for _ in tf.range(count):
-            losses = strategy.run(replica_step, args=next(batches))
+            losses = strategy.run(step, args=next(batches))
             total += strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
         return total
 

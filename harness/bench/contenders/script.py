@@ -18,7 +18,12 @@ from harness import datasets, models
 from harness.bench.bench_record import Task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import keras
+    import tensorflow as tf
+
+    Step = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 Floats = npt.NDArray[np.float32]
@@ -63,6 +68,35 @@ def standardised(task: Task, part: range | None = None) -> tuple[Floats, Labels]
     part = range(task.rows) if part is None else part
     x = (prepared.train_x[part.start : part.stop].astype(np.float32) - prepared.shift) * prepared.factor
     return x, np.array(prepared.train_y[part.start : part.stop])
+
+
+def shuffled_batches(inputs: Any, labels: Any, rows: int, batch: int) -> "tf.data.Dataset":
+    """Return batches of `rows` rows without end: shuffled as indices (as Keras's own data adapter does), prefetched."""
+    import tensorflow as tf
+
+    indices = tf.data.Dataset.range(rows).shuffle(rows).batch(batch, drop_remainder=True)
+    batches = indices.map(lambda chosen: (tf.gather(inputs, chosen), tf.gather(labels, chosen)))
+    return batches.repeat().prefetch(tf.data.AUTOTUNE)
+
+
+def replica_step(strategy: "tf.distribute.Strategy", task: Task, model: "keras.Model", over: int) -> "Step":
+    """Return a replica's step: the loss summed over its rows and divided by `over`, its gradients, plain SGD."""
+    import keras
+    import tensorflow as tf
+
+    with strategy.scope():
+        optimizer = keras.optimizers.SGD(task.learning_rate)
+        optimizer.build(model.trainable_variables)
+
+    def step(inputs: "tf.Tensor", labels: "tf.Tensor") -> "tf.Tensor":
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(inputs, training=True))
+            loss = tf.reduce_sum(losses) / over
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    return step
 
 
 def describe_layer(layer: "keras.Layer") -> dict[str, Any]:
