@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.learning import Side, TimeToAccuracy, curve_frame, default_accuracy, side_by_side
+from harness.analysis.learning import TimeToAccuracy, curve_frame, default_accuracy, side_by_side
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, scale
 from harness.base.errors import UserError
@@ -29,18 +29,9 @@ from harness.schema.presets import distinguishing_names
 FOLDER = "side-by-side"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicySweep:
-    """One sweep: what distinguishes it from the others, and its layouts beside theirs."""
-
-    title: str
-    loaded: Loaded
-    sides: Sequence[Side]
-
-
-Row = tuple[PolicySweep, PointScaling, TimeToAccuracy, float]
-"""A layout with valid times: its sweep, its scaling over the sweep's own base, the time to the target over the common
-base, and its final test accuracy."""
+Row = tuple[str, Loaded, PointScaling, TimeToAccuracy, float]
+"""A layout with valid times: what distinguishes its sweep, that sweep, its scaling over the sweep's own base, the time
+to the target over the common base, and its final test accuracy."""
 
 
 def policies_answer(folders: Sequence[Path], reports: Path, target: float | None = None) -> Answer:
@@ -71,14 +62,11 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
     folder_names = [folder.resolve().name for folder in folders]
     sweeps = [one.study.sweep.workload for one in loaded if one.study]
     titles = distinguishing_names(sweeps) if len(sweeps) == len(loaded) else [""] * len(loaded)
-    entries = [
-        PolicySweep(title=title or name, loaded=one, sides=sided.sides)
-        for title, name, one, sided in zip(titles, folder_names, loaded, side_by_side(frames, goal), strict=True)
-    ]
+    titles = [title or name for title, name in zip(titles, folder_names, strict=True)]
     rows = [
-        (entry, side.point, side.target, side.accuracy)
-        for entry in entries
-        for side in entry.sides
+        (title, one, side.point, side.target, side.accuracy)
+        for title, one, sided in zip(titles, loaded, side_by_side(frames, goal), strict=True)
+        for side in sided.sides
         if side.point and side.target
     ]
     subject = captions.subject(loaded[0].runs[0].point.workload)
@@ -90,19 +78,19 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
         question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",
         sentence=_headline(rows, goal),
         banners=[
-            replace(banner, text=f"{entry.title}: {banner.text}")
-            for entry in entries
-            for banner in sweep_warnings(entry.loaded)
+            replace(banner, text=f"{title}: {banner.text}")
+            for title, one in zip(titles, loaded, strict=True)
+            for banner in sweep_warnings(one)
         ],
         facts=run_facts([run for one in loaded for run in one.valid], every),
         sections=(
             Section(title=table.title, name="table", blocks=[table]),
-            Section(title="Accuracy against time", name="figure", blocks=[_figure(entries, goal)]),
+            Section(title="Accuracy against time", name="figure", blocks=[_figure(titles, loaded, goal)]),
         ),
         command=command,
         kind="side by side",
         place=FOLDER,
-        title=f"{subject}: {', '.join(entry.title for entry in entries)}",
+        title=f"{subject}: {', '.join(titles)}",
         when=max(run.started for run in every),
         machine=machine_words(loaded[0].runs[0].provenance.machine),
         origin=sweeps_origin(command, loaded),
@@ -112,11 +100,11 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
 def _table(rows: Sequence[Row], goal: float, base: int, reports: Path) -> Table:
     shown = numbers.percent(goal, 1)
     cells = []
-    for entry, point, target, accuracy in rows:
-        name = entry.loaded.folder.resolve().name
+    for title, one, point, target, accuracy in rows:
+        name = one.folder.resolve().name
         cells.append(
             (
-                entry.title,
+                title,
                 str(point.ranks),
                 str(point.launches),
                 *equal_samples(point),
@@ -139,21 +127,21 @@ def _table(rows: Sequence[Row], goal: float, base: int, reports: Path) -> Table:
 
 
 def _headline(rows: Sequence[Row], goal: float) -> str:
-    there = [(target.seconds, entry, point) for entry, point, target, _ in rows if target.seconds is not None]
+    there = [(target.seconds, title, point) for title, _, point, target, _ in rows if target.seconds is not None]
     if not there:
         return f"No sweep reaches {numbers.percent(goal, 1)} test accuracy."
-    seconds, entry, point = min(there, key=lambda found: found[0])
+    seconds, title, point = min(there, key=lambda found: found[0])
     return (
-        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {entry.title} on "
+        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {title} on "
         f"{numbers.ranks(point.ranks)}: {numbers.seconds(seconds)} of training."
     )
 
 
-def _figure(entries: Sequence[PolicySweep], goal: float) -> FigureBlock:
+def _figure(titles: Sequence[str], loaded: Sequence[Loaded], goal: float) -> FigureBlock:
     curves = pd.concat(
         [
-            curve_frame(entry.loaded.epochs).assign(sync=entry.loaded.runs[0].point.workload.sync, sweep=entry.title)
-            for entry in entries
+            curve_frame(one.epochs).assign(sync=one.runs[0].point.workload.sync, sweep=title)
+            for title, one in zip(titles, loaded, strict=True)
         ]
     )
     caption = (

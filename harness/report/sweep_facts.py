@@ -132,21 +132,19 @@ def sweep_warnings(
     `launches` is its `frames.launch_frame` where the caller has it.
     """
     launches = launch_frame(loaded.runs, loaded.epochs) if launches is None and loaded.runs else launches
+    texts = ("" if scaling is None else _superlinear(scaling), _left_out(loaded.runs), _other_code(loaded))
     return (
-        *(_superlinear(scaling) if scaling is not None else ()),
-        *_left_out(loaded.runs),
-        *_other_code(loaded),
+        *(Banner(kind="warning", text=text) for text in texts if text),
         *(banners(loaded.valid or loaded.runs, launches) if launches is not None else ()),
     )
 
 
-def _left_out(runs: Sequence[RunRecord]) -> tuple[Banner, ...]:
-    """Return a banner if some of `runs` are invalid and others are not: how many, and for what most of all."""
+def _left_out(runs: Sequence[RunRecord]) -> str:
+    """Return how many of `runs` are invalid, if others are not, and for what most of all."""
     bad = sum(bool(run.invalid) for run in runs)
     if not bad or bad == len(runs):
-        return ()
-    text = f"{bad} of {numbers.plural(len(runs), 'launch')} are invalid and left out, mostly: {main_reason(runs)}."
-    return (Banner(kind="warning", text=text),)
+        return ""
+    return f"{bad} of {numbers.plural(len(runs), 'launch')} are invalid and left out, mostly: {main_reason(runs)}."
 
 
 def main_reason(runs: Sequence[RunRecord]) -> str:
@@ -155,27 +153,27 @@ def main_reason(runs: Sequence[RunRecord]) -> str:
     return max(dict.fromkeys(reasons), key=reasons.count)
 
 
-def _superlinear(scaling: Scaling) -> tuple[Banner, ...]:
-    """Return a banner if more speedup than ranks was measured, beyond what the launches' scatter explains."""
+def _superlinear(scaling: Scaling) -> str:
+    """Return where more speedup than ranks was measured, beyond what the launches' scatter explains."""
     found = [one for one in scaling.others if one.efficiency and one.efficiency > DOUBTFUL]
+    if not found:
+        return ""
     names = distinct(f"{numbers.ranks(one.ranks)} ({numbers.percent(one.efficiency or 0)})" for one in found)
-    text = (
+    return (
         f"Efficiency far above 100 % on {names}, more than caches explain: the launches on "
         f"{numbers.ranks(scaling.base.ranks)} were slowed by something else. Measure them again."
     )
-    return (Banner(kind="warning", text=text),) if found else ()
 
 
-def _other_code(loaded: Loaded) -> tuple[Banner, ...]:
-    """Return a banner if the sweep holds launches of a different code version than its last command asked for."""
+def _other_code(loaded: Loaded) -> str:
+    """Return how many launches of the sweep are of a different code version than its last command asked for."""
     if not loaded.other_code:
-        return ()
-    text = (
+        return ""
+    return (
         f"{numbers.plural(loaded.other_code, 'launch')} of this sweep ran other code (the harness, the script or "
         "MODEL, TensorFlow, Keras or MPI in another state) than the last command's and are left out: "
         "`harness history` and `harness check` compare them."
     )
-    return (Banner(kind="warning", text=text),)
 
 
 def data_facts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Fact, ...]:
