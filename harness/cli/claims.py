@@ -137,11 +137,11 @@ def judged(
     `ran` were made by this command; experiments that lie in the results otherwise stand on the page too. `planned` is
     what this machine can judge.
     """
-    from harness.report.claims_page import FOLDER, claims_answer, overview
-    from harness.report.paper_sections import find_studies, read_experiments
+    from harness.report.claims_page import FOLDER, claims_answer
+    from harness.report.paper_sections import experiments_table, find_studies, read_experiments
 
     published, evidence, judgements = known
     every = {one.experiment: one for one in (*find_studies(results), *ran)}
     experiments = read_experiments(tuple(every.values()), published, reports / FOLDER)
     answer = claims_answer(judgements, evidence, experiments, published, reports, planned=planned, command=command)
-    return answer, overview(experiments, judgements)
+    return answer, experiments_table(experiments, judgements)

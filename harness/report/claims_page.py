@@ -26,7 +26,6 @@ from harness.report.paper_sections import (
     experiment_texts,
     experiment_title,
     experiments_headline,
-    experiments_table,
 )
 from harness.report.publish import PAGE, relative_link
 from harness.report.svg import linked
@@ -60,7 +59,6 @@ def claims_answer(
     every = [run for runs in (*(e.runs for e in evidence), *(m.runs for m in measured)) for run in runs]
     runs = list({run_mark(run): run for run in every}.values())
     loaded = [*(one.loaded for one in evidence), *(each for one in measured for each in one.loaded)]
-    judged = [one for one in judgements if one.finding.outcome not in (ERRATUM, UNKNOWN)]
     synthetic = [one.experiment for one in evidence if not one.real]
     synthetic += [p.name for p in experiments if p.measured and any(r.data.kind != "real" for r in p.measured.runs)]
     banners = experiment_banners(experiments)
@@ -74,7 +72,17 @@ def claims_answer(
         table=Table(
             title="",
             headings=("Paper", "Claim", "Published", "Found here", "Verdict"),
-            rows=[_short_row(one) for one in judged],
+            rows=[
+                (
+                    f"{one.claim.paper}, {_where(one.claim)}",
+                    ": ".join(filter(None, (one.claim.experiment, one.claim.text))),
+                    published_words(one.claim),
+                    one.finding.said,
+                    one.finding.outcome,
+                )
+                for one in judgements
+                if one.finding.outcome not in (ERRATUM, UNKNOWN)
+            ],
         ),
         data={
             "claims": [
@@ -91,7 +99,7 @@ def claims_answer(
         banners=banners,
         facts=place_facts(runs, runs) if runs else (),
         sections=(
-            *(experiment_sections(experiments, overview(experiments, judgements)) if experiments else ()),
+            *(experiment_sections(experiments, judgements) if experiments else ()),
             Section(title="Claims", name="claims", blocks=_ledger(judgements, published, target)),
             Section(
                 title="What this machine can judge",
@@ -138,24 +146,6 @@ def studies_table(
     )
 
 
-def overview(experiments: Sequence[PaperExperiment], judgements: Sequence[Judgement]) -> Table:
-    """Return the table of the paper's experiments, with what is predicted and judged of each."""
-    named = [one for one in judgements if one.claim.experiment and one.finding.outcome != ERRATUM]
-    its = {name: [one for one in named if one.claim.experiment == name] for name in EXPERIMENTS}
-    predicted = {
-        name: distinct(
-            f"{numbers.ratio_span(one.predicted.interval)} on {one.claim.count} over {one.claim.base}"
-            for one in found
-            if one.predicted
-        )
-        for name, found in its.items()
-    }
-    verdicts = {name: distinct(one.finding.outcome for one in found) for name, found in its.items()}
-    return experiments_table(
-        experiments, *({name: text for name, text in one.items() if text} for one in (predicted, verdicts))
-    )
-
-
 def _headline(judgements: Sequence[Judgement]) -> str:
     """Return how many claims have which outcome."""
     counts = Counter(one.finding.outcome for one in judgements)
@@ -180,12 +170,6 @@ def published_words(claim: Claim) -> str:
 
 def _where(claim: Claim) -> str:
     return f"Figure {claim.figure}" if claim.figure.isdigit() else claim.figure or "text"
-
-
-def _short_row(one: Judgement) -> tuple[str, ...]:
-    claim, about = one.claim, f"{one.claim.experiment}: " if one.claim.experiment else ""
-    place = f"{claim.paper}, {_where(claim)}"
-    return place, about + claim.text, published_words(claim), one.finding.said, one.finding.outcome
 
 
 def _ledger(judgements: Sequence[Judgement], published: Published, target: Path) -> list[Block]:

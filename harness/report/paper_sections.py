@@ -1,6 +1,6 @@
 """Paper A's experiments as they ran here: its algorithm, what came after it, and how much of a speedup is training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side
 from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
 from harness.analysis.stats import NEEDED
 from harness.claims.campaign import POLICIES
+from harness.claims.claim_rules import ERRATUM
+from harness.claims.judgement import Judgement
 from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.claims_figures import experiment_picture, experiment_table, printed_speedups
 from harness.report.publish import PAGE, relative_link
@@ -41,6 +43,12 @@ class PolicyLine:
     sided: Sided
     link: str
 
+    @property
+    def top(self) -> Side | None:
+        """The layout of the most ranks that has a speedup over fewer."""
+        found = [side for side in self.sided.sides if side.ranks > 1 and side.point and side.point.speedup is not None]
+        return found[-1] if found else None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentTimes:
@@ -54,11 +62,6 @@ class ExperimentTimes:
     def runs(self) -> tuple[RunRecord, ...]:
         """The launches of all policies."""
         return tuple(run for one in self.loaded for run in one.runs)
-
-    @property
-    def top(self) -> Side | None:
-        """The layout of the most ranks under the paper's algorithm that has a speedup over fewer."""
-        return _top(self.lines[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,16 +130,10 @@ def _policy_words(sync: str) -> str:
     return sync
 
 
-def _top(line: PolicyLine) -> Side | None:
-    """Return the layout of the most ranks that has a speedup over fewer."""
-    found = [side for side in line.sided.sides if side.ranks > 1 and side.point and side.point.speedup is not None]
-    return found[-1] if found else None
-
-
 def experiments_headline(parts: Sequence[PaperExperiment]) -> str:
     """Return what the paper's algorithm gains at equal samples and to equal accuracy, over all experiments."""
     ran = [part.measured for part in parts if part.measured]
-    ours = [side for one in ran if (side := _top(one.lines[0]))]
+    ours = [side for one in ran if (side := one.lines[0].top)]
     text = f"{len(ran)} of the paper's {len(EXPERIMENTS)} experiments ran here. "
     if not ours:
         return text + "None has valid times on more than one rank, so there is no speedup."
@@ -166,16 +163,17 @@ def experiment_texts(claims: Sequence[Claim]) -> str:
     return "; ".join(claim.text + (f" (printed wrong: {claim.erratum})" if claim.erratum else "") for claim in claims)
 
 
-def experiments_table(
-    parts: Sequence[PaperExperiment], predicted: Mapping[str, str], verdicts: Mapping[str, str]
-) -> Table:
-    """Return a row for each experiment: printed, measured, predicted at the paper's counts, and the verdict.
-
-    `predicted` and `verdicts` are of each experiment's claims, by its name, in words.
-    """
+def experiments_table(parts: Sequence[PaperExperiment], judgements: Sequence[Judgement]) -> Table:
+    """Return a row for each experiment: printed, measured, predicted at the paper's counts, and the verdict."""
     rows = []
     for part in parts:
-        top = part.measured.top if part.measured else None
+        its = [one for one in judgements if one.claim.experiment == part.name and one.finding.outcome != ERRATUM]
+        predicted = distinct(
+            f"{numbers.ratio_span(one.predicted.interval)} on {one.claim.count} over {one.claim.base}"
+            for one in its
+            if one.predicted
+        )
+        top = part.measured.lines[0].top if part.measured else None  # under the paper's algorithm
         target = top.target if top else None
         printed = "; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in printed_speedups(part.claims))
         reached = ratio_cell(target.speedup, target.interval) if target and target.speedup is not None else None
@@ -186,8 +184,8 @@ def experiments_table(
                 str(top.ranks) if top else numbers.NONE,
                 ratio_cell(top.point.speedup, top.point.speedup_interval) if top and top.point else NOT_MEASURED,
                 reached or Cell(text="not reached" if top else numbers.NONE, value=""),
-                Cell(text=predicted.get(part.name, numbers.NONE), computed=part.name in predicted),
-                verdicts.get(part.name, numbers.NONE),
+                Cell(text=predicted or numbers.NONE, computed=bool(predicted)),
+                distinct(one.finding.outcome for one in its) or numbers.NONE,
             )
         )
     return Table(
@@ -204,8 +202,9 @@ def experiments_table(
     )  # fmt: skip
 
 
-def experiment_sections(parts: Sequence[PaperExperiment], table: Table) -> list[Section]:
-    """Return the page's sections: the `table` of all experiments, what is the paper's, and each experiment."""
+def experiment_sections(parts: Sequence[PaperExperiment], judgements: Sequence[Judgement]) -> list[Section]:
+    """Return the page's sections: the table of all experiments, what is the paper's, and each experiment."""
+    table = experiments_table(parts, judgements)
     return [
         Section(title="The paper's experiments", name="experiments", blocks=[table] if table.rows else []),
         Section(title="What is the paper's, and what is ours", name="method", blocks=_method(parts)),
@@ -244,7 +243,7 @@ def _section(part: PaperExperiment) -> Section:
         )
     if measured:
         blocks.append(Prose(text=f"Every number here is of {'; '.join(_cuts(measured))}.", note=False))
-        if any(map(_top, measured.lines)):
+        if any(line.top for line in measured.lines):
             blocks.append(_figure(measured, part.claims, part.name))
         else:
             blocks.append(Prose(text="No times on several ranks are valid, so there is no speedup to draw."))

@@ -142,7 +142,7 @@ def _write_index(reports: Path, results: Path | None) -> None:
 
     A file of another origin is left as it is, and that is logged.
     """
-    entries = sorted((*_drawn(reports), *_undrawn(reports, results)), key=lambda one: one.summary.when, reverse=True)
+    entries = sorted((*_drawn(reports), *_undrawn(reports, results)), key=lambda one: one[0].when, reverse=True)
     for name, content in (
         (PAGE, render("index.html.j2", entries=entries, root=".")),
         ("glossary.html", render("glossary.html.j2", root=".")),
@@ -154,15 +154,8 @@ def _write_index(reports: Path, results: Path | None) -> None:
             write_atomic(path, content)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexEntry:
-    """A line of the index. `link` is empty for a sweep that has no page."""
-
-    summary: PageSummary
-    link: str
-
-
-def _drawn(reports: Path) -> list[IndexEntry]:
+def _drawn(reports: Path) -> list[tuple[PageSummary, str]]:
+    """Return every page with its address in the index."""
     found = []
     for page in (*reports.glob(f"*/{PAGE}"), *reports.glob(f"*/*/{PAGE}")):
         folder = page.parent
@@ -173,12 +166,12 @@ def _drawn(reports: Path) -> list[IndexEntry]:
                 summary = decode((folder / SUMMARY).read_bytes(), PageSummary, folder / SUMMARY)
             except UserError as error:
                 _LOG.warning("%s", error)
-        found.append(IndexEntry(summary=summary, link=relative_link(page, reports)))
+        found.append((summary, relative_link(page, reports)))
     return found
 
 
-def _undrawn(reports: Path, results: Path | None) -> list[IndexEntry]:
-    """Return the sweeps in `results` that have no page."""
+def _undrawn(reports: Path, results: Path | None) -> list[tuple[PageSummary, str]]:
+    """Return the sweeps in `results` that have no page, with an empty address."""
     found = []
     for folder in sweep_folders(results) if results else ():
         if not (reports / folder.name / PAGE).exists():
@@ -191,5 +184,5 @@ def _undrawn(reports: Path, results: Path | None) -> list[IndexEntry]:
             when = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
             answer = "No page yet."
             summary = PageSummary(kind="sweep", title=title, answer=answer, when=when, name=folder.name)
-            found.append(IndexEntry(summary=summary, link=""))
+            found.append((summary, ""))
     return found
