@@ -59,11 +59,6 @@ def some_of(frame: pd.DataFrame, most: int) -> pd.DataFrame:
     return frame[frame["layout"].isin(chosen)]
 
 
-def from_zero(axes: Axes) -> None:
-    """Begin the value axis at 0, with room above the highest marker."""
-    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
-
-
 def speedup_axis(axes: Axes, label: str, *, logarithmic: bool) -> None:
     """Make the value axis one of speedups: doublings equally far where the axis of ranks is so, else from 0."""
     if logarithmic:

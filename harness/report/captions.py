@@ -48,7 +48,8 @@ def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond] = ()
         only = f"{numbers.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {name}"
         if beyond:
             return f"{only} in {numbers.seconds(base.seconds)}, measured; {_furthest(beyond, scaling)}."
-        return f"{only} in {numbers.seconds(base.seconds)}; {_one_point(scaling)}."
+        lacks = "rank count has a valid launch" if len(scaling.points) == 1 else "point did the same work"
+        return f"{only} in {numbers.seconds(base.seconds)}; no other {lacks}, so there is no speedup."
     assert last.speedup is not None and last.efficiency is not None
     ranks, certainty = numbers.ranks(last.ranks), _certainty(last, base)
     efficiency = f"efficiency {numbers.percent(last.efficiency)}"
@@ -228,12 +229,6 @@ def _certainty(last: PointScaling, base: PointScaling) -> str:
 def _launches(scaling: Scaling) -> str:
     low, high = scaling.repeats
     return f"{numbers.span(low, high)} {'launch' if high == 1 else 'launches'} per point"
-
-
-def _one_point(scaling: Scaling) -> str:
-    if len(scaling.points) == 1:
-        return "no other rank count has a valid launch, so there is no speedup"
-    return "no other point did the same work, so there is no speedup"
 
 
 def _rows(scaling: Scaling) -> str:

@@ -6,15 +6,15 @@ from harness.analysis import numbers
 from harness.analysis.stats import NEEDED, Interval
 from harness.regression.baselines import machine_line
 from harness.regression.checks import Check
-from harness.regression.quantities import STEP, TIME
 from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, SMALL, ComparedRow
 from harness.report import captions
 from harness.report.answer import Answer, Section, Table, Tile
 from harness.report.compare_page import (
     NOT_MEASURED,
+    change_words,
+    compared_cells,
     facts_of_two,
     final_accuracy,
-    first_cells,
     interval_figure,
     measurement_warnings,
     signed,
@@ -127,13 +127,8 @@ def _sentence(check: Check) -> str:
 def _difference(row: ComparedRow) -> str:
     assert row.interval is not None
     low, high = sorted((abs(row.interval.low), abs(row.interval.high)))
-    return f"{change_words(row)} {_place(row)} (95 % interval {100 * low:.1f} to {numbers.percent(high, 1)})"
-
-
-def change_words(row: ComparedRow) -> str:
-    """Return a change in words: ``13.0 % less speed``."""
-    what = "speed" if row.quantity.startswith((TIME, STEP)) else "efficiency"
-    return f"{numbers.percent(abs(row.slowdown), 1)} {'less' if row.slowdown > 0 else 'more'} {what}"
+    change = change_words(row.quantity, row.slowdown)
+    return f"{change} {_place(row)} (95 % interval {100 * low:.1f} to {numbers.percent(high, 1)})"
 
 
 def _place(row: ComparedRow) -> str:
@@ -143,14 +138,8 @@ def _place(row: ComparedRow) -> str:
 
 def _cells(row: ComparedRow) -> tuple[str, ...]:
     """Return the row's cells, one for each of `HEADINGS`."""
-    interval = row.interval
-    return (
-        *first_cells(row),
-        signed(row.slowdown),
-        numbers.NONE if interval is None else f"{signed(interval.low)} to {signed(interval.high)}",
-        f"{row.launches[1]} against {row.launches[0]}",
-        row.verdict if row.decides else f"({row.verdict})",
-    )
+    ends = row.interval and (row.interval.low, row.interval.high)
+    return compared_cells(row, row.slowdown, ends, row.verdict if row.decides else f"({row.verdict})")
 
 
 def _interval(found: Interval | None) -> str:

@@ -13,7 +13,7 @@ from harness.analysis import numbers
 from harness.analysis.stats import NEEDED, Interval
 from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE
-from harness.regression.quantities import EFFICIENCY, TIME, quantity_value
+from harness.regression.quantities import EFFICIENCY, STEP, TIME, quantity_value
 from harness.regression.significance import ComparedRow
 from harness.report import captions
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
@@ -59,12 +59,12 @@ def comparison_answer(
         if any(row.apart for row in compared):
             notes.append(f"{lead}{_APART}")
         sentences.append(comparison_sentence(name, called[0], compared))
-        data.append({
-            "other": name,
-            "first": called[0],
-            "differences": differences,
-            "rows": [_as_data(row) for row in compared],
-        })  # fmt: skip
+        kept = [
+            {field: getattr(row, field) for field in ("quantity", "layout", "values", "launches", "ratio", "apart")}
+            | {"interval": row.ratio_interval, "meaning": row.verdict}
+            for row in compared
+        ]
+        data.append({"other": name, "first": called[0], "differences": differences, "rows": kept})
         rows += [(*([name] if several else []), *_cells(row)) for row in compared]
         points += [(f"{lead}{row.quantity}{_on(row)}", row.ratio, row.ratio_interval) for row in compared]
     table = Table(
@@ -130,14 +130,8 @@ def measurement_warnings(
 
 
 def _cells(row: ComparedRow) -> tuple[str, ...]:
-    interval = row.ratio_interval
-    return (
-        *first_cells(row),
-        signed(row.ratio - 1),
-        numbers.NONE if interval is None else f"{signed(interval.low - 1)} to {signed(interval.high - 1)}",
-        f"{row.launches[1]} against {row.launches[0]}",
-        row.verdict,
-    )
+    found = row.ratio_interval
+    return compared_cells(row, row.ratio - 1, found and (found.low - 1, found.high - 1), row.verdict)
 
 
 def _otherwise(row: ComparedRow) -> str:
@@ -151,11 +145,6 @@ def _otherwise(row: ComparedRow) -> str:
         f"{row.quantity}{_on(row)}: launches scatter so widely that the medians alone would say {signed(medians)}; the "
         f"gain, {signed(row.ratio - 1)}, is the median over all pairs of launches and is what counts"
     )
-
-
-def _as_data(row: ComparedRow) -> dict[str, object]:
-    kept = {name: getattr(row, name) for name in ("quantity", "layout", "values", "launches", "ratio", "apart")}
-    return kept | {"interval": row.ratio_interval, "meaning": row.verdict}
 
 
 def _on(row: ComparedRow) -> str:
@@ -209,10 +198,23 @@ def _differences(first: Measurement, other: Measurement) -> tuple[str, ...]:
     return tuple(found)
 
 
-def first_cells(row: ComparedRow) -> tuple[str, ...]:
-    """Return what every table of rows begins with: quantity, ranks, and both values."""
-    ranks = str(row.layout.ranks) if row.layout else "all"
-    return (row.quantity, ranks, *(quantity_value(row.quantity, one) for one in row.values))
+def compared_cells(row: ComparedRow, change: float, ends: tuple[float, float] | None, verdict: str) -> tuple[str, ...]:
+    """Return a row of a table: quantity, ranks, both values, the `change` with its interval, launches, `verdict`."""
+    return (
+        row.quantity,
+        str(row.layout.ranks) if row.layout else "all",
+        *(quantity_value(row.quantity, one) for one in row.values),
+        signed(change),
+        numbers.NONE if ends is None else " to ".join(map(signed, ends)),
+        f"{row.launches[1]} against {row.launches[0]}",
+        verdict,
+    )
+
+
+def change_words(quantity: str, slowdown: float) -> str:
+    """Return a change in words: ``13.0 % less speed``."""
+    what = "speed" if quantity.startswith((TIME, STEP)) else "efficiency"
+    return f"{numbers.percent(abs(slowdown), 1)} {'less' if slowdown > 0 else 'more'} {what}"
 
 
 def signed(fraction: float) -> str:

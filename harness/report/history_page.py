@@ -14,10 +14,10 @@ from harness.regression.quantities import TIME
 from harness.report import captions
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.axes import time_unit
-from harness.report.compare_page import measurement_warnings
+from harness.report.compare_page import change_words, measurement_warnings
 from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
-from harness.report.svg import BLUE, MUTED, VERMILLION, Picture, draw
+from harness.report.svg import BLUE, MUTED, VERMILLION, draw
 
 _MOST_LABELS = 12
 
@@ -32,13 +32,13 @@ def _block(history: History, series: CostSeries, subject: str) -> FigureBlock:
     changes = [change for change in history.changes if change.series is series]
     name = f"{series.quantity}-{series.layout or 'all'}".replace(" ", "-")
     title = _series_name(series)
-    picture: Picture = draw(
+    picture = draw(
         name,
         f"{title} of {subject} over commits",
         lambda axes: _paint(axes, history, series, changes),
         numbers=_spoken(history, series),
     )
-    found = "; ".join(map(_change_words, changes))
+    found = "; ".join(change_words(series.quantity, change.slowdown) for change in changes)
     what = "Every launch"
     if series.quantity != TIME:
         what = "Every repeat: its launch over the base's launch beside it, so that drift cancels"
@@ -186,13 +186,8 @@ def change_sentence(history: History, change: ChangePoint) -> str:
         where = f"at {after}" + (f" after {history.names[earlier[-1]]}" if earlier else "")
         if change.doubt:
             where += f": cannot tell whether by the code, for {change.doubt}; measure both again, in turn"
-    return f"{_series_name(change.series).capitalize()}: {_change_words(change)}, {where}"
-
-
-def _change_words(change: ChangePoint) -> str:
-    """Return a step in words: ``13.0 % less speed``."""
-    what = "speed" if change.series.quantity == TIME else "efficiency"
-    return f"{numbers.percent(abs(change.slowdown), 1)} {'less' if change.slowdown > 0 else 'more'} {what}"
+    words = change_words(change.series.quantity, change.slowdown)
+    return f"{_series_name(change.series).capitalize()}: {words}, {where}"
 
 
 def _medians(history: History, state: int) -> Sequence[str]:

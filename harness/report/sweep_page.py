@@ -50,7 +50,6 @@ from harness.report.prediction_tables import beyond_scores, beyond_table, refere
 from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_facts import data_facts, machine_facts, main_reason, sweep_warnings, workload_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
-from harness.schema.layout import Layout
 from harness.schema.presets import repeat_command, study_name
 from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep
@@ -110,10 +109,9 @@ class _Ahead:
 def _ahead(loaded: Loaded, base: int | None, network: Network | None) -> _Ahead:
     launches = launch_frame(loaded.runs, loaded.epochs) if loaded.runs else None
     scaling = None if launches is None else scale(launches, base_ranks=base)
-    skipped = [one.layout for one in (loaded.study.skipped if loaded.study else ())]
     if scaling is None:
         return _Ahead(launches=launches, scaling=scaling)
-    last = last_point(scaling)
+    last, skipped = last_point(scaling), [one.layout for one in (loaded.study.skipped if loaded.study else ())]
     if skipped and last and (last.efficiency or 0) > captions.DOUBTFUL:
         return _Ahead(launches=launches, scaling=scaling, why="Nothing is predicted from it.")
     series, why = beyond(loaded, scaling, skipped, *(network or ()))
@@ -152,14 +150,12 @@ def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str, ahead
         name=target.name,
         machine=machine_words(used[0].provenance.machine) if used else "",
         trained_on=data_words(used[0]) if used else "",
-        files={} if launches is None else _files(loaded, launches),
+        files={}
+        if launches is None
+        else {LAUNCHES: launches.to_csv(index=False, lineterminator="\n"), EXACB: exacb(loaded, launches)},
         origin=sweeps_origin(drawn_by, [loaded]),
         **content,
     )
-
-
-def _files(loaded: Loaded, launches: pd.DataFrame) -> dict[str, str]:
-    return {LAUNCHES: launches.to_csv(index=False, lineterminator="\n"), EXACB: exacb(loaded, launches)}
 
 
 def headline(loaded: Loaded, scaling: Scaling | None) -> str:
@@ -186,11 +182,12 @@ def _subject(loaded: Loaded) -> str:
 def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _Ahead) -> dict[str, Any]:
     """Return what the answer of a sweep with valid launches has of its own."""
     workload = loaded.runs[0].point.workload
-    alone = on_one_machine(loaded.runs)
+    alone, skipped = on_one_machine(loaded.runs), loaded.study.skipped if loaded.study else ()
+    layouts = (*(run.point.layout for run in loaded.runs), *(one.layout for one in skipped))
     view = SweepView(
         folder=loaded.folder,
         subject=captions.subject(workload),
-        names={str(one): layout_words(one, alone) for one in _layouts(loaded)},
+        names={str(one): layout_words(one, alone) for one in layouts},
         runs=loaded.runs,
         launches=launches,
         ratios=ratios_frame(scaling, launches),
@@ -222,11 +219,6 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
     }
 
 
-def _layouts(loaded: Loaded) -> list[Layout]:
-    skipped = loaded.study.skipped if loaded.study else ()
-    return [*(run.point.layout for run in loaded.runs), *(one.layout for one in skipped)]
-
-
 def _sections(
     loaded: Loaded,
     view: SweepView,
@@ -237,12 +229,8 @@ def _sections(
 ) -> list[Section]:
     """Return what was measured: scaling, time, laws, prediction, learning."""
     scaling, names, figures = view.scaling, view.names, draw_figures(view)
-    claims = [
-        one
-        for one in read_published(resource(CLAIMS_FILE)).claims
-        if one.experiment == view.runs[0].point.workload.name
-    ]
-    others = reference_points(view.launches, scaling, claims)
+    name, published = view.runs[0].point.workload.name, read_published(resource(CLAIMS_FILE)).claims
+    others = reference_points(view.launches, scaling, [one for one in published if one.experiment == name])
     how = f"{scaling.scaling.capitalize()} scaling. {captions.repeats(scaling)} {captions.method(scaling)}"
     time: list[Block] = [*figures["time"]]
     if costs:

@@ -15,7 +15,7 @@ from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.prediction.forecast import NetworkReference
 from harness.report import captions
 from harness.report.answer import FigureBlock
-from harness.report.axes import from_zero, medians, rank_axis, raw_launches, speedup_axis, time_unit
+from harness.report.axes import medians, rank_axis, raw_launches, speedup_axis, time_unit
 from harness.report.captions import in_turns, speedup_label
 from harness.report.figures import SweepView, figure
 from harness.report.svg import MUTED, ORANGE, PAPER, PURPLE, Picture, draw, mark
@@ -179,7 +179,7 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
         axes.set_ylabel("Parallel efficiency per core" if _several_threads(scaling) else "Parallel efficiency")
         return
     if not logarithmic or (column == "seconds" and not strong):
-        from_zero(axes)
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # with room above the highest marker
     elif column == "speedup":
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
