@@ -40,34 +40,18 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """One node of the tree: `depth` 0 is the root, `factors` are the nodes whose product it is."""
+    """One node of the tree: `depth` 0 is the root."""
 
     name: str
     depth: int
     meaning: str
-    factors: tuple[str, ...] = ()
 
 
 TREE = (
-    Metric(
-        name="global efficiency",
-        depth=0,
-        meaning="parallel efficiency x computation scaling",
-        factors=("parallel efficiency", "computation scaling"),
-    ),
-    Metric(
-        name="parallel efficiency",
-        depth=1,
-        meaning="mean useful time of the ranks over the epoch's time",
-        factors=("load balance", "communication efficiency"),
-    ),
+    Metric(name="global efficiency", depth=0, meaning="parallel efficiency x computation scaling"),
+    Metric(name="parallel efficiency", depth=1, meaning="mean useful time of the ranks over the epoch's time"),
     Metric(name="load balance", depth=2, meaning="mean useful time over that of the rank with most"),
-    Metric(
-        name="communication efficiency",
-        depth=2,
-        meaning="useful time of the rank with most over the epoch's time",
-        factors=("serialisation efficiency", "transfer efficiency"),
-    ),
+    Metric(name="communication efficiency", depth=2, meaning="useful time of the rank with most over the epoch's time"),
     Metric(
         name="serialisation efficiency",
         depth=3,
@@ -81,8 +65,8 @@ TREE = (
     Metric(
         name="computation scaling",
         depth=1,
-        meaning="useful core-seconds of a row on the base over those here: instruction x IPC x frequency scaling, "
-        "which records without hardware counters cannot divide",
+        meaning="useful core-seconds of a row on the base over those here: instruction x IPC x frequency scaling, which "
+        "records without hardware counters cannot divide",
     ),
 )
 NAMES = tuple(metric.name for metric in TREE)
