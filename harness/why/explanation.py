@@ -65,8 +65,8 @@ TREE = (
     Metric(
         name="computation scaling",
         depth=1,
-        meaning="useful core-seconds of a row on the base over those here: instruction x IPC x frequency scaling, which "
-        "records without hardware counters cannot divide",
+        meaning="useful core-seconds of a row on the base over those here: instruction x IPC x frequency scaling, "
+        "which records without hardware counters cannot divide",
     ),
 )
 NAMES = tuple(metric.name for metric in TREE)
