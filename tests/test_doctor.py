@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.cli.machine import doctor as command
-from harness.doctor import diagnose, software
-from harness.doctor.diagnose import check_scheduler, exit_code
-from harness.doctor.software import OK, PROBLEM, WARNING, TensorFlow, ok, problem, warning
+from harness.doctor import diagnose
+from harness.doctor.diagnose import OK, PROBLEM, WARNING, TensorFlow, check_scheduler, exit_code, ok, problem, warning
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 
@@ -35,7 +34,7 @@ def world(size: int, total: float) -> str:
     ],
 )
 def test_two_ranks_must_form_one_world(out: str, code: int, status: str, words: str) -> None:
-    check = software.check_world(Reply(code=code, out=out, err="warning\nno permission to start\n"))
+    check = diagnose.check_world(Reply(code=code, out=out, err="warning\nno permission to start\n"))
     assert check.status == status
     assert words in check.found
     assert bool(check.fix) == (status != OK)
@@ -51,15 +50,15 @@ def test_two_ranks_must_form_one_world(out: str, code: int, status: str, words: 
     ],
 )
 def test_library_and_launcher_are_compared(library: str, launcher: str, status: str) -> None:
-    assert software.check_match(library=library, launcher=launcher).status == status
+    assert diagnose.check_match(library=library, launcher=launcher).status == status
 
 
 def test_a_missing_launcher_is_a_problem_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_MPI", "system")
     monkeypatch.setenv("PATH", "/nonexistent")
-    found = software.find_mpirun()
+    found = diagnose.find_mpirun()
     assert isinstance(found, UserError)
-    checks = list(software.check_mpi(found))
+    checks = list(diagnose.check_mpi(found))
     launcher = next(check for check in checks if check.topic == "MPI launcher")
     assert launcher.status == PROBLEM
     assert "mpirun on PATH" in launcher.found
@@ -68,7 +67,7 @@ def test_a_missing_launcher_is_a_problem_with_a_fix(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.mpi
 def test_this_machine_starts_two_ranks() -> None:
-    checks = {check.topic: check for check in software.check_mpi(software.find_mpirun())}
+    checks = {check.topic: check for check in diagnose.check_mpi(diagnose.find_mpirun())}
     assert checks["two ranks"].status == OK, checks["two ranks"].found
     assert checks["they match"].status == OK, checks["they match"].found
 
@@ -79,21 +78,21 @@ def test_only_problems_make_the_exit_code_1() -> None:
 
 
 def test_a_broken_tensorflow_is_a_problem() -> None:
-    check = software.check_tensorflow(TensorFlow(error="ImportError: no libfoo"))
+    check = diagnose.check_tensorflow(TensorFlow(error="ImportError: no libfoo"))
     assert check.status == PROBLEM
     assert "no libfoo" in check.found
-    assert software.check_tensorflow(TensorFlow(seconds=3.0)).status == OK
-    assert software.check_tensorflow(TensorFlow(seconds=90.0)).status == WARNING
+    assert diagnose.check_tensorflow(TensorFlow(seconds=3.0)).status == OK
+    assert diagnose.check_tensorflow(TensorFlow(seconds=90.0)).status == WARNING
 
 
 def test_an_absent_package_names_the_command_that_installs_it() -> None:
-    check = software.check_package("no-such-package-here", "Nothing")
+    check = diagnose.check_package("no-such-package-here", "Nothing")
     assert (check.status, check.fix) == (PROBLEM, "pip install no-such-package-here")
 
 
 def test_no_compiler_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [check.status for check in software.check_compilers(tmp_path / "mpirun")] == [WARNING, WARNING]
+    assert [check.status for check in diagnose.check_compilers(tmp_path / "mpirun")] == [WARNING, WARNING]
 
 
 def test_a_gpu_that_tensorflow_does_not_see_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
