@@ -219,8 +219,7 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
     assert len(list(tmp_path.glob("together/*/rounds/*"))) == 3 and not list(tmp_path.glob("together/*/n*"))
     study = PaperStudy(experiment="mnist-dnn", folders=tuple(tmp_path / sweep.name for sweep in sweeps))
     (found,) = read_experiments([study], Published(papers=()), tmp_path / "reports" / FOLDER)
-    assert found.measured is not None
-    points = [side.point for line in found.measured.lines for side in line.sided.sides]
+    points = [side.point for line in found.lines for side in line.sided.sides]
     assert [(one.ranks, one.blocks) for one in points if one] == [(1, 0), (2, 3), (2, 3)]
     assert all(one.speedup_interval for one in points[1:] if one)
 

@@ -55,12 +55,11 @@ def claims_answer(
     """
     target = reports / FOLDER
     evidence = [one for one in evidence if any(is_about(claim, one) for claim in published.claims)]
-    measured = [part.measured for part in experiments if part.measured]
-    every = [run for runs in (*(e.runs for e in evidence), *(m.runs for m in measured)) for run in runs]
+    every = [run for one in evidence for run in one.runs] + [run for part in experiments for run in part.runs]
     runs = list({run_mark(run): run for run in every}.values())
-    loaded = [*(one.loaded for one in evidence), *(each for one in measured for each in one.loaded)]
+    loaded = [*(one.loaded for one in evidence), *(each for part in experiments for each in part.loaded)]
     synthetic = [one.experiment for one in evidence if not one.real]
-    synthetic += [p.name for p in experiments if p.measured and any(r.data.kind != "real" for r in p.measured.runs)]
+    synthetic += [part.name for part in experiments if any(run.data.kind != "real" for run in part.runs)]
     banners = experiment_banners(experiments)
     if synthetic:
         text = f"Synthetic data. Stand-ins of the same shapes replaced the real rows of {distinct(synthetic)}."

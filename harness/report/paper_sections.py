@@ -51,27 +51,24 @@ class PolicyLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExperimentTimes:
-    """What ran of one experiment. `goal` is the test accuracy that times are taken to, None where none was tested."""
+class PaperExperiment:
+    """One experiment: what the paper says of it, what was `loaded` of it, a line for each policy, and what went wrong.
 
-    loaded: tuple[Loaded, ...]
-    lines: tuple[PolicyLine, ...]
-    goal: float | None
+    `goal` is the test accuracy that times are taken to, None where none was tested. Where nothing ran there are no
+    lines.
+    """
+
+    name: str
+    claims: tuple[Claim, ...]
+    problem: str
+    loaded: tuple[Loaded, ...] = ()
+    lines: tuple[PolicyLine, ...] = ()
+    goal: float | None = None
 
     @property
     def runs(self) -> tuple[RunRecord, ...]:
         """The launches of all policies."""
         return tuple(run for one in self.loaded for run in one.runs)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PaperExperiment:
-    """One experiment: what the paper says of it, what `measured` says, and what went wrong."""
-
-    name: str
-    claims: tuple[Claim, ...]
-    problem: str
-    measured: ExperimentTimes | None
 
 
 def find_studies(results: Path) -> tuple[PaperStudy, ...]:
@@ -101,14 +98,15 @@ def read_experiments(studies: Sequence[PaperStudy], published: Published, target
     found = []
     for study in studies:
         loaded = [one for folder in study.folders if folder.is_dir() and (one := load_sweep(folder)).runs]
-        measured = _measure(loaded, target) if loaded else None
         claims = published.of(PAPER, study.experiment)
-        problem = study.problem or ("" if measured else "no launch of it finished")
-        found.append(PaperExperiment(name=study.experiment, claims=claims, problem=problem, measured=measured))
+        part = PaperExperiment(name=study.experiment, claims=claims, problem=study.problem)
+        if loaded:
+            part = _measured(part, loaded, target)
+        found.append(part if loaded or part.problem else replace(part, problem="no launch of it finished"))
     return tuple(found)
 
 
-def _measure(loaded: Sequence[Loaded], target: Path) -> ExperimentTimes:
+def _measured(part: PaperExperiment, loaded: Sequence[Loaded], target: Path) -> PaperExperiment:
     frames = [(launch_frame(one.runs, one.epochs), one.epochs) for one in loaded]
     first = frames[0][0].assign(valid=True).sort_values("ranks", kind="stable")
     goal = default_accuracy(first, first["layout"].iloc[0])
@@ -117,7 +115,7 @@ def _measure(loaded: Sequence[Loaded], target: Path) -> ExperimentTimes:
         report = target.parent / one.folder.resolve().name / PAGE
         link = relative_link(report, target) if report.exists() else ""
         lines.append(PolicyLine(sync=_policy_words(one.runs[0].point.workload.sync), sided=sided, link=link))
-    return ExperimentTimes(loaded=tuple(loaded), lines=tuple(lines), goal=goal)
+    return replace(part, loaded=tuple(loaded), lines=tuple(lines), goal=goal)
 
 
 def _policy_words(sync: str) -> str:
@@ -132,7 +130,7 @@ def _policy_words(sync: str) -> str:
 
 def experiments_headline(parts: Sequence[PaperExperiment]) -> str:
     """Return what the paper's algorithm gains at equal samples and to equal accuracy, over all experiments."""
-    ran = [part.measured for part in parts if part.measured]
+    ran = [part for part in parts if part.lines]
     ours = [side for one in ran if (side := one.lines[0].top)]
     text = f"{len(ran)} of the paper's {len(EXPERIMENTS)} experiments ran here. "
     if not ours:
@@ -173,7 +171,7 @@ def experiments_table(parts: Sequence[PaperExperiment], judgements: Sequence[Jud
             for one in its
             if one.predicted
         )
-        top = part.measured.lines[0].top if part.measured else None  # under the paper's algorithm
+        top = part.lines[0].top if part.lines else None  # under the paper's algorithm
         target = top.target if top else None
         printed = "; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in printed_speedups(part.claims))
         reached = ratio_cell(target.speedup, target.interval) if target and target.speedup is not None else None
@@ -213,7 +211,7 @@ def experiment_sections(parts: Sequence[PaperExperiment], judgements: Sequence[J
 
 
 def _method(parts: Sequence[PaperExperiment]) -> list[Block]:
-    presets = dict.fromkeys(r.point.workload.preset for part in parts if part.measured for r in part.measured.runs)
+    presets = dict.fromkeys(run.point.workload.preset for part in parts for run in part.runs)
     texts = {
         "The paper's.": "The networks of Table 1, with ReLU convolutions and sigmoid fully connected layers (4.1). The "
         "model is replicated on every rank and the rows are split equally: data parallelism, which the paper calls "
@@ -236,35 +234,33 @@ def _method(parts: Sequence[PaperExperiment]) -> list[Block]:
 
 def _section(part: PaperExperiment) -> Section:
     blocks: list[Block] = [Prose(text=f"The paper: {experiment_texts(part.claims)}.")]
-    measured = part.measured
     if part.problem:
-        blocks.append(
-            Prose(text=f"{'Not all of it ran' if measured else 'Nothing ran here'}: {part.problem}.", note=False)
-        )
-    if measured:
-        blocks.append(Prose(text=f"Every number here is of {'; '.join(_cuts(measured))}.", note=False))
-        if any(line.top for line in measured.lines):
-            blocks.append(_figure(measured, part.claims, part.name))
+        ran = "Not all of it ran" if part.lines else "Nothing ran here"
+        blocks.append(Prose(text=f"{ran}: {part.problem}.", note=False))
+    if part.lines:
+        blocks.append(Prose(text=f"Every number here is of {'; '.join(_cuts(part))}.", note=False))
+        if any(line.top for line in part.lines):
+            blocks.append(_figure(part))
         else:
             blocks.append(Prose(text="No times on several ranks are valid, so there is no speedup to draw."))
-        settings = "; ".join(f"{name}: {value}" for name, value in conditions(measured.runs[0].point.workload))
+        settings = "; ".join(f"{name}: {value}" for name, value in conditions(part.runs[0].point.workload))
         blocks += [
-            _sides_table(measured),
+            _sides_table(part),
             Prose(text=f"{settings}. Only the synchronisation differs between the lines."),
         ]
     return Section(title=experiment_title(part.name, part.claims), name=part.name, blocks=blocks)
 
 
-def _sides_table(measured: ExperimentTimes) -> Table:
+def _sides_table(part: PaperExperiment) -> Table:
     headings = [
         "What is averaged", "Ranks", "Launches", "Epoch time", "Speedup at\nequal samples",
         "Test accuracy at\nequal samples",
     ]  # fmt: skip
-    if measured.goal is not None:
-        goal = numbers.percent(measured.goal, 1)
+    if part.goal is not None:
+        goal = numbers.percent(part.goal, 1)
         headings += [f"Training time\nto {goal}", f"Speedup to\n{goal}"]
     rows = []
-    for line in measured.lines:
+    for line in part.lines:
         for number, side in enumerate(line.sided.sides):
             averaged = "nothing, one rank alone" if side.ranks == 1 else line.sync
             span = f"{numbers.percent(side.accuracy_low, 2)} to {numbers.percent(side.accuracy_high, 2)}"
@@ -274,24 +270,24 @@ def _sides_table(measured: ExperimentTimes) -> Table:
                 Cell(text=str(side.launches), note="" if side.point else "times not valid"),
                 *equal_samples(side.point),
                 replace(percent_cell(side.accuracy, 2), note=span if side.launches > 1 else ""),
-                *(() if measured.goal is None else equal_accuracy(side.target)),
+                *(() if part.goal is None else equal_accuracy(side.target)),
             ]
             rows.append(row)
     return Table(title="At equal samples and to equal accuracy", headings=headings, rows=rows, texts=())
 
 
-def _cuts(measured: ExperimentTimes) -> tuple[str, ...]:
+def _cuts(part: PaperExperiment) -> tuple[str, ...]:
     """Return what every number of an experiment is of: its rows and epochs, and of how many; its launches."""
-    run = measured.runs[0]
+    run = part.runs[0]
     workload, data = run.point.workload, run.data
     whole = datasets.info(workload.dataset)
     usual = int(PRESETS.get(workload.preset, {}).get("epochs", workload.epochs))
     epochs = f"the preset's {usual}" if workload.epochs == usual else f"{workload.epochs} of the preset's {usual}"
     rows = sum(rank.rows for rank in run.ranks)
     kind = "rows" if data.kind == "real" else "synthetic rows"
-    least, most = (pick(side.launches for line in measured.lines for side in line.sided.sides) for pick in (min, max))
+    least, most = (pick(side.launches for line in part.lines for side in line.sided.sides) for pick in (min, max))
     interval = f"too few for an interval, which needs {NEEDED}: no number has one"
-    if any(side.point and side.point.blocks for line in measured.lines for side in line.sided.sides):
+    if any(side.point and side.point.blocks for line in part.lines for side in line.sided.sides):
         interval = "in turns; small print and bars of speedups: 95 % intervals over the blocks"
     elif most >= NEEDED:
         interval = "small print and bars: 95 % intervals, a time's of its session only" + (
@@ -305,32 +301,32 @@ def _cuts(measured: ExperimentTimes) -> tuple[str, ...]:
     )
 
 
-def _figure(measured: ExperimentTimes, claims: Sequence[Claim], name: str) -> FigureBlock:
-    lines = [(line.sync, line.sided) for line in measured.lines]
-    picture = experiment_picture(lines, claims, name, measured.goal)
-    base = next(line.sided.scaling.base for line in measured.lines if line.sided.scaling)
-    printed = printed_speedups(claims)
+def _figure(part: PaperExperiment) -> FigureBlock:
+    lines, name = [(line.sync, line.sided) for line in part.lines], part.name.upper()
+    picture = experiment_picture(lines, part.claims, part.name, part.goal)
+    base = next(line.sided.scaling.base for line in part.lines if line.sided.scaling)
+    printed = printed_speedups(part.claims)
     paper = (
         f"Diamonds: the paper's printed numbers over its base of "
         f"{numbers.plural(printed[0].base, printed[0].units.removesuffix('s'))}, the dotted line only joins them"
         if printed
         else "The paper prints no number for this chart, so none of its points is drawn"
     )
-    goal = f" Open markers: to {numbers.percent(measured.goal, 1)} test accuracy." if measured.goal is not None else ""
+    goal = f" Open markers: to {numbers.percent(part.goal, 1)} test accuracy." if part.goal is not None else ""
     caption = (
-        f"Speedup of {name.upper()} at equal samples (filled) over {numbers.ranks(base.ranks)}, "
+        f"Speedup of {name} at equal samples (filled) over {numbers.ranks(base.ranks)}, "
         f"{numbers.seconds(base.seconds)} per epoch.{goal} {paper}. Dashed: ideal, over either base. "
-        f"{'; '.join(_cuts(measured))}."
+        f"{'; '.join(_cuts(part))}."
     )
-    title = f"{name.upper()}: speedup at equal samples and to equal accuracy"
-    return FigureBlock(picture=picture, title=title, caption=caption, table=experiment_table(lines, claims))
+    title = f"{name}: speedup at equal samples and to equal accuracy"
+    return FigureBlock(picture=picture, title=title, caption=caption, table=experiment_table(lines, part.claims))
 
 
 def experiment_banners(parts: Sequence[PaperExperiment]) -> list[Banner]:
     """Return what failed, and which launches have no times that count."""
     found = [Banner(kind="warning", text=f"{part.name.upper()}: {part.problem}.") for part in parts if part.problem]
     for part in parts:
-        bad = [run for run in part.measured.runs if run.invalid] if part.measured else []
+        bad = [run for run in part.runs if run.invalid]
         if bad:
             text = f"{part.name.upper()}: the times of {numbers.plural(len(bad), 'launch')} do not count"
             found.append(Banner(kind="warning", text=f"{text} ({bad[0].invalid[0]}); what they learned does."))
