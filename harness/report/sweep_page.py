@@ -51,13 +51,10 @@ from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_lin
 from harness.report.sweep_facts import data_facts, machine_facts, main_reason, sweep_warnings, workload_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.presets import repeat_command, study_name
-from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep
-from harness.why.overheads import PARTS, PointOverheads, overheads
+from harness.why.overheads import PARTS, overheads
 
 LAUNCHES = "launches.csv"
-
-
 Network = tuple[Uncertain, str]
 
 
@@ -184,6 +181,12 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
     workload = loaded.runs[0].point.workload
     alone, skipped = on_one_machine(loaded.runs), loaded.study.skipped if loaded.study else ()
     layouts = (*(run.point.layout for run in loaded.runs), *(one.layout for one in skipped))
+    goal = None if workload.sync == "none" else default_accuracy(launches, scaling.base.layout)
+    targets: tuple[TimeToAccuracy, ...] = ()
+    if goal is not None:
+        reached = times_to_accuracy(loaded.epochs, goal)
+        targets = speedups_to_accuracy(reached, reached[reached["layout"] == scaling.base.layout])
+    final = final_frame(launches)
     view = SweepView(
         folder=loaded.folder,
         subject=captions.subject(workload),
@@ -193,17 +196,15 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         ratios=ratios_frame(scaling, launches),
         parts=breakdown_frame(launches),
         curves=curve_frame(loaded.epochs),
+        final=final,
         scaling=scaling,
         fits=fit_laws(scaling, launches),
         reference=network_reference(loaded, scaling),
         beyond=ahead.series,
+        costs=overheads(scaling, launches, PARTS),
+        goal=goal,
+        targets=targets,
     )
-    costs, final = overheads(scaling, launches, PARTS), final_frame(launches)
-    goal = None if workload.sync == "none" else default_accuracy(launches, scaling.base.layout)
-    targets: tuple[TimeToAccuracy, ...] = ()
-    if goal is not None:
-        reached = times_to_accuracy(loaded.epochs, goal)
-        targets = speedups_to_accuracy(reached, reached[reached["layout"] == scaling.base.layout])
     standing_in = "The rows are synthetic." if any(run.data.kind == "synthetic" for run in loaded.valid) else ""
     told = captions.headline(scaling, workload, ahead.series)
     sentences = (told, captions.to_accuracy(scaling, targets, goal), ahead.why, standing_in)
@@ -213,36 +214,29 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         "sentence": " ".join(filter(None, sentences)),
         "table": tables.terminal_table(scaling, final, ahead.series),
         "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy, "predicted": ahead.series},
-        "tiles": tuple(_tiles(scaling, costs, final, loaded.runs, targets, goal)),
+        "tiles": tuple(_tiles(view)),
         "facts": run_facts(loaded.valid, loaded.launched, loaded.failed),
-        "sections": _sections(loaded, view, costs, final, targets, goal),
+        "sections": _sections(loaded, view),
     }
 
 
-def _sections(
-    loaded: Loaded,
-    view: SweepView,
-    costs: Sequence[PointOverheads],
-    final: pd.DataFrame,
-    targets: Sequence[TimeToAccuracy],
-    goal: float | None,
-) -> list[Section]:
+def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
     """Return what was measured: scaling, time, laws, prediction, learning."""
     scaling, names, figures = view.scaling, view.names, draw_figures(view)
     name, published = view.runs[0].point.workload.name, read_published(resource(CLAIMS_FILE)).claims
     others = reference_points(view.launches, scaling, [one for one in published if one.experiment == name])
     how = f"{scaling.scaling.capitalize()} scaling. {captions.repeats(scaling)} {captions.method(scaling)}"
     time: list[Block] = [*figures["time"]]
-    if costs:
-        time.append(tables.overheads_table(costs, scaling, names, loaded.folder.resolve().name))
+    if view.costs:
+        time.append(tables.overheads_table(view.costs, scaling, names, loaded.folder.resolve().name))
     time += [tables.epoch_table(view.parts, names), tables.launch_table(view.parts, names)]
     laws: list[Block] = [tables.laws_table(view.fits, scaling)] if view.fits else []
     if scaling.others and view.reference:
         laws.append(reference_table(view.reference))
     ahead: list[Block] = [beyond_table(one, names) for one in view.beyond]
-    learning: list[Block] = [tables.learning_table(final, names)]
-    if targets and goal is not None:
-        learning.append(tables.targets_table(targets, scaling, goal, names))
+    learning: list[Block] = [tables.learning_table(view.final, names)]
+    if view.targets and view.goal is not None:
+        learning.append(tables.targets_table(view.targets, scaling, view.goal, names))
     return [
         Section(
             title="Scaling",
@@ -333,19 +327,9 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
     return sections
 
 
-def _tiles(
-    scaling: Scaling,
-    points: Sequence[PointOverheads],
-    final: pd.DataFrame,
-    runs: Sequence[RunRecord],
-    targets: Sequence[TimeToAccuracy],
-    goal: float | None,
-) -> Iterator[Tile]:
-    """Yield speedup, speedup to equal accuracy, efficiency, the largest overhead, accuracy and the launches.
-
-    `final` is `learning.final_frame` of the same launches; `runs` are all of them, invalid ones too. `targets` and
-    `goal` as in `to_accuracy`.
-    """
+def _tiles(view: SweepView) -> Iterator[Tile]:
+    """Yield speedup, speedup to equal accuracy, efficiency, the largest overhead, accuracy and the launches."""
+    scaling, goal = view.scaling, view.goal
     last, base, doubt = last_point(scaling), scaling.base, "95 % interval "
     if last is None:
         detail = f"{numbers.ranks(base.ranks)}, median of {numbers.plural(base.launches, 'launch')}"
@@ -358,7 +342,7 @@ def _tiles(
         known = doubt + numbers.ratio_span(last.speedup_interval) if last.speedup_interval else missing
         detail = f"{numbers.ranks(last.ranks)} over {numbers.ranks(base.ranks)}; {known}"
         yield Tile(name=captions.speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
-    found = target_of(scaling, targets)
+    found = target_of(scaling, view.targets)
     if found is not None and goal is not None:
         known = f"reached by {found.reached} of {numbers.plural(found.launches, 'launch')}"
         if found.speedup is not None:
@@ -369,26 +353,26 @@ def _tiles(
     if last is not None and last.efficiency is not None:
         known = doubt + numbers.percent_span(last.efficiency_interval) if last.efficiency_interval else missing
         yield Tile(name="Efficiency", value=numbers.percent(last.efficiency), detail=known)
-    if points:
-        largest = points[-1].largest
+    if view.costs:
+        largest = view.costs[-1].largest
         value, detail = "none", "no part takes 1 % more than its ideal share"
         if largest:
             known = f", {doubt}{numbers.ratio_span(largest.speedup_interval)}" if largest.speedup_interval else ""
             value = largest.cause.name
             detail = (
-                f"{numbers.percent(largest.fraction)} of the epoch at {numbers.ranks(points[-1].ranks)}; "
+                f"{numbers.percent(largest.fraction)} of the epoch at {numbers.ranks(view.costs[-1].ranks)}; "
                 f"without it the speedup would be at most about {largest.speedup_without:.2f}{known}"
             )
         yield Tile(name="Largest overhead", value=value, detail=detail)
-    rows = tables.rows_of(final[final["test_accuracy"].notna()])
+    rows = tables.rows_of(view.final[view.final["test_accuracy"].notna()])
     if rows:
         most, fewest = rows[-1], rows[0]
         detail = f"{numbers.ranks(most['ranks'])}, after {numbers.plural(int(most['epochs']), 'epoch')}"
         if len(rows) > 1:
             detail += f"; {numbers.ranks(fewest['ranks'])}: {numbers.percent(fewest['test_accuracy'], 2)}"
         yield Tile(name="Test accuracy", value=numbers.percent(most["test_accuracy"], 2), detail=detail)
-    invalid, strange = sum(bool(run.invalid) for run in runs), sum(point.outliers for point in scaling.points)
+    invalid, strange = sum(bool(run.invalid) for run in view.runs), sum(point.outliers for point in scaling.points)
     detail = f"{numbers.span(*scaling.repeats)} per point"
     detail += f"; {numbers.plural(invalid, 'launch')} invalid and excluded" if invalid else ""
     detail += f"; {numbers.plural(strange, 'outlier')}, counted and marked" if strange else ""
-    yield Tile(name="Valid launches", value=numbers.count(len(runs) - invalid), detail=detail)
+    yield Tile(name="Valid launches", value=numbers.count(len(view.runs) - invalid), detail=detail)

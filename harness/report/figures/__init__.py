@@ -9,11 +9,13 @@ from pkgutil import iter_modules
 import pandas as pd
 
 from harness.analysis.laws import Fit
+from harness.analysis.learning import TimeToAccuracy
 from harness.analysis.scaling import Scaling
 from harness.prediction.beyond import Beyond
 from harness.prediction.forecast import NetworkReference
 from harness.report.answer import FigureBlock
 from harness.schema.record import RunRecord
+from harness.why.overheads import PointOverheads
 
 SECTIONS = ("scaling", "time", "laws", "learning")
 """The parts of the page that hold figures, in its order."""
@@ -25,8 +27,9 @@ class SweepView:
 
     `folder` has the records. `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios`
     (`scaling.ratios_frame`) of the valid ones; `parts` is `breakdown.breakdown_frame`, `curves` is
-    `learning.curve_frame`, `beyond` what is predicted of more ranks. `subject` names the workload, `names` has a
-    reader's words for every layout.
+    `learning.curve_frame` and `final` its `final_frame`, `beyond` what is predicted of more ranks. `costs` are
+    `overheads` by part of the time. `goal` is a test accuracy, None where none was tested, and `targets` the times to
+    it. `subject` names the workload, `names` has a reader's words for every layout.
     """
 
     folder: Path
@@ -37,10 +40,14 @@ class SweepView:
     ratios: pd.DataFrame
     parts: pd.DataFrame
     curves: pd.DataFrame
+    final: pd.DataFrame
     scaling: Scaling
     fits: tuple[Fit, ...]
     reference: NetworkReference | None
     beyond: tuple[Beyond, ...] = ()
+    costs: tuple[PointOverheads, ...] = ()
+    goal: float | None = None
+    targets: tuple[TimeToAccuracy, ...] = ()
 
 
 Draw = Callable[[SweepView], FigureBlock | None]
