@@ -102,7 +102,7 @@ def bench(
         from harness.base.cores import usable_cores
         from harness.bench.contenders.decoding import measure_decoding
 
-        return Answer(sentence=str(measure_decoding(threads=usable_cores(), rounds=options["blocks"] or 3)))
+        return Answer(sentence=measure_decoding(threads=usable_cores(), rounds=options["blocks"] or 3))
     from harness.base.hostlock import HostLock
     from harness.base.processes import interruptible
     from harness.bench.blocks import BenchSettings, run_bench

@@ -180,6 +180,11 @@ def drawn(layouts: int, most: int) -> str:
 def method(scaling: Scaling) -> str:
     """Return how a time, a ratio and an interval are computed."""
     work = "its epoch time" if scaling.scaling == "strong" else "its epoch time, times the ratio of the ranks"
+    rest = (
+        "Variation, between launches and within one, is a relative standard deviation. A step's time is its epoch's "
+        "over the number of steps. Outliers (Tukey's fences) are marked and counted; invalid launches count nowhere "
+        "and are listed below."
+    )
     if in_turns(scaling):
         return (
             "All layouts of a repeat were resident on the same cores and trained in turns of about 50 ms, a round "
@@ -190,9 +195,7 @@ def method(scaling: Scaling) -> str:
             "Speedup is the mean over blocks, its 95 % interval Student's t. A launch's time is the median over its "
             "epochs of the slowest rank's training time, without evaluation and without the turns of others; a point's "
             f"time is the median over its launches, its interval of this session only (order statistics, from {NEEDED} "
-            "launches on). Variation, between launches and within one, is a relative standard deviation. A step's time "
-            "is its epoch's over the number of steps. Outliers (Tukey's fences) are marked and counted; invalid "
-            "launches count nowhere and are listed below."
+            f"launches on). {rest}"
         )
     return (
         "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation. "
@@ -201,10 +204,7 @@ def method(scaling: Scaling) -> str:
         "session only: another may find the machine at another speed, and with speeds that last over launches it holds "
         "the true time less often. That of a ratio is a bootstrap over the launches of both points, paired by the "
         f"block of the interleaved order; both need {NEEDED} launches. Points that were launched in other sessions "
-        "than the base (nothing ran for an hour between them) have no interval of a ratio. Variation, between launches "
-        "and within one, is a relative standard deviation. A step's time is its epoch's over the "
-        "number of steps. Outliers (Tukey's fences) are marked and counted; "
-        "invalid launches count nowhere and are listed below."
+        f"than the base (nothing ran for an hour between them) have no interval of a ratio. {rest}"
     )
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -12,29 +11,11 @@ from harness.schema.presets import resolve
 _IMAGES, _CLASSES, _BATCH, _SIZE, _SALT = 512, 10, 32, 224, 12345
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decoding:
-    """Images per second and core of both pipelines: medians over `rounds` passes, and all passes."""
+def measure_decoding(*, threads: int, rounds: int) -> str:
+    """Decode the same synthetic JPEGs `rounds` times with each pipeline, in turns, after one pass that is not timed.
 
-    threads: int
-    ours: tuple[float, ...]
-    bare: tuple[float, ...]
-
-    @property
-    def ratio(self) -> float:
-        """The harness's rate over the bare pipeline's."""
-        return median(self.ours) / median(self.bare)
-
-    def __str__(self) -> str:
-        return (
-            f"{_IMAGES} JPEGs of about 100 kB to {_SIZE} x {_SIZE} pixels, {self.threads} threads, "
-            f"{len(self.ours)} passes each: harness {median(self.ours) / self.threads:.1f} images/s per core, bare "
-            f"tf.data {median(self.bare) / self.threads:.1f}, ratio {self.ratio:.3f}"
-        )
-
-
-def measure_decoding(*, threads: int, rounds: int) -> Decoding:
-    """Decode the same synthetic JPEGs `rounds` times with each pipeline, in turns, after one pass that is not timed."""
+    Return a sentence with the medians of both in images per second and core, and their ratio.
+    """
     from harness.base.processes import quiet_stderr
 
     with quiet_stderr():
@@ -60,7 +41,11 @@ def measure_decoding(*, threads: int, rounds: int) -> Decoding:
             rate = _pass(pipelines[which])
             if number:
                 rates[which].append(rate)
-    return Decoding(threads=threads, ours=tuple(rates[0]), bare=tuple(rates[1]))
+    ours, bare = map(median, rates)
+    return (
+        f"{_IMAGES} JPEGs of about 100 kB to {_SIZE} x {_SIZE} pixels, {threads} threads, {rounds} passes each: "
+        f"harness {ours / threads:.1f} images/s per core, bare tf.data {bare / threads:.1f}, ratio {ours / bare:.3f}"
+    )
 
 
 def _pass(pipeline: Callable[[], Any]) -> float:
