@@ -1,7 +1,5 @@
 """`harness bench` as an answer: the harness beside its alternatives, what was measured where, and what went wrong."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -14,8 +12,7 @@ from harness.report.launch_summary import commit_words, core_hours, machine_word
 from harness.schema.record import encode
 
 PLACE = "bench"  # reports/bench
-TABLE, TEXT = "bench.csv", "index.md"
-_COLUMNS = ("workload", "contender", "rows_per_s", "loss", "over", "ratio", "low", "high", "blocks", "goal", "met")
+TEXT = "index.md"
 _SAID = (
     ("gradients", "bound", "the bound"), ("none", "bare", "a bare loop"), ("mwms", "harness", "`gradients`"),
     ("horovod-run", "harness", "`gradients`"), ("horovod", "harness", "`gradients`"),
@@ -58,7 +55,7 @@ def bench_answer(record: BenchRecord) -> Answer:
         when=record.started,
         machine=machine_words(record.machine),
     )
-    return replace(answer, files={RECORD: encode(record).decode(), TABLE: _csv(lines), TEXT: document(answer)})
+    return replace(answer, files={RECORD: encode(record).decode(), TEXT: document(answer)})
 
 
 def _facts(record: BenchRecord) -> tuple[Fact, ...]:
@@ -171,21 +168,3 @@ def _remarks(record: BenchRecord) -> list[str]:
         for name, why in block.failed.items():
             found.append(f"{block.workload}, {CONTENDERS[name].title}, block {block.number + 1} failed: {why}")
     return found
-
-
-def _csv(lines: Sequence[WorkloadRow]) -> str:
-    """Return the tables as CSV: a line for every contender and what it is compared with."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for line in lines:
-        for name, rate in line.rates.items():
-            known = (line.workload, name, f"{rate:.6g}", line.losses.get(name, ""))
-            if not line.ratios[name]:
-                writer.writerow([*known, *[""] * (len(_COLUMNS) - len(known))])
-            for ratio in line.ratios[name].values():
-                ends = (f"{ratio.interval.low:.6g}", f"{ratio.interval.high:.6g}") if ratio.interval else ("", "")
-                goal = GOALS.get((ratio.top, ratio.bottom))
-                judged = (f"{goal:.4g}" if goal else "", {None: "", True: "yes", False: "no"}[ratio.met])
-                writer.writerow([*known, ratio.bottom, f"{ratio.ratio:.6g}", *ends, ratio.blocks, *judged])
-    return text.getvalue()
