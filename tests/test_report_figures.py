@@ -9,7 +9,6 @@ from pathlib import Path
 
 import matplotlib.image
 import numpy as np
-import pandas as pd
 import pytest
 
 from harness.report.figures.breakdown import EPOCH, LAUNCH
@@ -148,20 +147,3 @@ def test_thread_counts_are_series_of_their_own_and_efficiency_is_per_core(tmp_pa
     assert "1\u00a0rank of 2\u00a0threads: 67\u00a0%" in labels["efficiency"]  # 1.33 on two cores
     assert "2\u00a0ranks of 2\u00a0threads: 62\u00a0%" in labels["efficiency"]
     assert "2 ranks, 2 threads each" in str(Text(page.read_text())).replace("\u00a0", " ")
-
-
-@pytest.mark.slow
-def test_single_steps_are_the_extremes_of_the_middle_launch(tmp_path: Path) -> None:
-    page = write_report(SWEEP, tmp_path)
-    table = pd.read_csv(page.with_name("single-steps.csv"))
-    steps = pd.read_parquet(SWEEP / "n2x1x1-r2-69158adbbd50" / "steps.parquet")
-    left = steps.pivot_table(index=["epoch", "step"], columns="rank", values="exit_s").max(axis=1)
-    lengths = left.groupby("epoch").diff().dropna()
-    lengths = lengths[lengths.index.get_level_values("step") < 156]  # the last is of a partial batch
-    parts = ["input_seconds", "compute_seconds", "skew_seconds", "wire_seconds"]
-    for which, expected in (("fastest", lengths.idxmin()), ("slowest", lengths.idxmax())):
-        own = table[table["which"] == which]
-        assert set(zip(own["epoch"] - 1, own["step"] - 1, strict=True)) == {expected}
-        ends = own["begin_s"] + own[parts].sum(axis=1)
-        assert ends.max() == pytest.approx(lengths[expected], rel=0.1), "from the first rank's begin"
-    assert "harness trace n2x1x1-r2-69158adbbd50" in page.read_text()
