@@ -10,10 +10,7 @@ from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import (
-    ALL,
     ALLREDUCE,
-    NETWORK,
-    NODE,
     PROBE_FILE,
     PROBE_SCHEMA,
     PROBES,
@@ -143,9 +140,8 @@ def _candidates(probe: Probe) -> list[tuple[Setting, str, MessageCost]]:
     """Return every way that was measured on all ranks; the harness's default first."""
     found: list[tuple[Setting, str, MessageCost]] = []
     for network in probe.by_setting:
-        level = next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
-        ours = [cost for cost in network.costs if cost.operation.startswith(REDUCTION) and cost.level == level]
-        plain = network.find(ALLREDUCE, level)
+        ours = [one for one in network.costs if one.operation.startswith(REDUCTION) and one.level == network.widest]
+        plain = network.find(ALLREDUCE, network.widest)
         found += [(network.setting, cost.operation.removeprefix(REDUCTION), cost) for cost in ours]
         found += [(network.setting, "", plain)] if plain and not ours else []
     if not found:

@@ -133,12 +133,11 @@ class Items:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """A box with a title and facts, a paragraph, or text to copy. Cards that follow each other stand side by side."""
+    """A box with a title and facts, or with text to copy. Cards that follow each other stand side by side."""
 
     kind: ClassVar[str] = "card"
     title: str
     facts: Sequence[Fact] = ()
-    text: str = ""
     copy: str = ""
 
 
@@ -206,13 +205,13 @@ def plain(text: str) -> str:
     return text.replace("\u00a0", " ")
 
 
-def markdown(answer: Answer, title: str = "") -> str:
+def markdown(answer: Answer) -> str:
     """Return the answer for a pull request: its sentence, warnings, table, notes and command."""
 
     def cell(text: object) -> str:
         return plain(" ".join(str(text).split())).replace("|", "\\|")
 
-    parts = [f"**{title + ': ' if title else ''}{plain(answer.sentence)}**"]
+    parts = [f"**{plain(answer.sentence)}**"]
     parts += [f"> {plain(banner.text)}" for banner in answer.banners]
     if answer.table:
         rows = [answer.table.headings, ["---"] * len(answer.table.headings), *answer.table.rows]
@@ -225,7 +224,7 @@ def markdown(answer: Answer, title: str = "") -> str:
 
 
 def document(answer: Answer) -> str:
-    """Return the whole page as Markdown, its figures by their captions; columns also line up as plain text."""
+    """Return a page of tables and lists as Markdown; columns also line up as plain text."""
     parts = [f"# {answer.question}", answer.sentence, *(f"> {banner.text}" for banner in answer.banners)]
     parts += ["\n".join(f"- {fact.name}: {fact.value}" for fact in answer.facts)] if answer.facts else []
     for section in answer.sections:
@@ -235,13 +234,6 @@ def document(answer: Answer) -> str:
                 parts += [_lined_up(block), *([block.note] if block.note else [])]
             elif isinstance(block, Items):
                 parts.append("\n".join(f"- {text if isinstance(text, str) else text[0]}" for text in block.texts))
-            elif isinstance(block, FigureBlock):
-                parts.append(f"{block.title} ({block.name}.svg): {block.caption}")
-            elif isinstance(block, Prose):
-                parts.append(f"**{block.lead}** {block.text}" if block.lead else block.text)
-            else:
-                own = [f"- {fact.name}: {fact.value}" for fact in block.facts]
-                parts.append("\n".join([f"**{block.title}** {block.text}".rstrip(), *own, block.copy]).rstrip())
     parts += [f"`{answer.command}`"] if answer.command else []
     return plain("\n\n".join(parts)) + "\n"
 

@@ -25,7 +25,7 @@ from harness.report.answer import (
 from harness.report.launch_summary import commit_words, core_hours, machine_words
 from harness.report.svg import MUTED, Picture, draw, mark
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.message_cost import ALL, ALLREDUCE, NETWORK, NODE, Estimate, MessageCost, MessageCosts, Probe
+from harness.schema.message_cost import ALLREDUCE, Estimate, MessageCost, MessageCosts, Probe
 
 _WIDE = (7.2, 4.2)  # inches
 _FIT_NOTE = (
@@ -131,7 +131,7 @@ def _headline(probe: Probe) -> str:
     if probe.invalid:
         return f"No times are valid, so none are used and no setting is recommended: {probe.invalid[0]}. Probe again."
     usual = probe.by_setting[0]
-    cost = usual.find(ALLREDUCE, _widest(usual)) or usual.costs[0]
+    cost = usual.find(ALLREDUCE, usual.widest) or usual.costs[0]
     few = f"{numbers.plural(len(cost.sizes[0].launches), 'launch')}, too few for an interval"
     small, large = (
         f"{_size_words(size.bytes)} take {numbers.seconds(size.seconds.value)} "
@@ -202,10 +202,6 @@ def _banners(probe: Probe) -> tuple[Banner, ...]:
     return tuple(Banner(kind="warning", text=text) for text in texts)
 
 
-def _widest(network: MessageCosts) -> str:
-    return next(level for level in (ALL, NETWORK, NODE) if level in network.levels)
-
-
 def _figures(probe: Probe) -> Iterator[FigureBlock]:
     usual = probe.by_setting[0]
     where = (
@@ -227,11 +223,10 @@ def _figures(probe: Probe) -> Iterator[FigureBlock]:
         table=table,
     )
     if len(probe.by_setting) > 1:
-        level = _widest(usual)
         yield FigureBlock(
-            picture=_setting_picture(probe.by_setting, ALLREDUCE, level),
+            picture=_setting_picture(probe.by_setting),
             title="Settings",
-            caption=f"MPI_Allreduce under each setting over the default's time, level {level}. {where}",
+            caption=f"MPI_Allreduce under each setting over the default's time, level {usual.widest}. {where}",
             table=_times_frame(probe.by_setting),
         )
 
@@ -276,15 +271,16 @@ def _cost_picture(costs: Sequence[MessageCost], *, bandwidth: bool) -> Picture:
     return draw(f"probe-{name}", title, paint, _WIDE, numbers="; ".join(spoken))
 
 
-def _setting_picture(networks: Sequence[MessageCosts], operation: str, level: str) -> Picture:
-    """Return ``probe-settings``: the time of `operation` under each setting over that under the default."""
+def _setting_picture(networks: Sequence[MessageCosts]) -> Picture:
+    """Return ``probe-settings``: the time of an allreduce under each setting over that under the default."""
 
     def paint(axes: Axes) -> None:
-        base = networks[0].find(operation, level)
+        level = networks[0].widest
+        base = networks[0].find(ALLREDUCE, level)
         assert base is not None
         axes.axhline(1.0, color=MUTED.light, linewidth=1.0)
         for number, network in enumerate(networks[1:]):
-            cost = network.find(operation, level)
+            cost = network.find(ALLREDUCE, level)
             if cost is None:
                 continue
             usual = {size.bytes: size.seconds.value for size in base.sizes}
@@ -300,7 +296,7 @@ def _setting_picture(networks: Sequence[MessageCosts], operation: str, level: st
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_ylabel("Time over the default's")
 
-    return draw("probe-settings", f"Settings of the MPI library compared by {operation}", paint, _WIDE)
+    return draw("probe-settings", f"Settings of the MPI library compared by {ALLREDUCE}", paint, _WIDE)
 
 
 def _times_frame(networks: Iterable[MessageCosts]) -> pd.DataFrame:

@@ -121,9 +121,10 @@ class MessageCosts:
     costs: tuple[MessageCost, ...]
 
     @property
-    def levels(self) -> tuple[str, ...]:
-        """The levels that were measured."""
-        return tuple(dict.fromkeys(cost.level for cost in self.costs))
+    def widest(self) -> str:
+        """The level that was measured over the most ranks: of all, of one rank a host, of one host."""
+        levels = {cost.level for cost in self.costs}
+        return next((level for level in (ALL, NETWORK) if level in levels), NODE)
 
     def find(self, operation: str, level: str) -> MessageCost | None:
         """Return the cost of `operation` at `level`, None where it was not measured."""

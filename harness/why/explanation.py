@@ -20,17 +20,7 @@ from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
 from harness.analysis.time_parts import median_launches
 from harness.base.errors import UserError
 from harness.probe.probe_store import newest_probe
-from harness.schema.message_cost import (
-    ALL,
-    ALLREDUCE,
-    NETWORK,
-    NODE,
-    OVERLAPPED,
-    REDUCTION,
-    REDUCTION_NAMES,
-    MessageCost,
-    Probe,
-)
+from harness.schema.message_cost import ALLREDUCE, OVERLAPPED, REDUCTION, REDUCTION_NAMES, MessageCost, Probe
 from harness.schema.record import RunRecord
 from harness.why.launch_detail import USEFUL_COLUMNS, Detailed, detailed
 from harness.why.overheads import LAUNCH_CAUSES, PointOverheads, overheads
@@ -217,11 +207,10 @@ def cost_of(probe: Probe, run: RunRecord, way: str = "") -> MessageCost | None:
     if OVERLAPPED in run.provenance.reduction and not way:
         return None
     network = probe.by_setting[0]
-    level = next((level for level in (ALL, NETWORK, NODE) if level in network.levels), NODE)
     took = way or next((way for way, name in REDUCTION_NAMES.items() if name in run.provenance.reduction), "")
-    found = network.find(f"{REDUCTION}{took}", level)
+    found = network.find(f"{REDUCTION}{took}", network.widest)
     if found is None and took == "messages":
-        found = network.find(ALLREDUCE, level)
+        found = network.find(ALLREDUCE, network.widest)
     usable = found is not None and found.ranks == run.point.layout.ranks and not run.point.settings
     return found if usable else None
 
