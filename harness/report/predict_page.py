@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -29,7 +28,6 @@ _HEADINGS = (
     "Ranks", "Step", "Computation", "Slowest rank", "Allreduce", "Epoch", "Low to high", "Speedup", "Efficiency",
 )  # fmt: skip
 _JOB_HEADINGS = ("From", "Ranks", "Nodes", "Job", "95 % interval", "Node-hours", "Accuracy", "Settings")
-_T = TypeVar("_T")
 _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
 _LABELS = {part.column: part.label for part in EPOCH}
 
@@ -42,13 +40,13 @@ def prediction_answer(found: Sequence[PredictedCurve], network: str, algorithm: 
     names = [one.name.replace(one.base.workload.name, one.base.workload.name.upper()) for one in found]
     tables = [_curve_table(name, one.frame) for name, one in zip(names, found, strict=True)]
     parts = [_section(name, one, table) for name, one, table in zip(names, found, tables, strict=True)]
-    short = [replace(table, headings=_without(table.headings), rows=[*map(_without, table.rows)]) for table in tables]
-    last = [[one.name, *table.rows[-1]] for one, table in zip(found, short, strict=True)]
+    last = [[one.name, *table.rows[-1]] for one, table in zip(found, tables, strict=True)]
+    several = Table(title="", headings=("Workload", *_HEADINGS), rows=last, wide=(_HEADINGS.index("Computation") + 1,))
     costs = f"{network}; allreduce: {algorithm}"
     return Answer(
         question=f"How would {', '.join(names)} scale to {int(found[0].frame['ranks'].max()):,} ranks?",
         sentence=f"Predicted, not measured: {'; '.join(map(_sentence, found))}.",
-        table=short[0] if len(found) == 1 else Table(title="", headings=("Workload", *short[0].headings), rows=last),
+        table=tables[0] if len(found) == 1 else several,
         data={"network": network, "predicted": [_data(one) for one in found]},
         banners=[Banner(kind="warning", text="Nothing here was measured but what the predictions rest on.")],
         tiles=[_tile(name, one.frame.iloc[-1]) for name, one in zip(names, found, strict=True)],
@@ -59,11 +57,6 @@ def prediction_answer(found: Sequence[PredictedCurve], network: str, algorithm: 
         place="predict",
         title=", ".join(names),
     )
-
-
-def _without(row: Sequence[_T]) -> list[_T]:
-    """Return a row without the computation, for which a terminal is too narrow."""
-    return [*row[:2], *row[3:]]
 
 
 def _sentence(one: PredictedCurve) -> str:
@@ -138,7 +131,8 @@ def _curve_table(name: str, frame: pd.DataFrame) -> Table:
         )
         for row in frame.to_dict("records")
     ]
-    return Table(title=f"{name}, predicted", headings=_HEADINGS, rows=rows, texts=())
+    wide = (_HEADINGS.index("Computation"),)
+    return Table(title=f"{name}, predicted", headings=_HEADINGS, rows=rows, texts=(), wide=wide)
 
 
 def _data(one: PredictedCurve) -> Mapping[str, object]:
