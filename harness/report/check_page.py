@@ -138,7 +138,7 @@ def _place(row: ComparedRow) -> str:
 
 def _cells(row: ComparedRow) -> tuple[str, ...]:
     """Return the row's cells, one for each of `HEADINGS`."""
-    ends = row.interval and (row.interval.low, row.interval.high)
+    ends = None if row.interval is None else (row.interval.low, row.interval.high)
     return compared_cells(row, row.slowdown, ends, row.verdict if row.decides else f"({row.verdict})")
 
 

@@ -131,7 +131,7 @@ def measurement_warnings(
 
 def _cells(row: ComparedRow) -> tuple[str, ...]:
     found = row.ratio_interval
-    return compared_cells(row, row.ratio - 1, found and (found.low - 1, found.high - 1), row.verdict)
+    return compared_cells(row, row.ratio - 1, None if found is None else (found.low - 1, found.high - 1), row.verdict)
 
 
 def _otherwise(row: ComparedRow) -> str:
