@@ -209,11 +209,8 @@ def method(scaling: Scaling) -> str:
 
 
 def _certainty(last: PointScaling, base: PointScaling) -> str:
-    counts = sorted({last.launches, base.launches})
-    each = "each" if len(counts) == 1 else "against"
-    number = counts[0] if len(counts) == 1 else last.launches
-    launches = numbers.plural(number, "launch")
-    text = f"{launches} {each}" if each == "each" else f"{launches} against {base.launches}"
+    launches = numbers.plural(last.launches, "launch")
+    text = f"{launches} each" if last.launches == base.launches else f"{launches} against {base.launches}"
     if last.blocks:
         text = f"{numbers.plural(last.blocks, 'block')} in turns"
     excluded = last.excluded + base.excluded

@@ -1,7 +1,6 @@
 """The history of a study as a page that stands alone: a figure for each series, and its numbers as files."""
 
 import shlex
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -36,7 +35,7 @@ def _block(history: History, series: CostSeries, subject: str) -> FigureBlock:
         name,
         f"{title} of {subject} over commits",
         lambda axes: _paint(axes, history, series, changes),
-        numbers=_spoken(history, series),
+        numbers="; ".join(f"{history.names[state]}: {median}" for state, median in _medians(series).items()),
     )
     found = "; ".join(change_words(series.quantity, change.slowdown) for change in changes)
     what = "Every launch"
@@ -53,12 +52,12 @@ def _block(history: History, series: CostSeries, subject: str) -> FigureBlock:
     return FigureBlock(picture=picture, title=title.capitalize(), caption=caption, table=table)
 
 
-def _spoken(history: History, series: CostSeries) -> str:
-    """Return every state's median to those who cannot see the figure."""
-    states, as_text = np.array(series.states), numbers.seconds if series.quantity == TIME else numbers.percent
-    return "; ".join(
-        f"{history.names[n]}: {as_text(float(np.median(series.values[states == n])))}" for n in dict.fromkeys(states)
-    )
+def _medians(series: CostSeries, places: int = 0) -> dict[int, str]:
+    """Return the median of each state that has values, in words; an efficiency with so many decimal `places`."""
+    states = np.array(series.states)
+    medians = {state: float(np.median(series.values[states == state])) for state in dict.fromkeys(series.states)}
+    as_text = numbers.seconds if series.quantity == TIME else lambda value: numbers.percent(value, places)
+    return {state: as_text(value) for state, value in medians.items()}
 
 
 def _paint(axes: Axes, history: History, series: CostSeries, changes: list[ChangePoint]) -> None:
@@ -117,6 +116,7 @@ def history_answer(history: History) -> Answer:
         f"{last.data_kind} data"
     )
     command = shlex.join(["harness", "history", last.label])
+    medians = [_medians(series, 1) for series in history.series]
     commits = Table(
         title="Commits",
         headings=(
@@ -127,7 +127,7 @@ def history_answer(history: History) -> Answer:
                 history.names[number],
                 numbers.moment(min(launch.started for launch in state.launches)),
                 str(len(state.launches)),
-                *_medians(history, number),
+                *(found.get(number, numbers.NONE) for found in medians),
             )
             for number, state in enumerate(history.states)
         ],
@@ -188,15 +188,3 @@ def change_sentence(history: History, change: ChangePoint) -> str:
             where += f": cannot tell whether by the code, for {change.doubt}; measure both again, in turn"
     words = change_words(change.series.quantity, change.slowdown)
     return f"{_series_name(change.series).capitalize()}: {words}, {where}"
-
-
-def _medians(history: History, state: int) -> Sequence[str]:
-    texts = []
-    for series in history.series:
-        own = series.values[np.array(series.states) == state]
-        if not len(own):
-            texts.append(numbers.NONE)
-            continue
-        median = float(np.median(own))
-        texts.append(numbers.seconds(median) if series.quantity == TIME else numbers.percent(median, 1))
-    return texts

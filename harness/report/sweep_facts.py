@@ -288,7 +288,7 @@ def _core_ns(runs: Sequence[RunRecord]) -> str:
 def _placement(run: RunRecord) -> str:
     """Return on which nodes the ranks of a launch were, and on how many cores each might run."""
     nodes = sorted({rank.node or rank.host for rank in run.ranks})
-    cores = sorted({len(rank.cores) for rank in run.ranks})
-    per_rank = str(cores[0]) if len(cores) == 1 else f"{cores[0]} to {cores[-1]}"
+    cores = {len(rank.cores) for rank in run.ranks}
+    per_rank = numbers.span(min(cores), max(cores))
     where = f"{numbers.plural(len(run.ranks), 'rank')} on {', '.join(nodes)}"
     return f"{where}, {per_rank} core{'' if per_rank == '1' else 's'} open to each"

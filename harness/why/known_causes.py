@@ -1,5 +1,6 @@
 """The known causes of overhead and failure, one entry each, and which of them the launches of a sweep show."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -242,14 +243,12 @@ def diagnose_sweep(loaded: Loaded) -> tuple[Finding, ...]:
 
 def _chosen(loaded: Loaded) -> list[RunRecord]:
     slow, runs = {one.run for one in loaded.slow}, loaded.valid or loaded.runs
-    seen = dict[str, int]()
-    places = []
+    seen, places = Counter[str](), dict[str, tuple[bool, int, int]]()
     for run in runs:
-        layout = str(run.point.layout)
-        seen[layout] = seen.get(layout, 0) + 1
-        places.append((run.point.folder not in slow, seen[layout], -run.point.layout.ranks))
-    order = sorted(range(len(places)), key=places.__getitem__)
-    return [runs[place] for place in order[:MOST_LAUNCHES]]
+        layout = run.point.layout
+        seen[str(layout)] += 1
+        places[run.point.folder] = (run.point.folder not in slow, seen[str(layout)], -layout.ranks)
+    return sorted(runs, key=lambda run: places[run.point.folder])[:MOST_LAUNCHES]
 
 
 def _case(loaded: Loaded, run: RunRecord, base: RunRecord | None) -> Case | None:
