@@ -418,7 +418,7 @@ def _apart(one: ClaimEvidence) -> pd.Series:
     return (losses[one.counts[-1]] / losses[one.counts[0]] - 1).abs().dropna()
 
 
-def servers(claim: Claim, rates: pd.DataFrame) -> ClaimFinding:
+def servers(rates: pd.DataFrame) -> ClaimFinding:
     """Training with parameter servers is slower than `gradients` on the same cores, on every workload.
 
     `rates`: a row for every block of a bench, with the rows per second of either; its error is shared over workloads.

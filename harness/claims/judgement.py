@@ -54,7 +54,7 @@ def judge_claim(
     if claim.erratum:
         return Judgement(claim=claim, finding=ClaimFinding(outcome=ERRATUM, said=claim.erratum))
     if claim.rule == SERVERS:
-        return Judgement(claim=claim, finding=servers(claim, rates))
+        return Judgement(claim=claim, finding=servers(rates))
     about = [one for one in evidence if is_about(claim, one)]
     compared = {id(one): compare_with_claim(claim, one) for one in about}
     able = [one for one in about if not compared[id(one)].other]

@@ -85,7 +85,7 @@ def report_sweep(
     ahead = _ahead(loaded, base, network)
     if keep:
         keep_beyond(loaded, ahead.series)
-    answer = _answer(loaded, target, base, drawn_by, ahead)
+    answer = _answer(loaded, target, drawn_by, ahead)
     answer = write_page(answer, reports, sweep_folder.resolve().parent, style=style)
     failed = failed_ranks_answer(loaded, answer.command, answer.remark, drawn_by)
     if failed:
@@ -117,7 +117,7 @@ def _ahead(loaded: Loaded, base: int | None, network: Network | None) -> _Ahead:
     return _Ahead(launches=launches, scaling=scaling, series=series, why=why)
 
 
-def _answer(loaded: Loaded, target: Path, base: int | None, drawn_by: str, ahead: _Ahead) -> Answer:
+def _answer(loaded: Loaded, target: Path, drawn_by: str, ahead: _Ahead) -> Answer:
     launches, scaling = ahead.launches, ahead.scaling
     used = loaded.valid or loaded.runs
     study = loaded.study.sweep if loaded.study else None
