@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    Step = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
@@ -79,7 +77,9 @@ def shuffled_batches(inputs: Any, labels: Any, rows: int, batch: int) -> "tf.dat
     return batches.repeat().prefetch(tf.data.AUTOTUNE)
 
 
-def replica_step(strategy: "tf.distribute.Strategy", task: Task, model: "keras.Model", over: int) -> "Step":
+def replica_step(
+    strategy: "tf.distribute.Strategy", task: Task, model: "keras.Model", over: int
+) -> "Callable[[tf.Tensor, tf.Tensor], tf.Tensor]":
     """Return a replica's step: the loss summed over its rows and divided by `over`, its gradients, plain SGD."""
     import keras
     import tensorflow as tf
