@@ -21,7 +21,7 @@ from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT
 
 Array = NDArray[np.float64]
 BEST = "best"
-OVERHEAD = (0.9, 1.5)  # what an allreduce takes over its closed form: sums overlap, libraries are not that good
+OVERHEAD = (0.75, 1.5)  # what an allreduce takes over its closed form: sums overlap, libraries are not that good
 _SMALL = 2**14  # bytes of a tensor that is packed with its like (kSmall in comm/native/messages.cc)
 _LONG = 2**17  # bytes of a message: an allreduce of twice as many, and more, is two exchanges on 2 ranks of Open MPI
 _LEFT_OUT = "; the additions of an allreduce are left out"
