@@ -179,7 +179,7 @@ def layout_ratio(base: pd.DataFrame, group: pd.DataFrame) -> BlockRatio | None:
     return replace(found, left_out=float((rounds["core_ns"] <= shared).mean())) if found else None
 
 
-def shared_core_ns(rounds: pd.DataFrame, ideal: float = 0.0) -> float:
+def shared_core_ns(rounds: pd.DataFrame, ideal: float) -> float:
     """Return up to which `core_ns` two ranks shared one physical core in `rounds`, of `on_same_cores`; below 0: never.
 
     A virtual machine's cores may be two threads of one for seconds. Then they are nearer to each other than at any

@@ -4,7 +4,7 @@ A job is what a launch does once (import, load, compilation and what else) and i
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -118,7 +118,7 @@ def measured_ways(
     """
     if network and is_script(loaded.valid[0].point.workload):
         raise UserError(f"{name}: nothing is predicted of a script, whose steps only it knows: leave --network out")
-    launches = _jobs(loaded, job)
+    launches, base = _jobs(loaded, job), None
     layouts = {str(run.point.layout): run.point.layout for run in loaded.valid}
     for layout, group in launches.groupby("layout", sort=False):
         seconds = group["job_s"].to_numpy(dtype=float)
@@ -128,7 +128,9 @@ def measured_ways(
         low = high = seconds
         if network and taken.ranks > 1:
             taken, said = replace(taken, nodes=taken.ranks, ranks_per_node=1, last_node=None), "the network as given"
-            low, seconds, high = _over(measured_base(loaded), group, taken.ranks, network)
+            base = base or measured_base(loaded)
+            trained = seconds_over(base, group["needed"], taken.ranks, network)
+            low, seconds, high = group["besides_s"].to_numpy() + trained
         accuracy = float(group["test_accuracy"].median())
         known = not math.isnan(accuracy) and (job.target is not None or (group["epochs"] == job.epochs).all())
         own = one_more(seconds, sessions(list(zip(group["session_begin"], group["session_end"], strict=True))), choices)
@@ -139,13 +141,16 @@ def measured_ways(
         )  # fmt: skip
 
 
-def _over(base: Base, launches: pd.DataFrame, ranks: int, network: Uncertain) -> Array:
-    """Return low ends, seconds and high ends of the jobs of `launches` [3, launches] on so many hosts of a network."""
+def seconds_over(base: Base, needed: Iterable[float], ranks: int, network: Uncertain) -> Array:
+    """Return what launches of `needed` epochs each train on so many hosts of a network: low ends, seconds, high ends.
+
+    An array [3, launches].
+    """
     found = []
-    for needed, besides in launches[["needed", "besides_s"]].to_numpy():
-        asked = replace(base, workload=replace(base.workload, epochs=int(needed)))  # the stages of so many epochs
+    for epochs in needed:
+        asked = replace(base, workload=replace(base.workload, epochs=int(epochs)))  # the stages of so many epochs
         epoch = predict(asked, [ranks], network, BEST).iloc[0]
-        found.append(besides + needed * epoch[["epoch_low_s", "epoch_s", "epoch_high_s"]].to_numpy(dtype=float))
+        found.append(epochs * epoch[["epoch_low_s", "epoch_s", "epoch_high_s"]].to_numpy(dtype=float))
     return np.transpose(found)
 
 

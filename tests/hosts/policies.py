@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
@@ -25,8 +25,9 @@ from matplotlib.axes import Axes
 from scipy.stats import t as student
 
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.prediction.network_cost import BEST, Levels, Link, Uncertain
-from harness.prediction.step_model import measured_base, predict
+from harness.prediction.advice import seconds_over
+from harness.prediction.network_cost import Levels, Link, Uncertain
+from harness.prediction.step_model import measured_base
 from harness.report.svg import draw, mark
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.presets import resolve
@@ -61,11 +62,9 @@ class Trained:
 
     def predicted(self, ranks: int, network: Uncertain) -> float:
         """Return the mean seconds over the seeds until the target over a network."""
-        base, found = measured_base(self.loaded), []
-        for needed in self.needed[np.isfinite(self.needed)]:
-            asked = replace(base, workload=replace(base.workload, epochs=int(needed)))  # the stages of so many epochs
-            found.append(needed * float(predict(asked, [ranks], network, BEST)["epoch_s"].iloc[0]))
-        return float(np.mean(found)) if len(found) == len(self.needed) else math.inf
+        if not np.isfinite(self.needed).all():
+            return math.inf
+        return float(seconds_over(measured_base(self.loaded), self.needed, ranks, network)[1].mean())
 
 
 def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, results: Path) -> list[Trained]:
