@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from harness.transparent.witness import NoWitness, Seen, compared, measures
 from tests.mpi.launch import PROGRAMS, run_ranks
@@ -163,6 +164,20 @@ def test_a_difference_is_found_among_rounding():
     apart, name = compared(whole, gradient([rows.mean(0)], [rows, (index + 1) % 9], [noise[0]]))
     assert name == "b"
     assert apart > 0.1
+
+
+def test_what_a_session_reads_while_it_is_written_is_not_compared():
+    """TensorFlow reads a count of steps before or after the same run raises it; a loss follows from what is fed."""
+    from harness.transparent.tf1 import _kinds
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        inputs = v1.placeholder(tf.float32, [None, 1])
+        loss = tf.reduce_mean(inputs @ v1.get_variable("kernel", [1, 1]))
+        step = v1.train.get_or_create_global_step()
+        train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
+        assert "fed" in _kinds(loss.op, set()) and "fed" in _kinds(train, set())
+        assert "fed" not in _kinds(tf.convert_to_tensor(step).op, set())
 
 
 def test_numbers_that_overflow_alike_are_equal_and_others_are_not():

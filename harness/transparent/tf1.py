@@ -136,7 +136,7 @@ class Sessions:
                 self._equal.discard(session)  # initialised or restored: every rank its own way
             outcome = original(session, fetches, feed_dict, *args, **kwargs)
             rows = self._fed(graph, feed_dict or {})[1]  # every rank's own count, all of what is fed otherwise
-            return self._average(fetches, outcome, rows) if self._runtime.own.present and rows else outcome
+            return self._average(outcome, rows) if self._runtime.own.present and rows else outcome
         if session not in self._equal:
             self._start_equal(session, original)
         feed, rows = self._divide(graph, feed_dict or {})
@@ -144,8 +144,12 @@ class Sessions:
             self._try(session, original, feed_dict or {})
             feed, rows = self._divide(graph, feed_dict or {})
         feed |= self._runtime.witness.off(graph)
-        outcome = original(session, fetches, feed, *args, **kwargs)
-        return self._runtime.witness.numbers("run", self._average(fetches, outcome, rows))
+        outcome = self._average(original(session, fetches, feed, *args, **kwargs), rows)
+        fed = tree.map_structure_up_to(
+            fetches, lambda fetch, value: value if "fed" in self._kinds_of(graph, fetch) else None, fetches, outcome
+        )
+        self._runtime.witness.numbers("run", fed)
+        return outcome
 
     def _try(self, session: Any, run: Callable[..., Any], feed: Mapping[Any, Any]) -> None:
         """Find out by the first batch whether its rows can be divided: the loss is to be a mean over them.
@@ -182,7 +186,11 @@ class Sessions:
             self._runtime.note(MIXED)
 
     def _kinds_of(self, graph: Any, fetches: Any) -> frozenset[str]:
-        """Return what running `fetches` does: ``trains`` and ``writes`` variables otherwise, one, both or neither."""
+        """Return what running `fetches` does: ``trains``, ``writes`` variables otherwise, uses what is ``fed``.
+
+        Any of the three, or none. What uses nothing that is fed, as a count of steps, is read before or after the run
+        writes it: TensorFlow does not say which.
+        """
         known = self._kinds.setdefault(graph, {})
         found: frozenset[str] = frozenset()
         with graph.as_default():
@@ -245,7 +253,7 @@ class Sessions:
         batched = [value for key, value in arrays.items() if value.ndim and _open(key.shape)]
         return arrays, len(batched[0]) if batched else 0
 
-    def _average(self, fetches: Any, outcome: Any, rows: int) -> Any:
+    def _average(self, outcome: Any, rows: int) -> Any:
         """Return `outcome` with floating scalars (losses) as means over the ranks, weighted by rows."""
         leaves = tree.flatten(outcome)
         chosen = [i for i, leaf in enumerate(leaves) if isinstance(leaf, np.floating)]
@@ -299,10 +307,11 @@ def _nothing_to_divide(arrays: Mapping[Any, Any]) -> UserError:
 
 
 def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
-    """Return what running `op` does: ``trains``, by operations in `averaging`, and ``writes`` variables otherwise."""
+    """Return what running `op` does: see `Sessions._kinds_of`. Operations in `averaging` train."""
     found = _upstream([op])
     trains = {"trains"} if any(each.name in averaging for each in found) else set()
-    return frozenset(trains | ({"writes"} if any(each.type in _WRITES for each in found) else set()))
+    fed = {"fed"} if any(each.type.startswith("Placeholder") for each in found) else set()
+    return frozenset(trains | fed | ({"writes"} if any(each.type in _WRITES for each in found) else set()))
 
 
 def _upstream(ops: Sequence[Any]) -> list[Any]:
