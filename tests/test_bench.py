@@ -24,7 +24,7 @@ from harness.bench.bench_record import (
 )
 from harness.bench.blocks import BenchSettings, first_loss, split
 from harness.bench.contenders import CONTENDERS, Contender, choose_contenders
-from harness.bench.ratios import block_ratios, compare, paired_rates, tabulate
+from harness.bench.ratios import block_ratios, compare, distances, paired_rates, tabulate
 from harness.report.bench_page import TEXT, bench_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
@@ -63,6 +63,23 @@ def test_ratios_are_formed_within_rounds() -> None:
     one = block(bare=(1.0, 10.0, 1.2, None), gradients=(2.0, 20.0, 2.4, 0.1))
     (ratio,) = block_ratios([one], "gradients", "bare")
     assert np.exp(ratio) == pytest.approx(0.5)
+
+
+def test_near_and_far_cores_are_told_apart_by_their_ping_pong() -> None:
+    """Sums cost nothing between near cores and half a step between far ones; a round without a ping-pong is neither."""
+    near, far = (1.0,) * 10, (1.5,) * 10
+    one = block(bare=(1.0,) * 21, gradients=(*near, *far, 9.0))
+    made = [replace(one, number=number, core_ns=(*[100.0 + number] * 10, *[400.0] * 10, 0)) for number in range(3)]
+    spans = distances(record(*made))
+    assert spans["near"][1] == spans["far"][0] == pytest.approx(200, rel=0.02)
+    found = {where: compare(made, "gradients", "bare", core_ns=span) for where, span in spans.items()}
+    assert {where: (round(one.ratio, 6), one.blocks) for where, one in found.items()} == {
+        "near": (1, 3),
+        "far": (0.666667, 3),
+    }
+    table = bench_answer(record(*made)).files[TEXT]
+    assert "harness gradients, 2 ranks over a bare loop, far" in table and "0.667" in table
+    assert distances(record(replace(made[0], core_ns=(100.0,) * 21))) == {}
 
 
 def test_rows_per_second_count_the_ranks() -> None:

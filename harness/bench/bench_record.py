@@ -61,8 +61,10 @@ class BenchBlock:
     """One block of a workload: its contenders were started together and trained in turns.
 
     `steps` are the seconds of a step in every round, by contender, of the slowest rank; None where its turn was
-    disturbed or there was none. `losses` are the mean training losses of the first epoch of those that came to its end.
-    `failed` says why a contender has no rounds; `details` are facts for the page.
+    disturbed or there was none. `core_ns` are those of a ping-pong between the two ranks' cores in every round, 0 where
+    no contender measured it (see `harness.comm.autotune.core_distance`). `losses` are the mean training losses of the
+    first epoch of those that came to its end. `failed` says why a contender has no rounds; `details` are facts for the
+    page.
     """
 
     workload: str
@@ -70,6 +72,7 @@ class BenchBlock:
     started: datetime
     wall_s: float
     steps: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    core_ns: tuple[float, ...] = ()
     losses: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     details: dict[str, str] = field(default_factory=dict)

@@ -198,11 +198,13 @@ def _run(
             return replace(result, failed=dict.fromkeys((one.name for one in contenders), str(error)))
         outputs = {one.name: read_output(maker.log(one)) for one in contenders}
     rounds = block_rounds(end.turns).steps
+    core_ns = end.turns.groupby("round")["core_ns"].max().reindex(rounds.index, fill_value=0.0)
     steps = {str(one): tuple(None if step != step else float(step) for step in rounds[one]) for one in rounds}
     return replace(
         result,
         wall_s=time.monotonic() - begin,
         steps=steps,
+        core_ns=tuple(core_ns),
         losses={one: loss for one, output in outputs.items() if (loss := first_loss(output)) is not None},
         failed={
             one: first_error(outputs[one])

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, quantiles
 
 import pandas as pd
 
@@ -19,6 +19,8 @@ GOALS = {
     ("gradients", "bound"): 1.0,
 }
 """The least ratio of rows per second, of a contender over another."""
+
+_FEWEST_ROUNDS = 5  # at one distance of the cores, of a block that counts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +91,30 @@ def _row(blocks: Sequence[BenchBlock], record: BenchRecord) -> WorkloadRow:
     )
 
 
-def compare(blocks: Sequence[BenchBlock], top: str, bottom: str, *, judged: bool = True) -> ContenderRatio | None:
-    """Return the ratio of the rows per second of two contenders, over the blocks in which both have rounds."""
-    values = block_ratios(blocks, top, bottom)
+def distances(record: BenchRecord) -> dict[str, tuple[float, float]]:
+    """Return the nanoseconds of a ping-pong that are ``near`` and ``far``: up to twice what the nearest cores take.
+
+    Empty where less than a tenth of the rounds are of either.
+    """
+    found = [ns for block in record.blocks for ns in block.core_ns if ns]
+    border = 2 * quantiles(found, n=20)[0] if len(found) > 1 else 0.0
+    far = fmean(ns >= border for ns in found) if border else 0.0
+    return {"near": (0.0, border), "far": (border, math.inf)} if 0.1 <= far <= 0.9 else {}
+
+
+def compare(
+    blocks: Sequence[BenchBlock],
+    top: str,
+    bottom: str,
+    *,
+    judged: bool = True,
+    core_ns: tuple[float, float] | None = None,
+) -> ContenderRatio | None:
+    """Return the ratio of the rows per second of two contenders, over the blocks in which both have rounds.
+
+    With `core_ns` only over rounds whose ping-pong was within it (see `distances`).
+    """
+    values = block_ratios(blocks, top, bottom, core_ns)
     if not values:
         return None
     over = ratio_over_blocks(values)
@@ -102,10 +125,20 @@ def compare(blocks: Sequence[BenchBlock], top: str, bottom: str, *, judged: bool
     return ContenderRatio(top=top, bottom=bottom, ratio=ratio, interval=interval, blocks=len(values), met=met)
 
 
-def block_ratios(blocks: Sequence[BenchBlock], top: str, bottom: str) -> list[float]:
-    """Return the log ratio of rows per second, Winsor's mean, of every block with rounds of both contenders."""
+def block_ratios(
+    blocks: Sequence[BenchBlock], top: str, bottom: str, core_ns: tuple[float, float] | None = None
+) -> list[float]:
+    """Return the log ratio of rows per second, Winsor's mean, of every block with rounds of both contenders.
+
+    With `core_ns` only of rounds within it, and blocks with a few of them.
+    """
     work = math.log(CONTENDERS[top].ranks / CONTENDERS[bottom].ranks)
-    rounds = [BlockRounds(pd.DataFrame(block.steps, dtype=float)).log_ratios(bottom, top) for block in blocks]
+    frames = [pd.DataFrame(block.steps, dtype=float) for block in blocks]
+    if core_ns is not None:
+        low, high = core_ns
+        kept = [[ns > 0 and low <= ns < high for ns in block.core_ns] for block in blocks]
+        frames = [frame[keep] for frame, keep in zip(frames, kept, strict=True) if sum(keep) >= _FEWEST_ROUNDS]
+    rounds = [BlockRounds(frame).log_ratios(bottom, top) for frame in frames]
     return [float(winsorise(one).mean()) + work for one in rounds if len(one)]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from harness.analysis import numbers
 from harness.bench.bench_record import BATCH_PER_RANK, LEARNING_RATE, RECORD, BenchRecord
 from harness.bench.contenders import CONTENDERS
-from harness.bench.ratios import GOALS, ContenderRatio, WorkloadRow, tabulate
+from harness.bench.ratios import GOALS, ContenderRatio, WorkloadRow, compare, distances, tabulate
 from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, Tile, document, facts
 from harness.report.launch_summary import commit_words, core_hours, machine_words
 from harness.schema.record import encode
@@ -16,7 +16,10 @@ TEXT = "index.md"
 _SAID = (
     ("gradients", "bound", "the bound"), ("none", "bare", "a bare loop"), ("mwms", "harness", "`gradients`"),
     ("horovod-run", "harness", "`gradients`"), ("horovod", "harness", "`gradients`"),
+    ("ddp", "harness", "`gradients`"),
 )  # fmt: skip
+_APART = (("none", "bare", "a bare loop"), ("gradients", "bare", "a bare loop"), ("gradients", "bound", "the bound"))
+_PYTHONS = {"HOROVOD": "horovod", "TORCH": "ddp"}
 _REFERENCES = {
     "bare": ("Over the bare loop", "Rows per second over those of the bare TensorFlow loop on as many ranks"),
     "bound": ("Over the bound", "Rows per second over those of the bare loop with MPI_Allreduce"),
@@ -77,7 +80,7 @@ def _command(record: BenchRecord) -> str:
     per_workload = 1 + max((block.number for block in record.blocks), default=0)
     options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}", f"SEED={record.seed}"]
     options += [f"CONTENDERS={','.join(record.contenders)}"]
-    options += [f"{name}_PYTHON=PATH" for name in ("HOROVOD",) if name.lower() in record.contenders]
+    options += [f"{name}_PYTHON=PATH" for name, one in _PYTHONS.items() if one in record.contenders]
     options += [name for name, on in (("QUICK=1", record.quick), ("FORCE=1", record.forced)) if on]
     return " ".join(["make bench", *options])
 
@@ -99,9 +102,29 @@ def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str
         return lambda line, name: _ratio_cell(line.ratios.get(name, {}).get(reference))
 
     within = "formed within rounds; mean of the blocks' Winsor's means and its 95 % interval over blocks (Student's t)."
+    spans = distances(record)
+    blocks = [[block for block in record.blocks if block.workload == line.workload] for line in lines]
+    apart = [
+        (f"{CONTENDERS[top].title} over {words}, {where}", top, low, span)
+        for top, low, words in _APART
+        if {top, low} <= {*record.contenders}
+        for where, span in spans.items()
+    ]
+    by_distance = Table(
+        title="By the distance of the cores",
+        headings=("contender", *(line.workload for line in lines)),
+        rows=[
+            (title, *(_ratio_cell(compare(each, top, low, judged=False, core_ns=span)) for each in blocks))
+            for title, top, low, span in apart
+        ],
+        texts=(),
+        note="Only rounds in which a ping-pong between the two ranks' cores took less than "
+        f"{spans['far'][0]:.0f} ns (near), or as long or longer (far), {within}" if spans else "",
+    )  # fmt: skip
     return [
         ("throughput", table("Training throughput", "Rows per second over all ranks: median of the blocks.", _rate)),
         *((key, table(title, f"{note}, {within}", compared(key))) for key, (title, note) in _REFERENCES.items()),
+        *([("distance", by_distance)] if apart else []),
         (
             "losses",
             table(
