@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.regression.measurements import software
+from harness.regression.baselines import software
 from harness.schema.layout import Layout
 from harness.schema.measurement import MeasuredLaunch, Measurement
 from tests.factories import START, make_provenance, make_run, make_workload

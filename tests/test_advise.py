@@ -160,7 +160,7 @@ def test_questions_without_an_answer_are_refused_in_a_sentence(tmp_path: Path) -
         run(tmp_path, "mnist-dnn", "--epochs", "3")
     with pytest.raises(UserError, match="--network and --nodes cannot be combined"):
         run(tmp_path, "mnist-dnn", "--deadline", "5", "--network", "1,0", "--nodes", "4")
-    with pytest.raises(UserError, match="no --csv, --sync, --node or --ranks-per-node"):
+    with pytest.raises(UserError, match="no --sync, --node or --ranks-per-node"):
         run(tmp_path, "mnist-dnn", "--deadline", "5", "--ranks-per-node", "2")
     with pytest.raises(UserError, match="unknown SWEEP 'higgs'"):
         run(tmp_path, "higgs", "--deadline", "5")

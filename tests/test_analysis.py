@@ -14,7 +14,7 @@ from harness.analysis.frames import epoch_frame, launch_frame
 from harness.analysis.learning import curve_frame, final_frame
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
-from harness.analysis.stats import median_interval, order_ranks, ratio_interval
+from harness.analysis.stats import median_interval, ratio_interval
 from harness.analysis.time_parts import breakdown_frame
 from harness.base.errors import UserError
 from harness.report.sweep_facts import doubts, machine_facts, mixtures
@@ -33,8 +33,9 @@ def scaled(runs: list[RunRecord]) -> Scaling:
 @pytest.mark.parametrize(
     ("launches", "ranks"), [(5, None), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (10, (2, 9)), (20, (6, 15)), (0, None)]
 )
-def test_order_ranks_are_the_exact_ones(launches: int, ranks: tuple[int, int] | None) -> None:
-    assert order_ranks(launches) == ranks
+def test_the_order_statistics_of_a_median_are_the_exact_ones(launches: int, ranks: tuple[int, int] | None) -> None:
+    interval = median_interval(np.arange(launches, 0, -1))
+    assert (interval and (interval.low, interval.high)) == ranks
 
 
 def test_median_interval_takes_the_order_statistics() -> None:

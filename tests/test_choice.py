@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.read_results import as_preset, choose_sweep
-from harness.prediction.step_model import find_launches, measured_base
+from harness.prediction.step_model import measured_base
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study
 from tests.factories import START, make_point, make_run, write_run, write_study
@@ -52,7 +52,8 @@ def test_a_sweep_with_settings_of_its_own_changes_no_answer(tmp_path: Path, laun
     write(tmp_path, "study", 6)
     write(tmp_path, "every epoch", launches, day=1, sync="weights:epoch")
     assert taken(tmp_path) == "study"
-    assert "of study" in measured_base(find_launches(tmp_path, lambda study: True, "mnist-dnn")).source
+    chosen = choose_sweep(tmp_path, lambda study: True)
+    assert chosen is not None and "of study" in measured_base(chosen.loaded).source
 
 
 def test_it_is_told_which_was_taken_and_why(tmp_path: Path) -> None:

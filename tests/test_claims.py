@@ -29,7 +29,7 @@ from harness.claims.claim_rules import (
     UNKNOWN,
 )
 from harness.claims.judgement import Judgement, judge_claim
-from harness.cli.claims import claims
+from harness.cli.paper import claims
 from harness.report.answer import Cell
 from harness.report.claims_page import claims_answer, ledger_row, published_words
 from harness.report.publish import write_page

@@ -150,7 +150,7 @@ def test_shares_of_the_batch_and_sync_policies_are_known_and_not_fitted() -> Non
     assert row["straggler_s"] == 0 and row["epoch_low_s"] < row["epoch_s"] < row["epoch_high_s"]
     every = base(workload=make_workload(sync="weights:4"))
     growth = grow_points(points(DOUBLINGS, np.full(6, 3e-4), 0 * p, wire / 4), every)
-    (wire_model,) = (one.growth.best for one in growth.parts if one.part == "wire_seconds")
+    wire_model = growth.parts["wire_seconds"].best
     assert wire_model.weights == pytest.approx([1e-4, 2e-5]) and wire_model.words.endswith(" + 20.0\u00a0µs log2(p)")
     alone = grow_points(points(DOUBLINGS, np.full(6, 3e-4), 0 * p, 0 * p), base(workload=make_workload(sync="none")))
     assert not alone.refused and grown_frame(alone, [1024])["epoch_s"].iloc[0] == pytest.approx(3e-2)
@@ -225,14 +225,13 @@ def test_the_command_sets_both_predictions_beside_each_other(tmp_path: Path) -> 
     common = ["--nodes", "1..64*2", "--network", "2e-6,1e-10", "--reports", str(tmp_path / "reports")]
     few = CliRunner().invoke(command, [*common, "--results", str(tmp_path / "few")], catch_exceptions=False)
     assert "mnist-dnn: no growth models: 2 counts above 1 rank" in plain(few.output)
-    table = tmp_path / "table.csv"
-    asked = [*common, "--results", str(tmp_path / "many"), "--csv", str(table), "--json"]
+    asked = [*common, "--results", str(tmp_path / "many"), "--json"]
     told = CliRunner().invoke(command, asked, catch_exceptions=False)
     many = plain(told.output)
     assert "growth models from 1, 2, 4, 8, 16, 20, 25 ranks" in many and "by growth models" in many
     assert "Fitted to the other counts alone they are" in many and "at 25 ranks, inside their band" in many
     page = plain((tmp_path / "reports/predict/index.html").read_text())
     assert "MNIST-DNN, growth models" in page and "MNIST-DNN: predicted epoch time" in page
-    assert {"epoch_s", "grown_epoch_s", "grown_epoch_low_s"} <= set(pd.read_csv(table).columns)
     (said,) = json.loads(told.stdout)["predicted"]
+    assert "epoch_s" in said["points"][0] and {"epoch_s", "epoch_low_s"} <= set(said["growth"]["points"][0])
     assert said["growth"]["held_out"]["ranks"] == 25 and len(said["growth"]["points"]) == 7

@@ -9,6 +9,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.processes import ask
 from harness.schema.identity import check_source, code_identity, source_identity
+from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
 from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
@@ -60,10 +61,10 @@ def test_what_is_not_imported_does_not_count_and_nothing_is_imported(package: Pa
 
 def test_an_edited_script_is_other_code_and_the_same_sweep(package: Path) -> None:
     workload = script(package)
-    name, before = build_sweep(workload, nodes=(1,)).name, source_identity(workload)
+    name, before = build_sweep(workload, layouts=(Layout(nodes=1),)).name, source_identity(workload)
     (package / "train.py").write_text("print(2)\n")
     assert source_identity(workload) != before
-    assert build_sweep(workload, nodes=(1,)).name == name
+    assert build_sweep(workload, layouts=(Layout(nodes=1),)).name == name
 
 
 def test_an_upgrade_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +118,7 @@ def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
     monkeypatch.chdir(lab.folder)
     workload = script_workload(lab.folder / "mine.py", [], sync="gradients", batch="global")
     (lab.folder / "mine.py").write_text("a = 1\n")
-    sweep = build_sweep(workload, nodes=(1,), repeats=2)
+    sweep = build_sweep(workload, layouts=(Layout(nodes=1),), repeats=2)
     lab.run(sweep)
     assert "2 done, 0 to run" in lab.run(sweep)
     (lab.folder / "mine.py").write_text("a = 2\n")

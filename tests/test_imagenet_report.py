@@ -9,7 +9,7 @@ from harness.analysis.frames import epoch_frame, launch_frame
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
-from harness.cli import claims
+from harness.cli.paper import claims
 from harness.report.claims_figures import TITLES, imagenet_charts
 from harness.report.claims_page import OTHER_PAPER
 from harness.report.sweep_facts import data_facts
@@ -100,6 +100,6 @@ def test_a_sweeps_report_of_images_is_written(tmp_path):
 @pytest.mark.slow
 def test_the_claims_page_has_the_charts_too(tmp_path):
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path)]
-    CliRunner().invoke(claims.claims, where, catch_exceptions=False)
+    CliRunner().invoke(claims, where, catch_exceptions=False)
     page = (tmp_path / "claims" / "index.html").read_text()
     assert 'id="imagenet"' in page and "Published, GPUs" in page

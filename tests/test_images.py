@@ -9,8 +9,7 @@ from PIL import Image
 
 from harness import datasets
 from harness.base.errors import UserError
-from harness.datasets.image_files import find_images, write_shards
-from harness.datasets.image_index import open_index
+from harness.datasets.image_files import find_images, open_index, write_shards
 from harness.schema.presets import resolve
 
 KINDS = ("n01440764", "n01443537", "n01484850")

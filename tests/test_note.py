@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.regression.baselines import workload_differences
+from harness.regression.baselines import study_differences
 from harness.schema.layout import Layout
 from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.sweep import Point, Sweep
 from tests.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
+from tests.histories import make_measurement
 from tests.test_report_head import asked
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
@@ -25,7 +26,8 @@ def noted(point: Point, note: str | None) -> Point:
 def test_the_same_launch_with_another_note_is_the_same(tmp_path: Path) -> None:
     plain, one = make_point(), noted(make_point(), WORDS)
     assert one == plain and one.key == plain.key and hash(one) == hash(plain)
-    assert workload_differences(one.workload, plain.workload) == ()
+    sides = [replace(make_measurement([]), workload=side.workload) for side in (one, plain)]
+    assert study_differences(*sides) == ()
     assert distinguishing_names([one.workload, plain.workload]) == ("", "")
     script = tmp_path / "train.py"
     both = [script_workload(script, [], sync="gradients", batch="global", note=note) for note in (None, WORDS)]

@@ -13,11 +13,9 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.datasets import locate
 from harness.regression.baselines import save_baseline
-from harness.regression.checks import Check
-from harness.regression.opponents import Opponents, decide
-from harness.regression.significance import REGRESSION
+from harness.regression.checks import REGRESSION, Check
+from harness.regression.opponents import HERE, Opponents, Version, checkout, decide, why_no_checkout
 from harness.regression.verdicts import SIDES
-from harness.regression.versions import HERE, Version, checkout, why_no_checkout
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import build_sweep

@@ -21,7 +21,7 @@ from harness.sweep.job_options import JobRequest
 from harness.sweep.plan import Axes, build_sweep, combine
 from harness.sweep.scheduler import State
 from harness.sweep.schedulers import choose, open_scheduler, pbs
-from harness.sweep.schedulers.pbs.pbs_answers import explain, read_nodes, read_state, read_table, read_usage
+from harness.sweep.schedulers.pbs import explain, read_nodes, read_state, read_table, read_usage
 from harness.sweep.site import Site
 from harness.sweep.status import read_status
 from harness.sweep.submission import Submission, read_submission

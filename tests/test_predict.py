@@ -1,5 +1,6 @@
 """Predictions: the cost formulas by hand, the slowest rank, speed, the simulator, and the score afterwards."""
 
+import json
 import math
 import re
 import shutil
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.analysis.frames import launch_frame
+from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
 from harness.prediction.forecast import predict_first, read_prediction, score
@@ -23,7 +25,6 @@ from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Unce
 from harness.prediction.step_model import (
     Base,
     assumptions,
-    find_launches,
     measured_base,
     measured_factor,
     predict,
@@ -107,7 +108,7 @@ def test_a_rank_that_is_always_slower_stays_so_in_the_prediction(tmp_path: Path)
         for came in (0.1 * (step - 1) + compute,)
     ]
     pq.write_table(pa.Table.from_pylist(steps), folder / "steps.parquet")
-    found = measured_base(find_launches(tmp_path, lambda study: True, "mnist-dnn"))
+    found = measured_base(load_sweep(tmp_path / "study"))
     assert found.imbalance == pytest.approx((0.8, 1.2)) and max(found.jitter) == pytest.approx(1)
     row = predict(found, [2], Uncertain.exact(FLAT), "ring").iloc[0]
     assert row["straggler_s"] == pytest.approx((3 / 4 * 1.2 + 1 / 4 * 0.8 - 1) * row["compute_s"])
@@ -273,14 +274,15 @@ def write_base(results: Path, compute: float = 0.01) -> Sweep:
 
 def test_the_base_comes_from_the_fewest_ranks_and_the_jitter_from_the_most(tmp_path: Path) -> None:
     sweep = write_base(tmp_path)
-    found = measured_base(find_launches(tmp_path, lambda study: study.sweep.workload == sweep.workload, "mnist-dnn"))
+    found = measured_base(load_sweep(tmp_path / sweep.name))
     assert found.ranks == 1 and found.compute_s == pytest.approx(0.01025) and found.bytes == 712_440
     assert (found.low_s, found.high_s) == pytest.approx((0.01, 0.0105)) and found.rows == 6400
     means = [1 + 0.2 * slow / 49 for slow in (4, 5)]  # steps 10 to 40 of rank 0, 5 to 45 of rank 1
     own = (1.2 / means[0] - 1 / means[1]) / 2**0.5  # a residual of two ranks, times the root of 2
     assert len(found.jitter) == 6 * 3 * 2 * 49 and max(found.jitter) == pytest.approx(1 + own)
     with pytest.raises(UserError, match=r"no valid launch of adult-dnn .* run `harness sweep` with --nodes 1 first"):
-        find_launches(tmp_path, lambda study: study.sweep.workload.name == "adult-dnn", "adult-dnn")
+        other = replace(sweep, workload=replace(sweep.workload, dataset="adult"))
+        predict_first(other, tmp_path, Uncertain.exact(FLAT), "as given")
 
 
 def test_a_prediction_is_kept_and_scored_by_what_came_after(tmp_path: Path) -> None:
@@ -308,7 +310,7 @@ def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> N
     from harness.cli.predict import predict as command
 
     write_base(tmp_path)
-    where = ["--results", str(tmp_path), "--network", "2e-6,1e-10", "--csv", str(tmp_path / "table.csv")]
+    where = ["--results", str(tmp_path), "--network", "2e-6,1e-10"]
     where += ["--reports", str(tmp_path / "reports")]
     result = CliRunner().invoke(command, ["--nodes", "1..64*2", *where], catch_exceptions=False)
     assert "mnist-dnn: base is 6 launches on 1 rank" in result.output
@@ -316,8 +318,10 @@ def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> N
     assert "alpha 2 µs and 10 GB/s, as given" in result.output
     page = Path(result.output.splitlines()[-1]).read_text()
     assert "How would MNIST-DNN scale to 64 ranks?" in page and "Predicted, not measured" in page
-    table = pd.read_csv(tmp_path / "table.csv")
-    assert list(table["ranks"]) == [1, 2, 4, 8, 16, 32, 64] and set(table["workload"]) == {"mnist-dnn"}
+    document = CliRunner().invoke(command, ["--nodes", "1..64*2", *where, "--json"], catch_exceptions=False).stdout
+    (predicted,) = json.loads(document)["predicted"]
+    assert [point["ranks"] for point in predicted["points"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert predicted["workload"] == "mnist-dnn"
     both = ["--sync", "gradients", "--sync", "diloco:50", "--nodes", "64"]
     result = CliRunner().invoke(command, [*both, *where], catch_exceptions=False)
     said = " ".join(result.output.split())

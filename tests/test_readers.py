@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from harness import DataSet, datasets
 from harness.base.errors import UserError
-from harness.readers import csv_rows
-from harness.readers.csv_rows import CsvRows
-from harness.readers.row_sources import TEST, TRAIN, VALIDATION, Peers, find_peers
+from harness.readers import row_sources
+from harness.readers.row_sources import TEST, TRAIN, VALIDATION, CsvRows, Peers, find_peers
 from harness.readers.script_data import DataSetRequest, load
 
 
@@ -66,7 +65,7 @@ def test_csv_rows_are_covered_exactly_once(tmp_path_factory, sizes, ranks, piece
         text = "\n".join([*(["label,a,b,c"] if header else []), *lines[edges[number] : edges[number + 1]]])
         (folder / f"{number}.csv").write_text(text + "\n" * newline)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_rows, "_PIECE", piece)
+        patch.setattr(row_sources, "_PIECE", piece)
 
         def read(peers):
             source = CsvRows(folder, None, peers)

@@ -10,7 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.regression.checks import ALIKE, OPEN, WORSE, check_launches, compare_measurements
+from harness.regression.checks import (
+    ALIKE,
+    IMPROVEMENT,
+    INCONCLUSIVE,
+    OPEN,
+    PASS,
+    REGRESSION,
+    WORSE,
+    check_launches,
+    compare_measurements,
+    shift,
+    shift_interval,
+    tail_count,
+)
 from harness.regression.quantities import (
     COHERENCY,
     CONTENTION,
@@ -20,15 +33,6 @@ from harness.regression.quantities import (
     TIME,
     WIRE,
     samples,
-)
-from harness.regression.significance import (
-    IMPROVEMENT,
-    INCONCLUSIVE,
-    PASS,
-    REGRESSION,
-    shift,
-    shift_interval,
-    tail_count,
 )
 from harness.report.compare_page import comparison_sentence
 from harness.schema.measurement import Measurement

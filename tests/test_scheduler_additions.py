@@ -1,11 +1,9 @@
 """One module and one template are a scheduler, one file is a site: both made here, in a folder of their own."""
 
-import io
 import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from harness.base.errors import UserError
 from harness.sweep import schedulers
@@ -86,12 +84,11 @@ def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None
     assert (name, why) == ("atonce", "scheduler: atonce, by site centre")
     assert [finding.good for finding in schedulers.check_site(site)] == [True]
     submission = Submission(scheduler=name, site=site, request=site.request)
-    console = Console(file=io.StringIO())
-    plan = write_scripts(lab.sweep(), data_dir=None, results=lab.results, console=console, submission=submission)
+    plan = write_scripts(lab.sweep(), data_dir=None, results=lab.results, submission=submission)
     scripts = sorted((plan.folder / "jobs").glob("*.sh"))
     assert len(scripts) == 4
     assert "#ONCE --account=physics\n" in scripts[0].read_text()
-    folder = run_sweep(lab.sweep(), data_dir=None, results=lab.results, console=console, submission=submission)
+    folder = run_sweep(lab.sweep(), data_dir=None, results=lab.results, submission=submission)
     assert read_status(folder).count("done") == 4
 
 

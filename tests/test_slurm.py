@@ -11,7 +11,7 @@ from harness.schema.layout import Layout
 from harness.schema.sweep import Account, JobUsage
 from harness.sweep.job_options import JobRequest
 from harness.sweep.schedulers import slurm
-from harness.sweep.schedulers.slurm.slurm_answers import (
+from harness.sweep.schedulers.slurm import (
     expand,
     explain,
     read_nodes,

@@ -14,18 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from rich.console import Console
 
 from harness.analysis.read_results import load_sweep
 from harness.base import cpu_contention
 from harness.base.errors import RunError, UserError
+from harness.schema.layout import Layout
 from harness.schema.sweep import REPLACED, Sweep, sweep_folders
 from harness.schema.workload import Workload
 from harness.sweep.execute import run_sweep, write_scripts
@@ -74,16 +73,16 @@ class Lab:
         return names
 
     def sweep(self, nodes: tuple[int, ...] = (1, 2), repeats: int = 2, oversubscribe: bool = False) -> Sweep:
-        return current(build_sweep(self.workload, nodes=nodes, repeats=repeats, oversubscribe=oversubscribe))
+        layouts = tuple(Layout(nodes=count) for count in nodes)
+        return current(build_sweep(self.workload, layouts=layouts, repeats=repeats, oversubscribe=oversubscribe))
 
     def run(self, sweep: Sweep, **options: Any) -> str:
         """Run the sweep and return what the user saw."""
-        console = Console(file=io.StringIO(), width=80)
-        try:
-            run_sweep(sweep, data_dir=None, results=self.results, console=console, **options)
-        finally:
-            assert isinstance(console.file, io.StringIO)
-            self.said = console.file.getvalue()
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            try:
+                run_sweep(sweep, data_dir=None, results=self.results, **options)
+            finally:
+                self.said = said.getvalue()
         return self.said
 
     @property
@@ -208,12 +207,9 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
     lab.run(lab.sweep(nodes=(1,), repeats=3))
     assert len(lab.launched()) == 3
 
-    console = Console(file=io.StringIO(), width=200)
     in_turns = Submission(request=JobRequest(shape="block"))
-    once = {"data_dir": None, "results": lab.results, "console": console, "submission": in_turns}
-    run_sweep(lab.sweep(repeats=1), **once, enough=lambda folder: 2)
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().count("not waited for any longer") == 1
+    said = lab.run(lab.sweep(repeats=1), submission=in_turns, enough=lambda folder: 2)
+    assert said.count("not waited for any longer") == 1
     assert len(lab.launched()) == 4
 
 
@@ -321,7 +317,7 @@ def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
 
 def test_a_dry_run_writes_scripts_in_order_and_launches_nothing(lab: Lab) -> None:
     sweep = lab.sweep()
-    plan = write_scripts(sweep, data_dir=None, results=lab.results, console=Console(file=io.StringIO()))
+    plan = write_scripts(sweep, data_dir=None, results=lab.results)
     assert lab.launched() == []
     assert {path.stem for path in (plan.folder / "jobs").glob("*.sh")} == {point.folder for point in sweep.points()}
     lab.run(sweep)
@@ -331,7 +327,7 @@ def test_a_dry_run_writes_scripts_in_order_and_launches_nothing(lab: Lab) -> Non
 def test_what_is_refused_is_no_sweep_and_a_dry_run_refuses_it_too(lab: Lab) -> None:
     np.savez(lab.folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.ones(20))
     sweep = lab.sweep()
-    for start in (partial(run_sweep, console=Console(file=io.StringIO())), write_scripts):
+    for start in (run_sweep, write_scripts):
         with pytest.raises(UserError, match="has one class only"):
             start(sweep, data_dir=None, results=lab.results)
         assert sweep_folders(lab.results) == () and not list(lab.results.iterdir())
@@ -343,7 +339,7 @@ def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monke
     sweep = lab.sweep()
     lab.run(sweep)
     monkeypatch.setattr("harness.sweep.execute.current", lambda asked: replace(asked, code="an-edit"))
-    write_scripts(sweep, data_dir=None, results=lab.results, console=Console(file=io.StringIO()))
+    write_scripts(sweep, data_dir=None, results=lab.results)
     assert read_study(lab.results / sweep.name).sweep.code == sweep.code
     assert read_status(lab.results / sweep.name).count("done") == 4
 
@@ -355,7 +351,7 @@ def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
     _, second = sweep.points()
     shutil.rmtree(folder / second.folder)
     write_running(folder, (Running(point=second, job="h-1", started=datetime.now(UTC), name="h-1"),))
-    plan = write_scripts(sweep, data_dir=None, results=lab.results, console=Console(file=io.StringIO()))
+    plan = write_scripts(sweep, data_dir=None, results=lab.results)
     assert plan.carried == ()
     assert [point for group in plan.groups for point in group.points] == [second]
 
@@ -500,7 +496,7 @@ def test_a_wrong_model_is_found_before_anything_is_launched(
     monkeypatch.chdir(lab.folder)
     (lab.folder / "mine.py").write_text("def wrong(features, classes):\n    return 1 / 0\n")
     with pytest.raises(UserError, match=re.escape(sentence)):
-        lab.run(build_sweep(replace(lab.workload, model=model), nodes=(1,)))
+        lab.run(build_sweep(replace(lab.workload, model=model), layouts=(Layout(nodes=1),)))
     assert lab.launched() == []
 
 
@@ -520,10 +516,9 @@ def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries:
     lab.behave(r2="recovers")
     sweep = lab.sweep(nodes=(2,), repeats=1)
     submission = Submission(request=JobRequest(retries=retries))
-    console = Console(file=io.StringIO(), width=200)
     failed = pytest.raises(RunError, match="1 of 1 launches failed") if not retries else contextlib.nullcontext()
     with failed:
-        run_sweep(sweep, data_dir=None, results=lab.results, console=console, submission=submission)
+        run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
     assert len(lab.launched()) == 1 + retries
     kept = [path.name for path in (lab.results / sweep.name / "failures").iterdir()]
     (point,) = sweep.points()

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
+from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
 from harness.regression.quantities import EFFICIENCY, STEP
-from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
 from harness.regression.verdicts import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge
 from harness.schema.layout import Layout
 

@@ -16,9 +16,9 @@ from harness.cli.sweeps import report
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
+from harness.regression.baselines import measured_in
 from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
-from harness.regression.measurements import measured_in
 from harness.report import captions
 from harness.report.answer import plain
 from harness.report.check_page import check_answer

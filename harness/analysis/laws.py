@@ -45,8 +45,8 @@ class Law:
     name: str
     coefficients: tuple[str, ...]
     columns: Callable[[Array], Array]
-    inverse: bool
-    fractions: bool
+    inverse: bool = True
+    fractions: bool = False
 
     @property
     def numbers(self) -> int:
@@ -89,7 +89,6 @@ AMDAHL = Law(
     name="Amdahl",
     coefficients=("serial fraction",),
     columns=lambda p: np.stack([np.ones_like(p), 1 / p], axis=1),
-    inverse=True,
     fractions=True,
 )
 GUSTAFSON = Law(
@@ -103,24 +102,17 @@ USL = Law(
     name="USL",
     coefficients=("contention", "coherency"),
     columns=lambda p: np.stack([1 / p, (p - 1) / p, p - 1], axis=1),
-    inverse=True,
-    fractions=False,
 )
-
-
 LOGARITHM = Law(
     name="Amdahl and log2 p",
     coefficients=("serial fraction", "cost of a doubling"),
     columns=lambda p: np.stack([np.ones_like(p), 1 / p, np.log2(p)], axis=1),
-    inverse=True,
     fractions=True,
 )
 WEAK_LOGARITHM = Law(
     name="log2 p",
     coefficients=("cost of a doubling",),
     columns=lambda p: np.stack([1 / p, np.log2(p) / p], axis=1),
-    inverse=True,
-    fractions=False,
 )
 
 

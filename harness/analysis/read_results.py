@@ -84,8 +84,10 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     damaged: list[str] = []
     path = folder / STUDY_FILE
     study = _decoded(path, Study, damaged) if path.exists() else None
+    found = list(_each(partial(_read_launch, study=study), [child for child in folder.iterdir() if _is_launch(child)]))
+    damaged += [one for one in found if isinstance(one, str)]
     read = sorted(
-        _read_runs(folder, study, damaged),
+        (one for one in found if isinstance(one, _Read)),
         key=lambda one: (one.run.point.layout.ranks, one.run.point.folder, one.run.point.repeat),
     )
     accounts: tuple[Account, ...] = ()
@@ -149,14 +151,6 @@ class _Read:
     slow: SlowRank | None
 
 
-def _read_runs(folder: Path, study: Study | None, damaged: list[str]) -> Iterator[_Read]:
-    for read in _each(partial(_read_launch, study=study), [child for child in folder.iterdir() if _is_launch(child)]):
-        if isinstance(read, str):
-            damaged.append(read)
-        else:
-            yield read
-
-
 def _each(read: Callable[[Path], _Read | str], launches: Sequence[Path]) -> Iterator[_Read | str]:
     """Return what `read` returns of each of the `launches`; many are shared out to processes."""
     if len(launches) < _MANY:
@@ -182,9 +176,15 @@ def _read_launch(child: Path, study: Study | None) -> _Read | str:
     """Return the launch in folder `child`, or one sentence that says why it is left out."""
     try:
         run = read_run(child)
-        _check_record(child, run, study)
     except UserError as error:
         return str(error)
+    own = run.point
+    if child.name != own.folder:
+        again = "delete the folder and run the point again"
+        return f"'{child}' holds the record of '{own.folder}', so it was moved by hand: {again}"
+    # Under weak scaling the number of rows grows with the ranks.
+    if study and replace(own.workload, samples=None) != replace(study.sweep.workload, samples=None):
+        return f"'{child}' trained another workload than {STUDY_FILE} names: move it to a folder of its own"
     times = epoch_times(run)
     return _Read(run=replace(run, epochs=()), epochs=epoch_columns(run, times), slow=slow_rank(run, times))
 
@@ -194,17 +194,6 @@ def _is_launch(child: Path) -> bool:
     if child.name.startswith("."):  # being written, or left by a launch that was killed while it wrote
         return False
     return child.is_dir() and (_LAUNCH.fullmatch(child.name) is not None or (child / RUN_FILE).exists())
-
-
-def _check_record(child: Path, run: RunRecord, study: Study | None) -> None:
-    """Refuse a record that contradicts its folder or the study."""
-    point = run.point
-    again = "delete the folder and run the point again"
-    if child.name != point.folder:
-        raise UserError(f"'{child}' holds the record of '{point.folder}', so it was moved by hand: {again}")
-    # Under weak scaling the number of rows grows with the ranks.
-    if study and replace(point.workload, samples=None) != replace(study.sweep.workload, samples=None):
-        raise UserError(f"'{child}' trained another workload than {STUDY_FILE} names: move it to a folder of its own")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

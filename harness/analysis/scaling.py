@@ -140,16 +140,11 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> Poin
         *_indivisible(first),
     ]
     seconds, within = float(group["seconds"].median()), float(group["within"].median())
+    facts = ("layout", "nodes", "ranks", "threads", "epochs", "rows", "global_batch")
     return PointScaling(
-        layout=first["layout"],
-        nodes=first["nodes"],
-        ranks=first["ranks"],
-        threads=first["threads"],
+        **{name: first[name] for name in facts},
         launches=len(group),
         excluded=int(excluded.get(first["layout"], 0)),
-        epochs=first["epochs"],
-        rows=first["rows"],
-        global_batch=first["global_batch"],
         seconds=seconds,
         seconds_interval=median_interval(group["seconds"]),
         step_seconds=float(group["step_seconds"].median()),
@@ -195,15 +190,13 @@ def comparable(base: pd.DataFrame, group: pd.DataFrame) -> ComparableLaunches | 
     once = [frame.drop_duplicates("repeat", keep=False).set_index("repeat")["session"] for frame in (one, other)]
     both = once[0].to_frame("base").join(once[1].rename("group"), how="inner")
     blocks = both.index[both["base"] == both["group"]]
-    if len(blocks) == len(one) == len(other):
-        return ComparableLaunches(base=one, group=other, paired=True)
-    if len(set(numbers)) == 1:
-        return ComparableLaunches(base=one, group=other, paired=False)
+    whole = len(blocks) == len(one) == len(other)
+    if whole or len(set(numbers)) == 1:
+        return ComparableLaunches(base=one, group=other, paired=whole)
     if len(blocks) < NEEDED:
         return None
-    return ComparableLaunches(
-        base=one[one["repeat"].isin(blocks)], group=other[other["repeat"].isin(blocks)], paired=True
-    )
+    one, other = (frame[frame["repeat"].isin(blocks)] for frame in (one, other))
+    return ComparableLaunches(base=one, group=other, paired=True)
 
 
 def paired_ratio(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:

@@ -133,17 +133,17 @@ def discard(part: str) -> int:
     return size
 
 
-def make_folder(folder: Path) -> Path:
-    """Create the cache's `folder` and return it.
+def make_folder(folder: Path, field: str = "cache folder", fix: str = "remove it") -> Path:
+    """Create `folder`, the cache's or another `field`, and return it.
 
     Raises:
         UserError: it cannot be created.
     """
     try:
-        with user_errors("cache folder", folder):
+        with user_errors(field, folder):
             folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise UserError(f"cache folder '{folder}' cannot be made: a file is in its way; remove it") from error
+        raise UserError(f"{field} '{folder}' cannot be made: a file is in its way; {fix}") from error
     return folder
 
 

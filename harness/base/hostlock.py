@@ -105,11 +105,10 @@ def _locked(path: Path) -> int | None:
     handle = _open(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(handle)
-        return None
-    except OSError:
-        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            return None
         raise
     return handle
 
@@ -172,7 +171,15 @@ class HeldFolder:
             OSError: there is no such place, or no room in it.
         """
         remove_dead(place, prefix)
-        self.path, self.handle = _make(place, prefix)
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            with contextlib.suppress(FileNotFoundError):
+                self.handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+                with contextlib.suppress(OSError):  # a network's file system: what is left there stays
+                    fcntl.flock(self.handle, fcntl.LOCK_EX)
+                if self.path.exists():  # else another command took it for a dead one before it was locked
+                    return
+                os.close(self.handle)
 
     def close(self) -> None:
         """Remove the folder."""
@@ -211,18 +218,6 @@ def of_process() -> Scratch:
     own = Scratch()
     atexit.register(own.close)
     return own
-
-
-def _make(place: Path, prefix: str) -> tuple[Path, int]:
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
-        with contextlib.suppress(FileNotFoundError):
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            with contextlib.suppress(OSError):  # a network's file system: what is left there stays
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if folder.exists():  # else another command took it for a dead one before it was locked
-                return folder, handle
-            os.close(handle)
 
 
 def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -94,15 +93,12 @@ def ask(
 
 def _end_family(process: "subprocess.Popen[str]") -> None:
     """Kill a process and all below it: ranks are in process groups of their own."""
-    try:
+    family: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
         family = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        family = []
     for child in family:
-        try:
-            child.send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            continue
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
     process.kill()
     process.wait()
     for pipe in (process.stdout, process.stderr):
@@ -127,7 +123,7 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
+@contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
     """Hold back what native code writes to standard error; show it after all when the block fails."""
     sys.stderr.flush()
@@ -150,7 +146,7 @@ def quiet_stderr() -> Iterator[None]:
 _OPTIONAL = ("sklearn", "pandas", "matplotlib")  # Keras imports them where they are installed, for what no rank uses
 
 
-@contextmanager
+@contextlib.contextmanager
 def without_optional_packages() -> Iterator[None]:
     """Let Keras be imported in the block as if packages that are optional to it were not installed: 40 % sooner.
 

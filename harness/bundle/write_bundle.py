@@ -8,7 +8,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.analysis.read_results import Loaded, load_sweep
@@ -32,8 +32,9 @@ from harness.bundle.archive import (
 from harness.bundle.crate import WORKFLOW, write_crate
 from harness.schema.identity import harness_identity
 from harness.schema.message_cost import PROBES
+from harness.schema.presets import harness_command
 from harness.schema.record import decode, encode
-from harness.schema.sweep import CHECKPOINTS, Sweep
+from harness.schema.sweep import CHECKPOINTS
 from harness.sweep.sweep_folder import RUNNING_FILE, is_locked
 
 LOCK = "requirements.lock"
@@ -44,7 +45,6 @@ _PIP_LIMIT_S = 3600.0
 _CHECKOUT = Path(__file__).parent.parent.parent
 _LOG = logging.getLogger(__name__)
 
-Command = Callable[[Sweep], str]
 _AGAIN = "--results again/results --reports again/reports"
 _SHELL = "#!/bin/sh\n# {what}\n# Real data: HARNESS_DATA_DIR names the folder with the original files.\n"
 _README = """# {name}
@@ -60,8 +60,8 @@ Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-
 """
 
 
-def write_bundle(folders: Sequence[Path], target: Path, command: Command, *, offline: bool = False) -> Path:
-    """Write the sweeps in `folders` to the archive `target` and return it; `command` gives a sweep's command.
+def write_bundle(folders: Sequence[Path], target: Path, *, offline: bool = False) -> Path:
+    """Write the sweeps in `folders` to the archive `target` and return it.
 
     The same records, code and versions make the same bytes. With `offline` it has wheels of all that it needs.
 
@@ -86,7 +86,7 @@ def write_bundle(folders: Sequence[Path], target: Path, command: Command, *, off
             seconds = _analysis_seconds(folder, taken[one.folder.name])
             assert one.study is not None
             page = root / REPORTS / one.folder.name
-            sweeps.append(bundled_sweep(one, command(one.study.sweep), seconds, page, root))
+            sweeps.append(bundled_sweep(one, harness_command(one.study.sweep), seconds, page, root))
             if (folder / ANALYSIS_FILE).exists():
                 shutil.copy(folder / ANALYSIS_FILE, one.folder)
         code = _add_code(root, sorted({run.provenance.commit for run in runs} - {""}), wheels=offline)

@@ -56,13 +56,12 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
             raise RunError(answer.problem)
         return answer.code
 
-    flags = (
+    return with_options(
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document, all else on standard error."),
         click.option(
             "--quiet", is_flag=True, help="Print the answer's sentence only, and its warnings on standard error."
         ),
-    )
-    return with_options(flags)(command)
+    )(command)
 
 
 def told(text: str) -> str:

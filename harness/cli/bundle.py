@@ -1,20 +1,16 @@
 """``harness bundle`` and ``harness reproduce``; what ``harness report`` says of a bundle and of a figure's launches."""
 
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from harness.base.errors import UserError
 from harness.cli.answering import answering
-from harness.cli.common import GroupedCommand, data_dir_option, reports_option, results_option
+from harness.cli.common import GroupedCommand, data_dir_option, folder_options, results_option
 from harness.cli.options import batch_options, build_submission
 from harness.cli.select import find_recorded, find_sweep
 from harness.report.answer import Answer, Table
-
-if TYPE_CHECKING:
-    from harness.schema.sweep import Sweep
 
 WRITE = "write"
 
@@ -36,8 +32,7 @@ def bundle() -> None:
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
 @click.option("--output", type=click.Path(path_type=Path), help="The archive, .tar.gz [default: in REPORTS/bundles].")
 @click.option("--offline", is_flag=True, help="With wheels of all that is needed: about 0.9 GB.")
-@results_option
-@reports_option
+@folder_options
 @answering
 def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: Path, reports: Path) -> Answer:
     """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive."""
@@ -52,7 +47,7 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: P
         raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
     if offline:
         click.echo("fetching, trying and packing wheels of every package: about 0.9 GB, and meanwhile 3 GB in TMPDIR")
-    made = write_bundle(folders, target, _command, offline=offline)
+    made = write_bundle(folders, target, offline=offline)
     size = made.stat().st_size / 1e6
     said = f"{len(names)} {'sweep' if len(names) == 1 else 'sweeps'} in one archive of {size:.1f} MB; "
     return Answer(sentence=f"{said}`harness bundle verify` checks it on any machine.", page=made)
@@ -93,19 +88,6 @@ def redrawn(bundled: Path, reports: Path) -> Answer:
         page=found.pages[0],
         code=1 if found.different else 0,
     )
-
-
-def _command(sweep: "Sweep") -> str:
-    """Return the commands of the harness, without make, that give the launches of `sweep`."""
-    from harness.cli.make import command_line
-    from harness.schema.presets import sweep_command
-
-    lines = []
-    for line in sweep_command(sweep).splitlines():
-        pairs = (word.partition("=") for word in shlex.split(line)[2:])
-        given = {name: value.replace("$$", "$") for name, _, value in pairs}
-        lines.append(shlex.join(["harness", *command_line("sweep", given)]))
-    return "\n".join(lines)
 
 
 @click.command(cls=GroupedCommand)

@@ -1,4 +1,4 @@
-"""``harness check``: did it get worse? The exit code says it to a CI job."""
+"""``harness check``: did it get worse? The exit code tells a CI job. ``harness baseline``: what to check against."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,13 +9,14 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.cli.answering import answering
+from harness.cli.answering import answering, print_table
 from harness.cli.common import (
     GroupedCommand,
+    all_folder_options,
     baselines_option,
     budget_option,
     data_dir_option,
-    reports_option,
+    defaulted,
     results_option,
     sweep_argument,
 )
@@ -33,14 +34,12 @@ if TYPE_CHECKING:
 @click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
 @click.option("--decide", is_flag=True, help="Train the baseline's commit and the code as it is now in turns.")
 @budget_option
-@click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Least slowdown, in %.")
+@defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Least slowdown, in %.")
 @click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
 @click.option("--junit", "junit_file", type=click.Path(path_type=Path), help="Write the result for a CI system.")
-@click.option("--scheduler", default="auto", show_default=True, help="local: in a job of your own on a cluster.")
+@defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
 @data_dir_option
-@results_option
-@baselines_option
-@reports_option
+@all_folder_options
 @answering
 def check(
     sweep: str | None,
@@ -84,9 +83,8 @@ def check(
 def _compare(sweep: str | None, against: str | None, practical: float, results: Path, baselines: Path) -> "Check":
     """Return the check of launches that are there."""
     from harness.cli.select import find_measurement
-    from harness.regression.baselines import check_comparable, default_reference, read_baselines
+    from harness.regression.baselines import check_comparable, default_reference, read_baselines, without
     from harness.regression.checks import check_launches
-    from harness.regression.measurements import without
 
     given = find_measurement(against, results=results, baselines=baselines) if against else None
     known = [given] if given else [one.measurement for one in read_baselines(baselines)]
@@ -116,9 +114,8 @@ def _measure(
     from harness.base.provenance import describe_machine
     from harness.cli.select import find_measurement
     from harness.datasets import locate
-    from harness.regression.baselines import CHECKS, check_machine, default_reference, kept_baselines
-    from harness.regression.opponents import Opponents, checks_folder, decide
-    from harness.regression.versions import Version, checkout, why_no_checkout
+    from harness.regression.baselines import check_machine, default_reference, kept_baselines
+    from harness.regression.opponents import Opponents, Version, checkout, checks_folder, decide, why_no_checkout
     from harness.schema.sweep import Sweep
 
     if against is not None:
@@ -141,7 +138,7 @@ def _measure(
         scaling=reference.scaling,
         data_id=reference.data_id,
     )
-    commit, folder = reference.software.commit, checks_folder(results / CHECKS)
+    commit, folder = reference.software.commit, checks_folder(results)
     click.echo(
         f"'{reference.label}' (commit {commit[:12]}) and the code as it is now train in turns, at most "
         f"{budget_s / 60:g} minutes; a line follows each block of launches, which takes a minute or more"
@@ -168,3 +165,75 @@ def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str
             click.echo(found.sentence(f"compared with '{reference.label}'"))
             return str(found.loaded.folder)
     return None
+
+
+@click.group(name="baseline")
+def baseline() -> None:
+    """Keep, list and show baselines: files in results/baselines that a person can review and commit."""
+
+
+@baseline.command(name="save")
+@click.argument("name")
+@sweep_argument
+@click.option("--note", default="", help="One sentence for whoever reads it later.")
+@click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
+@results_option
+@baselines_option
+def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, baselines: Path) -> None:
+    """Keep the newest commit's valid launches of SWEEP (default: the newest sweep) as baseline NAME.
+
+    SWEEP@COMMIT keeps those of another commit. Each layout needs 6 launches.
+    """
+    from harness.cli.select import find_measurement
+    from harness.regression.baselines import save_baseline
+
+    measurement = find_measurement(sweep, results=results, baselines=None)
+    click.echo(save_baseline(measurement, name, baselines, note=note, replace_it=replace))
+
+
+@baseline.command(name="list")
+@baselines_option
+def list_all(baselines: Path) -> None:
+    """List every baseline: workload, layouts, launches, commit, machine."""
+    from harness.analysis.numbers import moment
+    from harness.regression.baselines import machine_line, read_baselines
+
+    rows = []
+    for kept in read_baselines(baselines):
+        one = kept.measurement
+        ranks = ",".join(str(layout.ranks) for layout in one.layouts)
+        fewest = str(min(len(one.of(layout)) for layout in one.layouts))
+        facts = (ranks, fewest, one.state, moment(kept.saved), machine_line(one.machine))
+        rows.append((kept.name, one.workload.name, *facts))
+    if not rows:
+        click.echo(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
+        return
+    print_table(("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine"), rows)
+
+
+@baseline.command(name="show")
+@click.argument("name")
+@baselines_option
+def show(name: str, baselines: Path) -> None:
+    """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
+    from harness.analysis.numbers import moment
+    from harness.regression.baselines import find_baseline, machine_line
+    from harness.regression.quantities import quantity_value, samples
+
+    kept = find_baseline(name, baselines)
+    one = kept.measurement
+    rows = [
+        (sample.quantity, str(sample.layout.ranks) if sample.layout else "all",
+         quantity_value(sample.quantity, sample.value), str(len(sample.costs)))
+        for sample in samples(one, one, one.layouts)
+    ]  # fmt: skip
+    print_table(("Quantity", "Ranks", "Median", "Launches"), rows)
+    facts = {
+        "Saved": f"{moment(kept.saved)} UTC" + (f": {kept.note}" if kept.note else ""),
+        "Commit": one.state,
+        "Machine": machine_line(one.machine),
+        "Training": f"{one.workload.name}, {one.workload.preset}, {one.scaling} scaling, {one.data_id}",
+        "Versions": f"TensorFlow {one.software.tensorflow}, {one.software.mpi_library}, Python {one.software.python}",
+    }
+    for title, fact in facts.items():
+        click.echo(f"{title}: {fact}")

@@ -3,7 +3,8 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -11,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from harness.base.errors import UserError
-from harness.schema.option import GROUPS, WHAT, WRITTEN, options
+from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -43,6 +44,10 @@ def setting(*names: str, group: str, **settings: Any) -> Option:
     return click.option(*names, cls=GroupedOption, group=group, **settings)
 
 
+# An option below the heading of what is trained, how it is spread, where it runs, what is written.
+what, spread, where, written = (partial(setting, group=group) for group in (WHAT, SPREAD, WHERE, WRITTEN))
+
+
 def _folder(name: str, default: str | None, text: str, group: str, **settings: Any) -> Option:
     path, kind = Path(default) if default else None, click.Path(path_type=Path)
     return setting(name, group=group, type=kind, default=path, show_default=bool(default), help=text, **settings)
@@ -68,16 +73,15 @@ data_dir_option = _folder(
 network_option = click.option(
     "--network", help="ALPHA,BETA or a probe.json, for predictions [default: this machine's newest probe]."
 )
-style_option = click.option(
+# An option whose help names its default.
+defaulted = partial(click.option, show_default=True)
+style_option = defaulted(
     "--style",
     type=click.Choice(("screen", "paper")),
     default="screen",
-    show_default=True,
     help="paper: also PDF figures of one column and of two.",
 )
-budget_option = click.option(
-    "--budget", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Minutes to measure."
-)
+budget_option = defaulted("--budget", type=click.FloatRange(min=0), default=30.0, help="Minutes to measure.")
 sweep_argument = click.argument("sweep", required=False)
 
 
@@ -94,7 +98,7 @@ def given_command() -> str:
     return shlex.join(words)
 
 
-def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
+def with_options(*options: Option) -> Callable[[Command], Command]:
     """Return a decorator that adds `options` to a click command, in their order."""
 
     def decorate(command: Command) -> Command:
@@ -103,6 +107,10 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
         return command
 
     return decorate
+
+
+folder_options = with_options(results_option, reports_option)
+all_folder_options = with_options(results_option, baselines_option, reports_option)
 
 
 def field_options(kind: type, group: str, values: Mapping[str, str] | None = None) -> list[Option]:

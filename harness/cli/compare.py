@@ -10,29 +10,20 @@ import click
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.cli.answering import answering
-from harness.cli.common import (
-    GroupedCommand,
-    baselines_option,
-    budget_option,
-    reports_option,
-    results_option,
-    sweep_argument,
-)
+from harness.cli.common import GroupedCommand, all_folder_options, budget_option, defaulted, sweep_argument
 from harness.cli.options import layout_options, refuse_elsewhere, workload_options
 from harness.report.answer import Answer, markdown
 
 if TYPE_CHECKING:
-    from harness.regression.versions import Version
+    from harness.regression.opponents import Version
 
 
 @click.command(name="compare", cls=GroupedCommand)
 @click.argument("sweep", nargs=-1, metavar="A B [C]...")
-@click.option("--practical", type=click.FloatRange(0, 50), default=3.0, show_default=True, help="Difference, in %.")
-@click.option("--scheduler", default="auto", show_default=True, help="local: in a job of your own on a cluster.")
+@defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Difference, in %.")
+@defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
 @budget_option
-@results_option
-@baselines_option
-@reports_option
+@all_folder_options
 @workload_options
 @layout_options
 @answering
@@ -54,7 +45,7 @@ def compare(
     Where A and B are two scripts (.py) or two models (package.module:function) of yours, they train in turns on this
     machine until it is sure. Workload and layouts are given as for `harness sweep`. The last line is the page's path.
     """
-    own = [_is_version(name) for name in sweep]
+    own = [name.endswith(".py") or (":" in name and not Path(name).exists()) for name in sweep]
     if len(sweep) < 2 or (any(own) and (len(sweep) > 2 or not all(own))):
         what = "two scripts or models" if any(own) else "two or more of sweep, baseline, SWEEP@COMMIT or launch"
         raise UserError(f"compare needs {what}, not {len(sweep) if len(set(own)) < 2 else 'one and something else'}")
@@ -66,8 +57,8 @@ def compare(
 
 def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path, reports: Path) -> Answer:
     from harness.cli.select import find_measurement
+    from harness.regression.baselines import without
     from harness.regression.checks import compare_measurements
-    from harness.regression.measurements import without
     from harness.report.compare_page import comparison_answer
     from harness.report.publish import write_page
 
@@ -87,27 +78,22 @@ def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, basel
 def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, results: Path, reports: Path, options: dict[str, Any]
 ) -> Answer:
-    from harness.regression.baselines import CHECKS
     from harness.regression.opponents import Opponents, checks_folder, decide
     from harness.report.check_page import check_answer
     from harness.report.publish import write_page
 
     old, new = (_version(name, options) for name in sides)
-    folder = checks_folder(results / CHECKS)
+    folder = checks_folder(results)
     opponents = Opponents(old, new, folder=folder, data_dir=options["data_dir"], budget_s=budget_s)
     result = decide(opponents, practical=practical, say=click.echo)
     answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
     return write_page(replace(answer, code=0), reports, results)
 
 
-def _is_version(name: str) -> bool:
-    return name.endswith(".py") or (":" in name and not Path(name).exists())
-
-
 def _version(name: str, options: dict[str, Any]) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
     from harness.cli.options import build_layouts, build_workload
-    from harness.regression.versions import Version
+    from harness.regression.opponents import Version
     from harness.sweep.plan import build_sweep
     from harness.sweep.submission import Submission
 
@@ -121,9 +107,7 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
 @click.command(name="history")
 @sweep_argument
 @click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
-@results_option
-@baselines_option
-@reports_option
+@all_folder_options
 @answering
 def history(sweep: str | None, summary: Path | None, results: Path, baselines: Path, reports: Path) -> Answer:
     """Draw every commit's launches of one study on one machine, and name the commits at which it changed.

@@ -10,7 +10,7 @@ import click
 from harness import datasets
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, discard
-from harness.cli.common import data_dir_option
+from harness.cli.common import data_dir_option, defaulted, with_options
 from harness.datasets import fetch as originals
 from harness.datasets.dataset import Download
 from harness.datasets.image_files import write_shards
@@ -25,6 +25,9 @@ _CACHED = {
     "sha256": "hashes of files",
     "data": "downloads",
 }
+
+
+of_set = with_options(click.argument("dataset", metavar="NAME"), data_dir_option)
 
 
 @click.group()
@@ -61,8 +64,7 @@ def list_sets(data_dir: Path | None) -> None:
 
 
 @data.command()
-@click.argument("dataset", metavar="NAME")
-@data_dir_option
+@of_set
 @click.option("--mirror", help="Address of a folder that has the files, instead of the published one.")
 def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
     """Download the original files of NAME, checked by hash; a broken download continues where it stopped."""
@@ -83,11 +85,9 @@ def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
 
 
 @data.command()
-@click.argument("dataset", metavar="NAME")
-@data_dir_option
+@of_set
 def verify(dataset: str, data_dir: Path | None) -> None:
     """Read the real data of NAME and compare rows, classes and ranges with what is published."""
-
     source = datasets.locate(_workload(dataset, "real"), data_dir)
     prepared = datasets.prepare(source)
     checks = originals.verify(source, prepared)
@@ -102,9 +102,8 @@ def verify(dataset: str, data_dir: Path | None) -> None:
 
 
 @data.command()
-@click.argument("dataset", metavar="NAME")
-@data_dir_option
-@click.option("--data-kind", type=click.Choice(DATA_KINDS), default="auto", show_default=True)
+@of_set
+@defaulted("--data-kind", type=click.Choice(DATA_KINDS), default="auto")
 @click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic stand-in.")
 @click.option(
     "--shards", type=click.IntRange(min=1), help="ImageNet: number of TFRecord files to write; needs --output."
@@ -117,9 +116,12 @@ def prepare(
 
     ImageNet's images stay where they are: each is decoded once, and what cannot be is named.
     """
-
     if shards or output:
-        _write_shards(dataset, data_dir, shards, output)
+        if dataset != IMAGENET or shards is None or output is None:
+            raise UserError("--shards N and --output FOLDER are given together, and for imagenet only")
+        source = datasets.locate(_workload(dataset, "real"), data_dir)
+        train, test = write_shards(source.train, source.test, output, shards)
+        click.echo(f"{train:,} + {test:,} images as TFRecord files in {output}: use it as --data-dir")
         return
     source = datasets.locate(_workload(dataset, data_kind, samples), data_dir)
     there = prepared_folder(source).exists()
@@ -135,21 +137,10 @@ def prepare(
     click.echo(f"{dataset} ({record.kind}) {state}: {rows} in {prepared.folder}")
 
 
-def _write_shards(name: str, data_dir: Path | None, shards: int | None, output: Path | None) -> None:
-
-    if name != IMAGENET or shards is None or output is None:
-        raise UserError("--shards N and --output FOLDER are given together, and for imagenet only")
-    source = datasets.locate(_workload(name, "real"), data_dir)
-    train, test = write_shards(source.train, source.test, output, shards)
-    click.echo(f"{train:,} + {test:,} images as TFRecord files in {output}: use it as --data-dir")
-
-
 @data.command()
-@click.argument("dataset", metavar="NAME")
-@data_dir_option
+@of_set
 def info(dataset: str, data_dir: Path | None) -> None:
     """Show everything known about NAME."""
-
     workload = _workload(dataset, "auto")
     facts = datasets.info(workload.dataset)
     source = datasets.locate(workload, data_dir)
@@ -174,7 +165,6 @@ def info(dataset: str, data_dir: Path | None) -> None:
 @click.option("--downloads", is_flag=True, help="Also remove the original files that `harness data fetch` brought.")
 def clean(downloads: bool) -> None:
     """Empty the cache of what is made again when it is needed; nothing may be training."""
-
     for part, what in _CACHED.items():
         if part != "data" or downloads:
             click.echo(f"{discard(part) / 1e6:>10,.1f} MB  {what}, {cache_folder() / part}")
@@ -182,7 +172,6 @@ def clean(downloads: bool) -> None:
 
 def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
     """Return a workload of data set `name`, or of the user's file called so, for `locate`."""
-
     own = name not in datasets.names() and Path(name).suffix.lower() in SUFFIXES
     dataset = datasets.choose(None if own else name, name if own else None)
     model, file = datasets.info(dataset).default_model, str(Path(name).resolve()) if own else None

@@ -8,7 +8,7 @@ import click
 
 from harness.base.errors import RunError, UserError
 from harness.cli.answering import answering, print_table
-from harness.cli.common import data_dir_option, reports_option, results_option, style_option, sweep_argument
+from harness.cli.common import data_dir_option, defaulted, folder_options, style_option, sweep_argument
 from harness.cli.select import find_recorded, find_sweep
 from harness.report.answer import Answer, Banner
 
@@ -21,16 +21,14 @@ _MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 @click.option(
     "--prove", is_flag=True, help="Train counterfactuals, which take one cause away each, in turns, here and now."
 )
-@click.option(
+@defaulted(
     "--repeats",
     type=click.IntRange(1, 100),
     default=6,
-    show_default=True,
     help="With --prove: blocks, which have a launch of each; 3 give an interval.",
 )
 @style_option
-@results_option
-@reports_option
+@folder_options
 @data_dir_option
 @answering
 def explain(
@@ -85,8 +83,7 @@ def explain(
 @click.argument("sweep", required=False, metavar="[LAUNCH|SWEEP]")
 @click.option("--epochs", metavar="COUNTS", help="Epochs to draw, such as 1..3 [default: all].")
 @click.option("--output", type=click.Path(path_type=Path), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
-@results_option
-@reports_option
+@folder_options
 @answering
 def trace(sweep: str | None, epochs: str | None, output: Path | None, results: Path, reports: Path) -> Answer:
     """Write what every rank of LAUNCH did when, on one clock, as a Chrome trace.

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from harness.cli.answering import answering, print_table
-from harness.cli.common import data_dir_option, reports_option, results_option
+from harness.cli.common import data_dir_option, defaulted, folder_options, reports_option
 from harness.report.answer import Answer
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -80,8 +80,8 @@ def check_site(**options: str | None) -> None:
 @click.option("--quick", is_flag=True, help="Two networks in 3 minutes: shows that it works; judges nothing.")
 @click.option("--decoding", is_flag=True, help="Measure only how fast JPEGs are decoded, beside bare tf.data.")
 @click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
-@click.option("--limit", "limit_s", type=int, default=180, show_default=True, help="Seconds that others wait for one.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order of turns and of the weights.")
+@defaulted("--limit", "limit_s", type=int, default=180, help="Seconds that others wait for one.")
+@defaulted("--seed", type=int, default=0, help="Seed of the order of turns and of the weights.")
 @reports_option
 @answering
 def bench(
@@ -129,39 +129,26 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 @click.command(name="probe")
-@click.option("--ranks", type=int, default=2, show_default=True, help="Ranks on this machine, one per core.")
+@defaulted("--ranks", type=int, default=2, help="Ranks on this machine, one per core.")
 @click.option("--launcher", help="Start the ranks with this instead, such as 'mpirun -n 4 --host a:2,b:2' or 'srun'.")
 @click.option("--mca", multiple=True, metavar="'NAME=VALUE ...'", help="Compare this setting of Open MPI; repeatable.")
 @click.option("--algorithms", is_flag=True, help="Compare Open MPI's allreduce algorithms and components.")
 @click.option("--workload", "workloads", multiple=True, help="Print the best setting of this one only, as mnist-dnn.")
-@click.option("--largest", type=int, default=64 * 2**20, show_default=True, help="Bytes of the largest message.")
-@click.option(
-    "--launches",
-    type=click.IntRange(min=1),
-    default=6,
-    show_default=True,
-    help="Blocks, which have a launch of every setting; 6 or more.",
+@defaulted("--largest", type=int, default=64 * 2**20, help="Bytes of the largest message.")
+@defaulted(
+    "--launches", type=click.IntRange(min=1), default=6, help="Blocks, which have a launch of every setting; 6 or more."
 )
-@click.option("--samples", type=click.IntRange(min=6), default=25, show_default=True, help="Samples of every size.")
-@click.option(
-    "--budget",
-    "budget_s",
-    type=float,
-    default=8.0,
-    show_default=True,
-    help="Seconds of a launch; beyond them 6 samples suffice.",
-)
-@click.option(
+@defaulted("--samples", type=click.IntRange(min=6), default=25, help="Samples of every size.")
+@defaulted("--budget", "budget_s", type=float, default=8.0, help="Seconds of a launch; beyond them 6 samples suffice.")
+@defaulted(
     "--limit",
     "limit_s",
     type=float,
     default=180.0,
-    show_default=True,
     help="Seconds that a launch may take; a block of several that many times.",
 )
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
-@results_option
-@reports_option
+@folder_options
 @answering
 def probe(
     mca: tuple[str, ...],

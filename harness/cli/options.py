@@ -15,11 +15,13 @@ from harness.cli.common import (
     check_secrets,
     data_dir_option,
     field_options,
-    setting,
     split_words,
+    spread,
+    what,
+    where,
     with_options,
 )
-from harness.schema.option import HOW, SPREAD, WHAT, WHERE
+from harness.schema.option import HOW, WHERE
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
 from harness.schema.workload import Workload
@@ -33,16 +35,9 @@ if TYPE_CHECKING:
 
 
 _SCRIPT = (
-    setting(
-        "--script",
-        group=WHAT,
-        type=click.Path(path_type=Path),
-        help="A TensorFlow script of your own; see `harness run`.",
-    ),
-    setting("--script-arguments", group=WHAT, default="", help="Its arguments, quoted as in a shell."),
-    setting(
-        "--script-batch", group=WHAT, default="per-rank", metavar="per-rank|global", help="What its batch size is of."
-    ),
+    what("--script", type=click.Path(path_type=Path), help="A TensorFlow script of your own; see `harness run`."),
+    what("--script-arguments", default="", help="Its arguments, quoted as in a shell."),
+    what("--script-batch", default="per-rank", metavar="per-rank|global", help="What its batch size is of."),
 )
 
 
@@ -51,7 +46,7 @@ def workload_options(command: Command) -> Command:
     from harness import datasets
 
     registered = {"dataset": "|".join(datasets.names()), "preset": "|".join(PRESETS)}
-    return with_options([*field_options(Workload, HOW, registered), *_SCRIPT, data_dir_option])(command)
+    return with_options(*field_options(Workload, HOW, registered), *_SCRIPT, data_dir_option)(command)
 
 
 def build_workload(options: dict[str, Any]) -> Workload:
@@ -95,28 +90,17 @@ def _build_script(options: dict[str, Any], given: dict[str, Any]) -> Workload:
 
 
 _COUNTS = "1..8, 1..64*2 (doublings) or 1,2,4"
-_LAYOUT_OPTIONS = (
-    setting("--nodes", group=SPREAD, common=True, help=f"Node counts: {_COUNTS} [default: doublings up to the cores]."),
-    setting("--cores", group=SPREAD, help="Cores over all nodes, instead of nodes."),
-    setting("--gpus", group=SPREAD, help="GPUs over all nodes, one for each rank."),
-    setting(
-        "--ranks-per-node",
-        group=SPREAD,
-        common=True,
-        help="MPI ranks on a node, one count or several [default: 1, or a full node].",
+layout_options = with_options(
+    spread("--nodes", common=True, help=f"Node counts: {_COUNTS} [default: doublings up to the cores]."),
+    spread("--cores", help="Cores over all nodes, instead of nodes."),
+    spread("--gpus", help="GPUs over all nodes, one for each rank."),
+    spread(
+        "--ranks-per-node", common=True, help="MPI ranks on a node, one count or several [default: 1, or a full node]."
     ),
-    setting(
-        "--threads",
-        group=SPREAD,
-        common=True,
-        default="1",
-        show_default=True,
-        help="Cores, and TensorFlow threads, of a rank.",
-    ),
-    setting("--zip", "zipped", group=SPREAD, is_flag=True, help="Take the lists one by one, not every combination."),
-    setting("--shares", group=SPREAD, help="Unequal parts of the rows, one per rank: 2:1:1."),
+    spread("--threads", common=True, default="1", show_default=True, help="Cores, and TensorFlow threads, of a rank."),
+    spread("--zip", "zipped", is_flag=True, help="Take the lists one by one, not every combination."),
+    spread("--shares", help="Unequal parts of the rows, one per rank: 2:1:1."),
 )
-layout_options = with_options(_LAYOUT_OPTIONS)
 
 
 def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[tuple[Layout, ...], tuple[str, ...]]":
@@ -152,49 +136,35 @@ def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[t
     return combine(Axes(**counts, zipped=options["zipped"]), limit, shares)
 
 
-_BATCH_OPTIONS = (
-    setting(
+batch_options = with_options(
+    where(
         "--scheduler",
-        group=WHERE,
         common=True,
         default="auto",
         show_default=True,
         help=f"auto (what is there), {', '.join(known_schedulers())}.",
     ),
-    setting(
-        "--site",
-        group=WHERE,
-        common=True,
-        help="Facts of the computing centre: a .toml file, or its name in jobs/sites or here.",
+    where(
+        "--site", common=True, help="Facts of the computing centre: a .toml file, or its name in jobs/sites or here."
     ),
-    setting(
+    where(
         "--nested",
-        group=WHERE,
         is_flag=True,
         help="One allocation of the largest size for each repeat; the smaller points run inside.",
     ),
-    setting(
+    where(
         "--turns/--no-turns",
-        group=WHERE,
         common=True,
         default=None,
         help="Train all layouts of a repeat in turns of 50 ms, so that they see the same machine [default: turns on "
         "this machine and with NESTED=1].",
     ),
-    setting("--array", group=WHERE, is_flag=True, help="One job array for each layout, not a job for each launch."),
+    where("--array", is_flag=True, help="One job array for each layout, not a job for each launch."),
     *field_options(JobRequest, WHERE),
-    setting("--template", group=WHERE, help="Your own job script template, instead of jobs/templates."),
-    setting(
-        "--max-node-hours",
-        group=WHERE,
-        type=float,
-        default=100.0,
-        show_default=True,
-        help="Ask before costing more.",
-    ),
-    setting("--yes", group=WHERE, is_flag=True, help="Do not ask."),
+    where("--template", help="Your own job script template, instead of jobs/templates."),
+    where("--max-node-hours", type=float, default=100.0, show_default=True, help="Ask before costing more."),
+    where("--yes", is_flag=True, help="Do not ask."),
 )
-batch_options = with_options(_BATCH_OPTIONS)
 
 
 def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":

@@ -9,14 +9,12 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.answering import answering, print_table
-from harness.cli.common import given_command, network_option, reports_option, results_option
+from harness.cli.common import defaulted, folder_options, given_command, network_option
 from harness.cli.select import find_sweeps
 from harness.report.answer import Answer, Banner, Items, Prose, Table
 from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from harness.analysis.read_results import Loaded
     from harness.prediction.advice import TrainingJob, Way
     from harness.prediction.forecast import PredictedCurve
@@ -32,20 +30,18 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     "--workload", "--sweep", "names", multiple=True, help="Workload or, for a job, sweep; repeatable [default: all]."
 )
 @click.option("--nodes", help=f"Node counts: 1..8, 1..1024*2 or 1,2,4 [default: {_FAR}; of a job those measured].")
-@click.option("--ranks-per-node", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on a node.")
+@defaulted("--ranks-per-node", type=click.IntRange(min=1), default=1, help="Ranks on a node.")
 @network_option
 @click.option("--node", help="ALPHA,BETA inside a node, with several ranks on it [default: as between nodes].")
 @click.option("--sync", "syncs", multiple=True, help="Sync policy, instead of the launches' own; repeatable.")
-@click.option("--algorithm", default="best", show_default=True, help="ring, rabenseifner, recursive-doubling or best.")
+@defaulted("--algorithm", default="best", help="ring, rabenseifner, recursive-doubling or best.")
 @click.option("--deadline", type=_POSITIVE, help="Minutes that a job may take: recommend how to run it.")
 @click.option("--node-hours", type=_POSITIVE, help="Node-hours that a job may cost: recommend how to run it.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Length of the job [default: as most launches had].")
 @click.option("--accuracy", type=click.FloatRange(0, 1), help="The job lasts until this test accuracy, not --epochs.")
-@results_option
-@reports_option
-@click.option("--csv", "table", type=click.Path(path_type=Path), help="Write all columns to this file.")
+@folder_options
 @answering
-def predict(names: tuple[str, ...], results: Path, reports: Path, table: Path | None, **options: Any) -> Answer:
+def predict(names: tuple[str, ...], results: Path, reports: Path, **options: Any) -> Answer:
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
 
     The computation of a step is taken from the sweep of each workload that has most valid launches with its preset's
@@ -68,14 +64,14 @@ def predict(names: tuple[str, ...], results: Path, reports: Path, table: Path | 
             raise UserError(f"--{name.replace('_', '-')} {value} is not a number: write one such as 0.9")
     if job and not limits:
         raise UserError("--epochs and --accuracy are of a job: give --deadline MINUTES or --node-hours HOURS too")
-    if limits and (table or not names or options["syncs"] or options["node"] or options["ranks_per_node"] > 1):
+    if limits and (not names or options["syncs"] or options["node"] or options["ranks_per_node"] > 1):
         raise UserError(
-            "--deadline and --node-hours need --workload, a workload or a sweep, and no --csv, --sync, --node or "
+            "--deadline and --node-hours need --workload, a workload or a sweep, and no --sync, --node or "
             "--ranks-per-node"
         )
     if limits and options["network"] and options["nodes"]:
         raise UserError("of a job, --network and --nodes cannot be combined: sweep as many ranks as it has hosts")
-    answer = _job(names, results, options) if limits else _curves(names, results, options, table)
+    answer = _job(names, results, options) if limits else _curves(names, results, options)
     for block in (block for section in answer.sections for block in section.blocks):
         if isinstance(block, Prose):
             click.echo(block.text)
@@ -106,11 +102,8 @@ def find_network(
     return probe_links(found, ranks_per_node) if found else None
 
 
-def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any], table: Path | None) -> Answer:
-    import pandas as pd
-
+def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
     from harness.analysis.read_results import choose_sweep
-    from harness.base.files import write_atomic
     from harness.prediction.forecast import predict_curve
     from harness.report.predict_page import prediction_answer
     from harness.report.sweep_facts import sweep_warnings
@@ -135,20 +128,9 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any], tabl
             raise UserError(f"no valid launch of {name} in '{results}' to predict from: run `harness sweep` first")
     if not found:
         raise UserError(f"'{results}' has no valid launch to predict from: run `harness sweep` with --nodes 1 first")
-    if table:
-        write_atomic(table, pd.concat(map(_columns, found)).to_csv(index=False, lineterminator="\n"))
-        click.echo(table)
     click.echo(f"Network: {said}; allreduce: {algorithm}.")
     answer = prediction_answer(found, said, algorithm, given_command())
     return replace(answer, banners=(*answer.banners, *dict.fromkeys(banners)))
-
-
-def _columns(one: "PredictedCurve") -> "pd.DataFrame":
-    """Return all columns for a file, with what growth models predict in columns of their own."""
-    frame = one.frame
-    if one.grown.frame is not None:
-        frame = frame.join(one.grown.frame.drop(columns=["ranks", "steps"]).add_prefix("grown_"))
-    return frame.assign(workload=one.base.workload.name, sync=one.base.workload.sync)
 
 
 def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:

@@ -18,7 +18,7 @@ from harness.base.errors import UserError
 from harness.base.hostlock import SCRATCH, Scratch
 from harness.base.processes import interruptible, thread_limits
 from harness.cli.answering import answering
-from harness.cli.common import check_secrets
+from harness.cli.common import check_secrets, defaulted
 from harness.comm.world import LEFT
 from harness.report.answer import Answer, Banner, Table
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
@@ -28,7 +28,7 @@ _GRACE_S = 10.0  # for mpirun to end its ranks
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-n", "--ranks", type=int, help="MPI ranks [default: the machine's cores, or GPUs].")
-@click.option("--threads", type=int, default=1, show_default=True, help="Cores, and TensorFlow threads, of a rank.")
+@defaulted("--threads", type=int, default=1, help="Cores, and TensorFlow threads, of a rank.")
 @run_options
 @answering
 def run(
@@ -62,7 +62,8 @@ def run(
     given = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
     launcher = scheduler.launcher(layout)
-    if _is_elastic(script) and can_survive(launcher):
+    text = script.read_bytes()
+    if b"horovod" in text and b"elastic" in text and can_survive(launcher):  # Horovod's words for ranks that outlive
         launcher = tolerant(launcher)
     command = [
         *launcher.words, sys.executable, "-m", "harness.transparent",
@@ -80,12 +81,6 @@ def run(
         code = _run_ranks(command, environment, output=_output(), handles=handles)
     why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > 128 else ""
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"], why)
-
-
-def _is_elastic(script: Path) -> bool:
-    """Tell whether the script has Horovod's words for ranks that outlive others."""
-    text = script.read_bytes()
-    return b"horovod" in text and b"elastic" in text
 
 
 def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:
@@ -108,18 +103,16 @@ def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | N
             title="",
             headings=("Epoch", "Time", "Training loss", "Test accuracy"),
             rows=[
-                (str(epoch.epoch + 1), numbers.seconds(seconds), *map(_known, (epoch.train_loss, epoch.test_accuracy)))
-                for epoch, seconds in zip(found.epochs, times, strict=True)
+                (
+                    str(one.epoch + 1),
+                    numbers.seconds(took),
+                    *map(numbers.significant, (one.train_loss, one.test_accuracy)),
+                )
+                for one, took in zip(found.epochs, times, strict=True)
             ],
         ),
         data=data | {"record": record, "invalid": found.invalid, "epochs": found.epochs},
     )
-
-
-def _known(value: float | None) -> str:
-    from harness.analysis import numbers
-
-    return numbers.NONE if value is None else numbers.significant(value)
 
 
 def _input() -> str:

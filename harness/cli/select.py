@@ -80,8 +80,7 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
     Raises:
         UserError: there is no such thing, it is not unique, or it holds no valid launch.
     """
-    from harness.regression.baselines import find_baseline
-    from harness.regression.measurements import measured_in
+    from harness.regression.baselines import find_baseline, measured_in
 
     if name is None:
         folder = newest_sweep(results)

@@ -11,7 +11,7 @@ import click
 
 from harness.base.errors import RunError, UserError
 from harness.cli.answering import answering
-from harness.cli.common import GroupedCommand, reports_option, results_option, setting
+from harness.cli.common import GroupedCommand, folder_options, spread, written
 from harness.cli.options import (
     approval,
     batch_options,
@@ -22,12 +22,10 @@ from harness.cli.options import (
     workload_options,
 )
 from harness.report.answer import Answer
-from harness.schema.option import SPREAD, WRITTEN
 from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
-    from harness.prediction.network_cost import Uncertain
-    from harness.schema.sweep import Point, Sweep
+    from harness.schema.sweep import Point
     from harness.schema.workload import Workload
     from harness.sweep.execute import SweepPlan
 
@@ -39,50 +37,24 @@ _LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
 @click.command(name="sweep", cls=GroupedCommand)
 @workload_options
 @layout_options
-@setting(
+@spread(
     "--repeats",
-    group=SPREAD,
     common=True,
     type=int,
     help="Launches of each layout; fewer than 6 give no interval [default: 6, and in turns on this machine up to 24, "
     "until the speedup's interval is within 2 % or 6 minutes are over].",
 )
-@setting(
-    "--scaling",
-    group=SPREAD,
-    default="strong",
-    show_default=True,
-    help="strong (the same rows) or weak (rows per rank).",
-)
-@setting(
-    "--oversubscribe",
-    group=SPREAD,
-    is_flag=True,
-    help="Run layouts with more ranks than cores: never valid for timing.",
-)
-@setting(
-    "--tuned",
-    group=SPREAD,
-    is_flag=True,
-    help="Sum gradients in the way that `harness probe` found fastest here.",
-)
-@setting(
-    "--dry-run", group=WRITTEN, common=True, is_flag=True, help="Write the scripts, print the table, launch nothing."
-)
-@setting(
-    "--predict-first",
-    group=WRITTEN,
-    is_flag=True,
-    help="Store a prediction before the first launch; the report scores it.",
-)
-@setting(
+@spread("--scaling", default="strong", show_default=True, help="strong (the same rows) or weak (rows per rank).")
+@spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
+@spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
+@written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
+@written("--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it.")
+@written(
     "--network",
-    group=WRITTEN,
     help="Between nodes, for predictions: ALPHA,BETA or a probe.json [default: with PREDICT_FIRST=1 the newest probe].",
 )
 @batch_options
-@results_option
-@reports_option
+@folder_options
 @answering
 def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **options: Any) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
@@ -93,6 +65,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     """
     from harness.analysis.stats import NEEDED
     from harness.cli.predict import find_network
+    from harness.sweep.execute import run_sweep, write_scripts
     from harness.sweep.plan import build_sweep
 
     workload = build_workload(options)
@@ -120,23 +93,28 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     for sentence in refused:
         click.echo(f"not run: {sentence}")
     if options["predict_first"]:
-        _predict(sweep, options["network"], results)
-    if dry_run:
-        from harness.sweep.execute import write_scripts
+        from harness.prediction.forecast import predict_first
 
+        known = network or find_network(None, results)
+        if known is None:
+            raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
+        click.echo(f"prediction: {predict_first(sweep, results, *known)}")
+    if dry_run:
         return _planned(write_scripts(sweep, data_dir=data_dir, results=results, submission=submission))
-    from harness.sweep.execute import run_sweep
+    from harness.report.sweep_page import report_sweep
 
     turns = submission.scheduler == "local" and submission.request.shape == "block"
     enough = _until_narrow() if turns and options["repeats"] is None else None
-    return run_and_answer(
-        lambda: run_sweep(
+    folder, problem = results / sweep.name, ""
+    try:
+        run_sweep(
             sweep, data_dir=data_dir, results=results, submission=submission, approve=approval(options), enough=enough
-        ),
-        results / sweep.name,
-        reports,
-        network,
-    )
+        )
+    except RunError as error:
+        if not any(folder.glob(f"*/{RUN_FILE}")):  # all of them failed
+            raise
+        problem = str(error)
+    return replace(report_sweep(folder, reports, network=network, keep=True), problem=problem)
 
 
 def _until_narrow() -> Callable[[Path], int]:
@@ -183,37 +161,6 @@ def _say_data(workload: "Workload", data_dir: Path | None, *, always: bool) -> N
         )
     elif always:
         click.echo(f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else ""))
-
-
-def _predict(sweep: "Sweep", network: str | None, results: Path) -> None:
-    """Store the prediction of `sweep` beside its launches, and say where."""
-    from harness.cli.predict import find_network
-    from harness.prediction.forecast import predict_first
-
-    found = find_network(network, results)
-    if found is None:
-        raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
-    click.echo(f"prediction: {predict_first(sweep, results, *found)}")
-
-
-def run_and_answer(
-    run: Callable[[], Path], folder: Path, reports: Path, network: "tuple[Uncertain, str] | None" = None
-) -> Answer:
-    """Run the sweep and return what there is, also when some launches failed.
-
-    Raises:
-        RunError: all of them did.
-    """
-    from harness.report.sweep_page import report_sweep
-
-    problem = ""
-    try:
-        run()
-    except RunError as error:
-        if not any(folder.glob(f"*/{RUN_FILE}")):
-            raise
-        problem = str(error)
-    return replace(report_sweep(folder, reports, network=network, keep=True), problem=problem)
 
 
 def _planned(plan: "SweepPlan") -> Answer:

@@ -10,7 +10,7 @@ import click
 
 from harness.cli.answering import answering, told
 from harness.cli.bundle import redrawn, whence
-from harness.cli.common import reports_option, results_option, style_option, sweep_argument
+from harness.cli.common import folder_options, results_option, style_option, sweep_argument
 from harness.cli.select import find_sweep, find_sweeps
 from harness.report.answer import Answer, plain
 
@@ -52,8 +52,7 @@ def cancel(sweep: str | None, results: Path) -> None:
 
 @click.command()
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
-@results_option
-@reports_option
+@folder_options
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
 @style_option
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")

@@ -14,7 +14,7 @@ import click
 import psutil
 
 from harness.base.errors import SharedError, UserError
-from harness.cli.common import GroupedCommand
+from harness.cli.common import GroupedCommand, defaulted
 from harness.cli.options import build_workload, workload_options
 from harness.schema.identity import check_source, code_identity
 from harness.schema.layout import Layout
@@ -29,16 +29,15 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand)
 @workload_options
-@click.option("--threads", type=int, default=1, show_default=True, help="TensorFlow threads per rank.")
-@click.option("--gpus-per-rank", type=click.IntRange(0, 1), default=0, show_default=True, help="1: train on GPUs.")
+@defaulted("--threads", type=int, default=1, help="TensorFlow threads per rank.")
+@defaulted("--gpus-per-rank", type=click.IntRange(0, 1), default=0, help="1: train on GPUs.")
 @click.option("--shares", help="Unequal parts of the rows for unequal devices, such as 2:1:1.")
 @click.option("--point", "point_file", type=click.Path(path_type=Path), help="Train this point; a sweep writes it.")
 @click.option("--record", type=click.Path(path_type=Path), help="Write the run's record into this new folder.")
-@click.option(
+@defaulted(
     "--hang-timeout",
     type=click.FloatRange(0),
     default=120.0,
-    show_default=True,
     help="Seconds to wait for a rank before the run ends with a report; 0 for ever.",
 )
 def train(point_file: Path | None, record: Path | None, **options: Any) -> None:

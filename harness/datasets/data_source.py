@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder, locked, make_folder, write_atomic
 from harness.datasets import synthetic
 from harness.datasets.dataset import Dataset, FoundFiles
-from harness.datasets.image_index import open_index
+from harness.datasets.image_files import open_index
 from harness.datasets.known import info
 from harness.datasets.own_file import CSV, FILE
 from harness.schema.identity import script_id
@@ -82,7 +83,12 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
         if value and Path(workload.data_file or "").suffix.lower() != CSV:
             raise UserError(f"{name}={value} is for a .csv file of your own: leave it out, or give DATA=file.csv")
     if workload.dataset == FILE:
-        return _own_file(workload)
+        if workload.data == "synthetic":
+            raise UserError("--data-kind synthetic needs a DATASET: a file of your own has no synthetic stand-in")
+        if workload.data_file is None:
+            raise UserError("DATASET=file names no file: give it with --data FILE")
+        path = Path(workload.data_file)
+        return _rows(workload, FoundFiles(train=(path,), test=(path,)), "")
     folder = data_folder(data_dir)
     if workload.data == "synthetic":
         return _stand_in(dataset, workload, "")
@@ -119,15 +125,6 @@ def data_folder(data_dir: Path | None) -> Path:
     if not asked.is_dir():
         raise UserError(f"data folder '{asked}' is not there: check --data-dir")
     return asked
-
-
-def _own_file(workload: Workload) -> DataSource:
-    if workload.data == "synthetic":
-        raise UserError("--data-kind synthetic needs a DATASET: a file of your own has no synthetic stand-in")
-    if workload.data_file is None:
-        raise UserError("DATASET=file names no file: give it with --data FILE")
-    path = Path(workload.data_file)
-    return _rows(workload, FoundFiles(train=(path,), test=(path,)), "")
 
 
 def _rows(workload: Workload, found: FoundFiles, note: str) -> DataSource:
@@ -189,14 +186,6 @@ def _stand_in(dataset: Dataset, workload: Workload, reason: str) -> DataSource:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _KnownHash:
-    path: str
-    bytes: int
-    mtime_ns: int
-    sha256: str
-
-
 def file_sha256(path: Path) -> str:
     """Return the file's SHA-256 in hexadecimal, from the cache while its size and time stamp are the same.
 
@@ -208,28 +197,28 @@ def file_sha256(path: Path) -> str:
     except OSError as error:
         raise _cannot_be_read(path, error) from error
     place = str(path.resolve())
+    asked: dict[str, str | int] = {"path": place, "bytes": state.st_size, "mtime_ns": state.st_mtime_ns}
     known_file = cache_folder() / "sha256" / hashlib.sha256(place.encode()).hexdigest()[:24]
-    known = _known_hash(known_file, place, state)
+    known = _known_hash(known_file, asked)
     if known is not None:  # before any lock: a cache that somebody else prepared may be read-only
         return known
     make_folder(known_file.parent)
     with locked(known_file.with_suffix(".lock")):  # ranks that start together: one reads, the others wait
-        known = _known_hash(known_file, place, state)
+        known = _known_hash(known_file, asked)
         if known is None:
             known = _hash(path)
-            found = _KnownHash(path=place, bytes=state.st_size, mtime_ns=state.st_mtime_ns, sha256=known)
-            write_atomic(known_file, msgspec.json.encode(found))
+            write_atomic(known_file, msgspec.json.encode({**asked, "sha256": known}))
     return known
 
 
-def _known_hash(known_file: Path, place: str, state: os.stat_result) -> str | None:
-    """Return the hash that is kept of the file, None if there is none or the file has changed since."""
+def _known_hash(known_file: Path, asked: Mapping[str, str | int]) -> str | None:
+    """Return the hash that is kept of the file `asked` for, None if there is none or the file has changed since."""
     try:
-        known = msgspec.json.decode(known_file.read_bytes(), type=_KnownHash)
+        known = msgspec.json.decode(known_file.read_bytes(), type=dict[str, str | int])
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return None
-    same = (known.path, known.bytes, known.mtime_ns) == (place, state.st_size, state.st_mtime_ns)
-    return known.sha256 if same else None
+    sha256 = known.pop("sha256", None)
+    return str(sha256) if sha256 and known == asked else None
 
 
 def _hash(path: Path) -> str:

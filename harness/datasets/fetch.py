@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.base.files import locked, user_errors, write_atomic
+from harness.base.files import locked, make_folder, user_errors, write_atomic
 from harness.datasets.arrays import shift_and_factor
 from harness.datasets.data_source import DataSource, file_sha256
 from harness.datasets.dataset import Dataset, Download
@@ -120,12 +120,7 @@ def fetch(
     """
     if not info(name).downloads:
         raise UserError(f"{info(name).title} is not free to download: register where it is offered and use --data-dir")
-    place = folder / name
-    try:
-        with user_errors("data folder", place):
-            place.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise UserError(f"data folder '{place}' cannot be made: a file is in the way; choose --data-dir") from error
+    place = make_folder(folder / name, "data folder", "choose --data-dir")
     with locked(place / ".lock"):
         return [_fetch_file(file, place, mirror, progress(file), pause) for file in info(name).downloads]
 

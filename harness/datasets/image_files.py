@@ -1,23 +1,34 @@
-"""Images in folders, tar files and TFRecord files: where each lies, which can be decoded, and shards written."""
+"""Images in folders, tar files and TFRecord files: where each lies, which can be decoded, their index, and shards.
+
+The index has rows in an order that does not depend on the container, and is made once and kept.
+"""
 
 import hashlib
 import io
 import itertools
+import logging
 import os
 import struct
 import tarfile
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic
+from harness.base.files import cache_folder, folder_atomic, publish_once, write_atomic
 from harness.datasets.dataset import FoundFiles
+from harness.schema.record import decode, encode
 
+_log = logging.getLogger(__name__)
 _SUFFIXES = (".jpeg", ".jpg", ".png")
 _TRAIN_TAR = "ILSVRC2012_img_train.tar"
 
@@ -182,12 +193,8 @@ def checked_images(paths: tuple[Path, ...]) -> list[CheckedImage]:
     with ThreadPoolExecutor(usable_cores()) as threads:
         while block := list(itertools.islice(waiting, _AT_ONCE)):
             checked += threads.map(_check, block)
-    return sorted(checked, key=_name_hash)
-
-
-def _name_hash(checked: CheckedImage) -> tuple[bytes, str]:
-    name = checked.image.name
-    return hashlib.blake2b(name.encode(), digest_size=8).digest(), name
+    digest = partial(hashlib.blake2b, digest_size=8)
+    return sorted(checked, key=lambda one: (digest(one.image.name.encode()).digest(), one.image.name))
 
 
 def _check(image: StoredImage) -> CheckedImage:
@@ -246,3 +253,111 @@ def _write_records(path: Path, images: list[StoredImage]) -> None:
                 name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in values.items()
             }
             writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+_FORMAT = "1"  # part of every index's path: a new layout never reads an old one
+_SUMMARY, _PLACES, _LABELS, _FILES, _FAULTS = "index.json", "places.npy", "labels.npy", "files.npy", "damaged.txt"
+_SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexSummary:
+    """What an index holds: rows of both parts, classes, the SHA-256 of all names and contents, and one note."""
+
+    train_rows: int
+    test_rows: int
+    classes: int
+    sha256: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageIndex:
+    """An index on disk, opened. Training rows come first.
+
+    `places` int64 [rows, 3]: file number, offset and bytes; `labels` int32 [rows]; `files` bytes [files], paths.
+    """
+
+    summary: IndexSummary
+    folder: Path
+    places: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int32]
+    files: npt.NDArray[np.bytes_]
+
+
+def open_index(train: tuple[Path, ...], test: tuple[Path, ...]) -> ImageIndex:
+    """Return the index of these containers, made in the cache folder the first time: every image is decoded once.
+
+    Raises:
+        UserError: a container is damaged, or holds fewer than two classes or images.
+    """
+    folder = cache_folder() / "images" / _FORMAT / _state((*train, *test))
+    publish_once(folder, lambda staging: _write(train, test, staging))
+    path = folder / _SUMMARY
+    return ImageIndex(
+        summary=decode(path.read_bytes(), IndexSummary, path),
+        folder=folder,
+        places=np.load(folder / _PLACES, mmap_mode="r"),
+        labels=np.load(folder / _LABELS, mmap_mode="r"),
+        files=np.load(folder / _FILES, mmap_mode="r"),
+    )
+
+
+def _state(paths: Iterable[Path]) -> str:
+    """Return a name that changes when a container, or a class folder in it, does."""
+    digest = hashlib.sha256()
+    for path in paths:
+        inner = sorted(path.iterdir()) if path.is_dir() else []
+        for entry in (path, *inner):
+            state = entry.stat()
+            digest.update(f"{entry.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> None:
+    _log.warning("indexing the images of '%s': each is read and decoded once", train[0])
+    parts = [checked_images(paths) for paths in (train, test)]
+    good = [[checked for checked in part if not checked.fault] for part in parts]
+    rows = [*good[0], *good[1]]
+    kinds = sorted({checked.image.kind for checked in rows})
+    if len(kinds) < 2 or len(good[0]) < 2:
+        raise UserError(f"'{train[0]}' has {len(good[0])} readable images of {len(kinds)} classes: check the folder")
+    labels = {kind: label for label, kind in enumerate(kinds)}
+    files = {path: number for number, path in enumerate(dict.fromkeys(checked.image.path for checked in rows))}
+    places = [(files[c.image.path], c.image.offset, c.image.bytes) for c in rows]
+    np.save(folder / _PLACES, np.array(places, np.int64))
+    np.save(folder / _LABELS, np.array([labels[checked.image.kind] for checked in rows], np.int32))
+    np.save(folder / _FILES, np.array([str(path.resolve()).encode() for path in files]))
+    damaged = [checked for part in parts for checked in part if checked.fault]
+    lines = [f"{c.image.kind}/{c.image.name}\t{c.image.path}\t{c.fault}\n" for c in damaged]
+    write_atomic(folder / _FAULTS, "".join(lines))
+    summary = IndexSummary(
+        train_rows=len(good[0]),
+        test_rows=len(good[1]),
+        classes=len(kinds),
+        sha256=_identity(good),
+        note=_note(damaged, rows),
+    )
+    write_atomic(folder / _SUMMARY, encode(summary))
+
+
+def _identity(parts: Iterable[Sequence[CheckedImage]]) -> str:
+    digest = hashlib.sha256()
+    for number, part in enumerate(parts):
+        for checked in part:
+            image = checked.image
+            digest.update(f"{number}\t{image.kind}/{image.name}\t{image.bytes}\t{checked.crc:08x}\n".encode())
+    return digest.hexdigest()
+
+
+def _note(damaged: Sequence[CheckedImage], rows: Sequence[CheckedImage]) -> str:
+    parts = []
+    if damaged:
+        names = [f"{checked.image.kind}/{checked.image.name}" for checked in damaged[:_SHOWN]]
+        more = ", ..." if len(damaged) > _SHOWN else ""
+        parts.append(f"{len(damaged)} damaged images are left out ({', '.join(names)}{more})")
+    unusual = Counter(checked.unusual for checked in rows if checked.unusual)
+    if unusual:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(unusual.items()))
+        parts.append(f"read as colour: {counts}")
+    return "; ".join(parts)

@@ -15,7 +15,7 @@ from harness.datasets import synthetic
 from harness.datasets.arrays import NpyWriter, Vector, read_blocks, shift_and_factor
 from harness.datasets.data_source import DataSource
 from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
-from harness.datasets.image_index import open_index
+from harness.datasets.image_files import open_index
 from harness.datasets.known import info
 from harness.datasets.own_file import CSV, FILE, CsvTable
 from harness.schema.record import DataRecord, decode, encode

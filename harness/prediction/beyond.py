@@ -83,7 +83,9 @@ def beyond(
     if not wanted:
         return (), ""
     counts = np.array(sorted(wanted), dtype=float)
-    few, many = _anchors(scaling)
+    # The points on the fewest and on the most ranks that compare with the base and have its threads.
+    points = [one for one in scaling.points if one.speedup is not None and one.threads == scaling.base.threads]
+    few, many = points[0], points[-1]
     refused = _refused(loaded, few, many, list(wanted.values()))
     if refused:
         return (), f"Nothing is predicted: {refused}."
@@ -170,12 +172,6 @@ def score_beyond(loaded: Loaded, scaling: Scaling, first: Mapping[str, datetime]
         for predicted in one.points
         if (point := since.get(predicted.layout)) and point.speedup
     )  # fmt: skip
-
-
-def _anchors(scaling: Scaling) -> tuple[PointScaling, PointScaling]:
-    """Return the points on the fewest and on the most ranks that compare with the base and have its threads."""
-    points = [one for one in scaling.points if one.speedup is not None and one.threads == scaling.base.threads]
-    return points[0], points[-1]
 
 
 def _refused(loaded: Loaded, few: PointScaling, many: PointScaling, wanted: Sequence[Layout]) -> str:

@@ -110,7 +110,8 @@ class Draws:
     def _wait(self, counts: Array, between: Array) -> Array:
         ranks = max(2, self.last.ranks)
         own = np.append(counts, ranks)
-        growth = _expected_largest(own)
+        # The mean of the largest of so many standard normal values (Blom, 1958).
+        growth = np.maximum(1e-9, norm.ppf((own - 0.375) / (own + 0.25)))
         if self.base.jitter:
             growth = np.maximum(1e-9, slowest(self.base, own, np.append(between, between[-1])) - 1)
         known = self.wait
@@ -159,9 +160,3 @@ class DrawnEpochs:
         """How many times as fast an epoch is as on the ranks that were measured, [draws, counts]."""
         found: Array = self.whole[:, -1:] / self.whole[:, :-1]
         return found
-
-
-def _expected_largest(ranks: Array) -> Array:
-    """Return the mean of the largest of so many standard normal values (Blom, 1958)."""
-    found: Array = np.maximum(1e-9, norm.ppf((ranks - 0.375) / (ranks + 0.25)))
-    return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.read_results import Loaded
+from harness.analysis.read_results import Loaded, choose_sweep
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
 from harness.base.errors import UserError
@@ -19,7 +19,6 @@ from harness.prediction.network_cost import BEST, Uncertain, probe_links
 from harness.prediction.step_model import (
     Base,
     assumptions,
-    find_launches,
     measured_base,
     predict,
     predict_ratio,
@@ -141,13 +140,14 @@ def predict_first(sweep: Sweep, results: Path, network: Uncertain, said: str) ->
         return path
 
     workload, scaling = sweep.workload, sweep.scaling
-    loaded = find_launches(
-        results,
-        lambda study: study.sweep.workload == workload and study.sweep.scaling == scaling,
-        f"{workload.name} with these settings",
-    )
-    base = measured_base(loaded)
-    frame, by_growth = predict(base, ranks, network, BEST), grown(loaded, base, ranks).frame
+    chosen = choose_sweep(results, lambda study: (study.sweep.workload, study.sweep.scaling) == (workload, scaling))
+    if chosen is None:
+        raise UserError(
+            f"no valid launch of {workload.name} with these settings in '{results}' to predict from: run "
+            "`harness sweep` with --nodes 1 first, or name another folder with --results"
+        )
+    base = measured_base(chosen.loaded)
+    frame, by_growth = predict(base, ranks, network, BEST), grown(chosen.loaded, base, ranks).frame
     prediction = Prediction(
         schema=SCHEMA,
         made=datetime.now(UTC),

@@ -4,14 +4,15 @@ The counterpart of `prediction.step_model`, which knows one base and the links: 
 and nothing is predicted where too few counts were measured.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.normal_form import FEWEST, LINEAR, ROOT, Form, Growth, allreduce_forms, forms, grow
+from harness.analysis.normal_form import FEWEST, LINEAR, ROOT, FittedForm, Growth, allreduce_forms, forms, grow
 from harness.analysis.numbers import plural
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
@@ -25,38 +26,23 @@ _TOGETHER = ("skew_seconds", "wire_seconds")  # parts that one rank alone has no
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GrownPart:
-    """A part of a step: a column of EPOCH_PARTS, its models, and the model that was chosen in words.
-
-    Seconds of a batch, or of a synchronisation.
-    """
-
-    part: str
-    growth: Growth
-
-    @property
-    def words(self) -> str:
-        """The chosen model."""
-        return self.growth.best.words
-
-    @property
-    def error(self) -> float:
-        """The leave-one-out error of the chosen model, relative to a step."""
-        return self.growth.best.error
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StepGrowth:
     """How the parts of a step grow with the ranks. `refused` says why that is not known; then there are no parts.
 
-    `counts` were measured; `scatter` is the relative deviation of the sum of the models from them.
+    `parts` has the models of each column of EPOCH_PARTS, in seconds of a batch or of a synchronisation; errors are
+    relative to a step. `counts` were measured; `scatter` is the relative deviation of the sum of the models from them.
     """
 
     base: Base
     counts: tuple[int, ...] = ()
-    parts: tuple[GrownPart, ...] = ()
+    parts: Mapping[str, Growth] = field(default_factory=dict)
     scatter: float = 0.0
     refused: str = ""
+
+    @property
+    def chosen(self) -> dict[str, FittedForm]:
+        """The model of each part that was chosen."""
+        return {part: growth.best for part, growth in self.parts.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,9 +72,8 @@ def grown(loaded: Loaded, base: Base, ranks: ArrayLike) -> Grown:
     """Return the growth models of the valid launches of `loaded` with the base `base`, and what they say of `ranks`."""
     points = growth_points(loaded)
     growth = grow_points(points, base)
-    if growth.refused:
-        return Grown(growth=growth, points=points, frame=None, held=None)
-    return Grown(growth=growth, points=points, frame=grown_frame(growth, ranks), held=hold_out(points, base))
+    frame, held = (None, None) if growth.refused else (grown_frame(growth, ranks), hold_out(points, base))
+    return Grown(growth=growth, points=points, frame=frame, held=held)
 
 
 def hold_out(points: pd.DataFrame, base: Base) -> HeldOut | None:
@@ -124,19 +109,20 @@ def grow_points(points: pd.DataFrame, base: Base) -> StepGrowth:
     reason = _refused(counts, set(points["threads"]))
     if reason:
         return StepGrowth(base=base, refused=reason)
-    parts, fitted = [], np.zeros(len(counts))
+    parts, fitted = dict[str, Growth](), np.zeros(len(counts))
     for part in EPOCH_PARTS:
         times = _times(base, part, counts)
         used = times > 0
         if not used.any():
             continue
         values, scales = (points[column][used] / times[used] for column in (part, "seconds"))
-        growth = grow(counts[used], values, scales, _allowed(part, counts[used]))
-        parts.append(GrownPart(part=part, growth=growth))
-        fitted[used] += growth.best.at(counts[used]) * times[used]
+        plain = forms(ROOT if part == "skew_seconds" else LINEAR)
+        allowed = allreduce_forms(counts[used], LINEAR) if part == "wire_seconds" else plain
+        parts[part] = grow(counts[used], values, scales, allowed)
+        fitted[used] += parts[part].best.at(counts[used]) * times[used]
     off = fitted / points["seconds"].to_numpy() - 1
     scatter = float(np.sqrt((off**2).sum() / (len(counts) - 2)))
-    return StepGrowth(base=base, counts=tuple(map(int, counts)), parts=tuple(parts), scatter=scatter)
+    return StepGrowth(base=base, counts=tuple(map(int, counts)), parts=parts, scatter=scatter)
 
 
 def _refused(counts: Array, threads: set[float]) -> str:
@@ -151,12 +137,6 @@ def _refused(counts: Array, threads: set[float]) -> str:
         f"{plural(several, 'count')} above 1 rank of the same work cannot carry a growth model: "
         f"measure at least {FEWEST}, such as NODES=1..32*2 or 1..12"
     )
-
-
-def _allowed(part: str, counts: Array) -> tuple[Form, ...]:
-    if part == "wire_seconds":
-        return allreduce_forms(counts, LINEAR)
-    return forms(ROOT if part == "skew_seconds" else LINEAR)
 
 
 def grown_frame(growth: StepGrowth, ranks: ArrayLike) -> pd.DataFrame:
@@ -178,10 +158,10 @@ def _parts_at(growth: StepGrowth, counts: Array) -> tuple[pd.DataFrame, Array]:
     random = np.random.default_rng(0)
     values = {part: np.zeros(len(counts)) for part in EPOCH_PARTS}
     drawn = np.zeros((_DRAWS, len(counts)))
-    for one in growth.parts:
-        times = _times(growth.base, one.part, counts)
-        values[one.part] = np.maximum(0.0, one.growth.best.at(counts)) * times
-        drawn += one.growth.draws(counts, _DRAWS, random) * times
+    for part, models in growth.parts.items():
+        times = _times(growth.base, part, counts)
+        values[part] = np.maximum(0.0, models.best.at(counts)) * times
+        drawn += models.draws(counts, _DRAWS, random) * times
     drawn *= np.exp(growth.scatter * random.standard_t(len(growth.counts) - 2, (_DRAWS, 1)))
     steps = epoch_steps(growth.base, counts)
     epoch = sum(values.values(), np.zeros(len(counts)))

@@ -229,8 +229,7 @@ def _link_at(cost: MessageCost, bends: tuple[tuple[float, float], ...], end: str
 
 def _at(estimate: Estimate, end: str) -> float:
     """Return the `end` (``value``, ``low``, ``high``) of an estimate; its value where it has no interval."""
-    ends = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    found = ends[end]
+    found: float | None = getattr(estimate, end)
     return max(0.0, estimate.value if found is None else found)
 
 

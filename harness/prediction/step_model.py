@@ -4,7 +4,7 @@ The computation is measured: one workload's launches on the fewest ranks are the
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.calls import read_calls
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded, choose_sweep
+from harness.analysis.read_results import Loaded
 from harness.analysis.stats import Interval, median_interval
 from harness.base.errors import UserError
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain, allreduce_seconds, calls
 from harness.schema.record import read_run
-from harness.schema.sweep import Study
 from harness.schema.sync import PowerSGD, Shape, find_policy
 from harness.schema.workload import Workload
 
@@ -82,23 +81,6 @@ class Base:
         size = self.bytes / part / (sum(map(math.prod, self.shapes)) or 1)
         sums = find_policy(self.workload.sync).sums(self.shapes, _SLOTS.get(self.workload.optimizer, 0))
         return [[size * count for count in tensors] for tensors in sums]
-
-
-def find_launches(results: Path, wanted: Callable[[Study], bool], what: str) -> Loaded:
-    """Return the sweep of `results` that answers among those `wanted` (`read_results.choose_sweep`).
-
-    `what` names the workload in the error.
-
-    Raises:
-        UserError: no such sweep has a valid launch.
-    """
-    found = choose_sweep(results, wanted)
-    if found is not None:
-        return found.loaded
-    raise UserError(
-        f"no valid launch of {what} in '{results}' to predict from: run `harness sweep` with --nodes 1 first, "
-        "or name another folder with --results"
-    )
 
 
 def measured_base(loaded: Loaded) -> Base:
@@ -281,11 +263,8 @@ def _points(base: Base, counts: Array, levels: Levels, algorithm: str, over: flo
 
 def _batches(workload: Workload, counts: Array) -> Array:
     """Return the global batch at each count."""
-    if workload.global_batch is not None:
-        return np.full_like(counts, workload.global_batch)
-    assert workload.batch_per_rank is not None
-    product: Array = workload.batch_per_rank * counts
-    return product
+    batches: Array = workload.batch(1) * (np.ones_like(counts) if workload.global_batch is not None else counts)
+    return batches
 
 
 def epoch_steps(base: Base, counts: Array) -> Array:

@@ -1,7 +1,12 @@
-"""What a reader reads from: rows by number, shared among the ranks of the MPI world or of this process alone."""
+"""What a reader reads from: rows by number, shared among the ranks of the MPI world or of this process alone.
+
+Of CSV text, one file or a folder of them, each rank counts a part of the bytes and parses its own rows.
+"""
 
 import contextlib
 import io
+import itertools
+import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +19,9 @@ import numpy.typing as npt
 
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.errors import UserError
-from harness.datasets.binary_formats import (
-    is_rows,
-    named_pair,
-    open_hdf5,
-    open_netcdf,
-    open_npz,
-)
+from harness.datasets.binary_formats import is_rows, named_pair, open_hdf5, open_netcdf, open_npz
 from harness.datasets.dataset import Array
+from harness.datasets.text_formats import CsvHeader, read_head, stream_csv, to_array
 
 _COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -61,9 +61,7 @@ class RowSource(Protocol):
     `classes` is how many there are, None where the labels of all ranks decide.
     """
 
-    @property
-    def classes(self) -> int | None:
-        """The number of classes."""
+    classes: int | None
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -189,3 +187,101 @@ class ImageRows:
         with Image.open(io.BytesIO(content)) as picture:
             square = ImageOps.fit(picture.convert("RGB"), (self._size, self._size), Image.Resampling.BILINEAR, _EDGE)
         return np.asarray(square)
+
+
+_PIECE = 16 << 20  # bytes
+
+
+class CsvRows:
+    """The rows of CSV files, one after the other. The label's column is as in `CsvHeader`."""
+
+    classes: int | None = None
+
+    def __init__(self, path: Path, label: str | int | None, peers: Peers) -> None:
+        """Find out how many rows there are; all ranks together.
+
+        Raises:
+            UserError: there is no file, it is empty, or it has no column `label`.
+        """
+        files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        if not files:
+            raise UserError(f"train_file '{path}' is a folder without .csv files: give another")
+        self._heads = {file: read_head(file) for file in files}
+        self._width = len(self._heads[files[0]].cells)
+        self._label = _label(files[0], self._heads[files[0]], label)
+        pieces = [
+            (file, begin, end)
+            for file, head in self._heads.items()
+            for begin, end in itertools.pairwise(
+                [head.header, *range(head.header + _PIECE, file.stat().st_size, _PIECE), file.stat().st_size]
+            )
+        ]
+        counts = peers.gather([_lines(*piece) for piece in pieces[peers.rank :: peers.size]])
+        self._pieces: dict[Path, list[tuple[int, int]]] = {file: [] for file in files}
+        for number, (file, begin, _) in enumerate(pieces):
+            self._pieces[file].append((begin, counts[number % peers.size][number // peers.size]))
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """One block: all rows of all files."""
+        return (sum(lines for pieces in self._pieces.values() for _, lines in pieces),)
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Parse the rows of the one range: float32 [rows, columns - 1] and float64 [rows]."""
+        (rows,) = ranges
+        features = [place for place in range(self._width) if place != self._label]
+        x, y = [np.empty((0, len(features)), np.float32)], [np.empty(0)]
+        columns = [f"c{place}" for place in range(self._width)]
+        types = dict.fromkeys(columns, "float32") | {columns[self._label]: "float64"}
+        first = 0
+        for path, pieces in self._pieces.items():
+            count = sum(lines for _, lines in pieces)
+            begin, end = max(rows.start - first, 0), min(rows.stop - first, count)
+            first += count
+            if begin >= end:
+                continue
+            with path.open("rb") as file:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            text = memoryview(content)[_offset(content, pieces, begin) : _offset(content, pieces, end)]
+            line = 1 + begin + (self._heads[path].header > 0)
+            for batch in stream_csv(path, columns, types=types, text=text, first_line=line):
+                x.append(to_array(path, batch, features, line))
+                y.append(to_array(path, batch, [self._label], line, "float64")[:, 0])
+                line += batch.num_rows
+        return np.concatenate(x), np.concatenate(y)
+
+
+def _label(path: Path, head: CsvHeader, label: str | int | None) -> int:
+    """Return the place of the label's column: the one asked for, else as `CsvHeader` has it."""
+    if label is None:
+        return head.label
+    if isinstance(label, str):
+        if label.lower() not in head.names:
+            shown = ", ".join(head.names) or "a header"
+            raise UserError(f"label '{label}' is not a column of '{path}': name one of {shown}")
+        return head.names.index(label.lower())
+    width = len(head.cells)
+    if not -width <= label < width:
+        raise UserError(f"label {label} is not a column of '{path}': use 0 to {width - 1}")
+    return label % width
+
+
+def _lines(path: Path, begin: int, end: int) -> int:
+    """Return how many lines end between two offsets; the last of a file may have no newline."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        content = file.read(end - begin)
+        ended = bool(file.read(1)) or content.endswith(b"\n") or not content
+    return content.count(b"\n") + (not ended)
+
+
+def _offset(content: mmap.mmap, pieces: Sequence[tuple[int, int]], row: int) -> int:
+    """Return where row `row` of a file begins, the end behind the last; `pieces` are offsets and their lines."""
+    for begin, lines in pieces:
+        if row <= lines:  # the newline before the row is in this piece
+            place = begin
+            for _ in range(row):
+                place = content.find(b"\n", place) + 1 or len(content)
+            return place
+        row -= lines
+    raise AssertionError("the file has fewer rows")

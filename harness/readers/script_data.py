@@ -14,12 +14,12 @@ from harness import datasets
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
 from harness.datasets.shards import split_evenly
-from harness.readers.csv_rows import CsvRows
 from harness.readers.row_sources import (
     TEST,
     TRAIN,
     VALIDATION,
     ArrayPair,
+    CsvRows,
     ImageRows,
     Peers,
     RowSource,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.stats import sessions
-from harness.regression.measurements import group_by_code, state_names
+from harness.regression.baselines import group_by_code, state_names
 from harness.regression.quantities import CURVE, RELATIVE, TIME, CostSample, Values, as_cost, as_slowdown, samples
 from harness.schema.layout import Layout
 from harness.schema.measurement import Measurement
@@ -25,23 +25,21 @@ PRACTICAL = 0.03  # part of the speed or efficiency: the least step that makes a
 _PERMUTATIONS = 199
 
 
-def change_points(
-    values: Values, *, shortest: int = SHORTEST, chance: float = CHANCE, seed: int = 0
-) -> tuple[int, ...]:
+def change_points(values: Values, *, chance: float = CHANCE) -> tuple[int, ...]:
     """Return the indices, in order, at which a new chance of `values` [launches] begins.
 
     The permutations are seeded: the same series gives the same answer.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     found: list[int] = []
     parts = [(0, len(values))]
     while parts:
         begin, end = parts.pop()
-        if end - begin < 2 * shortest:
+        if end - begin < 2 * SHORTEST:
             continue
         distances = np.abs(np.subtract.outer(values[begin:end], values[begin:end]))
-        split, gain = best_split(distances, shortest)
-        if _chance(distances, gain, shortest, random) > chance:
+        split, gain = best_split(distances, SHORTEST)
+        if _chance(distances, gain, random) > chance:
             continue
         found.append(begin + split)
         parts += [(begin, begin + split), (begin + split, end)]
@@ -65,12 +63,12 @@ def best_split(distances: Values, shortest: int) -> tuple[int, float]:
     return int(splits[best]), float(gains[best])
 
 
-def _chance(distances: Values, gain: float, shortest: int, random: np.random.Generator) -> float:
+def _chance(distances: Values, gain: float, random: np.random.Generator) -> float:
     """Return how often launches in random order have a split at least as good."""
     better = 0
     for _ in range(_PERMUTATIONS):
         order = random.permutation(len(distances))
-        better += best_split(distances[np.ix_(order, order)], shortest)[1] >= gain
+        better += best_split(distances[np.ix_(order, order)], SHORTEST)[1] >= gain
     return (better + 1) / (_PERMUTATIONS + 1)
 
 

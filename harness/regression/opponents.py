@@ -1,6 +1,6 @@
 """Old and new in turns: blocks of both versions on every layout, until the verdict is sure or the budget is spent.
 
-The versions are two commits of the harness, each in a tree of its own, or two scripts or models of a user's. Their
+The versions are two commits of the harness, an earlier one checked out and built beside, or what a user names. Their
 processes are forked from one Python that has imported TensorFlow: most of a block's time would be that.
 """
 
@@ -11,8 +11,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,20 +24,76 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.hostlock import HostLock, Scratch
 from harness.base.processes import ask, interruptible
-from harness.regression.checks import Check, TurnsSpent
-from harness.regression.measurements import measurements
-from harness.regression.significance import INCONCLUSIVE, PRACTICAL
+from harness.base.provenance import git, has_commit
+from harness.regression.baselines import CHECKS, measurements
+from harness.regression.checks import INCONCLUSIVE, PRACTICAL, Check, TurnsSpent
 from harness.regression.verdicts import LOOKS, SIDES, TurnsStudy, block_samples, judge
-from harness.regression.versions import Version
-from harness.schema.measurement import Measurement
+from harness.schema.measurement import Measurement, Software
 from harness.schema.record import RUN_FILE, encode, read_point, read_run
-from harness.schema.sweep import LOGS, Point
+from harness.schema.sweep import LOGS, Point, Sweep
 from harness.schema.workload import is_script
 from harness.sweep.block import Block, RankSet, run_block, warm_python
-from harness.sweep.commands import environment_of_no_job
 from harness.sweep.jobs import JobLaunch, rank_set
 from harness.sweep.outcome import first_error
+from harness.sweep.scheduler import environment_of_no_job
 from harness.sweep.submission import Submission
+
+HERE = Path(__file__).parent.parent.parent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+    """One side: `name` as a reader knows it, what it trains, and the folder of the harness that trains it.
+
+    `commit` is what must be checked out there, empty where any will do.
+    """
+
+    name: str
+    sweep: Sweep
+    tree: Path = HERE
+    commit: str = ""
+
+    def environment(self) -> dict[str, str | None]:
+        """Return what makes Python take the harness from `tree`, wherever it is started."""
+        given = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+        return {"PYTHONPATH": os.pathsep.join([str(self.tree), str(Path.cwd()), *given]), "PYTHONSAFEPATH": "1"}
+
+
+def why_no_checkout(software: Software) -> str:
+    """Return why the commit of `software` cannot be checked out here, an empty text where it can."""
+    if not (HERE / ".git").exists():
+        return "the harness here is not a git checkout"
+    if not software.commit:
+        return "no commit names its code"
+    if software.dirty:
+        return "it was measured with uncommitted changes, which no commit names"
+    if not has_commit(HERE, software.commit):
+        return f"commit {software.commit[:12]} is not in this checkout: fetch it (git fetch --unshallow)"
+    return ""
+
+
+@contextlib.contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """Yield a temporary folder with the harness of `commit`, its native library built.
+
+    Raises:
+        UserError: git or the build refuses.
+    """
+    with interruptible(), tempfile.TemporaryDirectory(prefix="harness-check-") as name:
+        tree = Path(name) / commit[:12]
+        added = git(HERE, "worktree", "add", "--detach", "--force", str(tree), commit)
+        if added.code != 0:
+            raise UserError(f"cannot compare: commit {commit[:12]} cannot be checked out: {added.last_error}")
+        try:
+            build = [sys.executable, "-m", "harness.comm.native.build"]
+            changes = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+            built = ask(build, limit_s=600, changes=changes)
+            if built.code != 0:
+                raise UserError(f"cannot compare: commit {commit[:12]} does not build: {built.last_error}")
+            yield tree
+        finally:
+            git(HERE, "worktree", "remove", "--force", str(tree))
+
 
 _TRIES = 2  # of a block
 _BLOCK_S = 20.0  # in turns: its start takes as long
@@ -259,6 +315,6 @@ def decide(opponents: Opponents, *, practical: float = PRACTICAL, say: Callable[
     return result
 
 
-def checks_folder(folder: Path) -> Path:
-    """Return a new folder in `folder` for the records of a check, named by the time."""
-    return folder / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+def checks_folder(results: Path) -> Path:
+    """Return a new folder below `results` for the records of a check, named by the time."""
+    return results / CHECKS / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")

@@ -17,8 +17,8 @@ from scipy.stats import t as student
 
 from harness.analysis.rounds import block_rounds, winsorise
 from harness.analysis.stats import Interval
+from harness.regression.checks import INCONCLUSIVE, ComparedRow, verdict_of
 from harness.regression.quantities import EFFICIENCY, STEP, Values, as_cost, as_slowdown
-from harness.regression.significance import INCONCLUSIVE, ComparedRow, verdict_of
 from harness.schema.layout import Layout
 
 MEAN = ", mean of all rounds"

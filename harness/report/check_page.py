@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 from harness.analysis import numbers
 from harness.analysis.stats import NEEDED, Interval
 from harness.regression.baselines import machine_line
-from harness.regression.checks import Check
-from harness.regression.significance import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, SMALL, ComparedRow
+from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, SMALL, Check, ComparedRow
 from harness.report import captions
 from harness.report.answer import Answer, Section, Table, Tile
 from harness.report.compare_page import (

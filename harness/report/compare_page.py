@@ -12,9 +12,8 @@ from matplotlib.ticker import FuncFormatter
 from harness.analysis import numbers
 from harness.analysis.stats import NEEDED, Interval
 from harness.regression.baselines import machine_line, study_differences
-from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE
+from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
 from harness.regression.quantities import EFFICIENCY, STEP, TIME, quantity_value
-from harness.regression.significance import ComparedRow
 from harness.report import captions
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
 from harness.report.figure_origin import measured_origin

@@ -92,7 +92,7 @@ def _section(name: str, one: PredictedCurve, table: Table) -> Section:
     models = Table(
         title=f"{name}, growth models",
         headings=("Part of a step", "Error", "Model, p ranks"),
-        rows=[(_LABELS[part.part], numbers.percent(part.error, 1), part.words) for part in growth.parts],
+        rows=[(_LABELS[part], numbers.percent(form.error, 1), form.words) for part, form in growth.chosen.items()],
         note="Each part of a step has the model in the ranks with the least leave-one-out error, here as a part of a "
         "step: c0 + c1 p^i log2(p)^j, as in Extra-P. Waits and allreduces are of one synchronisation.",
     )
@@ -145,7 +145,7 @@ def _data(one: PredictedCurve) -> Mapping[str, object]:
         "growth": {
             "refused": growth.refused,
             "counts": growth.counts,
-            "parts": [{"part": part.part, "model": part.words, "error": part.error} for part in growth.parts],
+            "parts": [{"part": part, "model": one.words, "error": one.error} for part, one in growth.chosen.items()],
             "points": [] if frame is None else frame.to_dict("records"),
             "held_out": one.grown.held,
         },

@@ -134,33 +134,15 @@ class Experiment:
 EXPERIMENTS = {
     one.name: one
     for one in (
-        Experiment(
-            dataset="mnist", model="dnn", weights_bytes=712_440,
-            rows=60_000, epochs=3, bench_rows=51_200,
-        ),
-        Experiment(
-            dataset="mnist", model="cnn", weights_bytes=13_098_536,
-            rows=6_000, epochs=1, bench_rows=2_048,
-        ),
-        Experiment(
-            dataset="adult", model="dnn", weights_bytes=180_408,
-            rows=32_561, epochs=5, bench_rows=32_512,
-        ),
-        Experiment(
-            dataset="acoustic", model="dnn", weights_bytes=122_412,
-            rows=78_823, epochs=3, bench_rows=51_200,
-        ),
-        Experiment(
-            dataset="cifar10", model="dnn", weights_bytes=2_542_840,
-            rows=50_000, epochs=3, bench_rows=25_600,
-        ),
-        Experiment(
-            dataset="cifar10", model="cnn", weights_bytes=17_037_096,
-            rows=5_000, epochs=1, bench_rows=1_024,
-        ),
-        Experiment(
-            dataset="higgs", model="dnn", weights_bytes=126_984,
-            rows=100_000, epochs=3, bench_rows=51_200,
-        ),
+        Experiment(dataset=dataset, model=model, weights_bytes=size, rows=rows, epochs=epochs, bench_rows=bench_rows)
+        for dataset, model, size, rows, epochs, bench_rows in (
+            ("mnist", "dnn", 712_440, 60_000, 3, 51_200),
+            ("mnist", "cnn", 13_098_536, 6_000, 1, 2_048),
+            ("adult", "dnn", 180_408, 32_561, 5, 32_512),
+            ("acoustic", "dnn", 122_412, 78_823, 3, 51_200),
+            ("cifar10", "dnn", 2_542_840, 50_000, 3, 25_600),
+            ("cifar10", "cnn", 17_037_096, 5_000, 1, 1_024),
+            ("higgs", "dnn", 126_984, 100_000, 3, 51_200),
+        )
     )
-}  # fmt: skip
+}

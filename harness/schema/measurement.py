@@ -162,11 +162,6 @@ class Measurement:
         return tuple(launch for launch in self.launches if launch.layout == layout)
 
     @property
-    def fewest(self) -> int:
-        """The smallest number of launches of a layout."""
-        return min((len(self.of(layout)) for layout in self.layouts), default=0)
-
-    @property
     def newest(self) -> datetime:
         """When the last launch started."""
         return max(launch.started for launch in self.launches)

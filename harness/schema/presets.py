@@ -153,7 +153,7 @@ def sweep_command(sweep: Sweep) -> str:
     return "\n".join(_make_line(words) for words in _sweep_words(sweep))
 
 
-def harness_command(sweep: Sweep, more: Words) -> str:
+def harness_command(sweep: Sweep, more: Iterable[tuple[str, object]] = ()) -> str:
     """Return the ``harness sweep`` command of `sweep` with `more` settings, a line for each part of its layouts."""
     return "\n".join(_harness_line([*words, *more]) for words in _sweep_words(sweep))
 

@@ -65,14 +65,12 @@ class Point:
         return f"n{layout.nodes}x{layout.ranks_per_node}x{layout.threads}{uneven}-r{self.repeat}-{self.key}"
 
 
-@functools.lru_cache(maxsize=16_384)
-def _key(point: Point) -> str:
-    return digest(point)
-
-
 def digest(value: object) -> str:
     """Return twelve hexadecimal digits of the SHA-256 of `value`'s canonical JSON."""
     return hashlib.sha256(msgspec.json.encode(_counting(value))).hexdigest()[:12]
+
+
+_key = functools.lru_cache(maxsize=16_384)(digest)
 
 
 def _absent(field: Field[Any], value: object) -> bool:

@@ -25,14 +25,17 @@ Shape = tuple[int, ...]
 class SyncPolicy:
     """How the ranks stay in step: a user's own is a subclass that overrides what it does otherwise.
 
-    `form` is how users write it, with what it means. `shares_gradients`: every step's gradients are means over the
-    global batch, so that the replicas are equal after every step. `period` is the number of steps after which
-    `weights` is due, counted from the start of every epoch, at whose end it is due too; None for at the end of an epoch
-    only, 0 for never. `averages_optimizer`: `weights` gets what the optimizer keeps of every weight too. `for_scripts`:
-    an unmodified script can be trained by it.
+    `form` is how users write it, with what it means; of the counts behind its name `counts` are the fields, and
+    `ending` is what may come behind them. `shares_gradients`: every step's gradients are means over the global batch,
+    so that the replicas are equal after every step. `period` is the number of steps after which `weights` is due,
+    counted from the start of every epoch, at whose end it is due too; None for at the end of an epoch only, 0 for
+    never. `averages_optimizer`: `weights` gets what the optimizer keeps of every weight too. `for_scripts`: an
+    unmodified script can be trained by it.
     """
 
     form: ClassVar[str] = "package.module:Class"
+    counts: ClassVar[tuple[str, ...]] = ()
+    ending: ClassVar[str] = ""
     shares_gradients: ClassVar[bool] = False
     averages_optimizer: ClassVar[bool] = False
     for_scripts: ClassVar[bool] = True
@@ -40,8 +43,20 @@ class SyncPolicy:
 
     @classmethod
     def parse(cls, text: str) -> "SyncPolicy | None":
-        """Return the policy that `text` names, None where it is not of this class's form."""
-        return cls() if text == cls.form else None
+        """Return the policy that `text` names, None where it is not of this class's form.
+
+        Counts are 1 or more; a period may be an ``epoch``.
+        """
+        if not cls.counts:
+            return cls() if text == cls.form else None
+        name, *parts = text.removesuffix(cls.ending).split(":")
+        fit = name == cls.form.partition(":")[0] and text.endswith(cls.ending) and len(parts) == len(cls.counts)
+        found: dict[str, Any] = {}
+        for field, part in zip(cls.counts, parts, strict=False):
+            number = part.isascii() and part.isdigit() and len(part) < 10 and int(part) > 0
+            fit = fit and (number or (field == "period" and part == "epoch"))
+            found[field] = int(part) if number else None
+        return cls(**found) if fit else None
 
     @property
     def synchronises(self) -> bool:
@@ -103,13 +118,8 @@ class Weights(SyncPolicy):
     """
 
     form: ClassVar[str] = "weights:K (every K steps) or weights:epoch"
+    counts: ClassVar[tuple[str, ...]] = ("period",)
     period: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "SyncPolicy | None":
-        """Return the policy of ``weights:K`` or ``weights:epoch``."""
-        counts = _counts(text, "weights", 1)
-        return cls(period=counts[0]) if counts else None
 
     def weights(self, weights: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
         """Return their means."""
@@ -124,14 +134,9 @@ class WeightsAndState(Weights):
     """
 
     form: ClassVar[str] = "weights:K:state (the optimizer's state too)"
+    ending: ClassVar[str] = ":state"
     averages_optimizer: ClassVar[bool] = True
     for_scripts: ClassVar[bool] = False
-
-    @classmethod
-    def parse(cls, text: str) -> "SyncPolicy | None":
-        """Return the policy of ``weights:K:state`` or ``weights:epoch:state``."""
-        counts = _counts(text.removesuffix(":state"), "weights", 1)
-        return cls(period=counts[0]) if counts and text.endswith(":state") else None
 
     def sums(self, shapes: Sequence[Shape], slots: int = 0) -> list[list[int]]:
         """Return the values of weights and state, in one sum."""
@@ -147,14 +152,9 @@ class PostLocal(SyncPolicy):
     """
 
     form: ClassVar[str] = "post-local:E:K (gradients for E epochs, then weights:K)"
+    counts: ClassVar[tuple[str, ...]] = ("epochs", "period")
     for_scripts: ClassVar[bool] = False
     epochs: int
-
-    @classmethod
-    def parse(cls, text: str) -> "SyncPolicy | None":
-        """Return the policy of ``post-local:E:K`` or ``post-local:E:epoch``."""
-        counts = _counts(text, "post-local", 2)
-        return cls(epochs=counts[0], period=counts[1]) if counts and counts[0] is not None else None
 
     def stages(self, epochs: int) -> list[tuple[int, SyncPolicy]]:
         """Return both policies; the second only where there are more epochs."""
@@ -172,15 +172,10 @@ class DiLoCo(SyncPolicy):
     """
 
     form: ClassVar[str] = "diloco:H (outer steps every H steps)"
+    counts: ClassVar[tuple[str, ...]] = ("period",)
     for_scripts: ClassVar[bool] = False
     rate: ClassVar[float] = 0.7
     momentum: ClassVar[float] = 0.9
-
-    @classmethod
-    def parse(cls, text: str) -> "SyncPolicy | None":
-        """Return the policy of ``diloco:H`` or ``diloco:epoch``."""
-        counts = _counts(text, "diloco", 1)
-        return cls(period=counts[0]) if counts else None
 
     def state(self, weights: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Return the weights and velocities of zero."""
@@ -211,15 +206,10 @@ class PowerSGD(SyncPolicy):
     """
 
     form: ClassVar[str] = "powersgd:R (gradients of rank R)"
+    counts: ClassVar[tuple[str, ...]] = ("rank",)
     shares_gradients: ClassVar[bool] = True
     for_scripts: ClassVar[bool] = False
     rank: int
-
-    @classmethod
-    def parse(cls, text: str) -> "SyncPolicy | None":
-        """Return the policy of ``powersgd:R``."""
-        counts = _counts(text, "powersgd", 1)
-        return cls(rank=counts[0]) if counts and counts[0] is not None else None
 
     def factored(self, shape: Sequence[int]) -> tuple[int, int] | None:
         """Return rows and columns of the matrix that a weight of `shape` is, None where it is summed whole."""
@@ -264,15 +254,6 @@ class PowerSGD(SyncPolicy):
         return [left, right] if right else [left]
 
 
-def _counts(text: str, name: str, size: int) -> list[int | None]:
-    """Return the `size` counts (1 or more; None: an epoch) behind ``name:``; none where `text` is of another form."""
-    found, *parts = text.split(":")
-    fit = all(part == "epoch" or (part.isascii() and part.isdigit() and len(part) < 10 and int(part)) for part in parts)
-    if found != name or len(parts) != size or not fit:
-        return []
-    return [None if part == "epoch" else int(part) for part in parts]
-
-
 POLICIES: tuple[type[SyncPolicy], ...] = (Gradients, NoSync, Weights, WeightsAndState, PostLocal, DiLoCo, PowerSGD)
 FORMS = ", ".join(policy.form for policy in POLICIES)
 """All forms, for help and messages."""
@@ -296,10 +277,9 @@ def find_policy(text: str) -> SyncPolicy:
         UserError: it is of no known form, or a user's own cannot be imported.
     """
     check_sync(text)
-    return next(filter(None, (policy.parse(text) for policy in POLICIES)), None) or _import(text)
-
-
-def _import(text: str) -> SyncPolicy:
+    known = next(filter(None, (policy.parse(text) for policy in POLICIES)), None)
+    if known:
+        return known
     policy = import_own("SYNC", text)
     if not isinstance(policy, type) or not issubclass(policy, SyncPolicy):
         raise UserError(f"SYNC={text} does not name a sync policy: it must be a subclass of {__name__}.SyncPolicy")

@@ -3,6 +3,7 @@
 import re
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -91,11 +92,8 @@ def parse_interval(text: str | None) -> CheckpointInterval:
     number = float(found[1]) if found else 0.0
     if not found or not number or (not found[2] and not number.is_integer()):
         raise UserError(f"CHECKPOINT={text} is not an interval: write steps (500), minutes (10m) or none")
-    return (
-        CheckpointInterval(seconds=60 * number, asked=asked)
-        if found[2]
-        else CheckpointInterval(steps=int(number), asked=asked)
-    )
+    steps, seconds = (None, 60 * number) if found[2] else (int(number), None)
+    return CheckpointInterval(steps=steps, seconds=seconds, asked=asked)
 
 
 # Name: the class, which takes the learning rate. This line is all that another optimizer needs.
@@ -115,6 +113,7 @@ DISTRIBUTIONS = ("parallel", "scatter")
 WIRES = ("float32", "bf16", "fp16")
 DATA_KINDS = ("auto", "real", "synthetic")
 _LONGEST = 80  # characters of a workload's name: a folder's may have 255 bytes
+what = partial(option, group=WHAT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,15 +143,14 @@ class Workload:
         UserError: a field is out of its range, naming it.
     """
 
-    dataset: str = option("A data set; see `harness data list`.", listed=False, group=WHAT, common=True)
-    model: str = option(
+    dataset: str = what("A data set; see `harness data list`.", listed=False, common=True)
+    model: str = what(
         "The network [default: the data set's own].",
         values="dnn|cnn|resnet50|...|package.module:function",
         listed=False,
-        group=WHAT,
         common=True,
     )
-    preset: str = option("Training settings by name.", "default", listed=False, group=WHAT)
+    preset: str = what("Training settings by name.", "default", listed=False)
     loss: str = option("What is minimised.", "cross-entropy", choices=LOSSES)
     optimizer: str = option("What makes a step of a gradient.", "sgd", choices=tuple(OPTIMIZERS), own=True, common=True)
     learning_rate: float = option("Learning rate.", 0.1, above=0, common=True)
@@ -189,9 +187,7 @@ class Workload:
         title="Time budget (s)",
         younger=True,
     )
-    samples: int | None = option(
-        "Training rows; under weak scaling, rows per rank.", None, least=1, group=WHAT, common=True
-    )
+    samples: int | None = what("Training rows; under weak scaling, rows per rank.", None, least=1, common=True)
     seed: int | None = option(
         "Seed of the initial weights and of the order of rows [default: each repeat's own].",
         None,
@@ -205,44 +201,28 @@ class Workload:
     distribution: str = option(
         "parallel: each rank reads its rows; scatter: rank 0 sends them.", "parallel", choices=DISTRIBUTIONS
     )
-    data: str = option(
-        "Real rows, or a synthetic stand-in.", "auto", name="data-kind", choices=DATA_KINDS, listed=False, group=WHAT
+    data: str = what("Real rows, or a synthetic stand-in.", "auto", name="data-kind", choices=DATA_KINDS, listed=False)
+    data_file: str | None = what(
+        "Train on a file of your own: .csv, .npz or .h5.", None, name="data", values="FILE", listed=False, common=True
     )
-    data_file: str | None = option(
-        "Train on a file of your own: .csv, .npz or .h5.",
-        None,
-        name="data",
-        values="FILE",
-        listed=False,
-        group=WHAT,
-        common=True,
-    )
-    label: str | None = option(
+    label: str | None = what(
         "Column of the label in a .csv file of your own [default: the one named label, target or class, or the first].",
         None,
         values="COLUMN",
         title="Label column",
         younger=True,
-        group=WHAT,
     )
-    drop: str | None = option(
+    drop: str | None = what(
         "Columns of a .csv file of your own to leave out.",
         None,
         values="COLUMN,...",
         title="Columns left out",
         younger=True,
-        group=WHAT,
     )
-    image_size: int | None = option(
-        "ImageNet: side of the images in pixels [default: the network's].", None, group=WHAT
-    )
-    classes: int | None = option("ImageNet: classes of synthetic images [default: 1000].", None, group=WHAT)
-    input: str = option(
-        "ImageNet: images held in memory, or decoded from files in every epoch.",
-        "auto",
-        choices=INPUTS,
-        listed=False,
-        group=WHAT,
+    image_size: int | None = what("ImageNet: side of the images in pixels [default: the network's].", None)
+    classes: int | None = what("ImageNet: classes of synthetic images [default: 1000].", None)
+    input: str = what(
+        "ImageNet: images held in memory, or decoded from files in every epoch.", "auto", choices=INPUTS, listed=False
     )
     precision: str = option("Type of the computation.", "float32", choices=PRECISIONS)
     sync_bn: bool = option("Batch normalisation over all ranks.", False, title="Batch normalisation over all ranks")

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -67,7 +68,6 @@ def write_scripts(
     *,
     data_dir: Path | None,
     results: Path,
-    console: Console | None = None,
     submission: Submission = _LOCAL,
 ) -> SweepPlan:
     """Write the study and the scripts of what is missing, launch nothing, and return the plan.
@@ -76,7 +76,7 @@ def write_scripts(
         UserError: no layout can run here, the user's own file or network is wrong, or the results folder cannot be
             written to.
     """
-    command = _Command(sweep, data_dir, results, console, submission)
+    command = _Command(sweep, data_dir, results, submission)
     scheduler, folder = command.scheduler, command.folder
     with locked(folder):
         left = read_running(folder)
@@ -84,7 +84,7 @@ def write_scripts(
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
             queued += identify(scheduler, tuple(running for running in left if running not in queued))
         plan = command.plan(queued, invalid_too=True)
-        _prepare(plan, data_dir, command.console, own_only=True)
+        _prepare(plan, data_dir, own_only=True)
         # What was launched stays what is asked for: a plan alone must not make it launches of a different code version.
         if not queued and not any(folder.glob(f"*/{RUN_FILE}")):
             command.note()
@@ -100,7 +100,6 @@ def run_sweep(
     *,
     data_dir: Path | None,
     results: Path,
-    console: Console | None = None,
     submission: Submission = _LOCAL,
     approve: Approve | None = None,
     invalid_too: bool = True,
@@ -118,13 +117,13 @@ def run_sweep(
             refuses a job, or the results folder cannot be written to.
         RunError: some launches failed; all the others were run and are kept.
     """
-    command = _Command(sweep, data_dir, results, console, submission)
+    command = _Command(sweep, data_dir, results, submission)
     scheduler, folder = command.scheduler, command.folder
     notice = scheduler.check()
     if notice:
-        say(command.console, notice)
+        say(notice)
     with locked(folder), interruptible():
-        carried = carry_over(scheduler, folder, lambda text: say(command.console, text))
+        carried = carry_over(scheduler, folder, say)
         tidy(folder, carried)
         if carried:
             carried = command.take_in(carried)
@@ -133,7 +132,7 @@ def run_sweep(
             cost = command.cost(plan)
             if approve is not None:
                 approve(cost)
-        _prepare(plan, data_dir, command.console)
+        _prepare(plan, data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches
         failed, dropped, busy = command.launch(plan, timed=invalid_too)
         if not scheduler.survives_client and not busy:
@@ -179,8 +178,9 @@ def run_blocks(
         for number, block in enumerate(blocks):
             say(f"block {number + 1} of {len(blocks)}, in turns: {', '.join(block)}")
             groups = [Group(shape="block", points=tuple(block.values()))]
-            pace = Pace(every)
-            Launches(scheduler, submission, folder=folder, groups=groups, carried=(), pace=pace, shown=shown).run()
+            Launches(
+                scheduler=scheduler, submission=submission, folder=folder, pace=Pace(every), shown=shown, groups=groups
+            ).run()
 
 
 def run_together(
@@ -189,7 +189,6 @@ def run_together(
     data_dir: Path | None,
     results: Path,
     submission: Submission = _LOCAL,
-    console: Console | None = None,
 ) -> int:
     """Launch on this machine what is missing of `sweeps`, each repeat of all of them in one block, in turns.
 
@@ -200,23 +199,23 @@ def run_together(
     Raises:
         UserError: a layout cannot run here, the data is wrong, or another process runs one of the sweeps.
     """
-    each = [_Command(sweep, data_dir, results, console, submission) for sweep in sweeps]
+    each = [_Command(sweep, data_dir, results, submission) for sweep in sweeps]
     command = _Together(each, results / _TOGETHER)
     with contextlib.ExitStack() as held:
         for one in (command, *each):
             held.enter_context(locked(one.folder))
         held.enter_context(interruptible())
-        carry_over(command.scheduler, command.folder, lambda text: say(command.console, text))
+        carry_over(command.scheduler, command.folder, say)
         held.callback(command.share_out)  # also of what ended before an interruption
         plan = command.plan((), invalid_too=True)
-        _prepare(plan, data_dir, command.console)
+        _prepare(plan, data_dir)
         command.note()
         command.launch(plan, timed=True)
         command.launch(command.once_more(plan), timed=True)
         return len(command.survey(command.points).missing(command.points))
 
 
-def cancel(folder: Path, *, console: Console | None = None) -> tuple[int, bool]:
+def cancel(folder: Path) -> tuple[int, bool]:
     """End the launches of the sweep in `folder` that are queued or running, and keep that they were cancelled.
 
     Return how many there were, and whether a command that waits for them in another terminal takes them in.
@@ -237,8 +236,10 @@ def cancel(folder: Path, *, console: Console | None = None) -> tuple[int, bool]:
     with locked(folder), interruptible():
         carried = identify(scheduler, read_running(folder))
         pace = Pace(launch_order(sweep, sweep.layouts))
-        with display(len(carried), console or Console()) as shown:
-            Launches(scheduler, submission, folder=folder, carried=carried, pace=pace, shown=shown).run()
+        with display(len(carried)) as shown:
+            Launches(
+                scheduler=scheduler, submission=submission, folder=folder, pace=pace, shown=shown, carried=carried
+            ).run()
         ask_accounts(folder, scheduler)
     return len(carried), False
 
@@ -250,13 +251,10 @@ class _Command:
         UserError: no layout can run here, or the scheduler does not know what is asked of it.
     """
 
-    def __init__(
-        self, sweep: Sweep, data_dir: Path | None, results: Path, console: Console | None, submission: Submission
-    ) -> None:
+    def __init__(self, sweep: Sweep, data_dir: Path | None, results: Path, submission: Submission) -> None:
         self.sweep = current(sweep)
         self.submission = replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
         self.scheduler: Scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
-        self.console = console or Console()
         self.folder, self.name = results / self.sweep.name, f"sweep {self.sweep.name}"
         self.runnable, self.skipped = divide(sweep.layouts, self.scheduler.refusal)
         if not self.runnable:
@@ -275,24 +273,20 @@ class _Command:
         """Read what is known of `points`."""
         return survey(self.folder, points)
 
+    def _launches(self, **asked: Any) -> Launches:
+        return Launches(scheduler=self.scheduler, submission=self.submission, folder=self.folder, **asked)
+
     def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
         """Settle those launches in the queue that have ended, and return the others."""
-        with display(len(carried), self.console) as shown:
-            launches = Launches(
-                self.scheduler,
-                self.submission,
-                folder=self.folder,
-                carried=carried,
-                pace=Pace(self.points),
-                shown=shown,
-            )
+        with display(len(carried)) as shown:
+            launches = self._launches(pace=Pace(self.points), shown=shown, carried=carried)
             launches.take_in()
         return launches.going
 
     def plan(self, carried: Sequence[Running], invalid_too: bool) -> SweepPlan:
         """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
         plan = self._plan(carried, invalid_too=invalid_too)
-        _announce(self.name, plan, self.console)
+        _announce(self.name, plan)
         return plan
 
     def _plan(self, carried: Sequence[Running] = (), *, invalid_too: bool) -> SweepPlan:
@@ -320,16 +314,16 @@ class _Command:
         free = (limit.memory_mb * 2**20 if limit and limit.memory_mb else math.inf) if nodes else memory_limit()
         groups, notes = blocks(missing, self.points, max(seen, default=_RANK_BYTES), free, nodes=nodes)
         for note in notes:
-            say(self.console, note)
+            say(note)
         return groups
 
     def cost(self, plan: SweepPlan) -> NodeHours:
         """Return what the plan's jobs may cost, having said it, and by which MPI and on which cores they run."""
         request, limit = self.submission.request, self.scheduler.limit()
         for remark in remarks(self.runnable, request, limit, self.submission.site):
-            say(self.console, remark)
+            say(remark)
         cost = estimate(plan.groups, request, limit, plan.known.durations())
-        say(self.console, str(cost))
+        say(str(cost))
         return cost
 
     def launch(self, plan: SweepPlan, *, timed: bool) -> tuple[int, int, str]:
@@ -337,17 +331,10 @@ class _Command:
         total = sum(len(group.points) for group in plan.groups) + len(plan.carried)
         if not total:
             return 0, 0, ""
-        with display(total, self.console) as shown:
-            launches = Launches(
-                self.scheduler,
-                self.submission,
-                folder=self.folder,
-                groups=plan.groups,
-                carried=plan.carried,
-                pace=Pace(plan.points, plan.known.records.values()),
-                shown=shown,
-                resubmits=True,
-                timed=timed,
+        with display(total) as shown:
+            pace = Pace(plan.points, plan.known.records.values())
+            launches = self._launches(
+                pace=pace, shown=shown, groups=plan.groups, carried=plan.carried, resubmits=True, timed=timed
             )
             try:
                 return launches.run(), launches.dropped, launches.busy
@@ -381,7 +368,7 @@ class _Command:
             if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
                 said += "; most of the sweep, so not once more now: the same command does when the machine is quiet"
                 missing = ()
-            say(self.console, said + (", launched once more" if missing else ""))
+            say(said + (", launched once more" if missing else ""))
         return replace(plan, missing=missing, known=known, groups=self._groups(missing, known), carried=())
 
 
@@ -390,7 +377,7 @@ class _Together(_Command):
 
     def __init__(self, each: Sequence[_Command], folder: Path) -> None:
         first, self.each = each[0], each
-        self.submission, self.scheduler, self.console = first.submission, first.scheduler, first.console
+        self.submission, self.scheduler = first.submission, first.scheduler
         self.folder, self.name = folder / first.sweep.name, ", ".join(one.name for one in each)
         self.skipped = tuple(dict.fromkeys(skipped for one in each for skipped in one.skipped))
         self.points = tuple(sorted((point for one in each for point in one.points), key=lambda point: point.repeat))
@@ -434,31 +421,28 @@ class _Together(_Command):
                     turns[turns["launch"].isin(mine | lent)].to_parquet(one.folder / ROUNDS / file.name, index=False)
 
 
-def _announce(name: str, plan: SweepPlan, console: Console) -> None:
+def _announce(name: str, plan: SweepPlan) -> None:
     done = len(plan.points) - len(plan.missing)
-    say(console, f"{name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
+    say(f"{name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
     others = other_code(plan.folder, plan.points[0].code)
     if others:
-        say(
-            console,
-            f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count",
-        )
+        say(f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count")
     if plan.carried:
-        say(console, f"{len(plan.carried)} of them are in the queue already")
+        say(f"{len(plan.carried)} of them are in the queue already")
     for skipped in plan.skipped:
-        say(console, f"not run: {skipped.layout}: {skipped.reason}")
+        say(f"not run: {skipped.layout}: {skipped.reason}")
     if plan.skipped:
-        say(console, "the report predicts what is not run, or says why it cannot")
+        say("the report predicts what is not run, or says why it cannot")
     invalid = [plan.known.records[point.folder] for point in plan.missing if point.folder in plan.known.records]
     if invalid:
         said = f"runs again: {len(invalid)} of them, whose times are not valid"
-        say(console, f"{said}; the first: {invalid[0].invalid[0]}")
+        say(f"{said}; the first: {invalid[0].invalid[0]}")
     for point in plan.missing:
         if point.folder in plan.known.damaged:
-            say(console, f"runs again: {plan.known.damaged[point.folder]}")
+            say(f"runs again: {plan.known.damaged[point.folder]}")
 
 
-def _prepare(plan: SweepPlan, data_dir: Path | None, console: Console, *, own_only: bool = False) -> None:
+def _prepare(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = False) -> None:
     """Say which data it is, bring it into the cache before the first launch, not inside it, and try the network.
 
     With `own_only` that is done with a file or a network of the user's own only, which may be wrong: reading the
@@ -473,16 +457,16 @@ def _prepare(plan: SweepPlan, data_dir: Path | None, console: Console, *, own_on
         source = locate(workload, data_dir, data_id)
         line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
         if line not in shown:
-            say(console, line)
+            say(line)
             shown.add(line)
         if source.kind == "script":
             continue
         data = prepare(source).record
         if data.note and data.note != source.note and data.note not in shown:
-            say(console, data.note)
+            say(data.note)
             shown.add(data.note)
         if not tried:
             notice = check_model(workload, data)
             if notice:
-                say(console, notice)
+                say(notice)
             tried = True

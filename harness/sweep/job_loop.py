@@ -4,7 +4,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,8 +26,9 @@ _SPOILT = 2  # launches in a row whose times are not valid, before a busy machin
 _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolog"}
 
 
+@dataclass(kw_only=True)
 class Launches:
-    """The launches of one command. `running` holds, by point folder, what is submitted and not settled.
+    """The launches of one command: the jobs of `groups`, and what is `carried` over from the queue.
 
     With `resubmits` a launch that was stopped with a checkpoint is submitted again, as often as it goes on, and one
     that failed as often as the request says. With `timed` cores of this machine that other processes keep busy are
@@ -35,63 +36,56 @@ class Launches:
     too long.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        submission: Submission,
-        *,
-        folder: Path,
-        groups: Sequence[Group] = (),
-        carried: Iterable[Running],
-        pace: Pace,
-        shown: Display,
-        resubmits: bool = False,
-        timed: bool = False,
-    ) -> None:
-        self._scheduler = scheduler
-        self._submission = submission
-        self._folder = folder
-        self._waiting = list(groups)
-        self._running = {running.point.folder: running for running in carried}
+    scheduler: Scheduler
+    submission: Submission
+    folder: Path
+    pace: Pace
+    shown: Display
+    groups: Sequence[Group] = ()
+    carried: Iterable[Running] = ()
+    resubmits: bool = False
+    timed: bool = False
+
+    def __post_init__(self) -> None:
+        self.failed = self.dropped = 0
+        self.busy = ""
+        self._waiting = list(self.groups)
+        self._running = {running.point.folder: running for running in self.carried}
         self._states: dict[str, State] = {running.job: State(phase="queued") for running in self._running.values()}
-        self._pace = pace
-        self._shown = shown
-        self._resubmits = resubmits
         self._last_reasons: dict[Layout, str] = {}
         self._since: dict[str, float] = {}
         self._said: set[str] = set()
         self._noted = 0.0
         self._over: list[Running] = []
         self._tried: Counter[str] = Counter()
-        self._timed, self._spoilt = timed, _SPOILT
-        self.failed = self.dropped = 0
-        self.busy = ""
+        self._spoilt = _SPOILT
 
     def run(self) -> int:
         """Launch all, in order, and return how many failed. An interruption ends jobs only if they are children."""
-        pause = self._scheduler.poll_s
+        pause = self.scheduler.poll_s
+        slowest = _SLOWEST_POLL_S if self.scheduler.survives_client else pause
         try:
             while self._waiting or self._running:
                 self._submit()
                 time.sleep(pause)
                 changed = self._poll()
                 # A queue that does not move is asked ever more seldom.
-                pause = self._scheduler.poll_s if changed else min(pause * 1.2, self._slowest())
+                pause = self.scheduler.poll_s if changed else min(pause * 1.2, slowest)
         finally:
-            if not self._scheduler.survives_client:
-                self._scheduler.cancel([running.job or running.name for running in self._running.values()])
+            if not self.scheduler.survives_client:
+                self.scheduler.cancel([running.job or running.name for running in self._running.values()])
                 self._running.clear()
             self._note(now=True)
-            if self._scheduler.commands.calls:
-                called = ", ".join(f"{name} {times}" for name, times in sorted(self._scheduler.commands.calls.items()))
-                self._shown.say(f"calls of the scheduler: {called}")
+            if self.scheduler.commands.calls:
+                called = ", ".join(f"{name} {times}" for name, times in sorted(self.scheduler.commands.calls.items()))
+                self.shown.say(f"calls of the scheduler: {called}")
         return self.failed
 
     def take_in(self) -> None:
         """Settle what has ended; submit nothing. What the scheduler does not list is asked for until that is sure."""
         self._poll()
         while any(state.phase == "unknown" for state in self._states.values()) and self._running:
-            time.sleep(self._scheduler.poll_s)
+            time.sleep(self.scheduler.poll_s)
             self._poll()
         self._note(now=True)
 
@@ -100,19 +94,16 @@ class Launches:
         """The launches that are submitted and not settled."""
         return tuple(self._running.values())
 
-    def _slowest(self) -> float:
-        return _SLOWEST_POLL_S if self._scheduler.survives_client else self._scheduler.poll_s
-
     def _submit(self) -> None:
         """Submit as many jobs as may be in the queue; what is intended is on disk before the first one is."""
         jobs = len({running.job for running in self._running.values()})
         batch: list[Group] = []
         for group in self._waiting:
-            if jobs >= self._scheduler.max_jobs:
+            if jobs >= self.scheduler.max_jobs:
                 break
             batch.append(group)
             jobs += len(group.points) if group.shape == "array" else 1
-        waits = self._scheduler.turn() if batch else None
+        waits = self.scheduler.turn() if batch else None
         if waits is not None:
             self._say(waits)
         if not batch or waits is not None or self._disturbed():
@@ -127,12 +118,9 @@ class Launches:
                 others = True
                 self._waiting.remove(group)
                 self._note(now=False)
-        except UserError:
-            self._forget_intents()
-            raise
         finally:
-            if sys.exception() is None:
-                self._forget_intents()
+            if isinstance(sys.exception(), UserError | None):  # an interruption leaves names that find the jobs
+                self._running = {folder: running for folder, running in self._running.items() if running.job}
             self._note(now=True)
 
     def _disturbed(self) -> bool:
@@ -140,48 +128,44 @@ class Launches:
 
         Launches in turns are made all the same: other work does not make them invalid.
         """
-        if self._spoilt < _SPOILT or not self._timed:
+        if self._spoilt < _SPOILT or not self.timed:
             return False
         self._spoilt = 0
         try:
-            self._scheduler.wait_for_cores(max(group.layout.cores for group in self._waiting), self._shown.say)
+            self.scheduler.wait_for_cores(max(group.layout.cores for group in self._waiting), self.shown.say)
         except UserError as error:
             if any(group.shape == "block" for group in self._waiting):
-                self._shown.say("not waited for any longer: turns that other processes meet are left out of ratios")
+                self.shown.say("not waited for any longer: turns that other processes meet are left out of ratios")
                 return False
             self.busy, self._waiting, left = str(error), [], sum(len(group.points) for group in self._waiting)
             self.dropped += left
-            self._shown.dropped(left)
+            self.shown.dropped(left)
             return True
         return False
 
     def _prepare(self, group: Group) -> Job:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
         for index, point in enumerate(group.points):
-            set_aside(self._folder, point)
+            set_aside(self.folder, point)
             self._running[point.folder] = Running(
                 point=point,
                 job="",
                 started=datetime.now(UTC),
-                scheduler=self._scheduler.name,
-                name=queue_name(self._folder, group),
+                scheduler=self.scheduler.name,
+                name=queue_name(self.folder, group),
                 task=index if group.shape == "array" else -1,
                 together=len(group.points) if group.shape == "block" else 1,
             )
-        return write_group(
-            group,
-            self._scheduler,
-            folder=self._folder,
-            data_dir=self._submission.data_path,
-            template=self._submission.template,
-        )
+        data_dir = None if self.submission.data_dir is None else Path(self.submission.data_dir)
+        template = self.submission.template
+        return write_group(group, self.scheduler, folder=self.folder, data_dir=data_dir, template=template)
 
     def _submit_one(self, group: Group, job: Job, *, others: bool) -> bool:
         """Submit one job; return False when the queue takes no more for now."""
-        if not self._scheduler.survives_client:
-            self._shown.started(self._pace.name(*group.points))
+        if not self.scheduler.survives_client:
+            self.shown.started(self.pace.name(*group.points))
         try:
-            identifiers = self._scheduler.submit(job)
+            identifiers = self.scheduler.submit(job)
         except UserError as error:
             if others and "limit" in str(error).lower():
                 self._say(f"the queue takes no more for now: {error}")
@@ -190,17 +174,14 @@ class Launches:
         for index, point in enumerate(group.points):
             name = identifiers[index if job.tasks else 0]
             self._running[point.folder] = replace(self._running[point.folder], job=name)
-            self._states[name] = State(phase="queued" if self._scheduler.survives_client else "running")
+            self._states[name] = State(phase="queued" if self.scheduler.survives_client else "running")
         return True
-
-    def _forget_intents(self) -> None:
-        self._running = {folder: running for folder, running in self._running.items() if running.job}
 
     def _poll(self) -> bool:
         """Ask for the states of all jobs, settle what has ended and return whether anything changed."""
         jobs = {running.job for running in self._running.values()}
         try:
-            states = dict(self._scheduler.poll(sorted(jobs)))
+            states = dict(self.scheduler.poll(sorted(jobs)))
         except UserError as error:
             began = self._since.setdefault("silence", time.monotonic())
             if time.monotonic() - began > _PATIENCE_S:
@@ -214,7 +195,7 @@ class Launches:
             state = states[running.job]
             old = before.get(running.job)
             self._tell(running, old, state)
-            outcome = settle(self._folder, running, state, self._scheduler, self._since)
+            outcome = settle(self.folder, running, state, self.scheduler, self._since)
             if outcome is not None:
                 self._settled(running, outcome)
                 changed = True
@@ -223,20 +204,20 @@ class Launches:
         return changed
 
     def _tell(self, running: Running, old: State | None, state: State) -> None:
-        if not self._scheduler.survives_client:
+        if not self.scheduler.survives_client:
             return
         if state.phase == "running" and (old is None or old.phase != "running"):
-            self._shown.started(self._pace.name(running.point))
+            self.shown.started(self.pace.name(running.point))
         if state.phase != "ended" and state.reason not in _USUAL:
             self._say(f"job {running.job} {'waits' if state.phase == 'queued' else 'runs'}: {state.reason}")
 
     def _settled(self, running: Running, outcome: LaunchOutcome) -> None:
         del self._running[running.point.folder]
-        if self._scheduler.survives_client:
+        if self.scheduler.survives_client:
             self._over.append(running)
         if not any(other.job == running.job for other in self._running.values()):
             self._states.pop(running.job, None)
-        point, local = running.point, not self._scheduler.survives_client
+        point, local = running.point, not self.scheduler.survives_client
         text = outcome.text
         if outcome.record is None and self._goes_on(point, outcome):
             text = f"{text.removeprefix('FAILED: ')}; submitted again"
@@ -247,18 +228,18 @@ class Launches:
             self._last_reasons.pop(point.layout, None)
             self._spoilt = self._spoilt + 1 if outcome.record.invalid else 0
             wall_s = (datetime.now(UTC) - running.started).total_seconds() if local else outcome.record.wall_seconds
-            self._pace.take(outcome.record, wall_s / running.together)
-            text = f"{self._pace.speed(outcome.record)}{text}; took {format_seconds(wall_s)}"
+            self.pace.take(outcome.record, wall_s / running.together)
+            text = f"{self.pace.speed(outcome.record)}{text}; took {format_seconds(wall_s)}"
         waiting = [other for group in self._waiting for other in group.points]
-        left = self._pace.left([*waiting, *(other.point for other in self._running.values())])
-        self._shown.ended(self._pace.name(point), text, left if local else None)
+        left = self.pace.left([*waiting, *(other.point for other in self._running.values())])
+        self.shown.ended(self.pace.name(point), text, left if local else None)
 
     def _goes_on(self, point: Point, outcome: LaunchOutcome) -> bool:
         """Put a launch that is to be submitted again behind what waits; return whether it is."""
-        if not self._resubmits:
+        if not self.resubmits:
             return False
         if not outcome.again:
-            if self._tried[point.folder] >= self._scheduler.request.retries:
+            if self._tried[point.folder] >= self.scheduler.request.retries:
                 return False
             self._tried[point.folder] += 1
         self._waiting.append(Group(shape="jobs", points=(point,)))
@@ -282,17 +263,17 @@ class Launches:
         if launches:
             self._waiting = waiting
             self.dropped += launches
-            self._shown.dropped(launches)
+            self.shown.dropped(launches)
             self._say(f"{layout}: failed twice in the same way, so {launches} more are not tried")
 
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            self._shown.say(text)
+            self.shown.say(text)
 
     def _note(self, *, now: bool) -> None:
         if now or time.monotonic() - self._noted > _NOTE_S:
-            note_ended(self._folder, self._over)
+            note_ended(self.folder, self._over)
             self._over.clear()
-            write_running(self._folder, tuple(self._running.values()))
+            write_running(self.folder, tuple(self._running.values()))
             self._noted = time.monotonic()

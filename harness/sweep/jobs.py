@@ -348,6 +348,8 @@ def write_group(
     path = folder / JOBS / (f"{first.folder}.sh" if group.shape == "jobs" else f"{group.shape}-{name}.sh")
     launches = tuple(_launch(point, scheduler, folder) for point in group.points)
     data = str(data_dir.resolve()) if data_dir is not None else None
+    # A container has an MPI library of its own, wherever that is.
+    outside = ("MPI4PY_LIBMPI", "MPI4PY_MPIABI") if scheduler.request.container else ()
     script = JobScript(
         name=name,
         title=" ".join(_title(group).split()),
@@ -356,7 +358,7 @@ def write_group(
         workdir=str(Path.cwd()),
         layout=layout,
         launches=launches,
-        environment=_environment(scheduler, layout) | dict(first.settings),
+        environment={**scheduler.environment(layout), **dict.fromkeys(outside), **dict(first.settings)},
         python=sys.executable,
         jobs=str(folder / JOBS),
         logs=str(folder / LOGS),
@@ -408,12 +410,6 @@ def rank_set(launch: JobLaunch, point: Point, folder: Path, data_dir: str | None
             **dict(point.settings),
         },
     )
-
-
-def _environment(scheduler: Scheduler, layout: Layout) -> dict[str, str | None]:
-    """Return what the ranks need exported; a container has an MPI library of its own, wherever that is."""
-    outside = ("MPI4PY_LIBMPI", "MPI4PY_MPIABI") if scheduler.request.container else ()
-    return {**scheduler.environment(layout), **dict.fromkeys(outside)}
 
 
 def _binds(folder: Path, data_dir: Path | None, data_file: str | None) -> tuple[str, ...]:

@@ -55,11 +55,6 @@ def first_error(output: str) -> str | None:
     return None
 
 
-def tail(output: str) -> str:
-    """Return the last lines of `output`."""
-    return "\n".join(output.splitlines()[-_TAIL_LINES:])
-
-
 _GRACE_S = 30.0  # NFS may show a record half a minute after the job that wrote it has ended (acdirmin)
 _MISSING_S = 60.0  # how long a job that no answer lists may still be there: without job history none says its end
 
@@ -89,7 +84,7 @@ def settle(
     exited = exit_file(folder, point).exists()
     over = state.phase == "ended" or (state.phase == "unknown" and (exited or not _may_live(running, scheduler, since)))
     if state.phase != "unknown":
-        since.pop(_missing(running), None)
+        since.pop(f"missing {running.job}", None)
     if not over and not exited:
         return None
     found = check_record(folder, point)
@@ -119,12 +114,8 @@ def _may_live(running: Running, scheduler: Scheduler, since: dict[str, float]) -
     """Tell whether a job that the scheduler does not list may live: missing is not ended, until it stays missing."""
     if not scheduler.survives_client:
         return False
-    began = since.setdefault(_missing(running), time.monotonic())
+    began = since.setdefault(f"missing {running.job}", time.monotonic())
     return time.monotonic() - began < _MISSING_S
-
-
-def _missing(running: Running) -> str:
-    return f"missing {running.job}"
 
 
 def _keep_failure(folder: Path, running: Running, state: State, scheduler: Scheduler) -> str:
@@ -144,7 +135,7 @@ def _keep_failure(folder: Path, running: Running, state: State, scheduler: Sched
         reason = said or f"exit code {code} without a valid record, {known}"
     if "its time limit" in reason:
         reason += "; ask for a longer WALLTIME"
-    ended, said = datetime.now(UTC), tail(f"{log}\n{job}".strip("\n"))
+    ended, said = datetime.now(UTC), "\n".join(f"{log}\n{job}".strip("\n").splitlines()[-_TAIL_LINES:])
     held_s = 0.0 if scheduler.survives_client else (ended - running.started).total_seconds() / running.together
     write_failure(folder, Failure(point=point, ended=ended, exit_code=code, reason=reason, tail=said, seconds=held_s))
     return reason

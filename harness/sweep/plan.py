@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 from harness.base.errors import UserError
 from harness.comm.launcher import mpi_version
@@ -123,34 +124,16 @@ def _fitting(ranks: int, gpus: int, threads: int, limit: Partition | None) -> in
 
 
 def build_sweep(
-    workload: Workload,
-    *,
-    nodes: tuple[int, ...] = (),
-    layouts: tuple[Layout, ...] = (),
-    repeats: int = 3,
-    scaling: str = "strong",
-    data_dir: Path | None = None,
-    oversubscribe: bool = False,
-    scheduler: str = "local",
-    settings: tuple[tuple[str, str], ...] = (),
+    workload: Workload, *, layouts: tuple[Layout, ...], data_dir: Path | None = None, **settings: Any
 ) -> Sweep:
-    """Return the sweep of `workload` over `layouts`, or over `nodes` of one rank with one thread each.
+    """Return the sweep of `workload` over `layouts`, with the fingerprint of the data found in `data_dir`.
 
-    It has the fingerprint of the data found in `data_dir`.
+    `settings` are the other fields of `Sweep`.
 
     Raises:
         UserError: a count is out of range, the data is wrong.
     """
-    return Sweep(
-        workload=workload,
-        layouts=layouts or tuple(Layout(nodes=count) for count in nodes),
-        repeats=repeats,
-        scaling=scaling,
-        data_id=locate(workload, data_dir).data_id,
-        oversubscribe=oversubscribe,
-        scheduler=scheduler,
-        settings=settings,
-    )
+    return Sweep(workload=workload, layouts=layouts, data_id=locate(workload, data_dir).data_id, **settings)
 
 
 def current(sweep: Sweep) -> Sweep:
@@ -178,15 +161,9 @@ def divide(
     layouts: Iterable[Layout], refusal: Callable[[Layout], str | None]
 ) -> tuple[tuple[Layout, ...], tuple[Skipped, ...]]:
     """Return the layouts that can run and those that cannot; `refusal` gives the reason or None."""
-    runnable: list[Layout] = []
-    skipped: list[Skipped] = []
-    for layout in layouts:
-        reason = refusal(layout)
-        if reason is None:
-            runnable.append(layout)
-        else:
-            skipped.append(Skipped(layout=layout, reason=reason))
-    return tuple(runnable), tuple(skipped)
+    reasons = {layout: refusal(layout) for layout in layouts}
+    skipped = (Skipped(layout=layout, reason=reason) for layout, reason in reasons.items() if reason is not None)
+    return tuple(layout for layout, reason in reasons.items() if reason is None), tuple(skipped)
 
 
 def launch_order(sweep: Sweep, runnable: Sequence[Layout]) -> tuple[Point, ...]:

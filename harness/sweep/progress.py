@@ -3,10 +3,9 @@
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
@@ -70,84 +69,67 @@ def _short(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 99.95 else format_seconds(seconds)
 
 
-class Display(Protocol):
-    """What the launch loop shows of launches, by their names (`Pace.name`)."""
+class Display:
+    """What the launch loop shows of `total` launches, by their names (`Pace.name`): plain lines."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        self._total, self._console = total, console
+        self._ended = 0
 
     def started(self, name: str) -> None:
         """A launch begins."""
+        self.say(f"[{self._ended + 1}/{self._total}] {name}: started")
 
     def ended(self, name: str, outcome: str, left: float | None) -> None:
         """A launch has ended; `left` is the estimate in seconds of all that is left."""
+        self._ended += 1
+        self.say(f"[{self._ended}/{self._total}] {name}: {outcome}{_left(left, '; ')}")
 
     def dropped(self, launches: int) -> None:
         """So many launches will not be made."""
+        self._total -= launches
 
     def say(self, text: str) -> None:
         """Something the user should know of."""
+        say(text, self._console)
+
+
+class _Bar(Display):
+    """The same as a bar on a terminal, drawn once a second: it shares the cores with the ranks that are timed."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        super().__init__(total, console)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.bar = Progress(*columns, TextColumn("{task.fields[left]}"), console=console, refresh_per_second=1)
+        self._task = self.bar.add_task("starting", total=total, left="")
+
+    def started(self, name: str) -> None:
+        self.bar.update(self._task, description=name)
+
+    def ended(self, name: str, outcome: str, left: float | None) -> None:
+        self.say(f"{name}: {outcome}")
+        self.bar.update(self._task, advance=1, left=_left(left, ""))
+
+    def dropped(self, launches: int) -> None:
+        super().dropped(launches)
+        self.bar.update(self._task, total=self._total)
 
 
 @contextlib.contextmanager
-def display(total: int, console: Console) -> Iterator[Display]:
-    """Yield the display that suits `console` for `total` launches."""
+def display(total: int, console: Console | None = None) -> Iterator[Display]:
+    """Yield the display that suits `console`, standard output by itself, for `total` launches."""
+    console = console or Console()
     if not console.is_terminal:
-        yield _Lines(total, console)
+        yield Display(total, console)
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    # Drawn once a second: the bar shares the cores with the ranks that are being timed.
-    with Progress(*columns, console=console, refresh_per_second=1) as bar:
-        yield _Bar(bar, bar.add_task("starting", total=total, left=""), total)
+    shown = _Bar(total, console)
+    with shown.bar:
+        yield shown
 
 
-def say(console: Console, text: str) -> None:
+def say(text: str, console: Console | None = None) -> None:
     """Print one plain line, whatever its width and brackets."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-class _Lines:
-    def __init__(self, total: int, console: Console) -> None:
-        self._total = total
-        self._ended = 0
-        self._console = console
-
-    def started(self, name: str) -> None:
-        say(self._console, f"[{self._ended + 1}/{self._total}] {name}: started")
-
-    def ended(self, name: str, outcome: str, left: float | None) -> None:
-        self._ended += 1
-        say(self._console, f"[{self._ended}/{self._total}] {name}: {outcome}{_left(left, '; ')}")
-
-    def dropped(self, launches: int) -> None:
-        self._total -= launches
-
-    def say(self, text: str) -> None:
-        say(self._console, text)
-
-
-class _Bar:
-    def __init__(self, bar: Progress, task: TaskID, total: int) -> None:
-        self._bar = bar
-        self._task = task
-        self._total = total
-
-    def started(self, name: str) -> None:
-        self._bar.update(self._task, description=name)
-
-    def ended(self, name: str, outcome: str, left: float | None) -> None:
-        say(self._bar.console, f"{name}: {outcome}")
-        self._bar.update(self._task, advance=1, left=_left(left, ""))
-
-    def dropped(self, launches: int) -> None:
-        self._total -= launches
-        self._bar.update(self._task, total=self._total)
-
-    def say(self, text: str) -> None:
-        say(self._bar.console, text)
+    (console or Console()).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _left(seconds: float | None, before: str) -> str:

@@ -1,20 +1,77 @@
-"""What a sweep needs of a scheduler. Each is one module in `schedulers`, with a class called `Scheduler`."""
+"""What a sweep needs of a scheduler. Each is one module in `schedulers`, with a class called `Scheduler`.
+
+Also calls of a scheduler's own commands, and the environment that they and local launches must not inherit.
+"""
 
 import abc
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from harness.base.errors import UserError
+from harness.base.processes import Reply, ask
 from harness.schema.layout import Layout
 from harness.schema.sweep import JobUsage
-from harness.sweep.commands import CommandRunner
-from harness.sweep.job_options import LAUNCHERS, SHAPES, JobRequest, seconds, walltime
+from harness.sweep.job_options import LAUNCHERS, SHAPES, JobRequest, seconds, size_bytes, walltime
 from harness.sweep.launch_command import LaunchCommand, rank_environment
 from harness.sweep.site import Partition, Site
+
+# What the user's shell sets for jobs of his own must not change ours; how to reach the scheduler must stay.
+_PREFIXES = (
+    *("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_"),
+    *("PBS_", "QSTAT_", "QSUB_", "LSB_"),
+)
+# What a launch on this machine must not take for its own job, when the command was given inside one.
+_INHERITED = ("SLURM", "PBS_", "LSB_", "FLUX_", "PMI_", "PMIX_", "PALS_", "OMPI_COMM_", "PRTE_LAUNCHED")
+_KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"} | {
+    *("PBS_CONF_FILE", "PBS_SERVER", "PBS_DEFAULT", "PBS_EXEC", "PBS_HOME"),
+}
+
+
+def environment_of_no_job() -> dict[str, str]:
+    """Return this process's environment without the variables of a batch job that it may run in."""
+    return {name: text for name, text in os.environ.items() if not name.startswith(_INHERITED)}
+
+
+class CommandRunner:
+    """Runs commands and counts them, so that a sweep can say what it cost the scheduler."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+
+    def ask(self, words: Sequence[str]) -> Reply:
+        """Run a command and return what it answered, whatever its exit code.
+
+        Raises:
+            UserError: the command is not there or does not answer.
+        """
+        self.calls[words[0]] = self.calls.get(words[0], 0) + 1
+        own = {name: None for name in os.environ if name.startswith(_PREFIXES) and name not in _KEPT}
+        reply = ask(words, changes=own)
+        if reply.code is None:
+            raise UserError(f"{reply.err}: run this on a login node, try again later, or use SCHEDULER=local")
+        return reply
+
+    def run(self, words: Sequence[str]) -> str:
+        """Run a command and return its standard output.
+
+        Raises:
+            UserError: it is not there, gives no answer or ends with an error; the sentence holds its own.
+        """
+        answer = self.ask(words)
+        if answer.code:
+            raise UserError(f"{words[0]} refused: {message(answer)}")
+        return answer.out
+
+
+def message(answer: Reply) -> str:
+    """Return the error of a command in one line."""
+    lines = [line.strip() for line in (answer.err or answer.out).splitlines() if line.strip()]
+    return "; ".join(lines[:3]) or f"exit code {answer.code}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,8 +109,8 @@ class State:
 class SiteFinding:
     """One statement of a site file and whether it holds."""
 
-    good: bool
     text: str
+    good: bool = True
 
 
 class Scheduler(abc.ABC):
@@ -71,6 +128,8 @@ class Scheduler(abc.ABC):
     submits_by: ClassVar[str] = ""
     """The program that submits jobs; where it is and `ping` answers, this scheduler is there."""
     ping: ClassVar[tuple[str, ...]] = ()
+    canceller: ClassVar[tuple[str, ...]] = ()
+    """The words of the command that ends the jobs which follow."""
     path_characters: ClassVar[str] = r"\w./+@%=-"
     """What a path in a directive may have: other characters split it or are not ASCII."""
     unknown: ClassVar[tuple[str, ...]] = ()
@@ -111,9 +170,7 @@ class Scheduler(abc.ABC):
     def suitable(cls, request: JobRequest) -> JobRequest:
         """Return a site's `request` without what this scheduler does not know."""
         default = JobRequest()
-        unknown = {
-            field.name: getattr(default, field.name) for field in fields(JobRequest) if field.name in cls.unknown
-        }
+        unknown = {name: getattr(default, name) for name in cls.unknown}
         if request.launcher not in cls.launchers:
             unknown["launcher"] = default.launcher
         if request.shape not in cls.shapes:
@@ -176,7 +233,7 @@ class Scheduler(abc.ABC):
     def findings(self) -> Iterator[SiteFinding]:
         """Compare the statements of the site file with the live system."""
         if self.site.partition and self.directive:
-            yield SiteFinding(good=True, text=f"note: partitions are as the file has them, {self.name} is not asked")
+            yield SiteFinding(text=f"note: partitions are as the file has them, {self.name} is not asked")
         elif self.site.partition:
             yield SiteFinding(good=False, text="partitions are stated, and there is no scheduler here")
 
@@ -200,20 +257,27 @@ class Scheduler(abc.ABC):
         """Return the identifier of task `index` of the array `job`."""
         return job
 
-    @abc.abstractmethod
+    def listed(self, jobs: Sequence[str]) -> Mapping[str, tuple[State, str]]:
+        """Return state and name by identifier, at least of `jobs`, or of what is queued or running for none."""
+        raise NotImplementedError
+
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the identifiers of those jobs among `names` that are queued or running."""
+        return waiting_or_running(self.listed(()), names)
 
-    @abc.abstractmethod
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the state of every one of `jobs`, at the price of one or two calls in all.
 
         ``unknown`` is a job that the scheduler does not list: that alone is no proof of its end.
         """
+        wanted = list(jobs)
+        found = self.listed(wanted)
+        return {job: found[job][0] if job in found else State(phase="unknown") for job in wanted}
 
-    @abc.abstractmethod
     def cancel(self, jobs: Iterable[str]) -> None:
         """End `jobs` and all they started; one that has ended already is not an error."""
+        for some in at_once(sorted(set(jobs))):
+            self.commands.ask((*self.canceller, *some))
 
     def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return what those of `jobs` that have ended used, as far as accounting knows; or why there is none."""
@@ -237,6 +301,11 @@ def compare_partition(stated: Partition, live: Partition) -> Iterator[SiteFindin
         yield SiteFinding(good=stated.walltime == live.walltime, text=text)
 
 
+def at_once(jobs: Sequence[str], most: int = 500) -> Iterator[Sequence[str]]:
+    """Yield `jobs` in parts, each for one call: a command line has an end."""
+    return (jobs[begin : begin + most] for begin in range(0, len(jobs), most))
+
+
 def waiting_or_running(jobs: Mapping[str, tuple[State, str]], names: Iterable[str]) -> dict[str, str]:
     """Return the identifiers of the `jobs` called one of `names` that have not ended: state and name by identifier."""
     wanted = set(names)
@@ -253,7 +322,7 @@ def beyond(layout: Layout, request: JobRequest, limit: Partition | None) -> str 
         (layout.nodes, limit.nodes, "nodes"),
         (cores, limit.cores_per_node, "cores a node"),
         (gpus, limit.gpus_per_node, "GPUs a node"),
-        (_megabytes(request.memory), limit.memory_mb, "MB a node"),
+        (size_bytes(request.memory) // 2**20, limit.memory_mb, "MB a node"),
     ):
         if there is not None and needed > there:
             return f"needs {needed} {what}, {where} has {there}"
@@ -261,9 +330,3 @@ def beyond(layout: Layout, request: JobRequest, limit: Partition | None) -> str 
     if limit.walltime is not None and asked > seconds(limit.walltime):
         return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
     return None
-
-
-def _megabytes(memory: str) -> int:
-    if memory in ("", "0"):
-        return 0
-    return int(int(memory[:-1]) * {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}[memory[-1]])

@@ -43,11 +43,6 @@ class Submission:
         """
         return open_scheduler(self.scheduler, oversubscribe=oversubscribe, site=self.site, request=self.request)
 
-    @property
-    def data_path(self) -> Path | None:
-        """The folder of the original data files."""
-        return Path(self.data_dir) if self.data_dir is not None else None
-
 
 def write_submission(folder: Path, submission: Submission) -> None:
     """Keep how the sweep in `folder` is launched.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,50 +35,34 @@ def locked(folder: Path) -> Iterator[None]:
         UserError: another process holds it, or the folder cannot be written to.
     """
     new = not folder.exists()
-    handle = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-        _take(handle, folder)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-    except OSError as error:
-        if handle is not None:
-            os.close(handle)
-        if new:
-            shutil.rmtree(folder, ignore_errors=True)  # it holds an empty lock, if that
-        reason = os.strerror(error.errno or 0).lower()
-        raise UserError(f"RESULTS '{folder.parent}' cannot be used: {reason}; choose another folder") from error
-    except UserError:
-        if handle is not None:
-            os.close(handle)
-        raise
-    try:
-        yield
-    except UserError:
-        if new and [path.name for path in folder.iterdir()] == [LOCK_FILE]:  # what was refused leaves nothing
-            shutil.rmtree(folder)
-        raise
-    finally:
-        os.close(handle)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+            stack.callback(os.close, handle)
+            _take(handle, folder)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        except OSError as error:
+            if new:
+                shutil.rmtree(folder, ignore_errors=True)  # it holds an empty lock, if that
+            reason = os.strerror(error.errno or 0).lower()
+            raise UserError(f"RESULTS '{folder.parent}' cannot be used: {reason}; choose another folder") from error
+        try:
+            yield
+        except UserError:
+            if new and [path.name for path in folder.iterdir()] == [LOCK_FILE]:  # what was refused leaves nothing
+                shutil.rmtree(folder)
+            raise
 
 
 def is_locked(folder: Path) -> bool:
     """Tell whether a process works on the sweep in `folder` now."""
     try:
-        handle = os.open(folder / LOCK_FILE, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        return False  # nor can a command that works on the sweep hold one there
-    finally:
-        os.close(handle)
+        with (folder / LOCK_FILE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:  # else there is no lock, or a file system without: nor can a command hold one there
+        return isinstance(error, BlockingIOError)
     return False
 
 
@@ -156,20 +140,18 @@ class Survey:
 
 def survey(folder: Path, points: Iterable[Point]) -> Survey:
     """Read what `folder` holds about `points`."""
-    records: dict[str, RunRecord] = {}
-    failures: dict[str, Failure] = {}
-    damaged: dict[str, str] = {}
+    known = Survey(records={}, failures={}, damaged={})
     for point in points:
         found = check_record(folder, point)
         if isinstance(found, RunRecord):
-            records[point.folder] = found
+            known.records[point.folder] = found
             continue
         if (folder / point.folder).exists():
-            damaged[point.folder] = found
+            known.damaged[point.folder] = found
         failure = _read(_failure_path(folder, point), Failure)
         if failure is not None:
-            failures[point.folder] = failure
-    return Survey(records=records, failures=failures, damaged=damaged)
+            known.failures[point.folder] = failure
+    return known
 
 
 def check_record(folder: Path, point: Point) -> RunRecord | str:
@@ -187,21 +169,10 @@ def other_code(folder: Path, code: str) -> int:
     """Return how many records under `folder` are of launches that ran a different version of the code than `code`."""
     found = 0
     for path in folder.glob(f"n*/{RUN_FILE}"):
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            found += msgspec.json.decode(path.read_bytes(), type=_Coded).point.code != code
+        with contextlib.suppress(OSError, KeyError, msgspec.DecodeError):
+            record = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+            found += msgspec.json.decode(record["point"], type=dict[str, Any])["code"] != code
     return found
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Code:
-    code: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Coded:
-    """What of a record says which code ran."""
-
-    point: _Code
 
 
 def set_aside(folder: Path, point: Point) -> None:

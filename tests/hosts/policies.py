@@ -30,6 +30,7 @@ from harness.prediction.network_cost import Levels, Link, Uncertain
 from harness.prediction.step_model import measured_base
 from harness.report.svg import draw, mark
 from harness.schema.claim import EXPERIMENTS
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.record import read_run
 from harness.sweep.execute import run_sweep
@@ -73,7 +74,7 @@ def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, re
     many = ranks > (os.cpu_count() or 1)
     for sync in syncs:
         workload = resolve(dataset=one.dataset, model=one.model, sync=sync, data="real")
-        sweep = build_sweep(workload, nodes=(ranks,), repeats=seeds, data_dir=data, oversubscribe=many)
+        sweep = build_sweep(workload, layouts=(Layout(nodes=ranks),), repeats=seeds, data_dir=data, oversubscribe=many)
         loaded = load_sweep(run_sweep(sweep, data_dir=data, results=results))
         found.append((loaded, loaded.epochs.pivot(index="repeat", columns="epoch", values="test_accuracy")))
     target = float(found[0][1].iloc[:, -1].median()) - SLACK

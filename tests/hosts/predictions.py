@@ -60,7 +60,7 @@ def recorded(name: str, results: Path) -> Loaded:
     one = EXPERIMENTS[name]
     rows = CNN_ROWS if one.model == "cnn" else ROWS
     workload = resolve(dataset=one.dataset, model=one.model, samples=rows, epochs=EPOCHS, data="synthetic")
-    sweep = build_sweep(workload, nodes=(1, 2), repeats=REPEATS)
+    sweep = build_sweep(workload, layouts=(Layout(nodes=1), Layout(nodes=2)), repeats=REPEATS)
     kept = choose_sweep(results, lambda study: study.sweep.workload == workload, every_code=True)
     if kept is not None:  # a step is a step, whichever code made it
         return kept.loaded

@@ -73,6 +73,6 @@ def check_site(site: "Site") -> "Iterator[SiteFinding]":
     from harness.sweep.scheduler import SiteFinding
 
     name, why = choose("auto", site)
-    yield SiteFinding(good=True, text=f"site {site.name}: {why}")
+    yield SiteFinding(text=f"site {site.name}: {why}")
     request = scheduler_class(name).suitable(site.request)
     yield from open_scheduler(name, site=site, request=request).findings()

@@ -2,14 +2,14 @@
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from harness.base.errors import UserError
 from harness.comm.launcher import find_launcher, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Job, State, waiting_or_running
+from harness.sweep.scheduler import Job, State
 from harness.sweep.site import Partition
 
 # Job states of Flux's RFC 21.
@@ -28,6 +28,7 @@ class Scheduler(scheduler.Scheduler):
     directive = "#flux:"
     submits_by = "flux"
     ping = ("flux", "uptime")
+    canceller = ("flux", "cancel")
     unknown = ("project", "qos", "reservation", "memory", "mail", "requeue", "signal_s")
     shapes = ("jobs",)
     launchers = ("auto",)
@@ -77,19 +78,9 @@ class Scheduler(scheduler.Scheduler):
         number = self.commands.run(("flux", "batch", str(job.script))).strip().splitlines()[-1]
         return (self.commands.run(("flux", "job", "id", "--to=dec", number)).strip(),)
 
-    def find(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the numbers of the queued or running jobs called one of `names`."""
-        return waiting_or_running(read_jobs(self.commands.run(_LIST)), names)
-
-    def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
-        """Return the states of `jobs`."""
-        wanted = list(jobs)
-        found = read_jobs(self.commands.ask((*_LIST, *wanted)).out)
-        return {job: found[job][0] if job in found else State(phase="unknown") for job in wanted}
-
-    def cancel(self, jobs: Iterable[str]) -> None:
-        """End `jobs` with flux cancel; one that has ended already is not an error."""
-        self.commands.ask(("flux", "cancel", *sorted(set(jobs))))
+    def listed(self, jobs: Sequence[str]) -> Mapping[str, tuple[State, str]]:
+        """Return state and name by number of `jobs`, or of all that are queued or running."""
+        return read_jobs(self.commands.ask((*_LIST, *jobs)).out if jobs else self.commands.run(_LIST))
 
     def explain(self, state: State) -> str:
         """Return what became of an ended job."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -18,11 +19,9 @@ from harness.comm.gpus import visible_gpus
 from harness.comm.launcher import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
-from harness.sweep.commands import environment_of_no_job
-from harness.sweep.job_options import JobRequest
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
-from harness.sweep.scheduler import Job, State
-from harness.sweep.site import Partition, Site
+from harness.sweep.scheduler import Job, State, environment_of_no_job
+from harness.sweep.site import Partition
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
 _GRACE_S = 10.0
@@ -51,14 +50,12 @@ class Scheduler(scheduler.Scheduler):
     survives_client = False
     poll_s = 0.2  # seldom enough not to disturb the ranks that are being timed
 
-    def __init__(
-        self, *, site: Site | None = None, request: JobRequest | None = None, oversubscribe: bool = False
-    ) -> None:
-        super().__init__(site=site, request=request, oversubscribe=oversubscribe)
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
         self.max_jobs = 1  # two jobs would measure each other
         self._cores = usable_cores()
         self._unbound = affinity_narrowed()
-        self._waits = patience_s() > 0 and not oversubscribe
+        self._waits = patience_s() > 0 and not self.oversubscribe
         self._mpirun = find_launcher()
         self._family = mpi_family(self._mpirun)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -176,16 +173,12 @@ class Scheduler(scheduler.Scheduler):
 
 
 def _end(job: str) -> None:
-    family = _family_of(job)
-    for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
-    psutil.wait_procs(family, timeout=_GRACE_S)
-    left = _family_of(job)
-    for process in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, timeout=_GRACE_S)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        family = _family_of(job)
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        psutil.wait_procs(family, timeout=_GRACE_S)
 
 
 def _family_of(job: str) -> list[psutil.Process]:

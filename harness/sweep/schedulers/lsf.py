@@ -1,13 +1,13 @@
 """LSF: bsub, bjobs, bkill. Written from its manual (IBM Spectrum LSF 10.1); never run on a system of it."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.sweep import launch_command, scheduler
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Job, State, waiting_or_running
+from harness.sweep.scheduler import Job, State
 
 _QUEUED = {"PEND", "PSUSP", "PROV", "WAIT"}
 _RUNNING = {"RUN", "USUSP", "SSUSP", "UNKWN"}
@@ -22,6 +22,7 @@ class Scheduler(scheduler.Scheduler):
     directive = "#BSUB"
     submits_by = "bsub"
     ping = ("lsid",)
+    canceller = ("bkill",)
     path_characters = r"\w./+@=-"  # % begins a pattern
     unknown = ("account", "qos", "memory", "signal_s")
     shapes = ("jobs", "nested")
@@ -43,18 +44,9 @@ class Scheduler(scheduler.Scheduler):
             raise UserError(f"bsub answered without a job's number ({answer.strip()[:120]}): see `bjobs`")
         return (number[1],)
 
-    def find(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the numbers of the queued or running jobs called one of `names`."""
-        return waiting_or_running(self._jobs(), names)
-
-    def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
-        """Return the states of `jobs`; bjobs lists ended ones for an hour (CLEAN_PERIOD)."""
-        found = self._jobs()
-        return {job: found[job][0] if job in found else State(phase="unknown") for job in jobs}
-
-    def cancel(self, jobs: Iterable[str]) -> None:
-        """End `jobs` with bkill; one that has ended already is not an error."""
-        self.commands.ask(("bkill", *sorted(set(jobs))))
+    def listed(self, jobs: Sequence[str]) -> Mapping[str, tuple[State, str]]:
+        """Return state and name by number of all jobs; bjobs lists ended ones for an hour (CLEAN_PERIOD)."""
+        return read_jobs(self.commands.ask(("bjobs", "-a", "-noheader", "-o", _FIELDS)).out)
 
     def explain(self, state: State) -> str:
         """Return what became of an ended job."""
@@ -62,9 +54,6 @@ class Scheduler(scheduler.Scheduler):
             return "LSF no longer lists the job: it ended some time ago (see `bhist`)"
         text = "LSF calls it done, but it wrote no whole record" if state.word == "DONE" else f"it ended ({state.word})"
         return f"{text}: {state.reason}" if state.reason else text
-
-    def _jobs(self) -> dict[str, tuple[State, str]]:
-        return read_jobs(self.commands.ask(("bjobs", "-a", "-noheader", "-o", _FIELDS)).out)
 
 
 def read_jobs(answer: str) -> dict[str, tuple[State, str]]:
