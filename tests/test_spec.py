@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.schema.layout import Layout, parse_counts
+from harness.cli.options import parse_counts
+from harness.schema.layout import Layout
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RunRecord, decode, encode, read_run
 from harness.schema.sweep import Point, Sweep

@@ -98,7 +98,7 @@ def trace(sweep: str | None, epochs: str | None, output: Path | None, results: P
     from harness.analysis.read_results import load_sweep
     from harness.analysis.trace import trace_events, trace_file
     from harness.base.files import write_atomic
-    from harness.schema.layout import parse_counts
+    from harness.cli.options import parse_counts
     from harness.schema.record import RUN_FILE, read_run
 
     folder = find_recorded(sweep, results)

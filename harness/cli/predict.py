@@ -104,10 +104,10 @@ def find_network(
 
 def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
     from harness.analysis.read_results import choose_sweep
+    from harness.cli.options import parse_counts
     from harness.prediction.forecast import predict_curve
     from harness.report.predict_page import prediction_answer
     from harness.report.sweep_facts import sweep_warnings
-    from harness.schema.layout import parse_counts
 
     per_node, algorithm = options["ranks_per_node"], options["algorithm"]
     counts = [count * per_node for count in parse_counts("NODES", options["nodes"] or _FAR)]
@@ -134,10 +134,10 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
 
 
 def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
+    from harness.cli.options import parse_counts
     from harness.prediction.advice import JobLimits, TrainingJob, choose_way, scores, write_advice
     from harness.report.predict_page import asked_words, job_answer
     from harness.report.sweep_facts import sweep_warnings
-    from harness.schema.layout import parse_counts
 
     found = _same_work(names, results)
     usual = max(found, key=lambda one: len(one.valid)).valid[0].point.workload.epochs
