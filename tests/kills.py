@@ -24,7 +24,7 @@ import psutil
 
 from harness.schema.record import RunRecord, Segment, read_run
 from harness.schema.sweep import AGAIN, checkpoint_folder
-from harness.train.checkpoint import read_attempts
+from harness.train.checkpoint_file import read_attempts
 from tests.mpi.launch import rank_command, rank_environment, warm_python
 
 _LIMIT_S = 300

@@ -15,7 +15,7 @@ from harness.base.files import cache_folder
 from harness.schema.layout import Layout
 from harness.sweep import launch_command
 from harness.sweep.job_options import JobRequest
-from harness.sweep.jobs import Group, check_directives, estimate, queue_name, remarks, write_group
+from harness.sweep.job_script import Group, check_directives, estimate, queue_name, remarks, write_group
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import Partition, Site

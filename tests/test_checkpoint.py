@@ -14,7 +14,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.schema.sweep import checkpoint_folder, forget_checkpoints
 from harness.schema.workload import parse_interval
-from harness.train.checkpoint import Header, newest_checkpoint, read_attempts, read_checkpoint, write_checkpoint
+from harness.train.checkpoint_file import Header, newest_checkpoint, read_attempts, read_checkpoint, write_checkpoint
 from tests.factories import make_point, make_run
 
 ARRAYS = {"variable/0": np.arange(6, dtype=np.float32).reshape(2, 3), "variable/1/0": np.array(3, np.int64)}
@@ -120,7 +120,7 @@ def test_what_is_no_interval(text: str) -> None:
 
 def test_a_warning_after_the_last_step_does_not_end_a_launch_that_is_about_to_end() -> None:
     program = (
-        "import os, signal; from harness.train.checkpoint import StopSignals; "
+        "import os, signal; from harness.train.checkpoint_file import StopSignals; "
         "StopSignals(lambda: True).close(); os.kill(os.getpid(), signal.SIGUSR1); print('ended by itself')"
     )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)

@@ -11,7 +11,7 @@ import pytest
 
 from harness.schema.record import read_run
 from harness.schema.sweep import checkpoint_folder
-from harness.train.checkpoint import read_attempts
+from harness.train.checkpoint_file import read_attempts
 from tests.caches import own_cache
 from tests.kills import COMMON, LAUNCHES, Victim, differences, run
 from tests.mpi.launch import run_ranks

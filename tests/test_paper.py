@@ -33,7 +33,7 @@ from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import ROUNDS, Sweep
 from harness.sweep.execute import run_together
 from harness.sweep.job_options import JobRequest
-from harness.sweep.jobs import Group
+from harness.sweep.job_script import Group
 from harness.sweep.submission import Submission
 from tests.caches import own_cache
 from tests.factories import make_point, make_run, write_run

@@ -37,7 +37,7 @@ from harness.schema.message_cost import (
 )
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Sweep
-from harness.sweep.jobs import Group, write_group
+from harness.sweep.job_script import Group, write_group
 from harness.sweep.schedulers import open_scheduler
 from tests.factories import make_provenance, make_workload
 from tests.test_models import EXPECTED

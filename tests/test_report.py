@@ -17,7 +17,7 @@ from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.publish import render
 from harness.report.svg import MARKERS, SERIES, TONES, mark
 from harness.schema.layout import Layout
@@ -287,7 +287,7 @@ def test_weak_headline_speaks_of_rates() -> None:
     ]
     scaling = scale(launch_frame(runs))
     assert scaling is not None
-    sentence = captions.headline(scaling, make_workload()).replace("\u00a0", " ")
+    sentence = sweep_sentences.headline(scaling, make_workload()).replace("\u00a0", " ")
     assert sentence.startswith("4 ranks train MNIST-DNN on 4 times the rows of 1 rank at 3.20 times the rate")
 
 

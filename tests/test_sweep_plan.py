@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
-from harness.sweep.jobs import blocks
+from harness.sweep.job_script import blocks
 from harness.sweep.plan import Axes, combine, divide, format_seconds, launch_order, parse_shares, time_left
 from tests.factories import make_workload
 

@@ -19,7 +19,7 @@ from harness.probe.probing import parse_settings
 from harness.regression.baselines import measured_in
 from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import plain
 from harness.report.check_page import check_answer
 from harness.report.compare_page import comparison_answer
@@ -54,7 +54,7 @@ def headline(runs: list[RunRecord], **changes: object) -> str:
     """The sentence of a sweep of these `runs`."""
     scaling = scale(launch_frame(runs))
     assert scaling is not None
-    return plain(captions.headline(scaling, make_workload(**changes)))
+    return plain(sweep_sentences.headline(scaling, make_workload(**changes)))
 
 
 def launches(seconds: dict[int, float], **changes: object) -> list[RunRecord]:

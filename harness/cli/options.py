@@ -31,7 +31,7 @@ from harness.sweep.schedulers import known_schedulers
 
 if TYPE_CHECKING:
     from harness.schema.layout import Layout
-    from harness.sweep.jobs import NodeHours
+    from harness.sweep.job_script import NodeHours
     from harness.sweep.submission import Submission
 
 

@@ -52,7 +52,7 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     from harness.base.cpu_contention import busy_s
     from harness.comm.world import abort, abort_together, check_start, impatiently, start
     from harness.schema.sweep import AGAIN
-    from harness.train.checkpoint import Stopped
+    from harness.train.checkpoint_file import Stopped
 
     with impatiently(options["hang_timeout"]):
         world = start()

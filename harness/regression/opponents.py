@@ -33,7 +33,7 @@ from harness.schema.record import RUN_FILE, encode, read_point, read_run
 from harness.schema.sweep import LOGS, Point, Sweep
 from harness.schema.workload import is_script
 from harness.sweep.block import Block, RankSet, run_block, warm_python
-from harness.sweep.jobs import JobLaunch, rank_set
+from harness.sweep.job_script import JobLaunch, rank_set
 from harness.sweep.outcome import first_error
 from harness.sweep.scheduler import environment_of_no_job
 from harness.sweep.submission import Submission

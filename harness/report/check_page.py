@@ -6,7 +6,7 @@ from harness.analysis import numbers
 from harness.analysis.stats import NEEDED, Interval
 from harness.regression.baselines import machine_line
 from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, REGRESSION, SMALL, Check, ComparedRow
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import Answer, Section, Table, Tile
 from harness.report.compare_page import (
     NOT_MEASURED,
@@ -35,7 +35,7 @@ def check_answer(check: Check, command: str) -> Answer:
     """Return what a check found. The exit code tells a CI job the verdict."""
     reference, workload = check.reference, check.reference.workload
     current = check.current if check.current.launches else reference
-    subject, machine = captions.subject(workload), machine_words(current.machine)
+    subject, machine = sweep_sentences.subject(workload), machine_words(current.machine)
     measured = [(f"{row.quantity} {_place(row)}", row.slowdown, row.interval) for row in check.deciding]
     figures = interval_figure(
         "slowdowns",

@@ -12,7 +12,7 @@ from harness.claims.campaign import ClaimStudy
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
 from harness.claims.judgement import Judgement
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.claims_figures import imagenet_charts, published_figure
 from harness.report.figure_origin import run_mark, sweeps_origin
@@ -297,7 +297,7 @@ def _measured(one: ClaimEvidence, name: str, subject: str, target: Path) -> Figu
     ratios = ratios_frame(scaling, one.launches)
     caption = (
         f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}, measured here with SYNC={one.workload.sync}. "
-        f"Dashed: ideal; light dots: single launches. {captions.conditions(scaling, one.runs)}"
+        f"Dashed: ideal; light dots: single launches. {sweep_sentences.conditions(scaling, one.runs)}"
     )
     shows = f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}"
     picture = linked(scaling_picture(f"ours-{name}", shows, "speedup", scaling, ratios), dict(_links(one, target)))

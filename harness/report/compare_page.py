@@ -14,7 +14,7 @@ from harness.analysis.stats import NEEDED, Interval
 from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
 from harness.regression.quantities import EFFICIENCY, STEP, TIME, quantity_value
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
 from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
@@ -94,7 +94,7 @@ def comparison_answer(
         command=command,
         kind="compare",
         place=re.sub(r"[^\w.-]+", "_", "-".join(["compare", *places]))[:200],
-        title=f"{captions.subject(first.workload)}: {table.title}",
+        title=f"{sweep_sentences.subject(first.workload)}: {table.title}",
         when=max(one.newest for one in measured),
         machine=machine_words(measured[-1].machine),
         sides=tuple(sorted(places)),
@@ -115,7 +115,7 @@ def measurement_warnings(
             texts.append(f"{one.met} of {every} {DISTURBED}")
         if one.workload.sync == "none":
             texts.append(f"{name} ran without synchronisation: a limit of the machine, no training.")
-    if any(row.quantity == EFFICIENCY and max(row.values) > captions.DOUBTFUL for row in rows):
+    if any(row.quantity == EFFICIENCY and max(row.values) > sweep_sentences.DOUBTFUL for row in rows):
         texts.append(
             "Efficiency far above 100 %, more than caches explain: the launches on the fewest ranks were slowed by "
             "something else."

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from harness.analysis import numbers
 from harness.analysis.stats import Interval
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, Tile
 from harness.report.axes import time_unit
 from harness.report.figure_origin import sweeps_origin
@@ -43,7 +43,7 @@ _IDEAL = (
 def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence[Finding], command: str) -> Answer:
     """Return why the sweep does not scale; the table is of the overheads of the largest point."""
     folder, runs = found.loaded.folder.resolve().name, found.loaded.valid
-    subject = captions.subject(runs[0].point.workload)
+    subject = sweep_sentences.subject(runs[0].point.workload)
     tables = _tables(found, proofs, findings)
     figures = [_heat_map(found, subject), *([_waterfall(found.main, found, subject)] if found.main else [])]
     confirmed = ""
@@ -289,8 +289,8 @@ def _heat_map(found: Explanation, subject: str) -> FigureBlock:
         ),
         title="Efficiencies over rank counts",
         caption="POP's tree in percent; the deeper a cell's colour, the lower the efficiency; blue is above 100 %. "
-        + captions.drawn(len(found.efficiencies), len(shown)) * (step > 1)
-        + captions.conditions(found.scaling, found.loaded.runs, bars=False),
+        + sweep_sentences.drawn(len(found.efficiencies), len(shown)) * (step > 1)
+        + sweep_sentences.conditions(found.scaling, found.loaded.runs, bars=False),
         table=table,
     )
 
@@ -333,7 +333,7 @@ def _waterfall(point: PointOverheads, found: Explanation, subject: str) -> Figur
         ),
         title=f"From ideal to measured on {numbers.ranks(point.ranks)}",
         caption="Each bar is what one cause adds to the ideal time, or saves; the colour is its part of the epoch. "
-        f"The axis does not begin at 0. {rest}{captions.conditions(found.scaling, found.loaded.runs)}",
+        f"The axis does not begin at 0. {rest}{sweep_sentences.conditions(found.scaling, found.loaded.runs)}",
         table=table,
     )
 

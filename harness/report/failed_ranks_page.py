@@ -12,7 +12,7 @@ from mpl_toolkits.axes_grid1 import make_axes_locatable
 from harness.analysis import numbers
 from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
 from harness.analysis.read_results import Loaded
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import Answer, FigureBlock, Section, Table, Tile
 from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
@@ -35,7 +35,7 @@ def failed_ranks_answer(loaded: Loaded, command: str, remark: str, drawn_by: str
     runs = [run for run in loaded.runs if run.losses]
     if not runs:
         return None
-    subject = captions.subject(runs[0].point.workload)
+    subject = sweep_sentences.subject(runs[0].point.workload)
     shown = [run for run in runs if run.stretches][:_MOST_TIMELINES]
     tables = [_table(run) for run in runs]
     return Answer(

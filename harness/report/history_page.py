@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 from harness.analysis import numbers
 from harness.regression.history import PRACTICAL, ChangePoint, CostSeries, History
 from harness.regression.quantities import TIME
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.axes import time_unit
 from harness.report.compare_page import change_words, measurement_warnings
@@ -107,7 +107,7 @@ def history_answer(history: History) -> Answer:
     """Return what a history says: each commit's medians, the commits at which it changed, a figure of every series."""
     workload = history.states[0].workload
     machine = machine_words(history.states[-1].machine)
-    subject = captions.subject(workload)
+    subject = sweep_sentences.subject(workload)
     starts = [launch.started for state in history.states for launch in state.launches]
     changes = [f"{change_sentence(history, change)}." for change in history.changes]
     last = history.states[-1]

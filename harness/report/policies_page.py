@@ -15,7 +15,7 @@ from harness.analysis.learning import TimeToAccuracy, curve_frame, default_accur
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, scale
 from harness.base.errors import UserError
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, FigureBlock, Section, Table
 from harness.report.axes import time_unit
 from harness.report.figure_origin import sweeps_origin
@@ -69,7 +69,7 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
         for side in sided.sides
         if side.point and side.target
     ]
-    subject = captions.subject(loaded[0].runs[0].point.workload)
+    subject = sweep_sentences.subject(loaded[0].runs[0].point.workload)
     every = [run for one in loaded for run in one.launched]
     command = shlex.join(["harness", "report", *folder_names, "--together"])
     command += f" --target {target:g}" if target is not None else ""

@@ -13,8 +13,8 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.report.answer import Banner, Fact, distinct, facts
-from harness.report.captions import DOUBTFUL
 from harness.report.launch_summary import data_words, fewest_and_most, partial
+from harness.report.sweep_sentences import DOUBTFUL
 from harness.schema.option import conditions
 from harness.schema.record import DataRecord, RunRecord
 from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command

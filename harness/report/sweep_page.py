@@ -29,10 +29,9 @@ from harness.base.files import resource
 from harness.prediction.beyond import Beyond, beyond, keep_beyond, score_beyond, stated_before
 from harness.prediction.forecast import Score, network_reference, read_prediction, score
 from harness.prediction.network_cost import Uncertain
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report import sweep_tables as tables
 from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Items, Section, Tile
-from harness.report.captions import last_point, target_of
 from harness.report.exacb import EXACB, exacb
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
@@ -49,6 +48,7 @@ from harness.report.launch_summary import (
 from harness.report.prediction_tables import beyond_scores, beyond_table, reference_table, score_table
 from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_facts import data_facts, machine_facts, main_reason, sweep_warnings, workload_facts
+from harness.report.sweep_sentences import last_point, target_of
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.presets import repeat_command, study_name
 from harness.why.known_causes import diagnose_sweep
@@ -109,7 +109,7 @@ def _ahead(loaded: Loaded, base: int | None, network: Network | None) -> _Ahead:
     if scaling is None:
         return _Ahead(launches=launches, scaling=scaling)
     last, skipped = last_point(scaling), [one.layout for one in (loaded.study.skipped if loaded.study else ())]
-    if skipped and last and (last.efficiency or 0) > captions.DOUBTFUL:
+    if skipped and last and (last.efficiency or 0) > sweep_sentences.DOUBTFUL:
         return _Ahead(launches=launches, scaling=scaling, why="Nothing is predicted from it.")
     series, why = beyond(loaded, scaling, skipped, *(network or ()))
     if network is None:
@@ -158,7 +158,7 @@ def _answer(loaded: Loaded, target: Path, drawn_by: str, ahead: _Ahead) -> Answe
 def headline(loaded: Loaded, scaling: Scaling | None) -> str:
     """Return what the sweep has shown in one sentence; `scaling` is None where no launch is valid."""
     if scaling is not None:
-        return captions.headline(scaling, loaded.runs[0].point.workload)
+        return sweep_sentences.headline(scaling, loaded.runs[0].point.workload)
     if loaded.runs:
         return (
             f"No launch of {_subject(loaded)} is valid, so nothing is said about its scaling: "
@@ -173,7 +173,7 @@ def _subject(loaded: Loaded) -> str:
     workloads = [run.point.workload for run in loaded.runs] + [one.point.workload for one in loaded.failures]
     if loaded.study:
         workloads.append(loaded.study.sweep.workload)
-    return captions.subject(workloads[0]) if workloads else "the sweep"
+    return sweep_sentences.subject(workloads[0]) if workloads else "the sweep"
 
 
 def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _Ahead) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
     final = final_frame(launches)
     view = SweepView(
         folder=loaded.folder,
-        subject=captions.subject(workload),
+        subject=sweep_sentences.subject(workload),
         names={str(one): layout_words(one, alone) for one in layouts},
         runs=loaded.runs,
         launches=launches,
@@ -206,11 +206,11 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         targets=targets,
     )
     standing_in = "The rows are synthetic." if any(run.data.kind == "synthetic" for run in loaded.valid) else ""
-    told = captions.headline(scaling, workload, ahead.series)
-    sentences = (told, captions.to_accuracy(scaling, targets, goal), ahead.why, standing_in)
+    told = sweep_sentences.headline(scaling, workload, ahead.series)
+    sentences = (told, sweep_sentences.to_accuracy(scaling, targets, goal), ahead.why, standing_in)
     accuracy = final.set_index("layout")["test_accuracy"].to_dict()
     return {
-        "question": captions.question(scaling, workload),
+        "question": sweep_sentences.question(scaling, workload),
         "sentence": " ".join(filter(None, sentences)),
         "table": tables.terminal_table(scaling, final, ahead.series),
         "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy, "predicted": ahead.series},
@@ -225,7 +225,8 @@ def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
     scaling, names, figures = view.scaling, view.names, draw_figures(view)
     name, published = view.runs[0].point.workload.name, read_published(resource(CLAIMS_FILE)).claims
     others = reference_points(view.launches, scaling, [one for one in published if one.experiment == name])
-    how = f"{scaling.scaling.capitalize()} scaling. {captions.repeats(scaling)} {captions.method(scaling)}"
+    how = f"{scaling.scaling.capitalize()} scaling. {sweep_sentences.repeats(scaling)} "
+    how += sweep_sentences.method(scaling)
     time: list[Block] = [*figures["time"]]
     if view.costs:
         time.append(tables.overheads_table(view.costs, scaling, names, loaded.folder.resolve().name))
@@ -296,8 +297,8 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
         sections.append(Section(title="Conditions", name="conditions", blocks=cards))
         if scaling is not None:
             paper = [
-                Card(title="Methods", copy=captions.methods(loaded, scaling)),
-                Card(title="References (BibTeX)", copy=captions.bibtex(loaded.valid)),
+                Card(title="Methods", copy=sweep_sentences.methods(loaded, scaling)),
+                Card(title="References (BibTeX)", copy=sweep_sentences.bibtex(loaded.valid)),
             ]
             sections.append(Section(title="For a paper", name="methods", blocks=paper))
         timeline = f"../{FAILED_RANKS}/{quote(target.name)}/{PAGE}"
@@ -341,7 +342,7 @@ def _tiles(view: SweepView) -> Iterator[Tile]:
             missing = "no interval: launched in another session than the base"
         known = doubt + numbers.ratio_span(last.speedup_interval) if last.speedup_interval else missing
         detail = f"{numbers.ranks(last.ranks)} over {numbers.ranks(base.ranks)}; {known}"
-        yield Tile(name=captions.speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
+        yield Tile(name=sweep_sentences.speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
     found = target_of(scaling, view.targets)
     if found is not None and goal is not None:
         known = f"reached by {found.reached} of {numbers.plural(found.launches, 'launch')}"

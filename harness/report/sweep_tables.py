@@ -11,10 +11,10 @@ from harness.analysis.learning import TimeToAccuracy
 from harness.analysis.scaling import PointScaling, ReferencePoint, Scaling
 from harness.analysis.stats import Interval
 from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import Cell, Table
-from harness.report.captions import speedup_label
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
+from harness.report.sweep_sentences import speedup_label
 from harness.why.known_causes import Finding
 from harness.why.overheads import PointOverheads
 
@@ -40,7 +40,7 @@ def ratio_cell(value: float | None, interval: Interval | None = None, *, compute
 
 def predicted_cell(point: BeyondPoint) -> Cell:
     """Return a predicted speedup in as many digits as it has, its band below it."""
-    text, note = numbers.significant(point.speedup, 2), captions.band_words(point)
+    text, note = numbers.significant(point.speedup, 2), sweep_sentences.band_words(point)
     return Cell(text=text, note=note, value=point.speedup, computed=True)
 
 
@@ -90,7 +90,7 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyon
             )
         )
     for count, cells in _by_ranks(beyond):
-        said = (captions.predicted_words(cell) if cell else numbers.NONE for cell in cells)
+        said = (sweep_sentences.predicted_words(cell) if cell else numbers.NONE for cell in cells)
         rows.append((str(count), *(numbers.NONE for _ in range(5)), "0", *said))
     headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Test accuracy", "Launches")
     predicted = ("Predicted" if one.where != NETWORK else "Predicted, network" for one in beyond)

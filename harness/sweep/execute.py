@@ -20,7 +20,7 @@ from harness.schema.record import RUN_FILE
 from harness.schema.sweep import FAILURES, LOGS, ROUNDS, Point, Skipped, Sweep
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_options import JobRequest
-from harness.sweep.jobs import Group, NodeHours, blocks, estimate, group_points, remarks, write_group
+from harness.sweep.job_script import Group, NodeHours, blocks, estimate, group_points, remarks, write_group
 from harness.sweep.outcome import ask_accounts
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import Pace, display, say

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.sweep import Point
-from harness.sweep.jobs import Group, queue_name, write_group
+from harness.sweep.job_script import Group, queue_name, write_group
 from harness.sweep.outcome import LaunchOutcome, note_ended, settle
 from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display, Pace

@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.record import RunRecord, encode, read_accounts
 from harness.schema.sweep import ACCOUNTS_FILE, AGAIN, LOGS, Account, Failure, Point, has_checkpoint
-from harness.sweep.jobs import exit_file
+from harness.sweep.job_script import exit_file
 from harness.sweep.scheduler import Scheduler, State
 from harness.sweep.sweep_folder import Running, check_record, file_failure, write_failure
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.sweep import LOGS, Point, Skipped
-from harness.sweep.jobs import JOBS, exit_file
+from harness.sweep.job_script import JOBS, exit_file
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.scheduler import Scheduler, State
 from harness.sweep.submission import identify, next_command, read_submission

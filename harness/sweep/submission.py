@@ -14,7 +14,7 @@ from harness.schema.presets import Words, harness_command
 from harness.schema.record import RUN_FILE, decode, encode
 from harness.schema.sweep import CHECKPOINTS, FAILURES, LOGS, SUBMISSION_FILE, Sweep, forget_checkpoints
 from harness.sweep.job_options import JobRequest
-from harness.sweep.jobs import JOBS
+from harness.sweep.job_script import JOBS
 from harness.sweep.scheduler import Scheduler
 from harness.sweep.schedulers import open_scheduler
 from harness.sweep.site import Site

@@ -15,7 +15,7 @@ from harness.schema.record import RUN_FILE, Segment, encode
 from harness.schema.sweep import checkpoint_folder, forget_checkpoints
 from harness.schema.sync import find_policy
 from harness.schema.workload import parse_interval
-from harness.train.checkpoint import (
+from harness.train.checkpoint_file import (
     ATTEMPTS,
     Arrays,
     Header,

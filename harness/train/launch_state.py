@@ -14,7 +14,7 @@ from harness.base.turns import clock
 from harness.comm.policies import hash_weights
 from harness.comm.world import World, needs_sync
 from harness.schema.record import EpochRecord
-from harness.train.checkpoint import Arrays
+from harness.train.checkpoint_file import Arrays
 from harness.train.replica import Replica
 from harness.train.step_table import Columns, per_step
 

@@ -24,7 +24,7 @@ from harness.schema.sweep import ROUNDS, Point, Sweep
 from harness.schema.sync import Gradients, NoSync
 from harness.schema.workload import IMAGENET, is_script
 from harness.sweep.execute import run_blocks
-from harness.sweep.jobs import resident
+from harness.sweep.job_script import resident
 from harness.sweep.plan import current
 from harness.why.explanation import Explanation, cost_of
 from harness.why.launch_detail import detailed

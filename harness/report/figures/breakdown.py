@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.time_parts import PART_NAMES
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import FigureBlock
 from harness.report.axes import some_of, time_unit
 from harness.report.figures import SweepView, figure
@@ -75,7 +75,7 @@ def launch_breakdown(view: SweepView) -> FigureBlock:
 
 def _block(view: SweepView, whole: str, parts: Sequence[BarPart], title: str, text: str) -> FigureBlock:
     shown = some_of(view.parts, _MOST_BARS).reset_index(drop=True)
-    drawn = captions.drawn(len(view.parts), _MOST_BARS)
+    drawn = sweep_sentences.drawn(len(view.parts), _MOST_BARS)
     spoken = [
         f"{view.names[str(row['layout'])]}: "
         + ", ".join(f"{part.label} {numbers.seconds(float(row[part.column]))}" for part in visible(shown, parts))
@@ -89,7 +89,7 @@ def _block(view: SweepView, whole: str, parts: Sequence[BarPart], title: str, te
             numbers="; ".join(spoken),
         ),
         title=f"Where {whole}'s time goes",
-        caption=f"{text} {drawn}{captions.conditions(view.scaling, view.runs, bars=False)}",
+        caption=f"{text} {drawn}{sweep_sentences.conditions(view.scaling, view.runs, bars=False)}",
         table=view.parts,
     )
 

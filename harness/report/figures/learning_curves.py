@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from harness.analysis import numbers
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import FigureBlock
 from harness.report.axes import some_of, time_unit
 from harness.report.figures import SweepView, figure
@@ -50,7 +50,7 @@ def _loss(view: SweepView) -> str:
 def _block(view: SweepView, column: str, against: str) -> FigureBlock:
     curves, title = some_of(view.curves, _MOST_LINES), _TITLES[column]
     quantity, x = column.rpartition("_")[2], "trained_s" if against == "time" else "rows_seen"
-    drawn = captions.drawn(view.curves["layout"].nunique(), _MOST_LINES)
+    drawn = sweep_sentences.drawn(view.curves["layout"].nunique(), _MOST_LINES)
     return FigureBlock(
         picture=draw(
             f"{quantity}-{against}",
@@ -62,7 +62,7 @@ def _block(view: SweepView, column: str, against: str) -> FigureBlock:
         caption=(
             f"{quantity.capitalize()} of {view.subject} against {_AGAINST[against]}, after each epoch: median of the "
             "launches, shaded from the least to the greatest. "
-            f"{drawn}{captions.conditions(view.scaling, view.runs, bars=False)}"
+            f"{drawn}{sweep_sentences.conditions(view.scaling, view.runs, bars=False)}"
         ),
         table=view.curves,
     )

@@ -13,12 +13,12 @@ from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
 from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.prediction.forecast import NetworkReference
-from harness.report import captions
+from harness.report import sweep_sentences
 from harness.report.answer import FigureBlock
 from harness.report.axes import medians, rank_axis, raw_launches, speedup_axis, time_unit
-from harness.report.captions import in_turns, speedup_label
 from harness.report.figures import SweepView, figure
 from harness.report.svg import MUTED, ORANGE, PAPER, PURPLE, Picture, draw, mark
+from harness.report.sweep_sentences import in_turns, speedup_label
 
 _IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}
 _DOTS = "Markers: medians of launches, joined by straight lines; light dots: single launches, set beside them."
@@ -81,11 +81,11 @@ def _single(view: SweepView) -> bool:
 
 def _block(view: SweepView, column: str, shows: str, title: str, text: str) -> FigureBlock:
     name = {"seconds": "epoch-time", "rows_per_second": "throughput"}.get(column, column)
-    hollow = f" {captions.foreseen(view.beyond)}" if view.beyond else ""
+    hollow = f" {sweep_sentences.foreseen(view.beyond)}" if view.beyond else ""
     return FigureBlock(
         picture=scaling_picture(name, shows, column, view.scaling, view.ratios, view.beyond),
         title=title,
-        caption=f"{text} {_DOTS}{hollow} {captions.conditions(view.scaling, view.runs)}",
+        caption=f"{text} {_DOTS}{hollow} {sweep_sentences.conditions(view.scaling, view.runs)}",
         table=series_table(view.scaling.points, view.ratios, column, view.beyond),
     )
 
@@ -228,7 +228,7 @@ def laws(view: SweepView) -> FigureBlock | None:
     caption = (
         f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
         f"laws (lines, not measured), and the medians. {bands} {beyond} "
-        f"{limit}{captions.conditions(scaling, view.runs)}"
+        f"{limit}{sweep_sentences.conditions(scaling, view.runs)}"
     )
     title = f"Laws fitted to the speedup of {view.subject}"
     ends = (f"{fit.law} {fit.speedup[-1]:.2f} at {numbers.ranks(round(fit.counts[-1]))}" for fit in fits)
