@@ -115,6 +115,8 @@ def test_without_a_driver_no_layout_with_gpus_can_run(monkeypatch):
     monkeypatch.setattr(local_scheduler, "visible_gpus", lambda: select_visible((), "0"))
     local = Scheduler(oversubscribe=True)
     assert local.refusal(Layout(nodes=1, gpus_per_rank=1)) == "needs a GPU for every rank (1), this machine has 0"
+    with pytest.raises(UserError, match="GPUS= needs RANKS_PER_NODE=: this machine has none"):
+        combine(Axes(gpus=(1, 2)), local.limit())
 
 
 # In the place of CUDA's libraries: TensorFlow says that it sees whichever GPU the process may use.

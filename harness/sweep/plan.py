@@ -114,9 +114,9 @@ def _fitting(ranks: int, gpus: int, threads: int, limit: Partition | None) -> in
     """Return how many ranks a node takes."""
     there = None if limit is None else limit.gpus_per_node if gpus else limit.cores_per_node
     if not there:
-        name = "GPUS" if gpus else "CORES"
-        many = "GPUs" if gpus else "cores"
-        raise UserError(f"{name}= needs RANKS_PER_NODE=: how many {many} a node has is not known here")
+        name, many = ("GPUS", "GPUs") if gpus else ("CORES", "cores")
+        why = f"{limit.name} has none" if limit and there == 0 else f"how many {many} a node has is not known here"
+        raise UserError(f"{name}= needs RANKS_PER_NODE=: {why}")
     fit = there if gpus else there // threads
     if not fit:
         raise UserError(f"THREADS={threads} is more than the {there} cores of a node")
