@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 
 from harness.base.errors import UserError
-from harness.comm.launcher import AS_ROOT, find_launcher
+from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.schema.record import RunRecord, read_run
 
 LOST = 4  # harness.cli.train.LOST

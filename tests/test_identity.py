@@ -8,7 +8,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.processes import ask
-from harness.schema.identity import check_source, code_identity, source_identity
+from harness.schema.code_identity import check_source, code_identity, source_identity
 from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
 from harness.schema.workload import Workload
@@ -71,7 +71,7 @@ def test_an_upgrade_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = make_workload()
     before = code_identity(workload, "Open MPI 5.0.8")
     assert code_identity(workload, "Open MPI 5.0.9") != before
-    monkeypatch.setattr("harness.schema.identity.package_version", lambda name: "2.22.0")
+    monkeypatch.setattr("harness.schema.code_identity.package_version", lambda name: "2.22.0")
     after = code_identity(workload, "Open MPI 5.0.8")
     assert after != before
     assert after.partition("-")[0] == before.partition("-")[0]
@@ -91,7 +91,7 @@ def test_the_harness_itself_counts_where_a_launch_runs_it(
     monkeypatch.chdir(copy)
 
     def identity() -> str:
-        code = "from harness.schema.identity import harness_identity; print(harness_identity())"
+        code = "from harness.schema.code_identity import harness_identity; print(harness_identity())"
         return ask([sys.executable, "-c", code], limit_s=60, changes={"PYTHONPATH": str(copy)}).out
 
     before = identity()

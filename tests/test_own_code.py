@@ -7,7 +7,7 @@ import pytest
 from harness import datasets, models
 from harness.base.errors import UserError
 from harness.datasets import known
-from harness.schema.identity import source_identity
+from harness.schema.code_identity import source_identity
 from harness.schema.presets import resolve
 from harness.train.optimizer import build_optimizer
 

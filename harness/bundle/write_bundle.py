@@ -30,7 +30,7 @@ from harness.bundle.archive import (
     write_sums,
 )
 from harness.bundle.crate import WORKFLOW, write_crate
-from harness.schema.identity import harness_identity
+from harness.schema.code_identity import harness_identity
 from harness.schema.message_cost import PROBES
 from harness.schema.presets import harness_command
 from harness.schema.record import decode, encode

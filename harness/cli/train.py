@@ -16,7 +16,7 @@ import psutil
 from harness.base.errors import SharedError, UserError
 from harness.cli.common import GroupedCommand, defaulted
 from harness.cli.options import build_workload, workload_options
-from harness.schema.identity import check_source, code_identity
+from harness.schema.code_identity import check_source, code_identity
 from harness.schema.layout import Layout
 from harness.schema.sweep import Point
 from harness.schema.workload import batch_mode, is_script, survives
@@ -200,7 +200,7 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
         check_source(point.workload, point.code)
         return point
     from harness import datasets
-    from harness.comm.launcher import mpi_version
+    from harness.comm.mpi_library import mpi_version
     from harness.sweep.plan import parse_shares
 
     workload = build_workload(options)

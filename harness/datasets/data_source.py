@@ -15,7 +15,7 @@ from harness.datasets.dataset import Dataset, FoundFiles
 from harness.datasets.image_files import open_index
 from harness.datasets.known import info
 from harness.datasets.own_file import CSV, FILE
-from harness.schema.identity import script_id
+from harness.schema.code_identity import script_id
 from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command
 
 

@@ -25,7 +25,7 @@ class Point:
     rows at every rank count) or ``weak`` (rows in proportion to the ranks). `oversubscribe` permits more
     ranks than cores: for function, never for timing. `settings` are environment variables that tune communication
     (`harness sweep --tuned`), as pairs of name and value. `code` is what would run
-    (`harness.schema.identity.code_identity`), so that a launch of a different code version is another launch.
+    (`harness.schema.code_identity.code_identity`), so that a launch of a different code version is another launch.
 
     Raises:
         UserError: a name in `settings` is none.

@@ -14,7 +14,7 @@ from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, resource, write_atomic
 from harness.base.processes import thread_limits
-from harness.comm.launcher import mpi_choice, mpi_version
+from harness.comm.mpi_library import mpi_choice, mpi_version
 from harness.schema.layout import Layout
 from harness.schema.record import encode
 from harness.schema.sweep import LOGS, ROUNDS, Point, digest

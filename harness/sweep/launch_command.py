@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.comm.launcher import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.layout import Layout
 from harness.schema.sweep import Point
 from harness.schema.workload import survives

@@ -9,9 +9,9 @@ from statistics import fmean, median
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.comm.launcher import mpi_version
+from harness.comm.mpi_library import mpi_version
 from harness.datasets import locate
-from harness.schema.identity import code_identity
+from harness.schema.code_identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.sweep import Point, Skipped, Sweep
 from harness.schema.workload import Workload

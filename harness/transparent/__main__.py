@@ -9,7 +9,7 @@ import click
 
 from harness.base.cores import usable_cores
 from harness.base.errors import SharedError, UserError
-from harness.schema.identity import code_identity
+from harness.schema.code_identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
 from harness.schema.sweep import Point
@@ -29,7 +29,7 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
         os.dup2(os.open(given, os.O_RDONLY), 0)
     from harness.base import turns
     from harness.base.cpu_contention import busy_s
-    from harness.comm.launcher import mpi_version
+    from harness.comm.mpi_library import mpi_version
     from harness.comm.world import impatiently, start
     from harness.transparent.session import end_together, run_point
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.comm.launcher import AS_ROOT
+from harness.comm.mpi_library import AS_ROOT
 from harness.schema.record import RunRecord, read_run
 from tests.cluster.slurm import Cluster, missing, running, wait_for
 

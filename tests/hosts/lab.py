@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.comm.launcher import AS_ROOT, find_launcher
+from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.sweep.launch_command import mpirun_words
 
 _START_S = 20.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.hostlock import of_process
-from harness.comm.launcher import AS_ROOT, find_launcher
+from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.sweep.launch_command import mpirun_words
 
 PROGRAMS = Path(__file__).parent

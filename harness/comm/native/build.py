@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.base.errors import RunError
 from harness.base.processes import ask
-from harness.comm.launcher import find_launcher
+from harness.comm.mpi_library import find_launcher
 
 _NAMES = (
     "allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "messages", "refuse", "turn", "update",

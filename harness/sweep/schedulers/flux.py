@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from harness.base.errors import UserError
-from harness.comm.launcher import find_launcher, mpi_family
+from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import scheduler
 from harness.sweep.launch_command import LaunchCommand

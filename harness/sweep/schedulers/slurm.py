@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from harness.base.errors import UserError
-from harness.comm.launcher import find_launcher, mpi_family
+from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.layout import Layout
 from harness.schema.sweep import JobUsage
 from harness.sweep import launch_command, scheduler

@@ -30,7 +30,7 @@ _PACKAGES = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "mpi4py")
 def code_identity(workload: Workload, mpi: str) -> str:
     """Return ``SOURCE-VERSIONS``: twelve hexadecimal digits of `source_identity` and twelve of the versions.
 
-    Those are of Python, TensorFlow, Keras, mpi4py and the MPI library `mpi` (`harness.comm.launcher.mpi_version`).
+    Those are of Python, TensorFlow, Keras, mpi4py and the MPI library `mpi` (`harness.comm.mpi_library.mpi_version`).
 
     Raises:
         UserError: a file of the user's code cannot be read.
