@@ -2,6 +2,8 @@
 
 import random
 import re
+import subprocess
+import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from harness.base.cores import usable_cores
 from harness.transparent.witness import NoWitness, Seen, compared, measures
 from tests.mpi.launch import PROGRAMS, run_ranks
 from tests.scripts.corpus import HEAD, scripts
@@ -112,11 +115,20 @@ def test_a_healthy_script_ends_well_whatever_its_seed(name, tmp_path):
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_path):
-    (tmp_path / "script.py").write_text(FIT)
-    words = ("-m", "harness.transparent", "--threads", 1, "--witness", "all", "script.py")
-    finished = run_ranks(2, *words, cwd=tmp_path, timeout=240)
+    """And on the cores of both ranks, each of which has its own: the launch waits for it."""
+    cores = "import os\nprint('CORES', *sorted(os.sched_getaffinity(0)))\n"
+    (tmp_path / "script.py").write_text(FIT + cores)
+    words = (sys.executable, "-m", "harness", "run", "-n", "2", "--witness", "all", "script.py")
+    finished = subprocess.run(words, cwd=tmp_path, timeout=240, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr[-3000:]
     assert "had the same gradients and numbers in its first 6 steps" in finished.stderr
+    logs = (
+        finished.stdout,
+        *((tmp_path / "harness-logs" / f"{name}.log").read_text() for name in ("rank-1", "witness")),
+    )
+    first, second, both = ({*re.search("CORES (.*)", log)[1].split()} for log in logs)
+    assert both == first | second
+    assert not first & second or usable_cores() < 2
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "int32", "int64", "normal", "dropout"])

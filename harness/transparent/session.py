@@ -17,6 +17,7 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.base.turns import current
 from harness.comm.gpus import Gpu, own_gpu
 from harness.comm.hang import END, HangWatch
+from harness.comm.placement import observe
 from harness.comm.world import World, abort, leave
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
@@ -103,10 +104,11 @@ class Session:
         return wanted and shared and b"horovod" not in self.script.read_bytes()
 
     def _call_witness(self) -> None:
-        """Start a witness on rank 0."""
-        settings = self.settings
+        """Start a witness on rank 0, on the cores of all ranks of its host: they wait for each other, and for it."""
+        settings, places = self.settings, self.world.comm.allgather(observe())
+        cores = {core for place in places if place.host == places[0].host for core in place.cores}
         self.witness = Elsewhere() if self.world.rank else start(
-            self.world, (settings, self.point), settings.logs / "witness.log",
+            self.world, (settings, self.point), settings.logs / "witness.log", cores,
             steps=STEPS if settings.witness == "first" else math.inf,
             patience_s=settings.hang_timeout / 2 or _PATIENCE_S,
         )  # fmt: skip

@@ -328,16 +328,17 @@ class Watched(Elsewhere):
         )
 
 
-def start(world: World, words: tuple[Any, ...], log: Path, steps: float, patience_s: float) -> Watched:
-    """Start the witness of the ranks of `world`, on rank 0; it is given `words`. Its output goes to the file `log`."""
+def start(world: World, words: tuple[Any, ...], log: Path, cores: set[int], steps: float, patience_s: float) -> Watched:
+    """Start the witness of the ranks of `world`, on rank 0, on `cores`; it is given `words`. It prints into `log`."""
     ours, theirs = Pipe()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_MPI)}
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
-        subprocess.Popen(
+        witness = subprocess.Popen(
             [sys.executable, "-m", "harness.transparent"], env={**environment, WITNESS: "1"},
             stdin=theirs.fileno(), stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
+    os.sched_setaffinity(witness.pid, cores)
     theirs.close()
     ours.send((world.size, steps, *words))
     return Watched(world, ours, steps, patience_s)
