@@ -35,6 +35,7 @@ _ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in typ
 _SMALL = 1e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
 _LEAST = 0.05
+_FIRST = 1e-5  # that rounding may begin with, as a share
 _GROWTH = 30  # times the rounding seen so far: from step to step a training may magnify it, a mistake comes at once
 DRAWN = (
     "no witness has judged the training: the script draws random numbers in it that do not follow from a row's place, "
@@ -242,7 +243,8 @@ class Watched(Elsewhere):
         self._heard: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
         self._agreed = 0
         self._begun: set[str] = set()
-        self._worst = {"gradient": 0.0, "number": 0.0}  # the greatest difference so far
+        self._worst = {"gradient": 0.0, "number": 0.0}  # the greatest difference so far that may be rounding
+        self._most = 0.0
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -305,7 +307,8 @@ class Watched(Elsewhere):
                 self._end_all(f"the {seen.kind} '{name}' is {apart:.2g} of its size {of}")
             if abs(seen.rows - other.rows) > 0.5:
                 self._end_all(f"the ranks together have {seen.rows:.0f} of the batch's {other.rows:.0f} rows")
-            self._worst[seen.kind] = max(self._worst[seen.kind], apart)
+            worst, self._most = self._worst[seen.kind], max(self._most, apart)
+            self._worst[seen.kind] = max(worst, min(apart, _GROWTH * max(worst, _FIRST)))  # a jump is no rounding
             self._agreed += seen.kind == "gradient"
             if self._agreed >= self._steps:
                 self.end()
@@ -324,7 +327,7 @@ class Watched(Elsewhere):
             return "no witness has judged the training: it has seen no gradients of the script"
         return (
             f"a witness, the script alone and undivided, had the same gradients and numbers in its first {self._agreed}"
-            f" steps (apart by {max(self._worst.values()):.1e} at most)"
+            f" steps (apart by {self._most:.1e} at most)"
         )
 
 
