@@ -23,7 +23,7 @@ _BUSY = 0.9  # cores
 _FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
 _SHARED = 1.25  # times a step that ranks which share a physical core take at least
 _TOGETHER = 1.3  # times what one thread of a core does, two do at most (Marr et al. 2002: up to 30 % more)
-_FEWEST_ROUNDS = 5  # of a block that are left
+FEWEST_ROUNDS = 5  # of a block that are left
 _TAIL = 0.1  # of a block's rounds, on either side, which count as the next one within
 
 
@@ -173,7 +173,7 @@ def layout_ratio(base: pd.DataFrame, group: pd.DataFrame) -> BlockRatio | None:
     ratios = []
     for block in blocks:
         kept = block[~(block["core_ns"] <= shared)]["ratio"].to_numpy()
-        if len(kept) >= min(_FEWEST_ROUNDS, len(block)) > 0:
+        if len(kept) >= min(FEWEST_ROUNDS, len(block)) > 0:
             ratios.append(float(winsorise(kept).mean()) + work)
     found = ratio_over_blocks(ratios)
     return replace(found, left_out=float((rounds["core_ns"] <= shared).mean())) if found else None
@@ -189,7 +189,7 @@ def shared_core_ns(rounds: pd.DataFrame, ideal: float) -> float:
     variance.
     """
     known = rounds[rounds["core_ns"] > 0].sort_values("core_ns", kind="stable")
-    if len(known) < 2 * _FEWEST_ROUNDS:
+    if len(known) < 2 * FEWEST_ROUNDS:
         return -1.0
     ratios, below = known["ratio"].to_numpy() - ideal, np.arange(1, len(known))
     sums = ratios.cumsum()

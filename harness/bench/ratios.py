@@ -7,7 +7,7 @@ from statistics import fmean, median, quantiles
 
 import pandas as pd
 
-from harness.analysis.rounds import BlockRounds, ratio_over_blocks, winsorise
+from harness.analysis.rounds import FEWEST_ROUNDS, BlockRounds, ratio_over_blocks, winsorise
 from harness.analysis.stats import Interval
 from harness.bench.bench_record import BATCH_PER_RANK, BenchBlock, BenchRecord
 from harness.bench.contenders import BARE, BOUND, CONTENDERS, OURS
@@ -19,8 +19,6 @@ GOALS = {
     ("gradients", "bound"): 1.0,
 }
 """The least ratio of rows per second, of a contender over another."""
-
-_FEWEST_ROUNDS = 5  # at one distance of the cores, of a block that counts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +135,7 @@ def block_ratios(
     if core_ns is not None:
         low, high = core_ns
         kept = [[ns > 0 and low <= ns < high for ns in block.core_ns] for block in blocks]
-        frames = [frame[keep] for frame, keep in zip(frames, kept, strict=True) if sum(keep) >= _FEWEST_ROUNDS]
+        frames = [frame[keep] for frame, keep in zip(frames, kept, strict=True) if sum(keep) >= FEWEST_ROUNDS]
     rounds = [BlockRounds(frame).log_ratios(bottom, top) for frame in frames]
     return [float(winsorise(one).mean()) + work for one in rounds if len(one)]
 
