@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.analysis.calls import Calls
-from harness.analysis.read_results import load_sweep
+from harness.analysis.read_results import Calls, load_sweep
 from harness.schema.record import EpochRecord
 from harness.schema.sweep import Failure
 from harness.why.known_causes import CATALOGUE, diagnose_sweep, find_causes
 from harness.why.launch_detail import Case
-from harness.why.rare_delays import regular_delays
+from harness.why.symptoms import regular_delays
 from tests.factories import (
     START,
     make_point,

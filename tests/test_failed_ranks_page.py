@@ -7,9 +7,8 @@ from datetime import timedelta
 import pandas as pd
 import pytest
 
-from harness.analysis.calls import read_calls
 from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
-from harness.analysis.read_results import load_sweep
+from harness.analysis.read_results import load_sweep, read_calls
 from harness.base.errors import UserError
 from harness.report.failed_ranks_page import failed_ranks_answer
 from harness.report.publish import write_page

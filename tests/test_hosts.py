@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.probe.fit_costs import fit_launches
 from harness.probe.measure import ProbePlan, ProbeResult
+from harness.probe.probing import fit_launches
 from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
 from harness.schema.record import decode, encode, read_run
 from tests.caches import own_cache

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.frames import epoch_frame, launch_frame
-from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
+from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, epoch_frame, launch_frame
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
 from harness.cli.paper import claims

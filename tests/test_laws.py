@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis.frames import launch_frame
+from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, launch_frame
 from harness.analysis.laws import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
 from harness.analysis.scaling import Scaling, reference_points, scale
-from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.files import resource
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.record import RunRecord

@@ -17,10 +17,16 @@ from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.cli.machine import probe as command
 from harness.probe import probe_store, probing
-from harness.probe.fit_costs import fit_cost, fit_launches
 from harness.probe.measure import MessageSeries, ProbeResult
 from harness.probe.probe_store import fastest_way, newest_probe, read_probe, write_probe
-from harness.probe.probing import ProbeSamples, algorithm_settings, message_sizes, parse_settings
+from harness.probe.probing import (
+    ProbeSamples,
+    algorithm_settings,
+    fit_cost,
+    fit_launches,
+    message_sizes,
+    parse_settings,
+)
 from harness.report.probe_page import best_settings, fit_warning, probe_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS

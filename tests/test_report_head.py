@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli.make import command_line
 from harness.cli.options import build_layouts, build_workload
-from harness.cli.sweep_command import sweep as sweep_click
+from harness.cli.sweeps import sweep as sweep_click
 from harness.regression.baselines import state_names
 from harness.report.compare_page import side_names
 from harness.report.launch_summary import layout_words

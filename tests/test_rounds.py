@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from harness.analysis.rounds import BlockRatio, block_rounds, layout_ratio, over_blocks, ratio_over_blocks, read_rounds
-from harness.cli.sweep_command import next_repeats
+from harness.cli.sweeps import next_repeats
 from harness.schema.sweep import ROUNDS
 
 ONE, TWO = "n1x1x1", "n2x1x1"

@@ -1,4 +1,7 @@
-"""Read a sweep's folder: what is whole is returned, what is damaged is named; and one rule which of several to read."""
+"""Read a sweep's folder: what is whole is returned, what is damaged is named; and one rule which of several to read.
+
+And every synchronisation call of a launch, as steps.parquet has it: when each rank came and when it left.
+"""
 
 import contextlib
 import gc
@@ -13,15 +16,18 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from harness.analysis.frames import Columns, epoch_columns, epoch_times, join_epochs
+from harness.analysis.frames import Columns, SlowRank, epoch_columns, epoch_times, join_epochs, slow_rank
 from harness.analysis.numbers import plural
 from harness.analysis.rounds import read_rounds
-from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.base.errors import UserError
 from harness.schema.presets import PRESETS, resolve
-from harness.schema.record import RUN_FILE, RunRecord, decode, read_accounts, read_run
+from harness.schema.record import RUN_FILE, STEPS_FILE, EpochRecord, RunRecord, decode, read_accounts, read_run
 from harness.schema.sweep import FAILURES, REPLACED, STUDY_FILE, Account, Failure, Study, sweep_folders
 from harness.schema.workload import Workload
 
@@ -242,3 +248,107 @@ def as_preset(workload: Workload) -> bool:
         return True
     usual = resolve(dataset=workload.dataset, model=workload.model, preset=workload.preset)
     return replace(workload, **{name: getattr(usual, name) for name in _FREE}) == usual
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calls:
+    """The calls of one epoch. Times in seconds since rank 0 began it, on rank 0's clock.
+
+    `begin` and `end` [ranks] are each rank's own of the epoch; `step` [calls] is the step that a call ended, `entry`
+    and `exit` [calls, ranks] when each rank came and left. `statistics` [calls + 1, ranks] is what a rank spent in the
+    allreduces of batch normalisation between two calls, before the first and after the last, `input` what it waited for
+    rows there once the epoch's order was drawn.
+    """
+
+    epoch: int
+    begin: Array
+    end: Array
+    step: NDArray[np.int32]
+    entry: Array
+    exit: Array
+    statistics: Array
+    input: Array
+
+    @property
+    def skew(self) -> Array:
+        """Waiting for the last rank to come, [calls, ranks]."""
+        waited: Array = self.entry.max(axis=1, keepdims=True) - self.entry
+        return waited
+
+    @property
+    def wire(self) -> Array:
+        """The allreduce itself: from the last rank's entry to the own exit, [calls, ranks]."""
+        summed: Array = self.exit - self.entry.max(axis=1, keepdims=True)
+        return summed
+
+    @property
+    def between(self) -> Array:
+        """What a rank did outside of all allreduces: before every call, and after the last one; [calls + 1, ranks]."""
+        left = np.vstack([self.begin, self.exit])
+        came = np.vstack([self.entry, self.end])
+        outside: Array = came - left - self.statistics
+        return outside
+
+
+def read_calls(folder: Path, run: RunRecord) -> tuple[Calls, ...]:
+    """Return the calls of every epoch of `run`, read with its epochs from the launch's `folder`.
+
+    An epoch without a call (one rank alone, SYNC=none, a script whose ranks made different numbers of calls) has
+    none.
+
+    Raises:
+        UserError: the table is damaged, of an older harness, or not of this record; ranks of the launch failed.
+    """
+    if run.losses:
+        raise UserError(
+            f"'{folder}' went on after ranks failed, whose steps are not recorded: what it trained between failures is "
+            "on the page that its sweep's report leads to"
+        )
+    path = folder / STEPS_FILE
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"'{path}' cannot be read: delete its folder and run the point again") from error
+    if "begin_s" not in table.column_names:
+        raise UserError(f"'{path}' is of an older harness and lacks begin_s: run the point again")
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    order = np.lexsort((columns["step"], columns["rank"], columns["epoch"]))
+    columns = {name: values[order] for name, values in columns.items()}
+    return tuple(_epoch(path, columns, epoch, len(run.ranks)) for epoch in run.epochs)
+
+
+def _epoch(path: Path, columns: dict[str, NDArray[np.generic]], epoch: EpochRecord, ranks: int) -> Calls:
+    first, last = np.searchsorted(columns["epoch"], [epoch.epoch, epoch.epoch + 1])
+    if last - first != epoch.steps * ranks:
+        raise UserError(
+            f"'{path}' has {last - first} rows of epoch {epoch.epoch}, its record {epoch.steps} steps on {ranks} "
+            "ranks: delete the folder and run the point again"
+        )
+
+    def of(name: str) -> Array:
+        return columns[name][first:last].astype(np.float64).reshape(ranks, epoch.steps).T
+
+    entry, left = of("entry_s"), of("exit_s")
+    called = np.isfinite(entry).all(axis=1) & np.isfinite(left).all(axis=1)
+    begin = of("begin_s")[0]
+    steps = np.flatnonzero(called)
+
+    def spent(name: str) -> Array:
+        seconds = of(name) if name in columns else np.zeros_like(entry)
+        until = np.vstack([np.zeros(ranks), seconds.cumsum(axis=0)])
+        between: Array = np.diff(until[[0, *(steps + 1), epoch.steps]], axis=0)
+        return between
+
+    return Calls(
+        epoch=epoch.epoch,
+        begin=begin,
+        end=begin + np.asarray(epoch.seconds),
+        step=steps.astype(np.int32),
+        entry=entry[called],
+        exit=left[called],
+        statistics=spent("statistics_s"),
+        input=spent("input_s"),
+    )

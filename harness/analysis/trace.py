@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.calls import Calls
+from harness.analysis.read_results import Calls
 from harness.base.errors import UserError
 from harness.schema.record import EpochRecord, RankRecord, RunRecord
 

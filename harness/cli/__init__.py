@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 
 # name: (task, module with a click command of that name, one line for --help and `make help`), a line each for make
 COMMANDS = {
-    "sweep": ("measure", "harness.cli.sweep_command", "Plan, launch and report a scaling study: the main job."),
+    "sweep": ("measure", "harness.cli.sweeps", "Plan, launch and report a scaling study: the main job."),
     "status": ("measure", "harness.cli.sweeps", "Tell how far a sweep is, from any terminal."),
     "cancel": ("measure", "harness.cli.sweeps", "End what a batch system still has of a sweep."),
     "report": ("measure", "harness.cli.sweeps", "Draw the report of a sweep from its records."),
@@ -18,8 +18,8 @@ COMMANDS = {
     "trace": ("understand", "harness.cli.explain", "Write what every rank of a launch did when, for Perfetto."),
     "check": ("judge", "harness.cli.check", "Did it get worse? Train a baseline's commit and this one in turns."),
     "baseline": ("judge", "harness.cli.check", "Save, list and show baselines."),
-    "compare": ("judge", "harness.cli.compare", "Compare sweeps, commits, machines, presets or sync policies."),
-    "history": ("judge", "harness.cli.compare", "Draw a series over commits and find where it changed."),
+    "compare": ("judge", "harness.cli.check", "Compare sweeps, commits, machines, presets or sync policies."),
+    "history": ("judge", "harness.cli.check", "Draw a series over commits and find where it changed."),
     "paper": ("judge", "harness.cli.paper", "Repeat the papers' experiments at the core counts this machine has."),
     "claims": ("judge", "harness.cli.paper", "Judge the papers' published numbers by the launches that are here."),
     "predict": ("look ahead", "harness.cli.predict", "Predict beyond this machine; recommend a layout for a deadline."),

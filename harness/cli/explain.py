@@ -92,10 +92,9 @@ def trace(sweep: str | None, epochs: str | None, output: Path | None, results: P
     that came to an allreduce to those that waited for it. Of a SWEEP (the newest if none is named) the valid launch of
     median time on the most ranks is taken. Open the file in ui.perfetto.dev.
     """
-    from harness.analysis.calls import read_calls
     from harness.analysis.frames import launch_frame, middle_launch
     from harness.analysis.numbers import plural as counted
-    from harness.analysis.read_results import load_sweep
+    from harness.analysis.read_results import load_sweep, read_calls
     from harness.analysis.trace import trace_events, trace_file
     from harness.base.files import write_atomic
     from harness.cli.options import parse_counts

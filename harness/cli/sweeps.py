@@ -1,21 +1,198 @@
-"""Commands about sweeps that are there: status, cancel and report."""
+"""`harness sweep`, the main job, from data to a report; status, cancel and report of sweeps that are there."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.base.errors import RunError, UserError
 from harness.cli.answering import answering, told
 from harness.cli.bundle import redrawn, whence
-from harness.cli.common import folder_options, results_option, style_option, sweep_argument
+from harness.cli.common import (
+    GroupedCommand,
+    folder_options,
+    results_option,
+    spread,
+    style_option,
+    sweep_argument,
+    written,
+)
+from harness.cli.options import (
+    approval,
+    batch_options,
+    build_layouts,
+    build_submission,
+    build_workload,
+    layout_options,
+    workload_options,
+)
 from harness.cli.select import find_sweep, find_sweeps
 from harness.report.answer import Answer, plain
+from harness.schema.record import RUN_FILE
 
 if TYPE_CHECKING:
+    from harness.schema.sweep import Point
+    from harness.schema.workload import Workload
+    from harness.sweep.execute import SweepPlan
     from harness.sweep.status import LaunchStatus, Status
+
+
+_MOST, _MORE = 24, 3  # repeats, and how many at once
+_NARROW = 0.02  # half the width of a speedup's 95 % interval, of its logarithm
+_LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
+
+
+@click.command(name="sweep", cls=GroupedCommand)
+@workload_options
+@layout_options
+@spread(
+    "--repeats",
+    common=True,
+    type=int,
+    help="Launches of each layout; fewer than 6 give no interval [default: 6, and in turns on this machine up to 24, "
+    "until the speedup's interval is within 2 % or 6 minutes are over].",
+)
+@spread("--scaling", default="strong", show_default=True, help="strong (the same rows) or weak (rows per rank).")
+@spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
+@spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
+@written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
+@written("--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it.")
+@written(
+    "--network",
+    help="Between nodes, for predictions: ALPHA,BETA or a probe.json [default: with PREDICT_FIRST=1 the newest probe].",
+)
+@batch_options
+@folder_options
+@answering
+def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **options: Any) -> Answer:
+    """Plan, launch, collect and report a scaling study; the last line is the report's path.
+
+    On one machine a core stands for a node; where Slurm or PBS is, every launch is a job of its own. The same
+    command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
+    input; 3: launches ran, and the times of none are valid.
+    """
+    from harness.analysis.stats import NEEDED
+    from harness.cli.predict import find_network
+    from harness.sweep.execute import run_sweep, write_scripts
+    from harness.sweep.plan import build_sweep
+
+    workload = build_workload(options)
+    submission, why = build_submission(options)
+    layouts, refused = build_layouts(options, submission)
+    settings: tuple[tuple[str, str], ...] = ()
+    if options["tuned"]:
+        from harness.probe.probe_store import tuned_settings
+
+        settings, sentence = tuned_settings(workload, results)
+        click.echo(sentence)
+    sweep = build_sweep(
+        workload,
+        layouts=layouts,
+        data_dir=data_dir,
+        settings=settings,
+        scheduler=submission.scheduler,
+        repeats=NEEDED if options["repeats"] is None else options["repeats"],
+        **{name: options[name] for name in ("scaling", "oversubscribe")},
+    )
+    network = find_network(options["network"], results) if options["network"] else None
+    _say_data(workload, data_dir, always=dry_run)
+    if submission.scheduler != "local" or options["scheduler"] != "auto":
+        click.echo(why)
+    for sentence in refused:
+        click.echo(f"not run: {sentence}")
+    if options["predict_first"]:
+        from harness.prediction.forecast import predict_first
+
+        known = network or find_network(None, results)
+        if known is None:
+            raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
+        click.echo(f"prediction: {predict_first(sweep, results, *known)}")
+    if dry_run:
+        return _planned(write_scripts(sweep, data_dir=data_dir, results=results, submission=submission))
+    from harness.report.sweep_page import report_sweep
+
+    turns = submission.scheduler == "local" and submission.request.shape == "block"
+    enough = _until_narrow() if turns and options["repeats"] is None else None
+    folder, problem = results / sweep.name, ""
+    try:
+        run_sweep(
+            sweep, data_dir=data_dir, results=results, submission=submission, approve=approval(options), enough=enough
+        )
+    except RunError as error:
+        if not any(folder.glob(f"*/{RUN_FILE}")):  # all of them failed
+            raise
+        problem = str(error)
+    return replace(report_sweep(folder, reports, network=network, keep=True), problem=problem)
+
+
+def _until_narrow() -> Callable[[Path], int]:
+    """Return what `run_sweep` asks after each part of a sweep: how many repeats there shall be."""
+    begun = monotonic()
+
+    def repeats(folder: Path) -> int:
+        from harness.analysis.frames import launch_frame
+        from harness.analysis.read_results import load_sweep
+        from harness.analysis.scaling import scale
+
+        loaded = load_sweep(folder)
+        launches = launch_frame(loaded.runs, loaded.epochs)
+        there, scaling = int(launches["repeat"].max()) + 1, scale(launches)
+        spans = [one.speedup_interval for one in scaling.others if one.blocks] if scaling else []
+        widest = max((math.log(span.high / span.low) / 2 for span in spans if span), default=0.0)
+        wanted = next_repeats(widest, there, monotonic() - begun)
+        if wanted > there:
+            click.echo(f"the speedup is known within {widest:.1%} after {there} blocks: {wanted - there} more")
+        return wanted
+
+    return repeats
+
+
+def next_repeats(reach: float, there: int, seconds: float) -> int:
+    """Return how many repeats a sweep shall have whose `there` repeats took so many `seconds`; `there`: it ends.
+
+    `reach` is half the width of its widest speedup's interval, of the logarithm. To stop where an interval happens to
+    be narrow costs a little of its coverage: of those of 95 % at least 92 % hold the truth, by simulation.
+    """
+    more = min(there + _MORE, _MOST)
+    late = seconds * more > _LONGEST_S * there
+    return there if reach <= _NARROW or late else max(more, there)
+
+
+def _say_data(workload: "Workload", data_dir: Path | None, *, always: bool) -> None:
+    """Say before anything else that synthetic rows stand in for real ones where nobody asked for them."""
+    from harness.datasets import locate
+
+    source = locate(workload, data_dir)
+    if source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident":
+        click.echo(
+            f"SYNTHETIC DATA: {source.note}. DATA_DIR=folder names the real files, DATA_KIND=synthetic is silent."
+        )
+    elif always:
+        click.echo(f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else ""))
+
+
+def _planned(plan: "SweepPlan") -> Answer:
+    from harness.analysis.numbers import plural
+    from harness.sweep.job_script import JOBS
+    from harness.sweep.progress import Pace
+
+    name = Pace(plan.points).name
+    launches: list[tuple[Point, ...]] = []
+    for group in plan.groups:
+        launches += [group.points] if group.shape == "block" else [(point,) for point in group.points]
+    for number, points in enumerate(launches, start=1):
+        cores = max(point.layout.cores for point in points)
+        click.echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
+    scripts = plan.folder / JOBS
+    return Answer(
+        sentence=f"in this order, by scripts in {scripts}",
+        data={"launches": plan.missing, "scripts": scripts},
+    )
 
 
 _TAIL_LINES = 3

@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.frames import launch_frame
+from harness.analysis.frames import EPOCH_PARTS, launch_frame
 from harness.analysis.normal_form import FEWEST, LINEAR, ROOT, FittedForm, Growth, allreduce_forms, forms, grow
 from harness.analysis.numbers import plural
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
 from harness.analysis.stats import LEVEL
-from harness.analysis.time_parts import EPOCH_PARTS
 from harness.prediction.step_model import Base, epoch_batches, epoch_steps, steps_between, with_speedup
 
 Array = NDArray[np.float64]

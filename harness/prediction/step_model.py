@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.calls import read_calls
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded
+from harness.analysis.read_results import Loaded, read_calls
 from harness.analysis.stats import Interval, median_interval
 from harness.base.errors import UserError
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain, allreduce_seconds, calls

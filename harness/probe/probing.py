@@ -1,4 +1,7 @@
-"""Run a probe: blocks of the measuring ranks under every setting, in turns, and the record of them all."""
+"""Run a probe: blocks of the measuring ranks under every setting, in turns; lines fitted to what messages took.
+
+Seconds = alpha + beta * bytes (Hockney's model).
+"""
 
 import random
 import shlex
@@ -12,17 +15,32 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.optimize import nnls
+
+from harness.analysis.stats import LEVEL, NEEDED, Interval, median_interval
 from harness.base.cores import memory_limit
 from harness.base.cpu_contention import wait_until_quiet
 from harness.base.errors import RunError, UserError
 from harness.base.hostlock import HostLock
 from harness.base.processes import ONE_THREAD
 from harness.base.provenance import describe_machine, git_commit
-from harness.probe.fit_costs import fit_launches
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
-from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
+from harness.schema.message_cost import (
+    ALLREDUCE,
+    PROBE_SCHEMA,
+    REDUCTION,
+    Estimate,
+    MessageCost,
+    MessageCosts,
+    MessageTime,
+    Probe,
+    Setting,
+)
 from harness.schema.record import decode, encode
 from harness.sweep.block import Block, RankSet, run_block
 from harness.sweep.outcome import first_error, read_output
@@ -267,3 +285,121 @@ def _measure(
         return {
             key: decode(file.read_bytes(), ProbeResult, file) for key, file in files.items() if file.exists()
         }, errors
+
+
+_RESAMPLES = 400
+_SEED = 0
+
+Array = npt.NDArray[np.float64]
+
+
+def fit_launches(
+    launches: Sequence[Sequence[MessageSeries]], usual: Sequence[Sequence[MessageSeries]] = (), *, valid: bool = True
+) -> tuple[MessageCost, ...]:
+    """Return the cost of every operation and level in the series of several launches.
+
+    `usual` are the launches of the default setting in the same blocks, which allreduces are compared with; there are no
+    intervals if they are not `valid`.
+    """
+    groups: dict[tuple[str, str, int], dict[int, list[float]]] = {}
+    ratios: dict[tuple[str, str, int], dict[int, tuple[float, ...]]] = {}
+    for number, launch in enumerate(launches):
+        for one in launch:
+            key, found = (one.operation, one.level, one.ranks), _log_ratio(one, usual[number] if usual else ())
+            groups.setdefault(key, {}).setdefault(one.bytes, []).append(float(np.median(one.seconds)))
+            own = ratios.setdefault(key, {})
+            own[one.bytes] = own.get(one.bytes, ()) + (() if found is None else (found,))
+    return tuple(fit_cost(*key, samples, ratios[key], valid=valid) for key, samples in groups.items())
+
+
+def _log_ratio(one: MessageSeries, usual: Sequence[MessageSeries]) -> float | None:
+    """Return the median log ratio of an allreduce to the first way of `usual`, over the turns in which both sampled.
+
+    Sample by sample, of launches that took no turns or had none of the same round.
+    """
+    ways = {way.operation: way for way in usual if (way.level, way.bytes) == (one.level, one.bytes)}
+    first = next((way for name, way in ways.items() if name.startswith(REDUCTION)), ways.get(ALLREDUCE))
+    if first is None or not one.operation.startswith((REDUCTION, ALLREDUCE)):
+        return None
+    ours, theirs = (pd.Series(np.log(series.seconds)) for series in (one, first))
+    if one.turns and first.turns:
+        in_turns = [
+            times[numbers > 0].groupby(numbers[numbers > 0]).median()  # 0: the first of a turn
+            for times, numbers in ((ours, np.array(one.turns)), (theirs, np.array(first.turns)))
+        ]
+        ratios = (in_turns[0] - in_turns[1]).dropna()
+        if len(ratios):
+            return float(ratios.median())
+    return float((ours - theirs).median())
+
+
+def fit_cost(
+    operation: str,
+    level: str,
+    ranks: int,
+    samples: Mapping[int, Sequence[float]],
+    ratios: Mapping[int, tuple[float, ...]] | None = None,
+    *,
+    valid: bool = True,
+) -> MessageCost:
+    """Return the cost that the `samples` of an operation show: seconds by bytes, at least two sizes.
+
+    There is one sample of every launch, its median: calls of one launch are not independent. The line is fitted to
+    the medians, every size with the same relative weight and neither part below zero. Its intervals are percentiles
+    of fits to resampled launches (bootstrap, seeded); None below 6 launches, and where
+    they are not `valid`.
+    """
+    sizes = np.array(sorted(samples), dtype=float)
+    values = [np.asarray(samples[int(size)], dtype=float) for size in sizes]
+    medians = np.array([np.median(sample) for sample in values])
+    alpha, beta = _line(sizes, medians)
+    intervals = _intervals(sizes, values) if valid else (None, None)
+    errors = np.abs((alpha + beta * sizes) / medians - 1)
+    worst = int(errors.argmax())
+    return MessageCost(
+        operation=operation,
+        level=level,
+        ranks=ranks,
+        alpha_s=_estimate(alpha, intervals[0]),
+        beta_s_per_byte=_estimate(beta, intervals[1]),
+        worst_error=float(errors[worst]),
+        worst_bytes=int(sizes[worst]),
+        sizes=tuple(
+            MessageTime(
+                bytes=int(size),
+                launches=tuple(map(float, sample)),
+                seconds=_estimate(np.median(sample), median_interval(sample) if valid else None),
+                ratios=(ratios or {}).get(int(size), ()),
+            )
+            for size, sample in zip(sizes, values, strict=True)
+        ),
+    )
+
+
+def _line(sizes: Array, seconds: Array) -> tuple[float, float]:
+    """Return alpha and beta of the least squares of relative errors, both at least 0."""
+    unit = sizes.max()  # alpha and beta differ by ten orders of magnitude: scaled, they do not
+    matrix = np.column_stack([np.ones_like(sizes), sizes / unit]) / seconds[:, None]
+    scale = matrix.max(axis=0)
+    (alpha, beta), _ = nnls(matrix / scale, np.ones_like(seconds))
+    return float(alpha / scale[0]), float(beta / scale[1] / unit)
+
+
+def _intervals(sizes: Array, values: Sequence[Array]) -> tuple[Interval | None, Interval | None]:
+    if min(len(sample) for sample in values) < NEEDED:
+        return None, None
+    generator = np.random.default_rng(_SEED)
+    launches = np.array(values)
+    chosen = generator.integers(launches.shape[1], size=(_RESAMPLES, launches.shape[1]))
+    drawn = np.median(launches[:, chosen], axis=2).T
+    lines = np.array([_line(sizes, medians) for medians in drawn])
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.percentile(lines, [tail, 100 - tail], axis=0)
+    return Interval(low=float(low[0]), high=float(high[0])), Interval(low=float(low[1]), high=float(high[1]))
+
+
+def _estimate(value: float | np.float64, interval: Interval | None) -> Estimate:
+    value = float(value)
+    if interval is None:
+        return Estimate(value=value)
+    return Estimate(value=value, low=min(interval.low, value), high=max(interval.high, value))

@@ -13,8 +13,21 @@ from harness.analysis.scaling import Scaling, scale
 from harness.analysis.stats import Interval
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.report.answer import FigureBlock
-from harness.report.axes import error_bars, rank_axis, speedup_axis
-from harness.report.svg import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, VERMILLION, Picture, draw, mark
+from harness.report.svg import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PAPER,
+    VERMILLION,
+    Picture,
+    draw,
+    error_bars,
+    mark,
+    rank_axis,
+    speedup_axis,
+)
 from harness.schema.claim import Claim
 from harness.schema.record import RunRecord
 from harness.schema.workload import IMAGE_NETWORKS

@@ -14,11 +14,10 @@ from harness.analysis import numbers
 from harness.analysis.stats import Interval
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, Tile
-from harness.report.axes import time_unit
 from harness.report.figure_origin import sweeps_origin
 from harness.report.figures.breakdown import EPOCH
 from harness.report.launch_summary import machine_words, run_facts
-from harness.report.svg import BLUE, INK, MUTED, ORANGE, PAPER, draw
+from harness.report.svg import BLUE, INK, MUTED, ORANGE, PAPER, draw, time_unit
 from harness.report.sweep_facts import sweep_warnings
 from harness.report.sweep_tables import causes_table
 from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies

@@ -12,11 +12,10 @@ from harness.regression.history import PRACTICAL, ChangePoint, CostSeries, Histo
 from harness.regression.quantities import TIME
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
-from harness.report.axes import time_unit
 from harness.report.compare_page import change_words, measurement_warnings
 from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
-from harness.report.svg import BLUE, MUTED, VERMILLION, draw
+from harness.report.svg import BLUE, MUTED, VERMILLION, draw, time_unit
 
 _MOST_LABELS = 12
 

@@ -17,11 +17,10 @@ from harness.analysis.scaling import PointScaling, scale
 from harness.base.errors import UserError
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, FigureBlock, Section, Table
-from harness.report.axes import time_unit
 from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.publish import PAGE, relative_link
-from harness.report.svg import draw, mark
+from harness.report.svg import draw, mark, time_unit
 from harness.report.sweep_facts import sweep_warnings
 from harness.report.sweep_tables import equal_accuracy, equal_samples, percent_cell
 from harness.schema.presets import distinguishing_names

@@ -1,5 +1,7 @@
 """A sweep's answer: how its workload scales, with everything that stands behind it, as one page that stands alone."""
 
+import json
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.frames import launch_frame
+from harness.analysis.frames import breakdown_frame, launch_frame
 from harness.analysis.laws import fit_laws
 from harness.analysis.learning import (
     TimeToAccuracy,
@@ -23,7 +25,6 @@ from harness.analysis.learning import (
 )
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, ratios_frame, reference_points, scale
-from harness.analysis.time_parts import breakdown_frame
 from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.prediction.beyond import Beyond, beyond, keep_beyond, score_beyond, stated_before
@@ -32,7 +33,6 @@ from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
 from harness.report import sweep_tables as tables
 from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Items, Section, Tile
-from harness.report.exacb import EXACB, exacb
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
 from harness.report.figure_origin import sweeps_origin
@@ -45,11 +45,12 @@ from harness.report.launch_summary import (
     on_one_machine,
     run_facts,
 )
-from harness.report.prediction_tables import beyond_scores, beyond_table, reference_table, score_table
+from harness.report.predict_page import beyond_scores, beyond_table, reference_table, score_table
 from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_facts import data_facts, machine_facts, main_reason, sweep_warnings, workload_facts
 from harness.report.sweep_sentences import last_point, target_of
 from harness.schema.claim import CLAIMS_FILE, read_published
+from harness.schema.layout import Layout
 from harness.schema.presets import repeat_command, study_name
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import PARTS, overheads
@@ -377,3 +378,55 @@ def _tiles(view: SweepView) -> Iterator[Tile]:
     detail += f"; {numbers.plural(invalid, 'launch')} invalid and excluded" if invalid else ""
     detail += f"; {numbers.plural(strange, 'outlier')}, counted and marked" if strange else ""
     yield Tile(name="Valid launches", value=numbers.count(len(view.runs) - invalid), detail=detail)
+
+
+EXACB = "exacb.json"
+_METRICS = ("seconds", "rows_per_second", "train_loss", "test_accuracy")
+
+
+def exacb(loaded: Loaded, launches: pd.DataFrame) -> str:
+    """Return the launches of `loaded`, at least one with a record, as such a report; `launches` is their frame.
+
+    The runtime is of all epochs, in seconds; "nan" where times are not valid or the launch failed.
+    """
+    here, jobs = on_one_machine(loaded.runs), {one.launch: one.job for one in loaded.accounts}
+
+    def entry(launch: str, layout: Layout, runtime: float, metrics: dict[str, object]) -> dict[str, object]:
+        return {
+            "success": str(math.isfinite(runtime)).lower(),
+            "runtime": str(runtime),
+            "parameter": {
+                "nodes": str(1 if here else layout.nodes),
+                "taskspernode": str(layout.ranks if here else layout.ranks_per_node),
+                "threadspertask": str(layout.threads),
+            },
+            "slurm_jobid": jobs.get(launch, ""),
+            "queue": "",
+            "metrics": {name: str(value) for name, value in metrics.items()},
+        }
+
+    rows = launches.set_index("run")
+    data = []
+    for run in loaded.runs:
+        row = rows.loc[run.point.folder]
+        metrics = {"invalid": row["invalid"]} if run.invalid else {name: row[name] for name in _METRICS}
+        if run.met:
+            metrics["warning"] = run.met
+        runtime = math.nan if run.invalid else float(row["trained_s"])  # type: ignore[arg-type]
+        data.append(entry(run.point.folder, run.point.layout, runtime, metrics))
+    for one in loaded.failures:
+        data.append(entry(one.point.folder, one.point.layout, math.nan, {"failed": one.reason}))
+    first = loaded.runs[0]
+    made = {
+        "system": first.provenance.machine.hostname,
+        "version": first.provenance.harness,
+        "timestamp": min(run.started for run in loaded.runs).isoformat(),
+    }
+    report = {
+        "version": 1,
+        "reporter": {"generator": "harness", "info": made | {"commit": first.provenance.commit}},
+        "parameter": {},
+        "experiment": made | {"variant": f"{first.point.scaling}.{first.point.workload.name}"},
+        "data": data,
+    }
+    return json.dumps(report, indent=1) + "\n"

@@ -210,7 +210,7 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
 
 
 def epoch_table(parts: pd.DataFrame, names: Names) -> Table:
-    """Return the parts of one epoch of each layout; `parts` is `breakdown.breakdown_frame`."""
+    """Return the parts of one epoch of each layout; `parts` is `frames.breakdown_frame`."""
     columns = [part.column for part in EPOCH]
     rows: list[list[str | Cell]] = []
     for row in rows_of(parts):

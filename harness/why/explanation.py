@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.frames import launch_frame
+from harness.analysis.frames import launch_frame, median_launches
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, comparable, scale
 from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
-from harness.analysis.time_parts import median_launches
 from harness.base.errors import UserError
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import ALLREDUCE, OVERLAPPED, REDUCTION, REDUCTION_NAMES, MessageCost, Probe

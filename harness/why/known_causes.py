@@ -5,17 +5,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from harness.analysis.calls import Calls, read_calls
 from harness.analysis.frames import launch_frame, middle_launch
-from harness.analysis.read_results import Loaded
+from harness.analysis.read_results import Calls, Loaded, read_calls
 from harness.base.errors import UserError
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Failure
 from harness.why import symptoms
 from harness.why.launch_detail import Case
 from harness.why.overheads import CAUSES
-from harness.why.rare_delays import rare_delays
-from harness.why.symptoms import Symptom
+from harness.why.symptoms import Symptom, rare_delays
 
 MOST_LAUNCHES = 24  # that are examined: reading every call of thousands would take minutes
 

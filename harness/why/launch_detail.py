@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.calls import Calls, read_calls
-from harness.analysis.frames import EpochTimes, epoch_times
-from harness.analysis.time_parts import with_launch_parts
+from harness.analysis.frames import EpochTimes, epoch_times, with_launch_parts
+from harness.analysis.read_results import Calls, read_calls
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
 from harness.schema.record import RunRecord, read_run

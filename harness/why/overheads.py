@@ -1,6 +1,6 @@
 """Overheads: what a point takes beyond its ideal time, by cause, in one vocabulary for reports, checks and proofs.
 
-A part of the time (`analysis.time_parts`) is divided into causes, and each cause lowers one efficiency
+A part of the time (`analysis.frames.PART_NAMES`) is divided into causes, and each cause lowers one efficiency
 (`explanation.TREE`); `why.known_causes` says which overhead what it finds is part of.
 """
 
@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.analysis.frames import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, median_launches
 from harness.analysis.scaling import PointScaling, Scaling, comparable
 from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
-from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, median_launches
 
 Array = NDArray[np.float64]
 LEAST = 0.01  # of the measured time: an overhead below this limits nothing
@@ -137,7 +137,7 @@ def overheads(
 
     The ideal share of a part of the time is the base's divided by the ratio of the ranks (strong scaling) or the same
     (weak). The CAUSES need the columns of `launch_detail.Detailed`; those of PARTS and LAUNCH_CAUSES are in every
-    `frames.launch_frame` and `time_parts.with_launch_parts`.
+    `frames.launch_frame` and `with_launch_parts`.
     """
     valid = launches[launches["valid"]]
     valid = valid.assign(whole=valid[[cause.column for cause in causes]].sum(axis=1))

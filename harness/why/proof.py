@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from harness.analysis.frames import launch_frame
+from harness.analysis.frames import launch_frame, median_launches
 from harness.analysis.read_results import load_sweep
 from harness.analysis.rounds import FEWEST_BLOCKS, block_rounds, over_blocks, winsorise
 from harness.analysis.stats import Interval
-from harness.analysis.time_parts import median_launches
 from harness.base.cores import memory_limit
 from harness.base.errors import RunError
 from harness.base.files import write_atomic

@@ -20,16 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis.calls import read_calls
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
+from harness.analysis.read_results import Loaded, choose_sweep, load_sweep, read_calls
 from harness.analysis.scaling import Scaling, scale
 from harness.base.provenance import describe_machine
 from harness.prediction.beyond import NETWORK, beyond
 from harness.prediction.network_cost import BEST, Uncertain, calls, probe_links
 from harness.prediction.step_model import measured_base, predict
-from harness.probe.fit_costs import fit_launches
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
+from harness.probe.probing import fit_launches
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting

@@ -7,12 +7,25 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from harness.analysis import numbers
-from harness.analysis.time_parts import PART_NAMES
+from harness.analysis.frames import PART_NAMES
 from harness.report import sweep_sentences
 from harness.report.answer import FigureBlock
-from harness.report.axes import some_of, time_unit
 from harness.report.figures import SweepView, figure
-from harness.report.svg import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILLION, Tone, draw
+from harness.report.svg import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    Tone,
+    draw,
+    some_of,
+    time_unit,
+)
 
 _MOST_BARS = 16
 _LEAST = 0.0001  # a part that takes less than this of every bar is not seen
@@ -20,7 +33,7 @@ _LEAST = 0.0001  # a part that takes less than this of every bar is not seen
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BarPart:
-    """One part of a bar: its column of `analysis.time_parts.breakdown_frame`, and how it looks."""
+    """One part of a bar: its column of `analysis.frames.breakdown_frame`, and how it looks."""
 
     column: str
     tone: Tone

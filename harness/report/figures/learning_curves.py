@@ -9,9 +9,8 @@ from matplotlib.ticker import EngFormatter, FuncFormatter
 from harness.analysis import numbers
 from harness.report import sweep_sentences
 from harness.report.answer import FigureBlock
-from harness.report.axes import some_of, time_unit
 from harness.report.figures import SweepView, figure
-from harness.report.svg import draw, mark
+from harness.report.svg import draw, mark, some_of, time_unit
 
 _MOST_LINES = 12
 _MOST_MARKERS = 12

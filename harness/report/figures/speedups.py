@@ -15,9 +15,21 @@ from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.prediction.forecast import NetworkReference
 from harness.report import sweep_sentences
 from harness.report.answer import FigureBlock
-from harness.report.axes import medians, rank_axis, raw_launches, speedup_axis, time_unit
 from harness.report.figures import SweepView, figure
-from harness.report.svg import MUTED, ORANGE, PAPER, PURPLE, Picture, draw, mark
+from harness.report.svg import (
+    MUTED,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    Picture,
+    draw,
+    mark,
+    medians,
+    rank_axis,
+    raw_launches,
+    speedup_axis,
+    time_unit,
+)
 from harness.report.sweep_sentences import in_turns, speedup_label
 
 _IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}
