@@ -10,11 +10,11 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from harness import doctor as diagnose
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.cli.machine import doctor as command
-from harness.doctor import diagnose
-from harness.doctor.diagnose import OK, PROBLEM, WARNING, TensorFlow, check_scheduler, exit_code, ok, problem, warning
+from harness.doctor import OK, PROBLEM, WARNING, TensorFlow, check_scheduler, exit_code, ok, problem, warning
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 

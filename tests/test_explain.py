@@ -291,7 +291,7 @@ def test_the_command_is_one_document_and_a_page(tmp_path: Path, capsys) -> None:
     assert document["trees"][1]["metrics"]["global efficiency"]["interval"]["low"] < 0.87
     page = Path(document["page"])
     assert page == tmp_path / "reports/explain" / RECORDS.name / "index.html"
-    assert {file.name for file in page.parent.glob("*.pdf")} == {"efficiencies.pdf", "overheads.pdf"}
+    assert {file.name for file in page.parent.glob("*.pdf")} == {"overheads.pdf"}
     assert "For whom 2\u00a0ranks wait" in page.read_text() and "Proof" not in page.read_text()
 
 

@@ -89,7 +89,7 @@ def test_a_launch_that_started_again_is_marked(tmp_path):
     assert stretches_around(run, losses[0]) == run.stretches[1:]
     write_run(tmp_path / "mnist-dnn", run)
     page = page_of(tmp_path / "mnist-dnn", tmp_path / "reports")
-    assert "In 1 launch no rank that knew the weights was left: training started again." in page
+    assert "In 1 launch no rank with the weights was left: training started again." in page
     assert page.count(">all<") == 2
     assert "0 steps repeated." in page
     assert "and all in 1 launch" in page

@@ -10,9 +10,7 @@ import pytest
 
 from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, launch_frame
 from harness.analysis.laws import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
-from harness.analysis.scaling import Scaling, reference_points, scale
-from harness.base.files import resource
-from harness.schema.claim import CLAIMS_FILE, read_published
+from harness.analysis.scaling import Scaling, scale
 from harness.schema.record import RunRecord
 from harness.why.overheads import PARTS, overheads
 from tests.factories import make_launch, make_point, make_run
@@ -274,24 +272,3 @@ def test_an_ideal_point_is_limited_by_nothing() -> None:
     assert scaling is not None
     (point,) = overheads(scaling, launches, PARTS)
     assert point.largest is None
-
-
-def test_the_papers_base_stands_beside_the_common_one() -> None:
-    claims = read_published(resource(CLAIMS_FILE)).of("A", "cifar10-dnn")
-    launches = launch_frame(sweep(amdahl))
-    scaling = scale(launches)
-    assert scaling is not None
-    (paper,) = reference_points(launches, scaling, claims)
-    assert (paper.ranks, paper.name) == (16, "paper A's base") and paper.scaling is not None
-    assert paper.scaling.base.ranks == 16
-    chosen = scale(launches, base_ranks=4)
-    assert chosen is not None
-    assert [(b.ranks, b.name) for b in reference_points(launches, chosen, claims)] == [
-        (1, "common base"),
-        (16, "paper A's base"),
-    ]
-    small = launch_frame(sweep(amdahl, (1, 2)))
-    few = scale(small)
-    assert few is not None
-    (absent,) = reference_points(small, few, claims)
-    assert absent.scaling is None and absent.ranks == 16

@@ -13,17 +13,19 @@ SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
 MEMORY = '''
 """Memory against ranks: a figure that this test adds."""
 
-from harness.report.figures import SweepView, figure
+from collections.abc import Iterator
+
 from harness.report.answer import FigureBlock
+from harness.report.figures import SweepView, figure
 from harness.report.svg import draw
 
 
 @figure("time")
-def memory(view: SweepView) -> FigureBlock:
+def memory(view: SweepView) -> Iterator[FigureBlock]:
     peak = view.ratios.groupby("ranks")["peak_memory_bytes"].max()
     picture = draw("peak-memory", "Peak memory", lambda axes: axes.plot(peak.index, peak / 2**30, "o") and None)
     table = peak.reset_index()
-    return FigureBlock(picture=picture, title="Memory", caption=f"Peak memory of {view.subject}.", table=table)
+    yield FigureBlock(picture=picture, title="Memory", caption=f"Peak memory of {view.subject}.", table=table)
 '''
 
 

@@ -1,7 +1,6 @@
 """The scaling table: what each point took, and how much faster than the base that is."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from harness.analysis.frames import between
 from harness.analysis.rounds import FEWEST_BLOCKS, layout_ratio
 from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval, sessions
 from harness.base.errors import UserError
-from harness.schema.claim import Claim
 
 _OTHER_SESSION = "another session than the base's: no interval"  # what lies between sessions is in no launch's scatter
 SAME_WORK = 0.01  # relative difference of rows (strong) or rows per rank (weak) that is still the same work
@@ -251,36 +249,6 @@ def needed_launches(scaling: Scaling) -> int:
     """Return how many launches the point with fewest launches still needs for an interval, 0 where none does."""
     least = FEWEST_BLOCKS if all(point.blocks for point in scaling.others) and scaling.others else NEEDED
     return max(0, least - scaling.repeats[0])
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReferencePoint:
-    """The points over another base. `name` says whose it is; `scaling` is None where it was not measured."""
-
-    name: str
-    ranks: int
-    scaling: Scaling | None
-
-
-def reference_points(launches: pd.DataFrame, scaling: Scaling, claims: Iterable[Claim]) -> tuple[ReferencePoint, ...]:
-    """Return the bases other than `scaling`'s own: the least rank count, and those of `claims`.
-
-    `launches` are the rows that `scaling` was made of, `claims` those about this workload.
-    """
-    measured = {point.ranks for point in scaling.points}
-    wanted: dict[int, str] = {min(measured): "common base"}
-    for claim in claims:
-        if claim.base and not claim.erratum:
-            wanted.setdefault(claim.base, f"paper {claim.paper}'s base")
-    return tuple(
-        ReferencePoint(
-            name=name,
-            ranks=ranks,
-            scaling=scale(launches, base_ranks=ranks) if ranks in measured else None,
-        )
-        for ranks, name in wanted.items()
-        if ranks != scaling.base.ranks
-    )
 
 
 def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:

@@ -214,14 +214,10 @@ def _names(run: RunRecord) -> Iterator[Event]:
 
 
 def _launch_track(run: RunRecord, starts: Sequence[float]) -> Iterator[Event]:
-    """Yield the epochs, what was scored after each, and the notes of the record."""
+    """Yield the epochs, and the notes of the record."""
     for record, start in zip(run.epochs, starts, strict=True):
         end = start + max(record.seconds)
         yield from _events(Slice(name=f"epoch {record.epoch + 1}", begin=start, end=end), _LAUNCH)
-        values = {"training loss": record.train_loss, "test accuracy": record.test_accuracy}
-        for name, value in values.items():
-            if value is not None:
-                yield {"ph": "C", "name": name, "pid": _LAUNCH, "ts": _us(end), "args": {"value": value}}
     place = {"ph": "i", "s": "g", "pid": _LAUNCH, "tid": _TRAINING}
     for segment in run.segments[:-1]:
         at = starts[min(segment.end[0], len(starts) - 1)]

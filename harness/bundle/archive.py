@@ -244,7 +244,7 @@ def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> tuple[dic
     reports = root / REPORTS
     experiments = read_experiments(find_studies(root / RECORDS), published, reports / CLAIMS_FOLDER)
     answer = claims_answer(judgements, evidence, experiments, published, reports, moment=moment)
-    write_page(answer, reports, root / RECORDS)
+    write_page(answer, reports)
     return taken, judgements
 
 

@@ -59,7 +59,9 @@ def judge_claim(
     compared = {id(one): compare_with_claim(claim, one) for one in about}
     able = [one for one in about if not compared[id(one)].other]
     able.sort(key=lambda one: standing(one.loaded), reverse=True)
-    able.sort(key=lambda one: (-_fitting_counts(claim, one), len(compared[id(one)].differences)))
+    wanted = {claim.base, claim.count} if claim.base else set[int]()
+    fitting = {id(one): len(wanted & set(one.counts)) if wanted else len(one.counts) for one in able}
+    able.sort(key=lambda one: (-fitting[id(one)], len(compared[id(one)].differences)))
     fit = [one for one in able if not compared[id(one)].few]
     if fit:
         finding = _lacking(claim, fit[0]) or RULES[claim.rule](claim, fit)
@@ -90,11 +92,6 @@ def _predicted(claim: Claim, ahead: Sequence[tuple[ClaimEvidence, ClaimEvidence]
         return None
     used = tuple(one for one, it in ahead if any(it is each for each in found.used))
     return replace(found, outcome=NOT_IN_LINE if found.outcome == REFUTED else IN_LINE, used=used, missing="")
-
-
-def _fitting_counts(claim: Claim, one: ClaimEvidence) -> int:
-    """Return how many of the rank counts that the claim speaks of `one` has; how many it has where there are none."""
-    return len({claim.base, claim.count} & set(one.counts)) if claim.base else len(one.counts)
 
 
 def _lacking(claim: Claim, best: ClaimEvidence) -> ClaimFinding | None:

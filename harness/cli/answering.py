@@ -18,9 +18,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.base.errors import RunError
+from harness.base.files import write_atomic
 from harness.cli import MAKE
 from harness.cli.common import with_options
-from harness.report.answer import Answer, Cell, plain
+from harness.report.answer import Answer, Cell, markdown, plain
 
 WIDTH = 80  # columns of a terminal that nobody has widened
 _LIST_WIDTH = 140  # of a list of everything there is, where the output is no terminal
@@ -31,12 +32,13 @@ _COLOURS = {"regression": "bold red", "improvement": "bold green", "pass": "gree
 def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     """Let the function of a click command end with the answer that it returns; add ``--json`` and ``--quiet``.
 
+    An answer that has a place among the reports and no page yet is written there, and as Markdown for ``--markdown``.
     With ``--json`` standard output has one document and nothing else: all that is said meanwhile goes to standard
     error. With ``--quiet`` it is not said; warnings go to standard error, the sentence alone to standard output.
     """
 
     @functools.wraps(function)
-    def command(*arguments: Any, as_json: bool, quiet: bool, **options: Any) -> int:
+    def command(*arguments: Any, as_json: bool, quiet: bool, summary: Path | None = None, **options: Any) -> int:
         with contextlib.ExitStack() as stack:  # standard output stays free for the answer
             if as_json:
                 stack.enter_context(contextlib.redirect_stdout(sys.stderr))
@@ -44,6 +46,12 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
                 nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
                 stack.enter_context(contextlib.redirect_stdout(nowhere))
             answer = function(*arguments, **options)
+            if summary:
+                write_atomic(summary, markdown(answer))
+            if answer.place and not answer.page:
+                from harness.report.publish import SCREEN, write_page
+
+                answer = write_page(answer, options["reports"], style=options.get("style", SCREEN))
         if as_json:
             click.echo(_document(answer))
         elif quiet:

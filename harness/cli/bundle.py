@@ -11,6 +11,7 @@ from harness.cli.common import GroupedCommand, data_dir_option, folder_options, 
 from harness.cli.options import batch_options, build_submission
 from harness.cli.select import find_recorded, find_sweep
 from harness.report.answer import Answer, Table
+from harness.schema.sweep import digest
 
 WRITE = "write"
 
@@ -37,7 +38,6 @@ def bundle() -> None:
 def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: Path, reports: Path) -> Answer:
     """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive."""
     from harness.bundle.write_bundle import write_bundle
-    from harness.schema.sweep import digest
 
     folders = [find_sweep(name, results) for name in sweep or (None,)]
     names = [folder.resolve().name for folder in folders]

@@ -10,38 +10,31 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
+from harness.base.provenance import describe_machine
+from harness.cli import common
 from harness.cli.answering import answering, print_table
-from harness.cli.common import (
-    GroupedCommand,
-    all_folder_options,
-    baselines_option,
-    budget_option,
-    data_dir_option,
-    defaulted,
-    results_option,
-    sweep_argument,
-)
-from harness.cli.options import layout_options, refuse_elsewhere, workload_options
-from harness.report.answer import Answer, markdown
+from harness.cli.options import build_layouts, build_workload, layout_options, refuse_elsewhere, workload_options
+from harness.cli.select import find_measurement
+from harness.report.answer import Answer
+from harness.schema.measurement import Measurement
+from harness.schema.sweep import Study, Sweep
 
 if TYPE_CHECKING:
     from harness.regression.checks import Check
     from harness.regression.opponents import Version
-    from harness.schema.measurement import Measurement
-    from harness.schema.sweep import Study
 
 
-@click.command(name="check", cls=GroupedCommand)
-@sweep_argument
+@click.command(name="check", cls=common.GroupedCommand)
+@common.sweep_argument
 @click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
 @click.option("--decide", is_flag=True, help="Train the baseline's commit and the code as it is now in turns.")
-@budget_option
-@defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Least slowdown, in %.")
+@common.budget_option
+@common.defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Least slowdown, in %.")
 @click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
 @click.option("--junit", "junit_file", type=click.Path(path_type=Path), help="Write the result for a CI system.")
-@defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
-@data_dir_option
-@all_folder_options
+@common.defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
+@common.data_dir_option
+@common.all_folder_options
 @answering
 def check(
     sweep: str | None,
@@ -49,13 +42,12 @@ def check(
     decide: bool,
     budget: float,
     practical: float,
-    summary: Path | None,
     junit_file: Path | None,
     scheduler: str,
     data_dir: Path | None,
     results: Path,
     baselines: Path,
-    reports: Path,
+    **_: object,
 ) -> Answer:
     """Compare the code as it is now with a baseline, point by point and over the curve.
 
@@ -65,8 +57,7 @@ def check(
     less than --practical; 1: a regression; 3: inconclusive; 2: cannot compare (another machine, another workload, no
     baseline).
     """
-    from harness.report.check_page import check_answer, junit
-    from harness.report.publish import write_page
+    from harness.report.compare_page import check_answer, junit
 
     if decide:
         refuse_elsewhere(scheduler)
@@ -75,16 +66,13 @@ def check(
         result = _compare(sweep, against, practical / 100, results, baselines)
     words = ["harness", "check", *([sweep] if sweep else []), *(["--against", against] if against else [])]
     answer = check_answer(result, shlex.join([*words, *(["--decide"] if decide else [])]))
-    if summary:
-        write_atomic(summary, markdown(answer))
     if junit_file:
         write_atomic(junit_file, junit(result, answer))
-    return write_page(answer, reports, results)
+    return answer
 
 
 def _compare(sweep: str | None, against: str | None, practical: float, results: Path, baselines: Path) -> "Check":
     """Return the check of launches that are there."""
-    from harness.cli.select import find_measurement
     from harness.regression.baselines import check_comparable, default_reference, read_baselines, without
     from harness.regression.checks import check_launches
 
@@ -113,12 +101,9 @@ def _measure(
     baselines: Path,
 ) -> "Check":
     """Return the check of the code as it is now against the reference's commit, in turns."""
-    from harness.base.provenance import describe_machine
-    from harness.cli.select import find_measurement
     from harness.datasets import locate
     from harness.regression.baselines import check_machine, default_reference, kept_baselines
     from harness.regression.opponents import Opponents, Version, checkout, checks_folder, decide, why_no_checkout
-    from harness.schema.sweep import Sweep
 
     if against is not None:
         reference = find_measurement(against, results=results, baselines=baselines)
@@ -176,17 +161,16 @@ def baseline() -> None:
 
 @baseline.command(name="save")
 @click.argument("name")
-@sweep_argument
+@common.sweep_argument
 @click.option("--note", default="", help="One sentence for whoever reads it later.")
 @click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
-@results_option
-@baselines_option
+@common.results_option
+@common.baselines_option
 def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, baselines: Path) -> None:
     """Keep the newest commit's valid launches of SWEEP (default: the newest sweep) as baseline NAME.
 
     SWEEP@COMMIT keeps those of another commit. Each layout needs 6 launches.
     """
-    from harness.cli.select import find_measurement
     from harness.regression.baselines import save_baseline
 
     measurement = find_measurement(sweep, results=results, baselines=None)
@@ -194,7 +178,7 @@ def save(name: str, sweep: str | None, note: str, replace: bool, results: Path, 
 
 
 @baseline.command(name="list")
-@baselines_option
+@common.baselines_option
 def list_all(baselines: Path) -> None:
     """List every baseline: workload, layouts, launches, commit, machine."""
     from harness.analysis.numbers import moment
@@ -215,7 +199,7 @@ def list_all(baselines: Path) -> None:
 
 @baseline.command(name="show")
 @click.argument("name")
-@baselines_option
+@common.baselines_option
 def show(name: str, baselines: Path) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.numbers import moment
@@ -241,12 +225,12 @@ def show(name: str, baselines: Path) -> None:
         click.echo(f"{title}: {fact}")
 
 
-@click.command(name="compare", cls=GroupedCommand)
+@click.command(name="compare", cls=common.GroupedCommand)
 @click.argument("sweep", nargs=-1, metavar="A B [C]...")
-@defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Difference, in %.")
-@defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
-@budget_option
-@all_folder_options
+@common.defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Difference, in %.")
+@common.defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
+@common.budget_option
+@common.all_folder_options
 @workload_options
 @layout_options
 @answering
@@ -257,7 +241,6 @@ def compare(
     budget: float,
     results: Path,
     baselines: Path,
-    reports: Path,
     **options: Any,
 ) -> Answer:
     """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
@@ -274,16 +257,14 @@ def compare(
         raise UserError(f"compare needs {what}, not {len(sweep) if len(set(own)) < 2 else 'one and something else'}")
     if all(own):
         refuse_elsewhere(scheduler)
-        return _in_turns(sweep, practical / 100, 60 * budget, results, reports, options)
-    return _side_by_side(sweep, practical / 100, results, baselines, reports)
+        return _in_turns(sweep, practical / 100, 60 * budget, results, options)
+    return _side_by_side(sweep, practical / 100, results, baselines)
 
 
-def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path, reports: Path) -> Answer:
-    from harness.cli.select import find_measurement
+def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path) -> Answer:
     from harness.regression.baselines import without
     from harness.regression.checks import compare_measurements
     from harness.report.compare_page import comparison_answer
-    from harness.report.publish import write_page
 
     first, *others = (find_measurement(name, results=results, baselines=baselines) for name in sides)
     measured, rows, left_out = [first], [], []
@@ -295,27 +276,25 @@ def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, basel
         rows.append(compare_measurements(first, other, practical=practical))
         left_out.append(len(given.launches) - len(other.launches))
     command = shlex.join(["harness", "compare", *sides])
-    return write_page(comparison_answer(sides, measured, rows, left_out, command), reports, results)
+    return comparison_answer(sides, measured, rows, left_out, command)
 
 
 def _in_turns(
-    sides: tuple[str, ...], practical: float, budget_s: float, results: Path, reports: Path, options: dict[str, Any]
+    sides: tuple[str, ...], practical: float, budget_s: float, results: Path, options: dict[str, Any]
 ) -> Answer:
     from harness.regression.opponents import Opponents, checks_folder, decide
-    from harness.report.check_page import check_answer
-    from harness.report.publish import write_page
+    from harness.report.compare_page import check_answer
 
     old, new = (_version(name, options) for name in sides)
     folder = checks_folder(results)
     opponents = Opponents(old, new, folder=folder, data_dir=options["data_dir"], budget_s=budget_s)
     result = decide(opponents, practical=practical, say=click.echo)
     answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
-    return write_page(replace(answer, code=0), reports, results)
+    return replace(answer, code=0)
 
 
 def _version(name: str, options: dict[str, Any]) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
-    from harness.cli.options import build_layouts, build_workload
     from harness.regression.opponents import Version
     from harness.sweep.plan import build_sweep
     from harness.sweep.submission import Submission
@@ -328,24 +307,19 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
 
 
 @click.command(name="history")
-@sweep_argument
+@common.sweep_argument
 @click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
-@all_folder_options
+@common.all_folder_options
 @answering
-def history(sweep: str | None, summary: Path | None, results: Path, baselines: Path, reports: Path) -> Answer:
+def history(sweep: str | None, results: Path, baselines: Path, **_: object) -> Answer:
     """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
 
     The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
     all sweeps in --results and from the baselines. The last line is the page's path.
     """
-    from harness.cli.select import find_measurement
     from harness.regression.baselines import measurements_of
     from harness.regression.history import history_of
     from harness.report.history_page import history_answer
-    from harness.report.publish import write_page
 
     study = find_measurement(sweep, results=results, baselines=baselines)
-    answer = history_answer(history_of(measurements_of(study, results=results, baselines=baselines)))
-    if summary:
-        write_atomic(summary, markdown(answer))
-    return write_page(answer, reports, results)
+    return history_answer(history_of(measurements_of(study, results=results, baselines=baselines)))

@@ -10,6 +10,7 @@ import click
 from harness import datasets
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, discard
+from harness.cli.answering import print_table
 from harness.cli.common import data_dir_option, defaulted, with_options
 from harness.datasets import fetch as originals
 from harness.datasets.dataset import Download
@@ -42,21 +43,21 @@ def data() -> None:
 @data_dir_option
 def list_sets(data_dir: Path | None) -> None:
     """Show every data set and what of it is here."""
-    from rich.console import Console
-    from rich.table import Table
-
-    folder = datasets.data_folder(data_dir)
-    table = Table(title=f"data in {folder}", title_justify="left")
-    for heading in ("name", "train rows", "test rows", "features", "classes", "model", "here"):
-        table.add_column(heading, no_wrap=heading != "here")
+    folder, rows = datasets.data_folder(data_dir), []
     for name in datasets.names():
         facts = datasets.info(name)
         found = facts.find(folder)
         files = {*found.train, *found.test}
         here = "no" if found.missing else f"{len(files)} files" if len(files) > 1 else files.pop().name
-        rows = (f"{facts.train_rows:,}", f"{facts.test_rows:,}")
-        table.add_row(name, *rows, "x".join(map(str, facts.features)), str(facts.classes), facts.default_model, here)
-    Console().print(table)
+        counts = (
+            f"{facts.train_rows:,}",
+            f"{facts.test_rows:,}",
+            "x".join(map(str, facts.features)),
+            str(facts.classes),
+        )
+        rows.append((name, *counts, facts.default_model, here))
+    click.echo(f"data in {folder}")
+    print_table(("name", "train rows", "test rows", "features", "classes", "model", "here"), rows)
     click.echo(
         "Where a set is not here, a synthetic stand-in is used; the originals: make data DATASET=NAME ACTION=fetch, "
         "which is `harness data fetch NAME`."

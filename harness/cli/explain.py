@@ -7,10 +7,13 @@ from pathlib import Path
 import click
 
 from harness.base.errors import RunError, UserError
+from harness.base.files import write_atomic
 from harness.cli.answering import answering, print_table
 from harness.cli.common import data_dir_option, defaulted, folder_options, style_option, sweep_argument
+from harness.cli.options import parse_counts
 from harness.cli.select import find_recorded, find_sweep
 from harness.report.answer import Answer, Banner
+from harness.schema.record import RUN_FILE, read_run
 
 _MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 
@@ -36,10 +39,9 @@ def explain(
     base: int | None,
     prove: bool,
     repeats: int,
-    style: str,
     results: Path,
-    reports: Path,
     data_dir: Path | None,
+    **_: object,
 ) -> Answer:
     """Say why SWEEP (the newest if none is named) does not scale.
 
@@ -49,7 +51,6 @@ def explain(
     page's path.
     """
     from harness.report.explain_page import explain_answer, proof_table, tree_table
-    from harness.report.publish import write_page
     from harness.why.explanation import explain_sweep
     from harness.why.known_causes import diagnose_sweep
     from harness.why.proof import newest_proofs, prove_overheads
@@ -75,8 +76,7 @@ def explain(
         table = proof_table(proofs)
         print_table(table.headings, table.rows)
     command = shlex.join(["harness", "explain", folder.name, *(["--base", str(base)] if base else [])])
-    answer = explain_answer(found, proofs, findings, command)
-    return replace(write_page(answer, reports, results, style=style), problem=problem)
+    return replace(explain_answer(found, proofs, findings, command), problem=problem)
 
 
 @click.command()
@@ -96,9 +96,6 @@ def trace(sweep: str | None, epochs: str | None, output: Path | None, results: P
     from harness.analysis.numbers import plural as counted
     from harness.analysis.read_results import load_sweep, read_calls
     from harness.analysis.trace import trace_events, trace_file
-    from harness.base.files import write_atomic
-    from harness.cli.options import parse_counts
-    from harness.schema.record import RUN_FILE, read_run
 
     folder = find_recorded(sweep, results)
     if not (folder / RUN_FILE).exists():

@@ -1,13 +1,23 @@
 """Commands about this machine: its readiness, its site file, the cost of messages, and the alternatives' speed."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.base.cores import usable_cores
+from harness.base.errors import RunError, unknown
+from harness.base.hostlock import HostLock
+from harness.base.processes import interruptible
 from harness.cli.answering import answering, print_table
 from harness.cli.common import data_dir_option, defaulted, folder_options, reports_option
-from harness.report.answer import Answer
+from harness.report.answer import Answer, document
+from harness.schema.claim import EXPERIMENTS
+from harness.schema.record import encode
+
+if TYPE_CHECKING:
+    from harness.bench.blocks import BenchSettings
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -21,9 +31,7 @@ def doctor(context: click.Context, as_json: bool, data_dir: Path | None) -> None
 
     The exit code is 0 when everything that runs need works, else 1.
     """
-    from harness.base.processes import interruptible
-    from harness.doctor.diagnose import all_checks, exit_code
-    from harness.schema.record import encode
+    from harness.doctor import all_checks, exit_code
 
     checks = []
     with interruptible():
@@ -58,7 +66,6 @@ def list_sites() -> None:
 @click.argument("site", metavar="NAME", required=False)
 def check_site(**options: str | None) -> None:
     """Compare the site file NAME (or a path, or the one of this machine) with what the scheduler says."""
-    from harness.base.errors import RunError
     from harness.sweep.schedulers import check_site as check
     from harness.sweep.site import find_site
 
@@ -99,16 +106,10 @@ def bench(
     second. All of it takes about 15 minutes, in which the machine should do nothing else.
     """
     if decoding:
-        from harness.base.cores import usable_cores
         from harness.bench.contenders.decoding import measure_decoding
 
         return Answer(sentence=measure_decoding(threads=usable_cores(), rounds=options["blocks"] or 3))
-    from harness.base.hostlock import HostLock
-    from harness.base.processes import interruptible
-    from harness.bench.blocks import BenchSettings, run_bench
-    from harness.report.answer import document
-    from harness.report.bench_page import bench_answer
-    from harness.report.publish import write_page
+    from harness.bench.blocks import BenchSettings
 
     pythons = {"horovod": horovod_python, "ddp": torch_python}
     settings = BenchSettings(
@@ -117,10 +118,20 @@ def bench(
         pythons={name: path for name, path in pythons.items() if path},
         **options,
     )
+    answer = write_bench(settings, reports)
+    click.echo(f"\n{document(answer)}")
+    return answer
+
+
+def write_bench(settings: "BenchSettings", reports: Path, place: str = "bench") -> Answer:
+    """Run the bench and write ``REPORTS/<place>`` after every block; return what it says at the end."""
+    from harness.bench.blocks import run_bench
+    from harness.report.bench_page import bench_answer
+    from harness.report.publish import write_page
+
     with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", click.echo) as handles:
         for record in run_bench(settings, click.echo, handles):
-            answer = write_page(bench_answer(record), reports)
-    click.echo(f"\n{document(answer)}")
+            answer = write_page(replace(bench_answer(record), place=place), reports)
     return answer
 
 
@@ -162,13 +173,9 @@ def probe(
 
     The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
     """
-    from harness.base.errors import unknown
-    from harness.base.processes import interruptible
     from harness.probe.probe_store import write_probe
     from harness.probe.probing import ProbeSettings, algorithm_settings, parse_settings, run_probe
     from harness.report.probe_page import best_settings, probe_answer, settings_table
-    from harness.report.publish import write_page
-    from harness.schema.claim import EXPERIMENTS
 
     for name in workloads:
         if name not in EXPERIMENTS:
@@ -180,4 +187,4 @@ def probe(
     best = best_settings(found.probe, workloads or tuple(EXPERIMENTS))
     if best:
         print_table(settings_table(best).headings, settings_table(best).rows)
-    return write_page(probe_answer(found.probe, folder, best), reports, results)
+    return probe_answer(found.probe, folder, best)

@@ -22,6 +22,7 @@ from harness.cli.common import (
     where,
     with_options,
 )
+from harness.schema.layout import Layout
 from harness.schema.option import HOW, WHERE
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
@@ -30,7 +31,6 @@ from harness.sweep.job_options import JobRequest
 from harness.sweep.schedulers import known_schedulers
 
 if TYPE_CHECKING:
-    from harness.schema.layout import Layout
     from harness.sweep.job_script import NodeHours
     from harness.sweep.submission import Submission
 

@@ -9,21 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.base.errors import RunError
+from harness.base.cores import usable_cores
+from harness.base.errors import RunError, UserError
+from harness.base.files import resource
 from harness.cli.answering import answering
 from harness.cli.common import GroupedCommand, budget_option, data_dir_option, defaulted, folder_options, given_command
-from harness.cli.options import approval, batch_options, build_layouts, build_submission, layout_options
+from harness.cli.options import (
+    approval,
+    batch_options,
+    build_layouts,
+    build_submission,
+    layout_options,
+    refuse_elsewhere,
+)
 from harness.report.answer import Answer, Table
+from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Claim, Published, read_published
+from harness.schema.layout import Layout
 from harness.schema.presets import PRESETS
+from harness.schema.sweep import Sweep, sweep_folders
 
 if TYPE_CHECKING:
     from harness.claims.campaign import ClaimStudy
     from harness.claims.claim_evidence import ClaimEvidence
     from harness.claims.judgement import Judgement
     from harness.report.paper_sections import PaperStudy
-    from harness.schema.claim import Claim, Published
-    from harness.schema.layout import Layout
-    from harness.schema.sweep import Sweep
     from harness.sweep.submission import Submission
 
 Launch = Callable[["Sweep"], Path]
@@ -52,12 +61,10 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is missing.
     The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
-    from harness.base.files import resource
     from harness.claims.campaign import PRESET, ExperimentSize, choose, plan
     from harness.report.claims_page import FOLDER
     from harness.report.paper_sections import PAPER
-    from harness.report.publish import PAGE, write_page
-    from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, read_published
+    from harness.report.publish import PAGE
     from harness.sweep.execute import run_sweep, run_together
 
     published = read_published(resource(CLAIMS_FILE))
@@ -84,23 +91,18 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     if size.full:
         _tell_time(plans, planned(ExperimentSize()), launch)
     studies = _run_all(plans, launch, together, results, reports)
-    answer, rows = judged(studies, judge(results, reports), results, reports, given_command())
+    answer = judged(studies, judge(results, reports), results, reports, given_command())
     failed = [study.experiment for study in studies if study.problem]
     problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
-    answer = replace(
+    table = next(block for block in answer.sections[0].blocks if isinstance(block, Table))
+    rows = [row for row in table.rows if str(row[0]) in names]
+    told = [{"name": str(name), "measured": list(map(str, measured))} for name, *measured in rows]
+    return replace(
         answer,
-        table=replace(rows, rows=[row for row in rows.rows if str(row[0]) in names], title="", note=""),
-        data={
-            "experiments": [
-                {"name": name, "measured": measured}
-                for name, *measured in ([str(cell) for cell in row] for row in rows.rows)
-                if name in names
-            ],
-            "claims": reports / FOLDER / PAGE,
-        },
+        table=replace(table, rows=rows, title="", note=""),
+        data={"experiments": told, "claims": reports / FOLDER / PAGE},
         problem=problem if failed else "",
     )
-    return write_page(answer, reports, results)
 
 
 def _run_all(
@@ -137,7 +139,6 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: "Sequenc
 
     What cannot run is told. Where nothing can, all are returned: running them is refused with the reason.
     """
-    from harness.base.cores import usable_cores
     from harness.claims.campaign import rank_counts
     from harness.sweep.plan import divide
 
@@ -212,11 +213,8 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
     within the minutes of --budget, and the same command again goes on; without, none. Paper A's experiments that ran
     here stand above the claims. The last line is the path of the page.
     """
-    from harness.base.cores import usable_cores
     from harness.claims.campaign import studies
-    from harness.cli.options import refuse_elsewhere
     from harness.report.claims_page import studies_table
-    from harness.report.publish import write_page
 
     known = judge(results, reports)
     planned = studies(known[0].claims, usable_cores(), data_dir, prepare=run)
@@ -226,7 +224,7 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
         refuse_elsewhere(scheduler)
         _run_studies(planned, known[2], 60 * budget, data_dir, results, reports)
         known = judge(results, reports)
-    return write_page(judged((), known, results, reports, given_command(), planned)[0], reports, results)
+    return judged((), known, results, reports, given_command(), planned)
 
 
 def _run_studies(
@@ -234,7 +232,9 @@ def _run_studies(
     results: Path, reports: Path,
 ) -> None:  # fmt: skip
     """Run what is left of the studies `planned`, as many as fit into the budget by what they are said to take."""
-    from harness.base.errors import RunError, UserError
+    from harness.bench.blocks import BenchSettings
+    from harness.claims.campaign import BENCHED
+    from harness.cli.machine import write_bench
     from harness.sweep.execute import run_together
     from harness.sweep.job_options import JobRequest
     from harness.sweep.submission import Submission
@@ -246,7 +246,9 @@ def _run_studies(
             said = f"left to the next command: more than what is left of {budget_s / 60:g} minutes"
         try:
             if not said and not study.sweeps:
-                _bench(reports)
+                write_bench(
+                    BenchSettings(workloads=BENCHED, contenders=("gradients", SERVERS), blocks=3), reports, _BENCH
+                )
             elif not said:
                 missing = run_together(study.sweeps, data_dir=data_dir, results=results, submission=submission)
                 said = f"{missing} launches failed, or have no valid times" if missing else ""
@@ -256,33 +258,14 @@ def _run_studies(
         click.echo(f"{study.title}: {said or 'done'}; {minutes:.1f} minutes so far")
 
 
-def _bench(reports: Path) -> None:
-    """Train with parameter servers beside `gradients`; the page is another than that of `harness bench`."""
-    from harness.base.hostlock import HostLock
-    from harness.base.processes import interruptible
-    from harness.bench.blocks import BenchSettings, run_bench
-    from harness.claims.campaign import BENCHED
-    from harness.report.bench_page import bench_answer
-    from harness.report.publish import write_page
-
-    settings = BenchSettings(workloads=BENCHED, contenders=("gradients", SERVERS), blocks=3)
-    with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", click.echo) as handles:
-        for record in run_bench(settings, click.echo, handles):
-            write_page(replace(bench_answer(record), place=_BENCH), reports)
-
-
 def judge(results: Path, reports: Path) -> "tuple[Published, tuple[ClaimEvidence, ...], list[Judgement]]":
     """Judge every claim by all sweeps in `results` and the bench in `reports`."""
     import pandas as pd
 
-    from harness.base.errors import UserError
-    from harness.base.files import resource
     from harness.bench.bench_record import RECORD, read_bench
     from harness.bench.ratios import paired_rates
     from harness.claims.claim_evidence import gather
     from harness.claims.judgement import judge_claim
-    from harness.schema.claim import CLAIMS_FILE, read_published
-    from harness.schema.sweep import sweep_folders
 
     published = read_published(resource(CLAIMS_FILE))
     evidence = gather(sweep_folders(results))
@@ -304,17 +287,16 @@ def judged(
     reports: Path,
     command: str,
     planned: "Sequence[ClaimStudy]" = (),
-) -> "tuple[Answer, Table]":
-    """Return what is `known` by `judge` as an answer, and its table of experiments.
+) -> Answer:
+    """Return what is `known` by `judge` as an answer.
 
     `ran` were made by this command; experiments that lie in the results otherwise stand on the page too. `planned` is
     what this machine can judge.
     """
     from harness.report.claims_page import FOLDER, claims_answer
-    from harness.report.paper_sections import experiments_table, find_studies, read_experiments
+    from harness.report.paper_sections import find_studies, read_experiments
 
     published, evidence, judgements = known
     every = {one.experiment: one for one in (*find_studies(results), *ran)}
     experiments = read_experiments(tuple(every.values()), published, reports / FOLDER)
-    answer = claims_answer(judgements, evidence, experiments, published, reports, planned=planned, command=command)
-    return answer, experiments_table(experiments, judgements)
+    return claims_answer(judgements, evidence, experiments, published, reports, planned=planned, command=command)

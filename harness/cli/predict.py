@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError
+from harness.base.provenance import describe_machine
 from harness.cli.answering import answering, print_table
 from harness.cli.common import defaulted, folder_options, given_command, network_option
+from harness.cli.options import parse_counts
 from harness.cli.select import find_sweeps
 from harness.report.answer import Answer, Banner, Items, Prose, Table
 from harness.schema.claim import EXPERIMENTS
+from harness.schema.presets import distinguishing_names
 
 if TYPE_CHECKING:
     from harness.analysis.read_results import Loaded
@@ -55,8 +58,6 @@ def predict(names: tuple[str, ...], results: Path, reports: Path, **options: Any
     the advice is stored beside the sweep's launches, and launches made afterwards score it. Exit code 1: no way meets
     the limits.
     """
-    from harness.report.publish import write_page
-
     limits = any(options[name] is not None for name in ("deadline", "node_hours"))
     job = any(options[name] is not None for name in ("epochs", "accuracy"))
     for name, value in options.items():
@@ -81,7 +82,7 @@ def predict(names: tuple[str, ...], results: Path, reports: Path, **options: Any
             print_table(block.headings, block.rows)
     if limits and answer.table:
         answer = replace(answer, table=replace(answer.table, rows=answer.table.rows[:_MOST_ROWS]))
-    return write_page(answer, reports, results)
+    return answer
 
 
 def find_network(
@@ -92,7 +93,6 @@ def find_network(
     Raises:
         UserError: what was given is not a network.
     """
-    from harness.base.provenance import describe_machine
     from harness.prediction.network_cost import probe_links, read_links
     from harness.probe.probe_store import newest_probe
 
@@ -104,7 +104,6 @@ def find_network(
 
 def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
     from harness.analysis.read_results import choose_sweep
-    from harness.cli.options import parse_counts
     from harness.prediction.forecast import predict_curve
     from harness.report.predict_page import prediction_answer
     from harness.report.sweep_facts import sweep_warnings
@@ -134,7 +133,6 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
 
 
 def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
-    from harness.cli.options import parse_counts
     from harness.prediction.advice import JobLimits, TrainingJob, choose_way, scores, write_advice
     from harness.report.predict_page import asked_words, job_answer
     from harness.report.sweep_facts import sweep_warnings
@@ -182,7 +180,6 @@ def _ways(
     found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...], network: "Uncertain | None"
 ) -> "list[Way]":
     from harness.prediction.advice import measured_ways, predicted_ways
-    from harness.schema.presets import distinguishing_names
 
     plain = [replace(one.valid[0].point.workload, epochs=1) for one in found]
     choices = sum(len({run.point.layout for run in one.valid}) + len(nodes) for one in found)

@@ -14,13 +14,16 @@ from typing import Any
 
 import click
 
+from harness.base.cores import usable_cores
 from harness.base.errors import UserError
-from harness.base.hostlock import SCRATCH, Scratch
+from harness.base.hostlock import SCRATCH, HostLock, Scratch
 from harness.base.processes import interruptible, thread_limits
 from harness.cli.answering import answering
 from harness.cli.common import check_secrets, defaulted
 from harness.comm.world import LEFT
 from harness.report.answer import Answer, Banner, Table
+from harness.schema.layout import Layout
+from harness.schema.record import RUN_FILE, read_run
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
 _GRACE_S = 10.0  # for mpirun to end its ranks
@@ -43,10 +46,7 @@ def run(
     RunSettings(**options)
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
-    from harness.base.cores import usable_cores
-    from harness.base.hostlock import HostLock
     from harness.comm.gpus import visible_gpus
-    from harness.schema.layout import Layout
     from harness.sweep.launch_command import can_survive, tolerant
     from harness.sweep.scheduler import State
     from harness.sweep.schedulers import open_scheduler
@@ -56,7 +56,7 @@ def run(
     layout = Layout(nodes=count if mpi_enabled() else 1, threads=threads)
     if layout.cores > usable_cores():
         click.echo(
-            f"harness: {layout.cores} cores are asked for and {usable_cores()} there: it works, slowly", err=True
+            f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True
         )
     scheduler = open_scheduler("local", oversubscribe=True)
     given = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
@@ -86,7 +86,6 @@ def run(
 def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:
     """Return what is known of the run: its time, and its epochs where it left a `record`."""
     from harness.analysis import numbers
-    from harness.schema.record import RUN_FILE, read_run
 
     ended = "ended well" if code == 0 else f"ended with exit code {code}{why}"
     sentence = f"{script.name} on {numbers.ranks(ranks)} {ended} after {numbers.seconds(wall_s)}"

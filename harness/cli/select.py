@@ -10,16 +10,13 @@ question, `harness.analysis.read_results` has the rule.
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from harness.base.errors import UserError, unknown
+from harness.schema.measurement import Measurement
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import FAILURES, STUDY_FILE, sweep_folders
-
-if TYPE_CHECKING:
-    from harness.schema.measurement import Measurement
 
 
 def find_sweeps(name: str | None, results: Path) -> tuple[Path, ...]:

@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import RunError, UserError
+from harness.cli import common
 from harness.cli.answering import answering, told
 from harness.cli.bundle import redrawn, whence
-from harness.cli.common import (
-    GroupedCommand,
-    folder_options,
-    results_option,
-    spread,
-    style_option,
-    sweep_argument,
-    written,
-)
 from harness.cli.options import (
     approval,
     batch_options,
@@ -34,10 +26,10 @@ from harness.cli.options import (
 from harness.cli.select import find_sweep, find_sweeps
 from harness.report.answer import Answer, plain
 from harness.schema.record import RUN_FILE
+from harness.schema.sweep import LOGS, Point
+from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
-    from harness.schema.sweep import Point
-    from harness.schema.workload import Workload
     from harness.sweep.execute import SweepPlan
     from harness.sweep.status import LaunchStatus, Status
 
@@ -47,27 +39,29 @@ _NARROW = 0.02  # half the width of a speedup's 95 % interval, of its logarithm
 _LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
 
 
-@click.command(name="sweep", cls=GroupedCommand)
+@click.command(name="sweep", cls=common.GroupedCommand)
 @workload_options
 @layout_options
-@spread(
+@common.spread(
     "--repeats",
     common=True,
     type=int,
     help="Launches of each layout; fewer than 6 give no interval [default: 6, and in turns on this machine up to 24, "
     "until the speedup's interval is within 2 % or 6 minutes are over].",
 )
-@spread("--scaling", default="strong", show_default=True, help="strong (the same rows) or weak (rows per rank).")
-@spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
-@spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
-@written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
-@written("--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it.")
-@written(
+@common.spread("--scaling", default="strong", show_default=True, help="strong (the same rows) or weak (rows per rank).")
+@common.spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
+@common.spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
+@common.written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
+@common.written(
+    "--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it."
+)
+@common.written(
     "--network",
     help="Between nodes, for predictions: ALPHA,BETA or a probe.json [default: with PREDICT_FIRST=1 the newest probe].",
 )
 @batch_options
-@folder_options
+@common.folder_options
 @answering
 def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **options: Any) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
@@ -170,7 +164,7 @@ def _say_data(workload: "Workload", data_dir: Path | None, *, always: bool) -> N
     source = locate(workload, data_dir)
     if source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident":
         click.echo(
-            f"SYNTHETIC DATA: {source.note}. DATA_DIR=folder names the real files, DATA_KIND=synthetic is silent."
+            f"SYNTHETIC DATA: {source.note}. DATA_DIR=folder names the real files, DATA_KIND=synthetic hides this line."
         )
     elif always:
         click.echo(f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else ""))
@@ -199,8 +193,8 @@ _TAIL_LINES = 3
 
 
 @click.command()
-@sweep_argument
-@results_option
+@common.sweep_argument
+@common.results_option
 @answering
 def status(sweep: str | None, results: Path) -> Answer:
     """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
@@ -215,8 +209,8 @@ def status(sweep: str | None, results: Path) -> Answer:
 
 
 @click.command()
-@sweep_argument
-@results_option
+@common.sweep_argument
+@common.results_option
 def cancel(sweep: str | None, results: Path) -> None:
     """End the queued and running launches of SWEEP (the newest if none is named); finished records are kept."""
     from harness.sweep import execute
@@ -229,9 +223,9 @@ def cancel(sweep: str | None, results: Path) -> None:
 
 @click.command()
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
-@folder_options
+@common.folder_options
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
-@style_option
+@common.style_option
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")
 @click.option("--target", type=click.FloatRange(0, 1), help="With --together: test accuracy to reach, such as 0.97.")
 @click.option("--from", "bundled", type=click.Path(path_type=Path), help="Draw a bundle's pages again and compare.")
@@ -263,9 +257,8 @@ def report(
     folders = [find_sweep(name, results) for name in sweep or (None,)]
     if together:
         from harness.report.policies_page import policies_answer
-        from harness.report.publish import write_page
 
-        return write_page(policies_answer(folders, reports, target), reports, results)
+        return policies_answer(folders, reports, target)
     from harness.report.sweep_page import report_sweep
 
     answers = [report_sweep(folder, reports, base=base, style=style) for folder in folders]
@@ -278,7 +271,6 @@ def report(
 
 def _print(status: "Status", folder: Path, *, whole: bool) -> None:
     """Print a sweep: one line if it is done and not asked for, else every launch, equal ones in one line."""
-    from harness.schema.sweep import LOGS
     from harness.sweep.plan import format_seconds
 
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")

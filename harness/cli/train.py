@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 import psutil
 
+from harness.base import turns
+from harness.base.cpu_contention import busy_s
 from harness.base.errors import SharedError, UserError
+from harness.base.processes import quiet_stderr, without_optional_packages
 from harness.cli.common import GroupedCommand, defaulted
 from harness.cli.options import build_workload, workload_options
 from harness.schema.code_identity import check_source, code_identity
 from harness.schema.layout import Layout
-from harness.schema.sweep import Point
+from harness.schema.record import EpochRecord, read_point
+from harness.schema.sweep import AGAIN, Point, forget_checkpoints
 from harness.schema.workload import batch_mode, is_script, survives
 
 if TYPE_CHECKING:
     from harness.comm.world import World
-    from harness.schema.record import EpochRecord
     from harness.train.launch_record import TrainingOutcome
 
 
@@ -48,10 +51,7 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     import_begin = psutil.Process().create_time()
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from harness.base import turns
-    from harness.base.cpu_contention import busy_s
     from harness.comm.world import abort, abort_together, check_start, impatiently, start
-    from harness.schema.sweep import AGAIN
     from harness.train.checkpoint_file import Stopped
 
     with impatiently(options["hang_timeout"]):
@@ -92,7 +92,6 @@ def _logs(record: Path | None) -> Path:
 def _train(
     world: "World", point: Point, record: Path | None, options: dict[str, Any], begin: float, load_before: float
 ) -> None:
-    from harness.base.processes import quiet_stderr, without_optional_packages
     from harness.comm.gpus import own_gpu
     from harness.comm.hang import HangWatch
 
@@ -126,7 +125,6 @@ def _finish(
     `confirm` is called before what was collected is written.
     """
     from harness.comm.placement import describe_ranks
-    from harness.schema.sweep import forget_checkpoints
     from harness.train.launch_record import collect
     from harness.train.step_table import write_run
 
@@ -194,8 +192,6 @@ def _check_survival(world: "World", point: Point, spares: int) -> None:
 
 def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Point:
     if point_file:
-        from harness.schema.record import read_point
-
         point = read_point(point_file)
         check_source(point.workload, point.code)
         return point

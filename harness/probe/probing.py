@@ -28,26 +28,16 @@ from harness.base.hostlock import HostLock
 from harness.base.processes import ONE_THREAD
 from harness.base.provenance import describe_machine, git_commit
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
+from harness.schema import message_cost
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
-from harness.schema.message_cost import (
-    ALLREDUCE,
-    PROBE_SCHEMA,
-    REDUCTION,
-    Estimate,
-    MessageCost,
-    MessageCosts,
-    MessageTime,
-    Probe,
-    Setting,
-)
 from harness.schema.record import decode, encode
 from harness.sweep.block import Block, RankSet, run_block
 from harness.sweep.outcome import first_error, read_output
 from harness.sweep.schedulers import open_scheduler
 
 _SMALLEST, _LARGEST = 8, 64 * 2**20
-DEFAULT = Setting(name="default", mca={})
+DEFAULT = message_cost.Setting(name="default", mca={})
 
 # Open MPI's numbers of the algorithms in its component `tuned` (ompi_info --param coll tuned --level 9).
 _ALGORITHMS = {
@@ -72,22 +62,22 @@ def message_sizes(largest: int = _LARGEST) -> tuple[int, ...]:
     return tuple(sorted(size for size in sizes if size <= largest))
 
 
-def algorithm_settings() -> tuple[Setting, ...]:
+def algorithm_settings() -> tuple[message_cost.Setting, ...]:
     """Return one setting for each allreduce algorithm and component of Open MPI that can be chosen by name."""
     tuned = {"coll": "^han,adapt", "coll_tuned_use_dynamic_rules": "1"}
     algorithms = tuple(
-        Setting(name=f"tuned, {name}", mca=tuned | {"coll_tuned_allreduce_algorithm": str(number)})
+        message_cost.Setting(name=f"tuned, {name}", mca=tuned | {"coll_tuned_allreduce_algorithm": str(number)})
         for number, name in _ALGORITHMS.items()
     )
     return (
-        Setting(name="tuned, own choice", mca={"coll": "^han,adapt"}),
+        message_cost.Setting(name="tuned, own choice", mca={"coll": "^han,adapt"}),
         *algorithms,
-        Setting(name="han", mca={"coll_han_priority": "100"}),
-        Setting(name="sm", mca={"coll_sm_priority": "100"}),
+        message_cost.Setting(name="han", mca={"coll_han_priority": "100"}),
+        message_cost.Setting(name="sm", mca={"coll_sm_priority": "100"}),
     )
 
 
-def parse_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
+def parse_settings(texts: Sequence[str]) -> tuple[message_cost.Setting, ...]:
     """Parse settings as users write them: ``pml=ob1 btl=self,sm``, one or more parameters each.
 
     Raises:
@@ -98,7 +88,9 @@ def parse_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
         words = [word.partition("=") for word in text.split()]
         if not words or not all(name and sign and value for name, sign, value in words):
             raise UserError(f"--mca '{text}' is not a setting: write NAME=VALUE, several of them with blanks between")
-        settings.append(Setting(name=" ".join(text.split()), mca={name: value for name, _, value in words}))
+        settings.append(
+            message_cost.Setting(name=" ".join(text.split()), mca={name: value for name, _, value in words})
+        )
     return tuple(settings)
 
 
@@ -116,7 +108,7 @@ class ProbeSettings:
 
     ranks: int = 2
     launcher: str | None = None
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[message_cost.Setting, ...] = ()
     largest: int = _LARGEST
     launches: int = 6
     samples: int = 25
@@ -129,7 +121,7 @@ class ProbeSettings:
 class ProbeSamples:
     """A probe and every sample behind it, by the name of its setting and the number of the launch."""
 
-    probe: Probe
+    probe: message_cost.Probe
     samples: tuple[tuple[str, int, MessageSeries], ...]
 
 
@@ -161,15 +153,15 @@ def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSampl
         left_out = f"{len(blocks) - len(valid)} of {len(blocks)} blocks are left out"
         failures.insert(0, f"{left_out}, in which times were not valid: {reasons[0]}")
     busy = [f"measured beside other processes that kept {load:.1f} cores busy"] if load > 1 else []
-    probe = Probe(
-        schema=PROBE_SCHEMA,
+    probe = message_cost.Probe(
+        schema=message_cost.PROBE_SCHEMA,
         measured=datetime.now(UTC),
         machine=describe_machine(gpus=()),
         mpi_library=first.mpi_library,
         launcher=shlex.join(command),
         hosts=first.hosts,
         by_setting=tuple(
-            MessageCosts(
+            message_cost.MessageCosts(
                 setting=one,
                 costs=fit_launches(
                     *([block[name].series for block in its] for name in (one.name, DEFAULT.name)), valid=bool(valid)
@@ -199,7 +191,7 @@ _RANK_BYTES = 2**30  # TensorFlow, the largest message and two buffers of it
 
 def _measure_all(
     settings: ProbeSettings,
-    launch: Callable[[Sequence[Setting]], tuple[Answers, dict[str, str]]],
+    launch: Callable[[Sequence[message_cost.Setting]], tuple[Answers, dict[str, str]]],
     say: Callable[[str], None],
 ) -> tuple[list[Answers], list[str]]:
     """Return what each block found by the names of settings, and why settings other than the default did not run.
@@ -256,7 +248,7 @@ def _measure(
     command: Sequence[str],
     environment: Mapping[str, str | None],
     handles: Sequence[int],
-    settings: Sequence[Setting],
+    settings: Sequence[message_cost.Setting],
 ) -> tuple[Answers, dict[str, str]]:
     """Launch the measuring ranks once under each of the `settings`, in turns; return answers and errors by name."""
     # In the working folder, not in /tmp: rank 0 may be on another host, which shares this one.
@@ -295,7 +287,7 @@ Array = npt.NDArray[np.float64]
 
 def fit_launches(
     launches: Sequence[Sequence[MessageSeries]], usual: Sequence[Sequence[MessageSeries]] = (), *, valid: bool = True
-) -> tuple[MessageCost, ...]:
+) -> tuple[message_cost.MessageCost, ...]:
     """Return the cost of every operation and level in the series of several launches.
 
     `usual` are the launches of the default setting in the same blocks, which allreduces are compared with; there are no
@@ -318,8 +310,10 @@ def _log_ratio(one: MessageSeries, usual: Sequence[MessageSeries]) -> float | No
     Sample by sample, of launches that took no turns or had none of the same round.
     """
     ways = {way.operation: way for way in usual if (way.level, way.bytes) == (one.level, one.bytes)}
-    first = next((way for name, way in ways.items() if name.startswith(REDUCTION)), ways.get(ALLREDUCE))
-    if first is None or not one.operation.startswith((REDUCTION, ALLREDUCE)):
+    first = next(
+        (way for name, way in ways.items() if name.startswith(message_cost.REDUCTION)), ways.get(message_cost.ALLREDUCE)
+    )
+    if first is None or not one.operation.startswith((message_cost.REDUCTION, message_cost.ALLREDUCE)):
         return None
     ours, theirs = (pd.Series(np.log(series.seconds)) for series in (one, first))
     if one.turns and first.turns:
@@ -341,7 +335,7 @@ def fit_cost(
     ratios: Mapping[int, tuple[float, ...]] | None = None,
     *,
     valid: bool = True,
-) -> MessageCost:
+) -> message_cost.MessageCost:
     """Return the cost that the `samples` of an operation show: seconds by bytes, at least two sizes.
 
     There is one sample of every launch, its median: calls of one launch are not independent. The line is fitted to
@@ -356,7 +350,7 @@ def fit_cost(
     intervals = _intervals(sizes, values) if valid else (None, None)
     errors = np.abs((alpha + beta * sizes) / medians - 1)
     worst = int(errors.argmax())
-    return MessageCost(
+    return message_cost.MessageCost(
         operation=operation,
         level=level,
         ranks=ranks,
@@ -365,7 +359,7 @@ def fit_cost(
         worst_error=float(errors[worst]),
         worst_bytes=int(sizes[worst]),
         sizes=tuple(
-            MessageTime(
+            message_cost.MessageTime(
                 bytes=int(size),
                 launches=tuple(map(float, sample)),
                 seconds=_estimate(np.median(sample), median_interval(sample) if valid else None),
@@ -398,8 +392,8 @@ def _intervals(sizes: Array, values: Sequence[Array]) -> tuple[Interval | None, 
     return Interval(low=float(low[0]), high=float(high[0])), Interval(low=float(low[1]), high=float(high[1]))
 
 
-def _estimate(value: float | np.float64, interval: Interval | None) -> Estimate:
+def _estimate(value: float | np.float64, interval: Interval | None) -> message_cost.Estimate:
     value = float(value)
     if interval is None:
-        return Estimate(value=value)
-    return Estimate(value=value, low=min(interval.low, value), high=max(interval.high, value))
+        return message_cost.Estimate(value=value)
+    return message_cost.Estimate(value=value, low=min(interval.low, value), high=max(interval.high, value))

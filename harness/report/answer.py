@@ -19,20 +19,15 @@ NOTHING_VALID = 3  # exit code where launches ran and have no valid times
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tile:
-    """One number of the first screen: what it is (a term of the glossary where it is one), the value, its doubt."""
-
-    name: str
-    value: str
-    detail: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One line of a list of facts."""
+    """One line of a list of facts; or a number of the first screen, with its doubt as `detail`.
+
+    The name is a term of the glossary where it is one.
+    """
 
     name: str
     value: str
+    detail: str = ""
 
 
 def facts(pairs: Sequence[tuple[str, object]]) -> tuple[Fact, ...]:
@@ -175,7 +170,7 @@ class Answer:
     data: Mapping[str, object] = field(default_factory=dict)
     notes: Sequence[str] = ()
     banners: Sequence[Banner] = ()
-    tiles: Sequence[Tile] = ()
+    tiles: Sequence[Fact] = ()
     facts: Sequence[Fact] = ()
     sections: Sequence[Section] = ()
     command: str = ""

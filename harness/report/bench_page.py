@@ -7,11 +7,10 @@ from harness.analysis import numbers
 from harness.bench.bench_record import BATCH_PER_RANK, LEARNING_RATE, RECORD, BenchRecord
 from harness.bench.contenders import CONTENDERS
 from harness.bench.ratios import GOALS, ContenderRatio, WorkloadRow, compare, distances, tabulate
-from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, Tile, document, facts
+from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, document, facts
 from harness.report.launch_summary import commit_words, core_hours, machine_words
 from harness.schema.record import encode
 
-PLACE = "bench"  # reports/bench
 TEXT = "index.md"
 _SAID = (
     ("gradients", "bound", "the bound"), ("none", "bare", "a bare loop"), ("mwms", "harness", "`gradients`"),
@@ -43,7 +42,7 @@ def bench_answer(record: BenchRecord) -> Answer:
         data={"workloads": lines, "blocks": record.blocks},
         banners=[Banner(kind="warning", text=text) for text in remarks[:3]],
         tiles=[
-            Tile(name=title, value=f"{ratio.ratio:.3f}", detail=numbers.plural(ratio.blocks, "block"))
+            Fact(name=title, value=f"{ratio.ratio:.3f}", detail=numbers.plural(ratio.blocks, "block"))
             for title, ratio in said
         ],
         facts=_facts(record),
@@ -53,7 +52,7 @@ def bench_answer(record: BenchRecord) -> Answer:
         ],
         command=_command(record),
         kind="bench",
-        place=PLACE,
+        place="bench",
         title="The harness and its alternatives",
         when=record.started,
         machine=machine_words(record.machine),
@@ -166,17 +165,7 @@ def _conditions(record: BenchRecord) -> list[str]:
         f"in turns: a block starts all contenders at once on the same cores; in each round each trains about 50 ms, "
         f"in random order (seed {record.seed}), while the others wait; its first 3 steps are not timed, nor is what is "
         f"between epochs; every round's seconds per step in {RECORD}",
-        "processes are forked from one that has imported TensorFlow, but for those with a Python of their own",
-        "bare TensorFlow: a loop that imports nothing of the harness, over rows that are float32 and standardised "
-        "already, in their order, without synchronisation; bound: that loop's steps of a turn, and then as many "
-        "MPI_Allreduce of the gradients' bytes, in place, in the same turn",
-        "none: the ranks side by side without synchronisation; Keras fit: default settings without the progress bar; "
-        "harness run: the same script, unmodified, on 2 ranks; MultiWorkerMirroredStrategy: custom training loop",
-        "ParameterServerStrategy: its steps are not synchronous, each worker applies gradients of its own batch to "
-        "weights that the other has changed since; two workers on a core each; the server and the coordinator, which "
-        "takes the turns, share the cores with them where there are no others",
-        "Horovod: the bare loop with its tape's average of all gradients, by itself and, unmodified, under harness "
-        "run; PyTorch DDP: eager, shuffled batches, over gloo",
+        "what each contender is and how it trains: docs/alternatives.md",
         f"least ratio required: {'; '.join(goals)}; yes or NO where the whole interval is on one side of it",
     ]
 

@@ -1,37 +1,41 @@
-"""The papers' experiments and claims on one page: printed, measured, verdict; the ledger; published and ours."""
+"""The papers' experiments and claims on one page: printed, measured, verdict; the ledger; paper B's charts redrawn."""
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.read_results import RULE
-from harness.analysis.scaling import ratios_frame, scale
+from harness.analysis.scaling import Scaling, scale
 from harness.claims.campaign import ClaimStudy
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
 from harness.claims.judgement import Judgement
-from harness.report import sweep_sentences
+from harness.report import svg
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
-from harness.report.claims_figures import imagenet_charts, published_figure
 from harness.report.figure_origin import run_mark, sweeps_origin
-from harness.report.figures.speedups import scaling_picture, series_table
 from harness.report.launch_summary import machine_words, place_facts
 from harness.report.paper_sections import (
-    PAPER,
     PaperExperiment,
     experiment_banners,
     experiment_sections,
-    experiment_texts,
-    experiment_title,
     experiments_headline,
 )
 from harness.report.publish import PAGE, relative_link
-from harness.report.svg import linked
 from harness.report.sweep_facts import machine_facts
-from harness.schema.claim import EXPERIMENTS, Claim, Published
+from harness.schema.claim import Claim, Published
+from harness.schema.record import RunRecord
+from harness.schema.workload import IMAGE_NETWORKS
 
+UNITS = ("CPUs", "GPUs")
+TITLES = tuple(dict.fromkeys(network.title for network in IMAGE_NETWORKS.values()))
+_CLAIM_COLUMNS = ("figure", "experiment", "units", "base", "count", "quantity", "value", "kind", "erratum")
 FOLDER = "claims"
 OTHER_PAPER = "B"
 _TONES = {CONFIRMED: "good", REFUTED: "bad"}
@@ -106,7 +110,6 @@ def claims_answer(
                 blocks=[studies_table(planned, judgements, evidence)] if planned else [],
             ),
             Section(title="Sweeps considered", name="ran", blocks=_considered(evidence, published.claims, target)),
-            Section(title="Published and measured", name="figures", blocks=_pairs(judgements, published, target)),
             Section(title="ImageNet: paper B's networks", name="imagenet", blocks=_imagenet(published, evidence)),
             Section(title="Machine", name="machine", blocks=[machine] if runs else []),
         ),
@@ -146,14 +149,12 @@ def studies_table(
 
 
 def _headline(judgements: Sequence[Judgement]) -> str:
-    """Return how many claims have which outcome."""
+    """Return how many claims have which outcome, the decided ones first."""
     counts = Counter(one.finding.outcome for one in judgements)
-    kinds = [kind for kind in (CONFIRMED, REFUTED) if counts[kind]]
-    decided = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
-    number = sum(counts[kind] for kind in kinds)
-    rest = ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind not in kinds)
+    number = counts[CONFIRMED] + counts[REFUTED]
+    kinds = sorted(counts, key=lambda kind: kind not in (CONFIRMED, REFUTED))
     text = f"{number or 'None'} of {len(judgements)} claims {'are' if number > 1 else 'is'} decided by what ran here"
-    return f"{text}{f': {decided}' if decided else ''}.{f' The rest: {rest}.' if rest else ''}"
+    return f"{text}: {', '.join(f'{counts[kind]} {kind}' for kind in kinds)}." if kinds else f"{text}."
 
 
 def published_words(claim: Claim) -> str:
@@ -206,7 +207,8 @@ def ledger_row(one: Judgement, target: Path) -> tuple[str | Cell, ...]:
     claim, finding = one.claim, one.finding
     ours, predicted, launches = numbers.NONE, Cell(text=numbers.NONE), Cell(text=numbers.NONE)
     if finding.used:
-        runs = [(f"{it.loaded.folder.name}/{name}", link) for it in finding.used for name, link in _links(it, target)]
+        folders = [it.loaded.folder / run.point.folder for it in finding.used for run in it.runs]
+        runs = [(f"{one.parent.name}/{one.name}", relative_link(one, target)) for one in folders]
         launches = Cell(text=str(len(runs)), more=runs)
     if finding.used and claim.base:
         used = finding.used[0]
@@ -225,11 +227,6 @@ def ledger_row(one: Judgement, target: Path) -> tuple[str | Cell, ...]:
         predicted,
         launches,
     )
-
-
-def _links(one: ClaimEvidence, target: Path) -> list[tuple[str, str]]:
-    """Return each launch's folder with its address."""
-    return [(r.point.folder, relative_link(one.loaded.folder / r.point.folder, target)) for r in one.runs]
 
 
 def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], target: Path) -> list[Block]:
@@ -266,45 +263,6 @@ def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], targ
     return [Table(title="Sweeps considered", headings=headings, rows=rows, left=6, note=note)]
 
 
-def _pairs(judgements: Sequence[Judgement], published: Published, target: Path) -> list[Block]:
-    """Return each experiment's published figure and ours, which is of the sweep that its first claim rests on."""
-    blocks: list[Block] = [
-        Prose(
-            text="The two sides have their own bases and their own axes: compare the shapes, not the heights. "
-            "Published numbers are diamonds, measured ones are circles; nothing in these figures is predicted."
-        )
-    ]
-    for name in EXPERIMENTS:
-        claims, subject = published.of(PAPER, name), name.upper()
-        used = [one.finding.used[0] for one in judgements if one.claim.experiment == name and one.finding.used]
-        printed, ours = published_figure(claims, name), _measured(used[0], name, subject, target) if used else None
-        lead, missing = f"{experiment_title(name, claims)}.", ""
-        if printed is None:
-            missing = (
-                f"The text speaks of {experiment_texts(claims)}. The paper shows this as a chart without numbers. None "
-                "are invented here, so there is nothing to redraw."
-            )
-        if ours is None:
-            missing += " Measured here: nothing, no sweep that may judge it has two rank counts."
-        blocks += [Prose(lead=lead, text=missing.strip(), note=False), *(one for one in (printed, ours) if one)]
-    return blocks
-
-
-def _measured(one: ClaimEvidence, name: str, subject: str, target: Path) -> FigureBlock | None:
-    scaling = scale(one.launches)
-    if scaling is None or len(scaling.points) < 2:
-        return None
-    ratios = ratios_frame(scaling, one.launches)
-    caption = (
-        f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}, measured here with SYNC={one.workload.sync}. "
-        f"Dashed: ideal; light dots: single launches. {sweep_sentences.conditions(scaling, one.runs)}"
-    )
-    shows = f"Speedup of {subject} over {numbers.ranks(scaling.base.ranks)}"
-    picture = linked(scaling_picture(f"ours-{name}", shows, "speedup", scaling, ratios), dict(_links(one, target)))
-    table = series_table(scaling.points, ratios, "speedup")
-    return FigureBlock(picture=picture, title="Measured here", caption=caption, table=table)
-
-
 def _imagenet(published: Published, evidence: Sequence[ClaimEvidence]) -> list[Block]:
     blocks: list[Block] = [
         Prose(
@@ -338,3 +296,106 @@ def _imagenet(published: Published, evidence: Sequence[ClaimEvidence]) -> list[B
         title = f"ImageNet throughput on {what}"
         blocks += [Table(title=title, headings=headings, rows=rows, texts=(-2, -1), note=note)] if rows else []
     return blocks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageNetChart:
+    """One kind of unit: the published chart, ours where there are sweeps, and a row of facts for each of our points."""
+
+    units: str
+    published: FigureBlock
+    ours: FigureBlock | None
+    rows: tuple[dict[str, Any], ...]
+
+
+def imagenet_charts(claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> tuple[ImageNetChart, ...]:
+    """Return both charts: `claims` of paper B, and of each network the sweep in `evidence` that comes closest to it."""
+    return tuple(_chart(units, [one for one in claims if one.units == units], evidence) for units in UNITS)
+
+
+def _chart(units: str, claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> ImageNetChart:
+    what = "GPUs" if units == "GPUs" else "cores"
+    stated = [claim for claim in claims if claim.value is not None]
+    printed: dict[str, list[tuple[int, float]]] = {}
+    for claim in stated:
+        printed.setdefault(claim.experiment, [(claim.base, 1.0)]).append((claim.count, claim.value or 0.0))
+    published = _networks_figure(
+        ("published", f"Published ImageNet speedups on {units}", f"Published, {units}"), units, units, printed,
+        f"ImageNet speedups over one of the {units} as paper B's chart shows them, read off within "
+        f"{max((claim.reading for claim in stated), default=0.0):g}. It gives no spread, no absolute times and no "
+        "batch sizes. Dashed: ideal.",
+        pd.DataFrame([{column: getattr(claim, column) for column in _CLAIM_COLUMNS} for claim in stated]),
+    )  # fmt: skip
+    found = {title: one for title in TITLES if (one := _closest(title, claims, evidence))}
+    scalings = {title: scaling for title, one in found.items() if (scaling := scale(one.launches))}
+    rows = {title: _rows(title, scaling, found[title].runs[0]) for title, scaling in scalings.items()}
+    curves = {title: scaling for title, scaling in scalings.items() if len(scaling.points) > 1}
+    bases = ", ".join(f"{title} {numbers.ranks(scaling.base.ranks)}" for title, scaling in curves.items())
+    ours = _networks_figure(
+        ("ours", f"ImageNet speedups measured here, {what}", f"Measured here, {what}"), units, what,
+        {t: [(p.ranks, p.speedup or 1.0) for p in s.points if p.speedup or p is s.base] for t, s in curves.items()},
+        f"Speedups of one ImageNet sweep of each network, over its own base ({bases}); one rank on each of the {what}. "
+        "Medians over launches; image sizes, batches and intervals are in the table. Dashed: ideal.",
+        pd.DataFrame([row for title in curves for row in rows[title]]),
+    ) if curves else None  # fmt: skip
+    every = tuple(row for its in rows.values() for row in its)
+    return ImageNetChart(units=units, published=published, ours=ours, rows=every)
+
+
+def _closest(title: str, claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> ClaimEvidence | None:
+    """Return the sweep of a network that differs least from its first claim, the newest of equals."""
+    claim = next((claim for claim in claims if claim.experiment == title), None)
+    own = [one for one in evidence if claim and is_about(claim, one)]
+
+    def distance(one: ClaimEvidence) -> tuple[int, int]:
+        assert claim is not None
+        return len(compare_with_claim(claim, one).refusals), -len(one.counts)
+
+    return min(own, key=distance, default=None)
+
+
+def _rows(title: str, scaling: Scaling, run: RunRecord) -> list[dict[str, Any]]:
+    """Return a row for every point: images/s with its interval, and what it was measured on."""
+    return [
+        {
+            "network": title,
+            "ranks": point.ranks,
+            "images_per_second": point.rows_per_second,
+            "low": point.rows_interval.low if point.rows_interval else None,
+            "high": point.rows_interval.high if point.rows_interval else None,
+            "launches": point.launches,
+            "speedup": point.speedup,
+            "image_size": run.data.features[0],
+            "global_batch": point.global_batch,
+            "precision": run.point.workload.precision,
+            "images": f"{run.data.kind}, {'in files' if run.ranks[0].step_without_input_s else 'in memory'}",
+        }
+        for point in scaling.points
+    ]
+
+
+def _networks_figure(
+    named: tuple[str, str, str],
+    units: str,
+    axis: str,
+    series: dict[str, list[tuple[int, float]]],
+    caption: str,
+    table: pd.DataFrame,
+) -> FigureBlock:
+    """Return a figure `named` by its file, what it shows, and its title: by network, units and speedup over one."""
+    place, shows, title = named
+
+    def paint(axes: Axes) -> None:
+        counts = [count for points in series.values() for count, _ in points]
+        logarithmic = svg.rank_axis(axes, counts, axis)
+        least = min(counts)
+        axes.plot([least, max(counts)], [1, max(counts) / least], label="ideal", **svg.IDEAL)
+        for network, points in series.items():
+            look = svg.mark(TITLES.index(network))
+            x, y = [count for count, _ in points], [speedup for _, speedup in points]
+            axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.dashes, label=network)
+        over = axis.removesuffix("s") if least == 1 else axis
+        svg.speedup_axis(axes, f"Speedup over {least} {over}", logarithmic=logarithmic)
+
+    picture = svg.draw(f"imagenet-{place}-{units.lower()}", shows, paint)
+    return FigureBlock(picture=picture, title=title, caption=caption, table=table)

@@ -1,6 +1,6 @@
 """Why a sweep does not scale: efficiencies, overheads, for whom ranks wait, known causes, and what launches proved.
 
-Two figures show it: the efficiencies over rank counts, and the way from the ideal to the measured epoch.
+A figure shows the way from the ideal to the measured epoch.
 """
 
 from collections.abc import Sequence
@@ -8,16 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from harness.analysis import numbers
 from harness.analysis.stats import Interval
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, FigureBlock, Items, Section, Table, Tile
+from harness.report.answer import Answer, Fact, FigureBlock, Items, Section, Table
 from harness.report.figure_origin import sweeps_origin
 from harness.report.figures.breakdown import EPOCH
 from harness.report.launch_summary import machine_words, run_facts
-from harness.report.svg import BLUE, INK, MUTED, ORANGE, PAPER, draw, time_unit
+from harness.report.svg import INK, MUTED, PAPER, draw, time_unit
 from harness.report.sweep_facts import sweep_warnings
 from harness.report.sweep_tables import causes_table
 from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies
@@ -30,9 +29,6 @@ MINUS = "\N{MINUS SIGN}"
 _NAMED = 3  # causes in the answer
 _TELL = 0.0005  # of the epoch: less has no words
 _MOST_RANKS = 16  # in the table of those that are waited for
-_MOST_COLUMNS = 9
-_DEEPEST = 0.45  # of a cell's colour, behind text that must stay readable on light and on dark pages
-_WORST = 0.5  # the efficiency from which a cell is not coloured deeper
 _IDEAL = (
     "What each cause takes beyond its ideal share, the base's part divided by the ratio of the ranks (weak scaling: "
     "unchanged). Below zero it is a gain. In brackets intervals over launches, which all hold with 95 %."
@@ -44,7 +40,6 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
     folder, runs = found.loaded.folder.resolve().name, found.loaded.valid
     subject = sweep_sentences.subject(runs[0].point.workload)
     tables = _tables(found, proofs, findings)
-    figures = [_heat_map(found, subject), *([_waterfall(found.main, found, subject)] if found.main else [])]
     confirmed = ""
     if proofs:
         held, wrong = (sum(one.verdict == verdict for one in proofs.proofs) for verdict in (CONFIRMED, REFUTED))
@@ -68,7 +63,9 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
         facts=run_facts(runs, found.loaded.launched, found.loaded.failed),
         sections=(
             *(Section(title=one.title, name=f"table-{n}", blocks=[one]) for n, one in enumerate(tables) if one.rows),
-            Section(title="Figures", name="figures", blocks=figures),
+            Section(
+                title="Figure", name="figures", blocks=[_waterfall(found.main, found, subject)] if found.main else []
+            ),
             Section(title="What the efficiencies mean", name="meanings", blocks=[meanings]),
         ),
         command=command,
@@ -108,13 +105,13 @@ def _tables(found: Explanation, proofs: Proofs | None, findings: Sequence[Findin
     ]
 
 
-def _tiles(point: PointEfficiencies) -> tuple[Tile, ...]:
+def _tiles(point: PointEfficiencies) -> tuple[Fact, ...]:
     """Return the tree's main branches at the largest point."""
     shown = ("global efficiency", "parallel efficiency", "load balance", "communication efficiency")
     kept = [(name, point.metrics[name]) for name in (*shown, "computation scaling") if name in point.metrics]
     at = numbers.ranks(point.ranks)
     return tuple(
-        Tile(
+        Fact(
             name=name.capitalize(),
             value=numbers.percent(one.value, 1),
             detail=f"{at}; 95 % interval {numbers.percent_span(one.interval)}" if one.interval else at,
@@ -233,12 +230,11 @@ def proof_table(proofs: Proofs) -> Table:
         ],
         texts=(-2, -1),
         tones={CONFIRMED: "good", REFUTED: "bad"},
-        note=f"Trained {numbers.moment(proofs.made)} UTC on {numbers.ranks(proofs.ranks)}, in turns with the launch as "
-        "it is; gains are parts of its epoch's time, Winsor's means over the rounds of a block, with the 95 % "
-        "interval over blocks (Student's t). What is expected was written down before, and found again in what the "
-        "launch as it is recorded in each block. Confirmed: the gain is not 0, and with its interval no further from "
-        "what the blocks let expect than half of that or 1 point, whichever is more. Refuted: with its interval "
-        "further than that.",
+        note=f"Trained {numbers.moment(proofs.made)} UTC on {numbers.ranks(proofs.ranks)}, in turns with the unchanged "
+        "launch. Gains are parts of its epoch's time: Winsor's means over the rounds of a block, 95 % intervals over "
+        "blocks (Student's t). What is expected was written down before, and found again in what the unchanged "
+        "launch recorded in each block. Confirmed: the gain is not 0, and with its interval differs from the "
+        "expectation by at most half of it or 1 point, whichever is more. Refuted: with its interval by more.",
     )  # fmt: skip
 
 
@@ -262,57 +258,6 @@ def _sentence(found: Explanation) -> str:
         named["causes that are smaller or not sure"] = rest
     told = ", ".join(f"{name} {_percent(part)}" for name, part in named.items())
     return f"{numbers.ranks(point.ranks)} spend {_percent(fraction)} of the epoch beyond the ideal: {told}."
-
-
-def _heat_map(found: Explanation, subject: str) -> FigureBlock:
-    """Draw the efficiencies, a column for each point, a row for each metric."""
-    table = pd.DataFrame(
-        [
-            {"layout": tree.layout, "ranks": tree.ranks, "metric": name, "value": one.value}
-            | {end: getattr(one.interval, end, None) for end in ("low", "high")}
-            for tree in found.efficiencies
-            for name, one in tree.metrics.items()
-        ]
-    )
-    step = -(-len(found.efficiencies) // _MOST_COLUMNS)
-    shown = found.efficiencies[::-1][::step][::-1]  # the largest is always among them
-    last = shown[-1]
-    spoken = ", ".join(f"{name} {numbers.percent(one.value, 1)}" for name, one in last.metrics.items())
-    return FigureBlock(
-        picture=draw(
-            "efficiencies",
-            f"Efficiencies of {subject} over rank counts",
-            lambda axes: _cells(axes, shown),
-            (2.6 + 0.75 * len(shown), 3.0),
-            numbers=f"On {numbers.ranks(last.ranks)}: {spoken}",
-        ),
-        title="Efficiencies over rank counts",
-        caption="POP's tree in percent; the deeper a cell's colour, the lower the efficiency; blue is above 100 %. "
-        + sweep_sentences.drawn(len(found.efficiencies), len(shown)) * (step > 1)
-        + sweep_sentences.conditions(found.scaling, found.loaded.runs, bars=False),
-        table=table,
-    )
-
-
-def _cells(axes: Axes, shown: tuple[PointEfficiencies, ...]) -> None:
-    for row, metric in enumerate(TREE):
-        for column, tree in enumerate(shown):
-            one = tree.metrics.get(metric.name)
-            value = 1.0 if one is None else one.value
-            depth = min(abs(1 - value) / (1 - _WORST), 1.0) * _DEEPEST
-            tone = ORANGE if value <= 1 else BLUE
-            axes.add_patch(Rectangle((column, row), 1, 1, facecolor=tone.light, alpha=depth, linewidth=0))
-            text = numbers.NONE if one is None else f"{100 * value:.1f}"
-            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=INK.light)
-    axes.set_xlim(0, len(shown))
-    axes.set_ylim(len(TREE), 0)
-    axes.set_xticks([column + 0.5 for column in range(len(shown))], [str(tree.ranks) for tree in shown])
-    axes.set_yticks([row + 0.5 for row in range(len(TREE))], [f"{'   ' * m.depth}{m.name}" for m in TREE], ha="left")
-    axes.tick_params(axis="y", pad=128, length=0)
-    axes.tick_params(axis="x", length=0)
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    axes.set_xlabel("MPI ranks")
 
 
 def _waterfall(point: PointOverheads, found: Explanation, subject: str) -> FigureBlock:

@@ -6,17 +6,15 @@ from statistics import median
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
-from mpl_toolkits.axes_grid1 import make_axes_locatable
 
 from harness.analysis import numbers
 from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
 from harness.analysis.read_results import Loaded
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, FigureBlock, Section, Table, Tile
+from harness.report.answer import Answer, Fact, FigureBlock, Section, Table
 from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
-from harness.report.svg import BLUE, SKY, VERMILLION, draw
+from harness.report.svg import BLUE, VERMILLION, draw
 from harness.schema.record import FailedRank, RunRecord
 
 FOLDER = "failed-ranks"  # reports/failed-ranks/<sweep>/
@@ -71,7 +69,7 @@ def _sentence(runs: Sequence[RunRecord]) -> str:
         f"{f' ({numbers.seconds(max(recoveries))} at most)' if several else ''}, "
         f"{numbers.plural(repeated, 'step')} repeated."
     )
-    again = f" In {numbers.plural(restarted, 'launch')} no rank that knew the weights was left: training started again."
+    again = f" In {numbers.plural(restarted, 'launch')} no rank with the weights was left: training started again."
     return said + (again if restarted else "")
 
 
@@ -80,17 +78,17 @@ def _restarted(runs: Sequence[RunRecord]) -> int:
     return sum(any(loss.anew for loss in run.losses) for run in runs)
 
 
-def _tiles(runs: Sequence[RunRecord]) -> Iterator[Tile]:
+def _tiles(runs: Sequence[RunRecord]) -> Iterator[Fact]:
     failures = [loss for run in runs for loss in run.losses]
     recovery, restarted = median(loss.recovery_s for loss in failures), _restarted(runs)
     beside = f"and all in {numbers.plural(restarted, 'launch')}" if restarted else "of all launches"
-    yield Tile(name="Ranks failed", value=str(len(failures)), detail=f"in {numbers.plural(len(runs), 'launch')}")
-    yield Tile(name="Recovery time", value=numbers.seconds(recovery), detail="median, detection to next step")
-    yield Tile(name="Steps repeated", value=str(steps_repeated(failures)), detail=beside)
+    yield Fact(name="Ranks failed", value=str(len(failures)), detail=f"in {numbers.plural(len(runs), 'launch')}")
+    yield Fact(name="Recovery time", value=numbers.seconds(recovery), detail="median, detection to next step")
+    yield Fact(name="Steps repeated", value=str(steps_repeated(failures)), detail=beside)
     sides = [(run, *stretches_around(run, loss)) for run in runs for loss in run.losses]
     ratios = [stretch_rate(run, after) / stretch_rate(run, before) for run, before, after in sides if before and after]
     if ratios:
-        yield Tile(name="Speed after", value=numbers.percent(median(ratios)), detail="of the speed before, median")
+        yield Fact(name="Speed after", value=numbers.percent(median(ratios)), detail="of the speed before, median")
 
 
 def _table(run: RunRecord) -> Table:
@@ -142,13 +140,12 @@ def _timeline(run: RunRecord, number: int, subject: str) -> FigureBlock:
             f"timeline-{number}",
             f"Progress of {subject} while ranks failed, launch {run.point.folder}",
             lambda axes: _paint(axes, run),
-            (4.8, 3.9),
             numbers=spoken,
         ),
         title=f"Launch {run.point.folder}",
-        caption="Above: the ranks that train and the spares that wait. Below: epochs trained; each line is a stretch "
-        "without a failure, the number its rows/s, each cross a failed rank, and the gaps between lines recovery. "
-        f"{numbers.ranks(run.point.layout.ranks)} at first, global batch {numbers.count(run.global_batch)}.",
+        caption="Epochs trained: each line is a stretch without a failure, with its ranks and rows/s, each cross a "
+        f"failed rank, and the gaps between lines recovery. {numbers.ranks(run.point.layout.ranks)} at first, global "
+        f"batch {numbers.count(run.global_batch)}.",
         table=table,
     )
 
@@ -158,38 +155,16 @@ def _since(run: RunRecord, moment: datetime) -> float:
 
 
 def _paint(axes: Axes, run: RunRecord) -> None:
-    begin, end = _since(run, run.stretches[0].started), _since(run, run.stretches[-1].ended)
     for index, each in enumerate(run.stretches):
         span = (_since(run, each.started), _since(run, each.ended))
         epochs = (each.first / run.steps_per_epoch, (each.first + each.steps) / run.steps_per_epoch)
         axes.plot(span, epochs, color=BLUE.light, label="" if index else "trained without a failure")
         if each.training_s > 0:
             place = (sum(span) / 2, sum(epochs) / 2)
-            said = f"{numbers.count(stretch_rate(run, each))}/s"
+            said = f"{numbers.ranks(each.ranks)}, {numbers.count(stretch_rate(run, each))}/s"
             axes.annotate(said, place, (4, -4), textcoords="offset points", va="top", fontsize=7)
     at = [_since(run, loss.noticed) for loss in run.losses]
     made = [loss.epoch + loss.step / run.steps_per_epoch for loss in run.losses]
     axes.plot(at, made, "x", color=VERMILLION.light, markeredgewidth=2, label="a rank failed")
     axes.set(xlabel="Seconds since the launch began", ylabel="Epochs trained")
     axes.margins(y=0.08)
-    above = make_axes_locatable(axes).append_axes("top", size="34%", pad=0.12, sharex=axes)
-    times, ranks, spares = _crew(run, begin, end)
-    above.stackplot(times, ranks, spares, step="post", colors=(BLUE.light, SKY.light))
-    above.tick_params(labelbottom=False, length=3)
-    above.set_ylabel("Processes")
-    above.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.fill_between([], [], color=BLUE.light, label="ranks that train")
-    if any(spares):
-        axes.fill_between([], [], color=SKY.light, label="spares that wait")
-
-
-def _crew(run: RunRecord, begin: float, end: float) -> tuple[list[float], list[int], list[int]]:
-    """Return the times (s) from which on so many ranks trained, these counts, and those of the spares that waited."""
-    total = run.point.layout.ranks + (run.point.workload.spares or 0)
-    times, ranks, spares = [begin], [run.point.layout.ranks], [run.point.workload.spares or 0]
-    for loss in run.losses:
-        total -= 1
-        times.append(_since(run, loss.noticed))
-        ranks.append(loss.ranks)
-        spares.append(max(0, total - loss.ranks))
-    return [*times, end], [*ranks, ranks[-1]], [*spares, spares[-1]]

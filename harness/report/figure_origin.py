@@ -57,14 +57,16 @@ def run_mark(run: RunRecord) -> str:
 
 def sweeps_origin(command: str, sweeps: Iterable[Loaded]) -> Origin:
     """Return the origin of a figure that `command` draws of all launches in `sweeps`."""
-    return Origin(command=command, sources=tuple(map(_source, sweeps)))
-
-
-def _source(loaded: Loaded) -> FigureSource:
-    return FigureSource(
-        sweep=loaded.folder.resolve().name,
-        command=sweep_command(loaded.study.sweep) if loaded.study else "",
-        launches=tuple(map(run_mark, loaded.runs)),
+    return Origin(
+        command=command,
+        sources=tuple(
+            FigureSource(
+                sweep=one.folder.resolve().name,
+                command=sweep_command(one.study.sweep) if one.study else "",
+                launches=tuple(map(run_mark, one.runs)),
+            )
+            for one in sweeps
+        ),
     )
 
 

@@ -1,11 +1,12 @@
 """The history of a study as a page that stands alone: a figure for each series, and its numbers as files."""
 
 import shlex
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from harness.analysis import numbers
 from harness.regression.history import PRACTICAL, ChangePoint, CostSeries, History
@@ -82,18 +83,12 @@ def _paint(axes: Axes, history: History, series: CostSeries, changes: list[Chang
 
 def _commit_axis(axes: Axes, history: History, series: CostSeries) -> None:
     states = np.array(series.states)
-    order = list(dict.fromkeys(series.states))
-    step = -(-len(order) // _MOST_LABELS)
-    names = [_short(history.names[state]) for state in order]
-    middles = {float(np.flatnonzero(states == state).mean()): name for state, name in zip(order, names, strict=True)}
-    shown = list(middles)[::step]
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: middles.get(value, "")))
-    if len(shown) > 4:
+    order = list(dict.fromkeys(series.states))[:: -(-len(set(series.states)) // _MOST_LABELS)]
+    turned: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(order) > 4 else {}
+    places = [float(np.flatnonzero(states == state).mean()) for state in order]
+    axes.set_xticks(places, [_short(history.names[state]) for state in order], **turned)
+    if turned:
         axes.tick_params(axis="x", pad=1)
-        for label in axes.get_xticklabels():
-            label.set(rotation=45, ha="right", rotation_mode="anchor")
     axes.set_xlabel("Commit, in the order of the first launch")
 
 

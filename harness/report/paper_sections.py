@@ -3,26 +3,32 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from harness import datasets
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
 from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
-from harness.analysis.stats import NEEDED
+from harness.analysis.stats import NEEDED, Interval
 from harness.claims.campaign import POLICIES
 from harness.claims.claim_rules import ERRATUM
 from harness.claims.judgement import Judgement
+from harness.report import svg
 from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table, distinct
-from harness.report.claims_figures import experiment_picture, experiment_table, printed_speedups
 from harness.report.publish import PAGE, relative_link
-from harness.report.sweep_tables import NOT_MEASURED, equal_accuracy, equal_samples, percent_cell, ratio_cell
+from harness.report.sweep_tables import NOT_MEASURED, ratio_cell, sides_table
 from harness.schema.claim import EXPERIMENTS, Claim, Published
 from harness.schema.option import conditions
 from harness.schema.presets import PRESETS, SOURCES
 from harness.schema.record import RunRecord
 from harness.schema.sync import Gradients, Weights, find_policy
 
+_LOOKS = ((svg.BLUE, "o"), (svg.GREEN, "^"), (svg.ORANGE, "s"))
+_APART = 0.008  # of the axis: so little that no marker seems to be of another rank count
 PAPER = "A"
 
 
@@ -132,33 +138,23 @@ def experiments_headline(parts: Sequence[PaperExperiment]) -> str:
     """Return what the paper's algorithm gains at equal samples and to equal accuracy, over all experiments."""
     ran = [part for part in parts if part.lines]
     ours = [side for one in ran if (side := one.lines[0].top)]
-    text = f"{len(ran)} of the paper's {len(EXPERIMENTS)} experiments ran here. "
     if not ours:
-        return text + "None has valid times on more than one rank, so there is no speedup."
+        return f"{len(ran)} of its {len(EXPERIMENTS)} experiments ran. None has valid times on more than one rank."
     speedups = [side.point.speedup for side in ours if side.point and side.point.speedup is not None]
     reached = [side.target.speedup for side in ours if side.target and side.target.speedup is not None]
-    ranks = numbers.span(min(side.ranks for side in ours), max(side.ranks for side in ours), "ranks")
-    text += f"Averaging once per epoch, {ranks} train the same rows {_ratios(speedups)} times as fast as the base"
-    missed = len(ours) - len(reached)
-    level = "that" if reached else f"its accuracy less {100 * SLACK:g} point"
+    ranks, missed = (
+        numbers.span(min(one.ranks for one in ours), max(one.ranks for one in ours), "ranks"),
+        len(ours) - len(reached),
+    )
+    text = f"Averaging once per epoch, {ranks} train the same rows {_ratios(speedups)} times as fast as the base"
     text += f", and reach its accuracy less {100 * SLACK:g} point {_ratios(reached)} times as fast" if reached else ""
+    level = "that" if reached else f"its accuracy less {100 * SLACK:g} point"
     return text + (f"; {missed} of {len(ours)} do not reach {level} in these epochs." if missed else ".")
 
 
 def _ratios(values: Sequence[float]) -> str:
     low, high = f"{min(values):.2f}", f"{max(values):.2f}"
     return low if low == high else f"{low} to {high}"
-
-
-def experiment_title(name: str, claims: Sequence[Claim]) -> str:
-    """Return where the paper shows an experiment: ``Figure 1: MNIST-DNN``."""
-    figures = distinct(claim.figure for claim in claims if claim.figure)
-    return f"Figure {figures}: {name.upper()}" if figures else f"Text only: {name.upper()}"
-
-
-def experiment_texts(claims: Sequence[Claim]) -> str:
-    """Return what the paper says of an experiment."""
-    return "; ".join(claim.text + (f" (printed wrong: {claim.erratum})" if claim.erratum else "") for claim in claims)
 
 
 def experiments_table(parts: Sequence[PaperExperiment], judgements: Sequence[Judgement]) -> Table:
@@ -233,7 +229,10 @@ def _method(parts: Sequence[PaperExperiment]) -> list[Block]:
 
 
 def _section(part: PaperExperiment) -> Section:
-    blocks: list[Block] = [Prose(text=f"The paper: {experiment_texts(part.claims)}.")]
+    said = [claim.text + (f" (printed wrong: {claim.erratum})" if claim.erratum else "") for claim in part.claims]
+    shown = distinct(claim.figure for claim in part.claims if claim.figure)
+    title = f"Figure {shown}: {part.name.upper()}" if shown else f"Text only: {part.name.upper()}"
+    blocks: list[Block] = [Prose(text=f"The paper: {'; '.join(said)}.")]
     if part.problem:
         ran = "Not all of it ran" if part.lines else "Nothing ran here"
         blocks.append(Prose(text=f"{ran}: {part.problem}.", note=False))
@@ -244,36 +243,16 @@ def _section(part: PaperExperiment) -> Section:
         else:
             blocks.append(Prose(text="No times on several ranks are valid, so there is no speedup to draw."))
         settings = "; ".join(f"{name}: {value}" for name, value in conditions(part.runs[0].point.workload))
+        sides = [
+            (Cell(text="nothing, one rank alone" if side.ranks == 1 else line.sync, link=line.link), side)
+            for line in part.lines
+            for side in line.sided.sides
+        ]
         blocks += [
-            _sides_table(part),
+            sides_table("What is averaged", sides, part.goal),
             Prose(text=f"{settings}. Only the synchronisation differs between the lines."),
         ]
-    return Section(title=experiment_title(part.name, part.claims), name=part.name, blocks=blocks)
-
-
-def _sides_table(part: PaperExperiment) -> Table:
-    headings = [
-        "What is averaged", "Ranks", "Launches", "Epoch time", "Speedup at\nequal samples",
-        "Test accuracy at\nequal samples",
-    ]  # fmt: skip
-    if part.goal is not None:
-        goal = numbers.percent(part.goal, 1)
-        headings += [f"Training time\nto {goal}", f"Speedup to\n{goal}"]
-    rows = []
-    for line in part.lines:
-        for number, side in enumerate(line.sided.sides):
-            averaged = "nothing, one rank alone" if side.ranks == 1 else line.sync
-            span = f"{numbers.percent(side.accuracy_low, 2)} to {numbers.percent(side.accuracy_high, 2)}"
-            row: list[str | Cell] = [
-                Cell(text=averaged, link="" if number else line.link),
-                str(side.ranks),
-                Cell(text=str(side.launches), note="" if side.point else "times not valid"),
-                *equal_samples(side.point),
-                replace(percent_cell(side.accuracy, 2), note=span if side.launches > 1 else ""),
-                *(() if part.goal is None else equal_accuracy(side.target)),
-            ]
-            rows.append(row)
-    return Table(title="At equal samples and to equal accuracy", headings=headings, rows=rows, texts=())
+    return Section(title=title, name=part.name, blocks=blocks)
 
 
 def _cuts(part: PaperExperiment) -> tuple[str, ...]:
@@ -302,8 +281,7 @@ def _cuts(part: PaperExperiment) -> tuple[str, ...]:
 
 
 def _figure(part: PaperExperiment) -> FigureBlock:
-    lines, name = [(line.sync, line.sided) for line in part.lines], part.name.upper()
-    picture = experiment_picture(lines, part.claims, part.name, part.goal)
+    name = part.name.upper()
     base = next(line.sided.scaling.base for line in part.lines if line.sided.scaling)
     printed = printed_speedups(part.claims)
     paper = (
@@ -318,8 +296,15 @@ def _figure(part: PaperExperiment) -> FigureBlock:
         f"{numbers.seconds(base.seconds)} per epoch.{goal} {paper}. Dashed: ideal, over either base. "
         f"{'; '.join(_cuts(part))}."
     )
-    title = f"{name}: speedup at equal samples and to equal accuracy"
-    return FigureBlock(picture=picture, title=title, caption=caption, table=experiment_table(lines, part.claims))
+    shows = f"Speedup of {name}: published, at equal samples and to equal accuracy"
+    return FigureBlock(
+        picture=svg.draw(
+            f"experiment-{part.name}", shows, lambda axes: _paint_experiment(axes, part, printed), (6.4, 3.9)
+        ),
+        title=f"{name}: speedup at equal samples and to equal accuracy",
+        caption=caption,
+        table=_experiment_table(part),
+    )
 
 
 def experiment_banners(parts: Sequence[PaperExperiment]) -> list[Banner]:
@@ -331,3 +316,75 @@ def experiment_banners(parts: Sequence[PaperExperiment]) -> list[Banner]:
             text = f"{part.name.upper()}: the times of {numbers.plural(len(bad), 'launch')} do not count"
             found.append(Banner(kind="warning", text=f"{text} ({bad[0].invalid[0]}); what they learned does."))
     return found
+
+
+def printed_speedups(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Return the speedups that the paper prints and that can be right."""
+    return tuple(claim for claim in claims if claim.quantity == "speedup" and claim.value and not claim.erratum)
+
+
+def _experiment_table(part: PaperExperiment) -> pd.DataFrame:
+    """Return the numbers behind the figure: a row for each published number and for each layout of each policy."""
+    rows: list[dict[str, object]] = [
+        {"series": "published", "base": claim.base, "cores": claim.count, "speedup": claim.value}
+        for claim in part.claims
+        if claim.quantity == "speedup" and claim.value
+    ]
+    for line in part.lines:
+        base = line.sided.scaling.base.ranks if line.sided.scaling else None
+        for side in line.sided.sides:
+            point, target = side.point, side.target
+            row: dict[str, object] = {"series": line.sync, "base": base, "cores": side.ranks}
+            row |= _with_ends("speedup", point.speedup if point else None, point.speedup_interval if point else None)
+            row |= _with_ends(
+                "speedup_to_accuracy", target.speedup if target else None, target.interval if target else None
+            )
+            rows.append(row | {"test_accuracy": side.accuracy, "launches": side.launches})
+    return pd.DataFrame(rows)
+
+
+def _with_ends(name: str, value: float | None, interval: Interval | None) -> dict[str, object]:
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _paint_experiment(axes: Axes, part: PaperExperiment, printed: Sequence[Claim]) -> None:
+    lines = [(line.sync, line.sided) for line in part.lines]
+    base = next(sided.scaling.base.ranks for _, sided in lines if sided.scaling)
+    counts = {side.ranks for _, sided in lines for side in sided.sides}
+    counts |= {count for claim in printed for count in (claim.base, claim.count)}
+    logarithmic = svg.rank_axis(axes, sorted(counts), "Cores (ours: one rank on each)")
+    for start in dict.fromkeys([base, *(claim.base for claim in printed)]):
+        axes.plot(
+            [start, max(counts)], [1, max(counts) / start], color=svg.MUTED.light, linestyle=(0, (5, 3)), linewidth=1
+        )
+    if printed:
+        x, y = [printed[0].base, *(c.count for c in printed)], [1.0, *(c.value or 1.0 for c in printed)]
+        axes.plot(x, y, color=svg.VERMILLION.light, marker="D", markersize=8, linestyle=":", label="published")
+        axes.annotate(f"{y[-1]:g}", (x[-1], y[-1]), textcoords="offset points", xytext=(-8, 8), ha="right")
+    for number, (sync, sided) in enumerate(lines):
+        tone, marker = _LOOKS[number % len(_LOOKS)]
+        shift = (number - (len(lines) - 1) / 2) * _APART
+        look = {"color": tone.light, "marker": marker, "markersize": 6}
+        lent = [] if any(side.ranks == base for side in sided.sides) else [(base, 1.0, None)]
+        samples = [*lent, *((s.ranks, s.point.speedup, s.point.speedup_interval) for s in sided.sides if s.point)]
+        accuracy = [*lent, *((s.ranks, s.target.speedup, s.target.interval) for s in sided.sides if s.target)]
+        _series(axes, samples, shift, look | {"label": sync})
+        _series(axes, accuracy, shift, look | {"markerfacecolor": svg.PAPER.light, "linestyle": ":"})
+    if part.goal is not None:
+        open_marker = {"color": svg.INK.light, "marker": "o", "markerfacecolor": svg.PAPER.light, "linestyle": ":"}
+        axes.plot([], [], label=f"to {numbers.percent(part.goal, 1)} accuracy", **open_marker)  # type: ignore[arg-type]
+    svg.speedup_axis(axes, "Speedup over the series' own base", logarithmic=logarithmic)
+
+
+def _series(
+    axes: Axes, points: Sequence[tuple[int, float | None, Interval | None]], shift: float, look: dict[str, Any]
+) -> None:
+    """Draw (ranks, ratio, interval) with markers `shift` of the axis beside their ranks."""
+    known = [(ranks, ratio, interval) for ranks, ratio, interval in points if ratio is not None]
+    low, high = axes.get_xlim()
+    places = [r * (high / low) ** shift if axes.get_xscale() == "log" else r + shift * (high - low) for r, *_ in known]
+    axes.plot(places, [ratio for _, ratio, _ in known], **look)
+    for place, (_, ratio, interval) in zip(places, known, strict=True):
+        if interval:
+            svg.error_bars(axes, [(place, ratio, interval)], look["color"], capsize=3)

@@ -1,7 +1,7 @@
 """Several sweeps of one workload side by side: speed at equal samples beside speed to equal accuracy."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,26 +11,21 @@ from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.learning import TimeToAccuracy, curve_frame, default_accuracy, side_by_side
+from harness.analysis.learning import Side, curve_frame, default_accuracy, side_by_side
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import PointScaling, scale
+from harness.analysis.scaling import scale
 from harness.base.errors import UserError
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, Cell, FigureBlock, Section, Table
+from harness.report.answer import Answer, Cell, FigureBlock, Section
 from harness.report.figure_origin import sweeps_origin
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.publish import PAGE, relative_link
 from harness.report.svg import draw, mark, time_unit
 from harness.report.sweep_facts import sweep_warnings
-from harness.report.sweep_tables import equal_accuracy, equal_samples, percent_cell
+from harness.report.sweep_tables import sides_table
 from harness.schema.presets import distinguishing_names
 
 FOLDER = "side-by-side"
-
-
-Row = tuple[str, Loaded, PointScaling, TimeToAccuracy, float]
-"""A layout with valid times: what distinguishes its sweep, that sweep, its scaling over the sweep's own base, the time
-to the target over the common base, and its final test accuracy."""
 
 
 def policies_answer(folders: Sequence[Path], reports: Path, target: float | None = None) -> Answer:
@@ -62,20 +57,24 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
     sweeps = [one.study.sweep.workload for one in loaded if one.study]
     titles = distinguishing_names(sweeps) if len(sweeps) == len(loaded) else [""] * len(loaded)
     titles = [title or name for title, name in zip(titles, folder_names, strict=True)]
-    rows = [
-        (title, one, side.point, side.target, side.accuracy)
-        for title, one, sided in zip(titles, loaded, side_by_side(frames, goal), strict=True)
-        for side in sided.sides
-        if side.point and side.target
-    ]
+    sides = [sided.sides for sided in side_by_side(frames, goal)]
+    links = [relative_link(reports / name / PAGE, reports / FOLDER) for name in folder_names]
+    named = [Cell(text=title, link=link) for title, link in zip(titles, links, strict=True)]
+    note = (
+        "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. Speedup to "
+        f"accuracy is over the first sweep's {numbers.ranks(first.base.ranks)}: the median training time after which a "
+        "launch first has the target, epochs not interpolated; one that never reaches it counts as infinitely long. "
+        "Below: 95 % intervals, a time's of this session only, where there are 6 launches."
+    )
+    called = [(cell, side) for cell, its in zip(named, sides, strict=True) for side in its]
+    table = sides_table("Sweep", called, goal, note)
     subject = sweep_sentences.subject(loaded[0].runs[0].point.workload)
     every = [run for one in loaded for run in one.launched]
     command = shlex.join(["harness", "report", *folder_names, "--together"])
     command += f" --target {target:g}" if target is not None else ""
-    table = _table(rows, goal, first.base.ranks, reports)
     return Answer(
         question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",
-        sentence=_headline(rows, goal),
+        sentence=_headline(dict(zip(titles, sides, strict=True)), goal),
         banners=[
             replace(banner, text=f"{title}: {banner.text}")
             for title, one in zip(titles, loaded, strict=True)
@@ -96,43 +95,15 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
     )
 
 
-def _table(rows: Sequence[Row], goal: float, base: int, reports: Path) -> Table:
-    shown = numbers.percent(goal, 1)
-    cells = []
-    for title, one, point, target, accuracy in rows:
-        name = one.folder.resolve().name
-        cells.append(
-            (
-                title,
-                str(point.ranks),
-                str(point.launches),
-                *equal_samples(point),
-                *equal_accuracy(target, f"{target.reached} of {target.launches} launches"),
-                percent_cell(accuracy, 2),
-                Cell(text=name, link=relative_link(reports / name / PAGE, reports / FOLDER)),
-            )
-        )
-    headings = (
-        "Sweep", "Ranks", "Launches", "Epoch time", "Speedup at\nequal samples", f"Training time\nto {shown}",
-        f"Speedup to\n{shown}", "Final test\naccuracy", "Folder",
-    )  # fmt: skip
-    note = (
-        "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. Speedup to "
-        f"accuracy is over the first sweep's {numbers.ranks(base)}: the median training time after which a "
-        "launch first has the target, epochs not interpolated; one that never reaches it counts as infinitely long. "
-        "Below: 95 % intervals, a time's of this session only, where there are 6 launches."
-    )
-    return Table(title="At equal samples and to equal accuracy", headings=headings, rows=cells, note=note)
-
-
-def _headline(rows: Sequence[Row], goal: float) -> str:
-    there = [(target.seconds, title, point) for title, _, point, target, _ in rows if target.seconds is not None]
+def _headline(sweeps: Mapping[str, Sequence[Side]], goal: float) -> str:
+    times = [(side.target.seconds, side.ranks, title) for title, its in sweeps.items() for side in its if side.target]
+    there = [(seconds, ranks, title) for seconds, ranks, title in times if seconds is not None]
     if not there:
         return f"No sweep reaches {numbers.percent(goal, 1)} test accuracy."
-    seconds, title, point = min(there, key=lambda found: found[0])
+    seconds, ranks, title = min(there)
     return (
-        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {title} on "
-        f"{numbers.ranks(point.ranks)}: {numbers.seconds(seconds)} of training."
+        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {title} on {numbers.ranks(ranks)}: "
+        f"{numbers.seconds(seconds)} of training."
     )
 
 

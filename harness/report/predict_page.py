@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import NullFormatter
 
 from harness.analysis import numbers
 from harness.analysis.stats import Interval
@@ -18,7 +18,7 @@ from harness.prediction.advice import AdviceScore, JobLimits, TrainingJob, Way
 from harness.prediction.beyond import Beyond, BeyondScore
 from harness.prediction.forecast import NetworkReference, PredictedCurve, Score
 from harness.prediction.step_model import assumptions
-from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Items, Prose, Section, Table, Tile
+from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Items, Prose, Section, Table
 from harness.report.figures.breakdown import EPOCH
 from harness.report.svg import MUTED, draw, mark, rank_axis, time_unit
 from harness.report.sweep_tables import NOT_MEASURED, predicted_cell, ratio_cell, seconds_cell
@@ -49,7 +49,7 @@ def prediction_answer(found: Sequence[PredictedCurve], network: str, algorithm: 
         sentence=f"Predicted, not measured: {'; '.join(map(_sentence, found))}.",
         table=tables[0] if len(found) == 1 else several,
         data={"network": network, "predicted": [_data(one) for one in found]},
-        banners=[Banner(kind="warning", text="Nothing here was measured but what the predictions rest on.")],
+        banners=[Banner(kind="warning", text="Nothing here was measured except what the predictions rest on.")],
         tiles=[_tile(name, one.frame.iloc[-1]) for name, one in zip(names, found, strict=True)],
         facts=(Fact(name="Network", value=costs), Fact(name="Base", value="; ".join(one.base.source for one in found))),
         sections=(*parts, Section(title="Figures", name="figures", blocks=_figures(names, found))),
@@ -153,9 +153,9 @@ def _data(one: PredictedCurve) -> Mapping[str, object]:
     }
 
 
-def _tile(name: str, last: "pd.Series[float]") -> Tile:
+def _tile(name: str, last: "pd.Series[float]") -> Fact:
     detail = f"predicted speedup at {int(last['ranks']):,} ranks; efficiency {numbers.percent(last['efficiency'])}"
-    return Tile(name=name, value=numbers.significant(last["speedup"]), detail=detail)
+    return Fact(name=name, value=numbers.significant(last["speedup"]), detail=detail)
 
 
 def _figures(names: Sequence[str], found: Sequence[PredictedCurve]) -> list[FigureBlock]:
@@ -252,9 +252,9 @@ def job_answer(
         sentence=sentence,
         table=tables[0],
         data={"asked": asked, "chosen": chosen, "ways": ways, "scores": earlier},
-        tiles=[Tile(name="Job", value=numbers.seconds(chosen.seconds), detail=chosen.name)] if chosen else [],
+        tiles=[Fact(name="Job", value=numbers.seconds(chosen.seconds), detail=chosen.name)] if chosen else [],
         sections=(
-            Section(title="Ways to run it", name="ways", blocks=[*tables, _ways_figure(ways, chosen, limits)]),
+            Section(title="Ways to run it", name="ways", blocks=tables),
             Section(title="How earlier advice did", name="scores", blocks=[Items(texts=earlier)] if earlier else []),
         ),
         command=command,
@@ -313,47 +313,6 @@ def _score_sentence(name: str, score: AdviceScore) -> str:
     )
 
 
-def _ways_figure(ways: Sequence[Way], chosen: Way | None, limits: JobLimits) -> FigureBlock:
-    names = list(dict.fromkeys(way.name for way in ways))
-
-    def paint(axes: Axes) -> None:
-        for number, name in enumerate(names, start=1):
-            look = mark(number)
-            for measured, face in ((True, look.colour), (False, "none")):
-                own = [way for way in ways if way.name == name and way.measured == measured]
-                if own:
-                    label = name if measured else f"{name}, predicted"
-                    axes.plot(
-                        [way.seconds / 60 for way in own], [way.node_hours for way in own], look.marker, label=label,
-                        color=look.colour, markerfacecolor=face, linestyle="none",
-                    )  # fmt: skip
-        if chosen:
-            axes.plot(
-                [chosen.seconds / 60], [chosen.node_hours], "o", markersize=13, markerfacecolor="none",
-                color=MUTED.light, linestyle="none", label="recommended",
-            )  # fmt: skip
-        if limits.deadline_s:
-            axes.axvline(limits.deadline_s / 60, color=MUTED.light, linestyle=(0, (4, 2)), label="deadline")
-        if limits.node_hours:
-            axes.axhline(limits.node_hours, color=MUTED.light, linestyle=(0, (1, 1.5)), label="budget")
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter(lambda value, _: f"{value:g}")
-            axis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("Job (min)")
-        axes.set_ylabel("Node-hours")
-
-    columns = {"settings": [way.name for way in ways], "nodes": [way.layout.nodes for way in ways]}
-    times = {"seconds": [way.seconds for way in ways], "low": [way.interval.low for way in ways]}
-    table = pd.DataFrame(columns | times | {"high": [way.interval.high for way in ways]})
-    spoken = "; ".join(f"{way.name} on {way.layout.ranks} ranks {numbers.seconds(way.seconds)}" for way in ways)
-    picture = draw("advice", "Node-hours against the time of the job", paint, numbers=spoken)
-    caption = "Every way to run the job. Filled: measured. Hollow: predicted. The ring is the recommended one."
-    return FigureBlock(picture=picture, title="Time and cost", caption=caption, table=table)
-
-
 def beyond_table(one: Beyond, names: Mapping[str, str]) -> Table:
     """Return a predicted series: speedup with its band, and the parts of a step."""
     rows: list[tuple[str | Cell, ...]] = [
@@ -371,7 +330,7 @@ def beyond_table(one: Beyond, names: Mapping[str, str]) -> Table:
     return Table(
         title=f"Predicted {one.where}, not measured",
         headings=("Ranks", "Layout", "Predicted\nspeedup", "Predicted\nefficiency", "Predicted\nepoch time",
-                  "Computation\nof a step", "Wait for the\nslowest", "Sums"),
+                  "Computation\nof a step", "Wait for the\nslowest", "Allreduce"),
         rows=rows,
         left=0,
         texts=(1,),

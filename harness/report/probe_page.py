@@ -18,7 +18,6 @@ from harness.report.answer import (
     FigureBlock,
     Section,
     Table,
-    Tile,
     distinct,
     facts,
 )
@@ -47,11 +46,11 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
         question="What do messages between ranks cost here?",
         sentence=_headline(probe),
         code=NOTHING_VALID if probe.invalid else 0,
-        table=_summary_table(costs),
+        table=_cost_table(costs),
         data={"probe": folder, "costs": costs, "best": chosen, "invalid": probe.invalid},
         banners=_banners(probe),
         tiles=[
-            Tile(
+            Fact(
                 name=f"{one.name}, {one.where}",
                 value=_rate(one.beta_s_per_byte.value),
                 detail=f"latency {Cell(text=numbers.seconds(one.alpha_s.value), note=_span(one.alpha_s))}",
@@ -60,8 +59,7 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
         ],
         facts=_probe_facts(probe),
         sections=[
-            Section(title="Latency and bandwidth", name="fits", blocks=[_cost_table(costs)]),
-            Section(title="", name="", blocks=list(_figures(probe))),
+            Section(title="Latency and bandwidth", name="fits", blocks=[_cost_table(costs), *_figures(probe)]),
             Section(title="Best settings", name="best", blocks=[settings_table(best)] if best else []),
         ],
         command=f"make probe RANKS={probe.ranks}" if one_host else "",
@@ -71,18 +69,6 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
         when=probe.measured,
         machine=machine,
     )
-
-
-def _summary_table(costs: Iterable[MessageCost]) -> Table:
-    """Return what a terminal shows of the costs."""
-    rows = [
-        (
-            cost.name, str(cost.ranks), numbers.seconds(cost.alpha_s.value), _span(cost.alpha_s) or numbers.NONE,
-            _rate(cost.beta_s_per_byte.value), cost.where,
-        )
-        for cost in costs
-    ]  # fmt: skip
-    return Table(title="", headings=("Operation", "Ranks", "Latency", "95 % interval", "Bandwidth", "Where"), rows=rows)
 
 
 def _probe_facts(probe: Probe) -> tuple[Fact, ...]:
@@ -167,7 +153,15 @@ def fit_warning(cost: MessageCost) -> str:
 def _cost_table(costs: Iterable[MessageCost]) -> Table:
     return Table(
         title="Latency and bandwidth",
-        headings=("Operation", "Where", "Ranks", "alpha", "1 / beta", "Largest error\nof the line", "Remarks"),
+        headings=(
+            "Operation",
+            "Where",
+            "Ranks",
+            "Latency\n(alpha)",
+            "Bandwidth\n(1 / beta)",
+            "Largest error\nof the line",
+            "Remarks",
+        ),
         rows=[
             (
                 cost.name,
@@ -186,6 +180,7 @@ def _cost_table(costs: Iterable[MessageCost]) -> Table:
         ],
         left=2,
         note=_FIT_NOTE,
+        wide=(5, 6),
     )
 
 

@@ -22,9 +22,7 @@ from harness.base.files import folder_atomic, resource, write_atomic
 from harness.report.answer import Answer, FigureBlock
 from harness.report.figure_origin import Origin, describe_tables, origin_text
 from harness.report.svg import COLUMNS, TONES, printed
-from harness.schema.presets import study_name
 from harness.schema.record import decode, encode
-from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
 
 PAGE = "index.html"
 SUMMARY = "summary.json"  # reports/<page>/summary.json
@@ -93,10 +91,10 @@ class PageSummary:
     warnings: tuple[str, ...] = ()
 
 
-def write_page(answer: Answer, reports: Path, results: Path | None = None, *, style: str = SCREEN) -> Answer:
+def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
     """Write ``REPORTS/<place>/index.html`` with its files, whole or not at all; return the answer with its `page`.
 
-    The index then lists it beside all other pages, and the sweeps in `results` that have none.
+    The index then lists it beside all other pages.
 
     Raises:
         UserError: the folder holds something else than a report, or cannot be written to.
@@ -115,7 +113,7 @@ def write_page(answer: Answer, reports: Path, results: Path | None = None, *, st
         _write_figures(staging, answer.figures, answer.origin or Origin(command=answer.command), style)
         (staging / SUMMARY).write_bytes(encode(summary))
         (staging / PAGE).write_text(content, encoding="utf-8")
-    _write_index(reports, results)
+    _write_index(reports)
     return replace(answer, page=target / PAGE)
 
 
@@ -137,12 +135,12 @@ def _write_figures(folder: Path, blocks: Sequence[FigureBlock], origin: Origin, 
     describe_tables(folder, origin)
 
 
-def _write_index(reports: Path, results: Path | None) -> None:
-    """Write ``REPORTS/index.html``, every page and the sweeps in `results` that have none, and the glossary.
+def _write_index(reports: Path) -> None:
+    """Write ``REPORTS/index.html``, every page, the newest first, and the glossary.
 
     A file of another origin is left as it is, and that is logged.
     """
-    entries = sorted((*_drawn(reports), *_undrawn(reports, results)), key=lambda one: one[0].when, reverse=True)
+    entries = sorted(_drawn(reports), key=lambda one: one[0].when, reverse=True)
     for name, content in (
         (PAGE, render("index.html.j2", entries=entries, root=".")),
         ("glossary.html", render("glossary.html.j2", root=".")),
@@ -167,22 +165,4 @@ def _drawn(reports: Path) -> list[tuple[PageSummary, str]]:
             except UserError as error:
                 _LOG.warning("%s", error)
         found.append((summary, relative_link(page, reports)))
-    return found
-
-
-def _undrawn(reports: Path, results: Path | None) -> list[tuple[PageSummary, str]]:
-    """Return the sweeps in `results` that have no page, with an empty address."""
-    found = []
-    for folder in sweep_folders(results) if results else ():
-        if not (reports / folder.name / PAGE).exists():
-            file = folder / STUDY_FILE
-            try:
-                title = study_name(decode(file.read_bytes(), Study, file).sweep)
-            except (UserError, OSError) as error:
-                _LOG.warning("%s", error)
-                continue
-            when = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
-            answer = "No page yet."
-            summary = PageSummary(kind="sweep", title=title, answer=answer, when=when, name=folder.name)
-            found.append((summary, ""))
     return found

@@ -7,8 +7,8 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -18,7 +18,6 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling
@@ -71,6 +70,7 @@ def mark(number: int) -> Mark:
     )
 
 
+IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}
 SIZE = (4.8, 3.3)  # inches: small, so that the text is still readable at a phone's width
 DPI = 300
 COLUMNS = {"one-column": 3.5, "two-columns": 7.16}  # inches, as in IEEE's and ACM's two-column pages
@@ -112,7 +112,7 @@ _PRINT = {
 }
 _KEYWORDS = "harness:keywords"  # in the SVG of a picture, until it becomes a file
 _LEGEND_ROW = 0.17  # inches
-_LONGEST_LABEL = 56  # signs, which a figure of the usual width has room for
+_LONGEST_LABEL = 56  # characters, which a figure of the usual width has room for
 
 
 Paint = Callable[[Axes], None]
@@ -193,12 +193,6 @@ def _saved(figure: Figure, kind: str, title: str, keywords: str) -> bytes:
     return file.getvalue()
 
 
-def linked(picture: Picture, addresses: Mapping[str, str]) -> Picture:
-    """Return `picture` for a page without a table of launches: its dots lead to `addresses`, by launch."""
-    targets = re.compile(r'href="#run-([^"]+)"')
-    return replace(picture, inline=targets.sub(lambda found: f'href="{addresses[found[1]]}"', picture.inline))
-
-
 def _inline(svg: str, name: str, spoken: str, width: float) -> str:
     """Return `svg` for the inside of a page: no prolog, no addresses, its own ids, colours as variables."""
     body = svg[svg.index("<svg") :]
@@ -236,9 +230,8 @@ def rank_axis(axes: Axes, ranks: Sequence[int], label: str = "MPI ranks") -> boo
     else:
         room = max((high - low) * 0.12, 0.4)
         axes.set_xlim(low - room, high + room)
-    axes.xaxis.set_major_locator(FixedLocator([float(count) for count in _ticks(counts, logarithmic)]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xticks(ticks := _ticks(counts, logarithmic), [f"{count:,}" for count in ticks])
+    axes.set_xticks([], minor=True)
     axes.set_xlabel(label)
     return logarithmic
 

@@ -20,8 +20,8 @@ from harness.schema.record import DataRecord, RunRecord
 from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
 
 DISTURBED = (
-    "trained in turns beside other work: speedups and slowdowns that are formed turn by turn leave out what it met, "
-    "times in seconds and all that rests on them do not."
+    "trained in turns beside other work: ratios, which are formed turn by turn, leave out what that disturbed; times "
+    "in seconds and what rests on them do not."
 )
 _BRIEF_S, _ENOUGH_S = 1.0, 5.0  # of a launch's epochs
 # What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
@@ -64,7 +64,7 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "summed through Python, several times slower, because no compiler built the native operation: `harness doctor` "
         "says what is missing.": sum(any("numpy_function bridge is in use" in note for note in r.notes) for r in runs),
         DISTURBED: sum(bool(run.met) for run in runs),
-        "had ranks whose cores moved apart or together (core to core), and sums of two speeds with them.": sum(
+        "had ranks whose cores moved nearer or further apart (core to core), so that allreduces had two speeds.": sum(
             run.moved for run in runs
         ),
         "ended with weights that differ between ranks.": sum(differing),
@@ -132,48 +132,33 @@ def sweep_warnings(
     `launches` is its `frames.launch_frame` where the caller has it.
     """
     launches = launch_frame(loaded.runs, loaded.epochs) if launches is None and loaded.runs else launches
-    texts = ("" if scaling is None else _superlinear(scaling), _left_out(loaded.runs), _other_code(loaded))
+    invalid, every, texts = sum(bool(run.invalid) for run in loaded.runs), len(loaded.runs), []
+    high = [one for one in scaling.others if one.efficiency and one.efficiency > DOUBTFUL] if scaling else []
+    if high and scaling:  # more speedup than ranks, beyond what the launches' scatter explains
+        names = distinct(f"{numbers.ranks(one.ranks)} ({numbers.percent(one.efficiency)})" for one in high)
+        texts.append(
+            f"Efficiency far above 100 % on {names}, more than caches explain: the launches on "
+            f"{numbers.ranks(scaling.base.ranks)} were slowed by something else. Measure them again."
+        )
+    if 0 < invalid < every:
+        reason = main_reason(loaded.runs)
+        texts.append(f"{invalid} of {numbers.plural(every, 'launch')} are invalid and left out, mostly: {reason}.")
+    if loaded.other_code:
+        texts.append(
+            f"{numbers.plural(loaded.other_code, 'launch')} of this sweep ran a different code version than the last "
+            "command's (of the harness, the script or MODEL, TensorFlow, Keras or MPI) and are left out: `harness "
+            "history` and `harness check` compare them."
+        )
     return (
-        *(Banner(kind="warning", text=text) for text in texts if text),
+        *(Banner(kind="warning", text=text) for text in texts),
         *(banners(loaded.valid or loaded.runs, launches) if launches is not None else ()),
     )
-
-
-def _left_out(runs: Sequence[RunRecord]) -> str:
-    """Return how many of `runs` are invalid, if others are not, and for what most of all."""
-    bad = sum(bool(run.invalid) for run in runs)
-    if not bad or bad == len(runs):
-        return ""
-    return f"{bad} of {numbers.plural(len(runs), 'launch')} are invalid and left out, mostly: {main_reason(runs)}."
 
 
 def main_reason(runs: Sequence[RunRecord]) -> str:
     """Return why most of the invalid ones of `runs`, at least one, are so."""
     reasons = [reason for run in runs for reason in run.invalid[:1]]
     return max(dict.fromkeys(reasons), key=reasons.count)
-
-
-def _superlinear(scaling: Scaling) -> str:
-    """Return where more speedup than ranks was measured, beyond what the launches' scatter explains."""
-    found = [one for one in scaling.others if one.efficiency and one.efficiency > DOUBTFUL]
-    if not found:
-        return ""
-    names = distinct(f"{numbers.ranks(one.ranks)} ({numbers.percent(one.efficiency or 0)})" for one in found)
-    return (
-        f"Efficiency far above 100 % on {names}, more than caches explain: the launches on "
-        f"{numbers.ranks(scaling.base.ranks)} were slowed by something else. Measure them again."
-    )
-
-
-def _other_code(loaded: Loaded) -> str:
-    """Return how many launches of the sweep are of a different code version than its last command asked for."""
-    if not loaded.other_code:
-        return ""
-    return (
-        f"{numbers.plural(loaded.other_code, 'launch')} of this sweep ran other code (the harness, the script or "
-        "MODEL, TensorFlow, Keras or MPI in another state) than the last command's and are left out: "
-        "`harness history` and `harness check` compare them."
-    )
 
 
 def data_facts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Fact, ...]:

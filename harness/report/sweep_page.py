@@ -12,50 +12,38 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import learning, numbers
 from harness.analysis.frames import breakdown_frame, launch_frame
 from harness.analysis.laws import fit_laws
-from harness.analysis.learning import (
-    TimeToAccuracy,
-    curve_frame,
-    default_accuracy,
-    final_frame,
-    speedups_to_accuracy,
-    times_to_accuracy,
-)
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import Scaling, needed_launches, ratios_frame, reference_points, scale
+from harness.analysis.scaling import Scaling, needed_launches, ratios_frame, scale
 from harness.base.errors import UserError
-from harness.base.files import resource
 from harness.prediction.beyond import Beyond, beyond, keep_beyond, score_beyond, stated_before
 from harness.prediction.forecast import Score, network_reference, read_prediction, score
 from harness.prediction.network_cost import Uncertain
-from harness.report import sweep_sentences
+from harness.report import launch_summary, sweep_sentences
 from harness.report import sweep_tables as tables
-from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Items, Section, Tile
+from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Fact, Items, Section
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
 from harness.report.figure_origin import sweeps_origin
 from harness.report.figures import SweepView, draw_figures
-from harness.report.launch_summary import (
-    account_facts,
-    data_words,
-    layout_words,
-    machine_words,
-    on_one_machine,
-    run_facts,
-)
+from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table, score_table
 from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_facts import data_facts, machine_facts, main_reason, sweep_warnings, workload_facts
 from harness.report.sweep_sentences import last_point, target_of
-from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.layout import Layout
 from harness.schema.presets import repeat_command, study_name
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import PARTS, overheads
 
 LAUNCHES = "launches.csv"
+_LAUNCH_PARTS = (
+    "Parts of the launch that is the median, or of the mean of the two middle ones: they sum to it. Computation and "
+    "synchronisation of a launch are of all its epochs. Parts that take less than 0.01 % of a launch everywhere are "
+    "left out."
+)
 Network = tuple[Uncertain, str]
 
 
@@ -87,10 +75,10 @@ def report_sweep(
     if keep:
         keep_beyond(loaded, ahead.series)
     answer = _answer(loaded, target, drawn_by, ahead)
-    answer = write_page(answer, reports, sweep_folder.resolve().parent, style=style)
+    answer = write_page(answer, reports, style=style)
     failed = failed_ranks_answer(loaded, answer.command, answer.remark, drawn_by)
     if failed:
-        write_page(failed, reports, sweep_folder.resolve().parent, style=style)
+        write_page(failed, reports, style=style)
     return answer
 
 
@@ -132,7 +120,7 @@ def _answer(loaded: Loaded, target: Path, drawn_by: str, ahead: _Ahead) -> Answe
             "question": f"How does {_subject(loaded)} scale?",
             "sentence": headline(loaded, None),
             "data": {"sweep": loaded.folder.name, "scaling": None},
-            "facts": run_facts(used, loaded.launched, loaded.failed) if loaded.runs else (),
+            "facts": launch_summary.run_facts(used, loaded.launched, loaded.failed) if loaded.runs else (),
             "code": NOTHING_VALID if loaded.runs and not oversubscribed else 0,
             "sections": [],
         }
@@ -146,8 +134,8 @@ def _answer(loaded: Loaded, target: Path, drawn_by: str, ahead: _Ahead) -> Answe
         title=study_name(study) if study else target.name,
         when=max(times, default=datetime.fromtimestamp(loaded.folder.stat().st_mtime, UTC)),
         name=target.name,
-        machine=machine_words(used[0].provenance.machine) if used else "",
-        trained_on=data_words(used[0]) if used else "",
+        machine=launch_summary.machine_words(used[0].provenance.machine) if used else "",
+        trained_on=launch_summary.data_words(used[0]) if used else "",
         files={}
         if launches is None
         else {LAUNCHES: launches.to_csv(index=False, lineterminator="\n"), EXACB: exacb(loaded, launches)},
@@ -180,23 +168,23 @@ def _subject(loaded: Loaded) -> str:
 def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _Ahead) -> dict[str, Any]:
     """Return what the answer of a sweep with valid launches has of its own."""
     workload = loaded.runs[0].point.workload
-    alone, skipped = on_one_machine(loaded.runs), loaded.study.skipped if loaded.study else ()
+    alone, skipped = launch_summary.on_one_machine(loaded.runs), loaded.study.skipped if loaded.study else ()
     layouts = (*(run.point.layout for run in loaded.runs), *(one.layout for one in skipped))
-    goal = None if workload.sync == "none" else default_accuracy(launches, scaling.base.layout)
-    targets: tuple[TimeToAccuracy, ...] = ()
+    goal = None if workload.sync == "none" else learning.default_accuracy(launches, scaling.base.layout)
+    targets: tuple[learning.TimeToAccuracy, ...] = ()
     if goal is not None:
-        reached = times_to_accuracy(loaded.epochs, goal)
-        targets = speedups_to_accuracy(reached, reached[reached["layout"] == scaling.base.layout])
-    final = final_frame(launches)
+        reached = learning.times_to_accuracy(loaded.epochs, goal)
+        targets = learning.speedups_to_accuracy(reached, reached[reached["layout"] == scaling.base.layout])
+    final = learning.final_frame(launches)
     view = SweepView(
         folder=loaded.folder,
         subject=sweep_sentences.subject(workload),
-        names={str(one): layout_words(one, alone) for one in layouts},
+        names={str(one): launch_summary.layout_words(one, alone) for one in layouts},
         runs=loaded.runs,
         launches=launches,
         ratios=ratios_frame(scaling, launches),
         parts=breakdown_frame(launches),
-        curves=curve_frame(loaded.epochs),
+        curves=learning.curve_frame(loaded.epochs),
         final=final,
         scaling=scaling,
         fits=fit_laws(scaling, launches),
@@ -216,7 +204,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         "table": tables.terminal_table(scaling, final, ahead.series),
         "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy, "predicted": ahead.series},
         "tiles": tuple(_tiles(view)),
-        "facts": run_facts(loaded.valid, loaded.launched, loaded.failed),
+        "facts": launch_summary.run_facts(loaded.valid, loaded.launched, loaded.failed),
         "sections": _sections(loaded, view),
     }
 
@@ -224,32 +212,33 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
 def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
     """Return what was measured: scaling, time, laws, prediction, learning."""
     scaling, names, figures = view.scaling, view.names, draw_figures(view)
-    name, published = view.runs[0].point.workload.name, read_published(resource(CLAIMS_FILE)).claims
-    others = reference_points(view.launches, scaling, [one for one in published if one.experiment == name])
     how = f"{scaling.scaling.capitalize()} scaling. {sweep_sentences.repeats(scaling)} "
     how += sweep_sentences.method(scaling)
     time: list[Block] = [*figures["time"]]
     if view.costs:
         time.append(tables.overheads_table(view.costs, scaling, names, loaded.folder.resolve().name))
-    time += [tables.epoch_table(view.parts, names), tables.launch_table(view.parts, names)]
+    time += [
+        tables.parts_table("One epoch", view.parts, EPOCH, names),
+        tables.parts_table("One launch", view.parts, visible(view.parts, LAUNCH), names, _LAUNCH_PARTS),
+    ]
     laws: list[Block] = [tables.laws_table(view.fits, scaling)] if view.fits else []
     if scaling.others and view.reference:
         laws.append(reference_table(view.reference))
     ahead: list[Block] = [beyond_table(one, names) for one in view.beyond]
-    learning: list[Block] = [tables.learning_table(view.final, names)]
+    loss: list[Block] = [tables.learning_table(view.final, names)]
     if view.targets and view.goal is not None:
-        learning.append(tables.targets_table(view.targets, scaling, view.goal, names))
+        loss.append(tables.targets_table(view.targets, scaling, view.goal, names))
     return [
         Section(
             title="Scaling",
             name="scaling",
-            blocks=[tables.scaling_table(scaling, others, names, how, view.beyond), *figures["scaling"]],
+            blocks=[tables.scaling_table(scaling, names, how, view.beyond), *figures["scaling"]],
         ),
         Section(title="Predicted beyond this machine", name="beyond", blocks=ahead),
         Section(title="Where the time goes", name="time", blocks=time),
         Section(title="Laws" if view.fits else "", name="fits", blocks=[*laws, *figures["laws"]]),
         Section(title="Prediction, made before", name="prediction", blocks=_prediction(loaded, view)),
-        Section(title="Loss and accuracy", name="learning", blocks=[*learning, *figures["learning"]]),
+        Section(title="Loss and accuracy", name="learning", blocks=[*loss, *figures["learning"]]),
     ]
 
 
@@ -285,7 +274,7 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
     """Return what every page has, also of a sweep without a valid launch: causes, conditions, launches, failures."""
     launches, scaling = ahead.launches, ahead.scaling
     used = loaded.valid or loaded.runs
-    alone = on_one_machine(loaded.runs)
+    alone = launch_summary.on_one_machine(loaded.runs)
     findings = diagnose_sweep(loaded)
     causes = tables.causes_table(findings, "Diagnoses", overheads=False)
     sections = [Section(title="Diagnoses", name="diagnoses", blocks=[causes] if findings else [])]
@@ -293,7 +282,10 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
         cards = [
             Card(title="Training", facts=workload_facts(used[0].point.workload, used)),
             Card(title="Data", facts=data_facts(used, launches)),
-            Card(title="Machine and versions", facts=(*machine_facts(used), *account_facts(loaded.accounts))),
+            Card(
+                title="Machine and versions",
+                facts=(*machine_facts(used), *launch_summary.account_facts(loaded.accounts)),
+            ),
         ]
         sections.append(Section(title="Conditions", name="conditions", blocks=cards))
         if scaling is not None:
@@ -308,7 +300,8 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
         sections.append(Section(title="Launches", name="launches", blocks=[table]))
     predicted = {point.layout for one in ahead.series for point in one.points}
     skipped = [
-        f"{layout_words(one.layout, alone)}: {one.reason}{'; predicted' if str(one.layout) in predicted else ''}"
+        f"{launch_summary.layout_words(one.layout, alone)}: {one.reason}"
+        + ("; predicted" if str(one.layout) in predicted else "")
         for one in (loaded.study.skipped if loaded.study else ())
     ]
     failures = [
@@ -329,13 +322,13 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
     return sections
 
 
-def _tiles(view: SweepView) -> Iterator[Tile]:
+def _tiles(view: SweepView) -> Iterator[Fact]:
     """Yield speedup, speedup to equal accuracy, efficiency, the largest overhead, accuracy and the launches."""
     scaling, goal = view.scaling, view.goal
     last, base, doubt = last_point(scaling), scaling.base, "95 % interval "
     if last is None:
         detail = f"{numbers.ranks(base.ranks)}, median of {numbers.plural(base.launches, 'launch')}"
-        yield Tile(name="Epoch time", value=numbers.seconds(base.seconds), detail=detail)
+        yield Fact(name="Epoch time", value=numbers.seconds(base.seconds), detail=detail)
     else:
         assert last.speedup is not None and last.efficiency is not None
         missing = f"no interval: {numbers.plural(needed_launches(scaling), 'launch')} too few"
@@ -343,7 +336,7 @@ def _tiles(view: SweepView) -> Iterator[Tile]:
             missing = "no interval: launched in another session than the base"
         known = doubt + numbers.ratio_span(last.speedup_interval) if last.speedup_interval else missing
         detail = f"{numbers.ranks(last.ranks)} over {numbers.ranks(base.ranks)}; {known}"
-        yield Tile(name=sweep_sentences.speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
+        yield Fact(name=sweep_sentences.speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
     found = target_of(scaling, view.targets)
     if found is not None and goal is not None:
         known = f"reached by {found.reached} of {numbers.plural(found.launches, 'launch')}"
@@ -351,10 +344,10 @@ def _tiles(view: SweepView) -> Iterator[Tile]:
             known = doubt + numbers.ratio_span(found.interval) if found.interval else f"no interval; {known}"
         detail = f"to {numbers.percent(goal, 1)} test accuracy{', ' if found.speedup is None else '; '}{known}"
         value = "none" if found.speedup is None else f"{found.speedup:.2f}"
-        yield Tile(name="Speedup to equal accuracy", value=value, detail=detail)
+        yield Fact(name="Speedup to equal accuracy", value=value, detail=detail)
     if last is not None and last.efficiency is not None:
         known = doubt + numbers.percent_span(last.efficiency_interval) if last.efficiency_interval else missing
-        yield Tile(name="Efficiency", value=numbers.percent(last.efficiency), detail=known)
+        yield Fact(name="Efficiency", value=numbers.percent(last.efficiency), detail=known)
     if view.costs:
         largest = view.costs[-1].largest
         value, detail = "none", "no part takes 1 % more than its ideal share"
@@ -365,19 +358,19 @@ def _tiles(view: SweepView) -> Iterator[Tile]:
                 f"{numbers.percent(largest.fraction)} of the epoch at {numbers.ranks(view.costs[-1].ranks)}; "
                 f"without it the speedup would be at most about {largest.speedup_without:.2f}{known}"
             )
-        yield Tile(name="Largest overhead", value=value, detail=detail)
+        yield Fact(name="Largest overhead", value=value, detail=detail)
     rows = tables.rows_of(view.final[view.final["test_accuracy"].notna()])
     if rows:
         most, fewest = rows[-1], rows[0]
         detail = f"{numbers.ranks(most['ranks'])}, after {numbers.plural(int(most['epochs']), 'epoch')}"
         if len(rows) > 1:
             detail += f"; {numbers.ranks(fewest['ranks'])}: {numbers.percent(fewest['test_accuracy'], 2)}"
-        yield Tile(name="Test accuracy", value=numbers.percent(most["test_accuracy"], 2), detail=detail)
+        yield Fact(name="Test accuracy", value=numbers.percent(most["test_accuracy"], 2), detail=detail)
     invalid, strange = sum(bool(run.invalid) for run in view.runs), sum(point.outliers for point in scaling.points)
     detail = f"{numbers.span(*scaling.repeats)} per point"
     detail += f"; {numbers.plural(invalid, 'launch')} invalid and excluded" if invalid else ""
     detail += f"; {numbers.plural(strange, 'outlier')}, counted and marked" if strange else ""
-    yield Tile(name="Valid launches", value=numbers.count(len(view.runs) - invalid), detail=detail)
+    yield Fact(name="Valid launches", value=numbers.count(len(view.runs) - invalid), detail=detail)
 
 
 EXACB = "exacb.json"
@@ -389,7 +382,7 @@ def exacb(loaded: Loaded, launches: pd.DataFrame) -> str:
 
     The runtime is of all epochs, in seconds; "nan" where times are not valid or the launch failed.
     """
-    here, jobs = on_one_machine(loaded.runs), {one.launch: one.job for one in loaded.accounts}
+    here, jobs = launch_summary.on_one_machine(loaded.runs), {one.launch: one.job for one in loaded.accounts}
 
     def entry(launch: str, layout: Layout, runtime: float, metrics: dict[str, object]) -> dict[str, object]:
         return {

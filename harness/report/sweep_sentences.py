@@ -187,24 +187,23 @@ def method(scaling: Scaling) -> str:
     )
     if in_turns(scaling):
         return (
-            "All layouts of a repeat were resident on the same cores and trained in turns of about 50 ms, a round "
-            "giving each one turn in random order; a single rank has its turns on the cores of each rank, one after "
-            "the other. A ratio is formed within a round, of the slowest rank's seconds per step, times the steps of "
+            "All layouts of a repeat trained in turns of about 50 ms on the same cores, one turn each a round, in "
+            "random order; a single rank takes its turns on the cores of each rank, one after the other. A ratio is "
+            "formed within a round, of the slowest rank's seconds per step times the steps of "
             f"{work.removeprefix('its ')}; a single rank counts by the core that is slowest just then, as the others "
-            "wait for that core too. A block's number is Winsor's mean of its rounds. "
-            "Speedup is the mean over blocks, its 95 % interval Student's t. A launch's time is the median over its "
-            "epochs of the slowest rank's training time, without evaluation and without the turns of others; a point's "
-            f"time is the median over its launches, its interval of this session only (order statistics, from {NEEDED} "
-            f"launches on). {rest}"
+            "wait for that core too. A block's number is Winsor's mean of its rounds. Speedup is the mean over "
+            "blocks, its 95 % interval Student's t. A launch's time is the median over its epochs of the slowest "
+            "rank's training time, without evaluation and the turns of others; a point's time is the median over its "
+            f"launches, its interval of this session only (order statistics, from {NEEDED} launches on). {rest}"
         )
     return (
-        "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation. "
-        "A point's time is the median over its launches. Speedup is the base's median over the point's median of "
-        f"{work}; ratios are never averaged. The 95 % interval of a time (binomial order statistics) is of this "
-        "session only: another may find the machine at another speed, and with speeds that last over launches it holds "
-        "the true time less often. That of a ratio is a bootstrap over the launches of both points, paired by the "
-        f"block of the interleaved order; both need {NEEDED} launches. Points that were launched in other sessions "
-        f"than the base (nothing ran for an hour between them) have no interval of a ratio. {rest}"
+        "A launch's time is the median over its epochs of the slowest rank's training time, without "
+        "evaluation. A point's time is the median over its launches. Speedup is the base's median over the "
+        f"point's median of {work}; ratios are never averaged. The 95 % interval of a time (binomial order "
+        "statistics) is of this session only: in another the machine may have another speed. That of a ratio "
+        "is a bootstrap over the launches of both points, paired by the block of the interleaved order; both "
+        f"need {NEEDED} launches. Points launched in other sessions than the base (nothing ran for an hour "
+        "between them) have no interval of a ratio. " + rest
     )
 
 
@@ -253,9 +252,9 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
         f"{numbers.count(run.data.test_rows)}; SHA-256 of the source {run.data.sha256[:16]}).",
         f"Replicas trained synchronously with TensorFlow {distinct(one.provenance.tensorflow for one in runs)} and "
         f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library}, mpi4py {origin.mpi4py}; "
-        f"{distinct(one.provenance.reduction for one in runs if len(one.ranks) > 1) or 'one rank, no sums'}), with "
-        f"{distinct(one.point.layout.threads for one in runs)} TensorFlow thread(s) on as many cores of its own for "
-        "each rank.",
+        f"{distinct(one.provenance.reduction for one in runs if len(one.ranks) > 1) or 'one rank, no allreduce'}), "
+        f"with {distinct(one.point.layout.threads for one in runs)} TensorFlow thread(s) on as many cores of its own "
+        "for each rank.",
         f"Hardware: {distinct((machine_words(one.provenance.machine) for one in runs), '; ')}; {origin.machine.os}. "
         f"Measured {days(one.started for one in runs)}.",
         f"Each layout was launched {numbers.span(low, high)} times, launches of all layouts interleaved in shuffled "

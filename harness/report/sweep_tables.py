@@ -1,19 +1,20 @@
 """The tables of a sweep's page, each from the numbers that it shows. Predicted and computed values are set apart."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from harness.analysis import numbers
 from harness.analysis.laws import Fit
-from harness.analysis.learning import TimeToAccuracy
-from harness.analysis.scaling import PointScaling, ReferencePoint, Scaling
+from harness.analysis.learning import Side, TimeToAccuracy
+from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
 from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint
 from harness.report import sweep_sentences
 from harness.report.answer import Cell, Table
-from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
+from harness.report.figures.breakdown import BarPart
 from harness.report.sweep_sentences import speedup_label
 from harness.why.known_causes import Finding
 from harness.why.overheads import PointOverheads
@@ -52,13 +53,6 @@ def percent_cell(value: float | None, places: int = 0, interval: Interval | None
     return Cell(text=numbers.percent(value, places), note=note, value=value)
 
 
-def equal_samples(point: PointScaling | None) -> tuple[Cell, Cell]:
-    """Return the epoch time and the speedup of a point; dashes where it has no valid time."""
-    if point is None:
-        return NOT_MEASURED, NOT_MEASURED
-    return seconds_cell(point.seconds, point.seconds_interval), ratio_cell(point.speedup, point.speedup_interval)
-
-
 def equal_accuracy(target: TimeToAccuracy | None, note: str = "") -> tuple[Cell, Cell]:
     """Return the training time to an accuracy, the `note` below it, and the speedup to it; dashes without a target."""
     if target is None:
@@ -66,6 +60,36 @@ def equal_accuracy(target: TimeToAccuracy | None, note: str = "") -> tuple[Cell,
     text = "not reached" if target.seconds is None else numbers.seconds(target.seconds)
     soon = Cell(text=text, note=note, value="" if target.seconds is None else target.seconds)
     return soon, ratio_cell(target.speedup, target.interval)
+
+
+def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | None, note: str = "") -> Table:
+    """Return what was measured at equal samples, and to the test accuracy `goal` unless that is None.
+
+    Each of the `sides` comes with what a reader calls its sweep, in the column `first`.
+    """
+    headings = [
+        first, "Ranks", "Launches", "Epoch time", "Speedup at\nequal samples", "Test accuracy at\nequal samples",
+    ]  # fmt: skip
+    if goal is not None:
+        shown = numbers.percent(goal, 1)
+        headings += [f"Training time\nto {shown}", f"Speedup to\n{shown}"]
+    rows: list[list[str | Cell]] = []
+    for name, one in sides:
+        span = f"{numbers.percent(one.accuracy_low, 2)} to {numbers.percent(one.accuracy_high, 2)}"
+        reached = f"{one.target.reached} of {numbers.plural(one.target.launches, 'launch')}" if one.target else ""
+        rows.append(
+            [
+                name,
+                str(one.ranks),
+                Cell(text=str(one.launches), note="" if one.point else "times not valid"),
+                seconds_cell(one.point.seconds, one.point.seconds_interval) if one.point else NOT_MEASURED,
+                ratio_cell(one.point.speedup, one.point.speedup_interval) if one.point else NOT_MEASURED,
+                replace(percent_cell(one.accuracy, 2), note=span if one.launches > 1 else ""),
+                *(() if goal is None else equal_accuracy(one.target, reached)),
+            ]
+        )
+    title = "At equal samples and to equal accuracy"
+    return Table(title=title, headings=headings, rows=rows, texts=(), note=note)
 
 
 def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyond] = ()) -> Table:
@@ -104,15 +128,11 @@ def _by_ranks(beyond: Sequence[Beyond]) -> list[tuple[int, list[BeyondPoint | No
     return [(count, [one.get(count) for one in series]) for count in counts]
 
 
-def scaling_table(
-    scaling: Scaling, others: Sequence[ReferencePoint], names: Names, note: str, beyond: Sequence[Beyond] = ()
-) -> Table:
-    """Return every point over the base, and over the `others` that were measured; what is predicted in own columns."""
-    word = speedup_label(scaling)
-    beside = [(one, one.scaling) for one in others if one.scaling]
+def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Beyond] = ()) -> Table:
+    """Return every point over the base; what is predicted has columns of its own."""
     remarks = any(point.flags for point in scaling.points)
     rows: list[list[str | Cell]] = []
-    for number, point in enumerate(scaling.points):
+    for point in scaling.points:
         outliers = numbers.plural(point.outliers, "outlier") if point.outliers else ""
         excluded = f"+ {point.excluded} invalid" if point.excluded else ""
         within = f"({numbers.percent(point.within, 1)})"
@@ -124,7 +144,6 @@ def scaling_table(
                     text=str(point.launches), note="; ".join(filter(None, [excluded, outliers])), value=point.launches
                 ),
                 *_ratios(point, scaling.base),
-                *(cell for _, over in beside for cell in _ratios(over.points[number], over.base)),
                 *(NOT_MEASURED for _ in beyond),
                 seconds_cell(point.seconds, point.seconds_interval),
                 seconds_cell(point.step_seconds, point.step_interval),
@@ -139,27 +158,17 @@ def scaling_table(
         rows.append(
             [
                 str(ranks), names[layout], Cell(text="0", note="predicted", value=0),
-                *(NOT_MEASURED for _ in range(2 + 2 * len(beside))),
+                NOT_MEASURED, NOT_MEASURED,
                 *(predicted_cell(cell) if cell else NOT_MEASURED for cell in cells),
                 *(NOT_MEASURED for _ in range(5)),
                 *(["predicted, not measured"] if remarks else []),
             ]
         )  # fmt: skip
-    missing = "".join(
-        f" Not measured here: {numbers.ranks(one.ranks)}, {one.name} for this workload. No number on this page is over "
-        "it."
-        for one in others
-        if not one.scaling
-    )
     return Table(
         title="Scaling",
         headings=(
-            "Ranks", "Layout", "Launches", f"{word}\nover {numbers.ranks(scaling.base.ranks)}", "Efficiency",
-            *(
-                heading
-                for one, _ in beside
-                for heading in (f"{word} over\n{numbers.ranks(one.ranks)}\n({one.name})", f"Efficiency\n({one.name})")
-            ),
+            "Ranks", "Layout", "Launches", f"{speedup_label(scaling)}\nover {numbers.ranks(scaling.base.ranks)}",
+            "Efficiency",
             *(f"Predicted\n{one.where}" for one in beyond),
             "Epoch time", "Step time", "Rows/s", "Global\nbatch", "Variation\n(within)",
             *(["Remarks"] if remarks else []),
@@ -167,7 +176,7 @@ def scaling_table(
         rows=rows,
         left=0,
         texts=(1, -1) if remarks else (1,),
-        note=note + missing,
+        note=note,
     )  # fmt: skip
 
 
@@ -209,38 +218,21 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
     )  # fmt: skip
 
 
-def epoch_table(parts: pd.DataFrame, names: Names) -> Table:
-    """Return the parts of one epoch of each layout; `parts` is `frames.breakdown_frame`."""
-    columns = [part.column for part in EPOCH]
+def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names: Names, note: str = "") -> Table:
+    """Return the `parts` of the time of each layout with their shares; `frame` is `frames.breakdown_frame`."""
     rows: list[list[str | Cell]] = []
-    for row in rows_of(parts):
-        whole = sum(row[column] for column in columns)
-        shares = [numbers.percent(row[column] / whole) if whole > 0 else "" for column in columns]
+    for row in rows_of(frame):
+        whole = sum(row[part.column] for part in parts)
         cells = [
-            Cell(text=numbers.seconds(row[column]), note=share, value=row[column])
-            for column, share in zip(columns, shares, strict=True)
-        ]
+            Cell(
+                text=numbers.seconds(row[part.column]), value=row[part.column],
+                note=numbers.percent(row[part.column] / whole) if whole > 0 else "",
+            )
+            for part in parts
+        ]  # fmt: skip
         rows.append([str(row["ranks"]), names[row["layout"]], *cells])
-    headings = ("Ranks", "Layout", *(part.label.capitalize() for part in EPOCH))
-    return Table(title="One epoch", headings=headings, rows=rows, left=0, texts=(1,))
-
-
-def launch_table(parts: pd.DataFrame, names: Names) -> Table:
-    """Return the parts of one launch of each layout."""
-    shown = visible(parts, LAUNCH)
-    return Table(
-        title="One launch",
-        headings=("Ranks", "Layout", *(part.label.capitalize() for part in shown)),
-        rows=[
-            [str(row["ranks"]), names[row["layout"]], *(seconds_cell(row[part.column]) for part in shown)]
-            for row in rows_of(parts)
-        ],
-        left=0,
-        texts=(1,),
-        note="Parts of the launch that is the median, or of the mean of the two middle ones: they sum to it. "
-        "Computation and synchronisation of a launch are of all its epochs. Parts that take less than 0.01 % of a "
-        "launch everywhere are left out.",
-    )
+    headings = ("Ranks", "Layout", *(part.label.capitalize() for part in parts))
+    return Table(title=title, headings=headings, rows=rows, left=0, texts=(1,), note=note)
 
 
 def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
@@ -274,13 +266,13 @@ def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
         headings=("Law", "Coefficients (95 % interval)", "Largest error\nof the fit", "May it be extended?"),
         rows=rows,
         left=2,
-        note=f"{law} USL (Gunther): rate = r1 p / (1 + a (p - 1) + b p (p - 1)), a contention, b coherency. Least "
-        "squares of relative errors, on geometric means over whole blocks of launches (with fewer than 6 of them on "
-        "the medians, without intervals). Points of another session than the base's are left out. Intervals by profile "
-        "likelihood, from the noise of launches within their blocks. A law whose errors are beyond that noise (F test "
-        "for lack of fit, 5 %) is refuted: it has neither band nor intervals, and ends with the points. Beyond these "
-        "a curve is drawn where the bands of all laws that are not refuted agree within a factor of 2, and its band is "
-        "theirs together: which of them holds is not known.",
+        note=f"{law} USL (Gunther): rate = r1 p / (1 + a (p - 1) + b p (p - 1)), a contention, b coherency. Fitted "
+        "by least squares of relative errors to geometric means over whole blocks of launches (with fewer than 6 of "
+        "them to medians, without intervals), without points of another session than the base's. Intervals by "
+        "profile likelihood, from the noise of launches within their blocks. A law whose errors are beyond that "
+        "noise (F test for lack of fit, 5 %) is refuted: it has no band and no intervals, and ends with the points. "
+        "Beyond the points a curve is drawn where the bands of all laws that are not refuted agree within a factor "
+        "of 2; its band is theirs together, for which of them holds is not known.",
     )
 
 

@@ -149,7 +149,7 @@ CATALOGUE = (
     KnownCause(
         name="a slow path",
         overhead="sum_seconds",
-        fix="Take the setting away, so that MPI chooses the faster network; `make probe` shows the difference.",
+        fix="Remove the setting, so that MPI chooses the faster network; `make probe` shows the difference.",
         find=symptoms.slow_path,
         explains=("little work per allreduce",),
     ),

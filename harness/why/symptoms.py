@@ -387,18 +387,14 @@ def regular_delays(epochs: Sequence[Array]) -> RareDelay | None:
         return None
     every, rank = periods[place], int(ranks[column])
     late = [one[:, rank] for one in epochs if len(one) >= every]
-    there = [np.arange(len(one)) % every == _latest_phase(one, every) for one in late]
+    latest = [int(np.argmax([np.median(one[phase::every]) for phase in range(every)])) for one in late]
+    there = [np.arange(len(one)) % every == phase for one, phase in zip(late, latest, strict=True)]
     events, others = (
         np.concatenate([one[at if event else ~at] for one, at in zip(late, there, strict=True)])
         for event in (True, False)
     )
     delay, calls = float(np.median(events) - np.median(others)), len(events) + len(others)
     return RareDelay(rank=rank, delay=delay, count=len(events), calls=calls, every=every)
-
-
-def _latest_phase(one: Array, every: int) -> int:
-    """Return the call of a period that is latest, by medians."""
-    return int(np.argmax([np.median(one[phase::every]) for phase in range(every)]))
 
 
 def _chances(places: Array, every: int) -> Array:

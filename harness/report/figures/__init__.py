@@ -1,6 +1,6 @@
 """The figures of a sweep's report. To add one, put a file here with a function marked `figure`; that is all."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -50,19 +50,19 @@ class SweepView:
     targets: tuple[TimeToAccuracy, ...] = ()
 
 
-Draw = Callable[[SweepView], FigureBlock | None]
+Draw = Callable[[SweepView], Iterable[FigureBlock]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepFigure:
-    """One figure: the section of the page where it stands, and how it is drawn; None where it has nothing to show."""
+    """Figures of one kind: the section of the page where they stand, and how they are drawn."""
 
     section: str
     draw: Draw
 
 
 def figure(section: str) -> Callable[[Draw], SweepFigure]:
-    """Mark a function as a figure of `section`, one of `SECTIONS`."""
+    """Mark a function that yields figures of `section`, one of `SECTIONS`."""
     assert section in SECTIONS, f"{section} is not a section of the page"
     return lambda draw: SweepFigure(section=section, draw=draw)
 
@@ -71,5 +71,5 @@ def draw_figures(view: SweepView) -> dict[str, tuple[FigureBlock, ...]]:
     """Return the figures of `view` by section, in the order of the modules' names and of their place in them."""
     modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
     known = dict.fromkeys(one for module in modules for one in vars(module).values() if isinstance(one, SweepFigure))
-    blocks = [(one.section, block) for one in known if (block := one.draw(view))]
+    blocks = [(one.section, block) for one in known for block in one.draw(view)]
     return {section: tuple(block for place, block in blocks if place == section) for section in SECTIONS}

@@ -1,6 +1,6 @@
 """Where the time goes, as stacked bars: of one epoch, and of a whole launch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -8,24 +8,9 @@ from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.frames import PART_NAMES
-from harness.report import sweep_sentences
+from harness.report import svg, sweep_sentences
 from harness.report.answer import FigureBlock
 from harness.report.figures import SweepView, figure
-from harness.report.svg import (
-    BLUE,
-    GREEN,
-    INK,
-    MUTED,
-    ORANGE,
-    PAPER,
-    PURPLE,
-    SKY,
-    VERMILLION,
-    Tone,
-    draw,
-    some_of,
-    time_unit,
-)
 
 _MOST_BARS = 16
 _LEAST = 0.0001  # a part that takes less than this of every bar is not seen
@@ -36,7 +21,7 @@ class BarPart:
     """One part of a bar: its column of `analysis.frames.breakdown_frame`, and how it looks."""
 
     column: str
-    tone: Tone
+    tone: svg.Tone
     hatch: str = ""
 
     @property
@@ -46,48 +31,43 @@ class BarPart:
 
 
 EPOCH: tuple[BarPart, ...] = (
-    BarPart(column="compute_seconds", tone=BLUE),
-    BarPart(column="input_seconds", tone=SKY, hatch=".."),
-    BarPart(column="skew_seconds", tone=ORANGE, hatch="\\\\"),
-    BarPart(column="wire_seconds", tone=VERMILLION, hatch="//"),
+    BarPart(column="compute_seconds", tone=svg.BLUE),
+    BarPart(column="input_seconds", tone=svg.SKY, hatch=".."),
+    BarPart(column="skew_seconds", tone=svg.ORANGE, hatch="\\\\"),
+    BarPart(column="wire_seconds", tone=svg.VERMILLION, hatch="//"),
 )
 LAUNCH: tuple[BarPart, ...] = (
-    BarPart(column="import_s", tone=MUTED, hatch=".."),
-    BarPart(column="load_s", tone=SKY),
-    BarPart(column="distribute_s", tone=INK, hatch="xx"),
-    BarPart(column="compile_s", tone=PURPLE, hatch="xx"),
-    BarPart(column="trained_compute_s", tone=BLUE),
-    BarPart(column="trained_input_s", tone=SKY, hatch=".."),
-    BarPart(column="trained_sync_s", tone=VERMILLION, hatch="xx"),
-    BarPart(column="evaluate_s", tone=GREEN, hatch="--"),
-    BarPart(column="overhead_s", tone=INK),
+    BarPart(column="import_s", tone=svg.MUTED, hatch=".."),
+    BarPart(column="load_s", tone=svg.SKY),
+    BarPart(column="distribute_s", tone=svg.INK, hatch="xx"),
+    BarPart(column="compile_s", tone=svg.PURPLE, hatch="xx"),
+    BarPart(column="trained_compute_s", tone=svg.BLUE),
+    BarPart(column="trained_input_s", tone=svg.SKY, hatch=".."),
+    BarPart(column="trained_sync_s", tone=svg.VERMILLION, hatch="xx"),
+    BarPart(column="evaluate_s", tone=svg.GREEN, hatch="--"),
+    BarPart(column="overhead_s", tone=svg.INK),
 )
 
 
 @figure("time")
-def epoch_breakdown(view: SweepView) -> FigureBlock:
-    """Draw the parts of one epoch."""
+def breakdowns(view: SweepView) -> Iterator[FigureBlock]:
+    """Draw the parts of one epoch, and of a whole launch."""
     text = (
         f"The middle half of the launches of {view.subject}, means over ranks. Of a synchronisation call, skew is the "
         "wait for the last rank to enter it, wire the allreduce itself; input is drawing the order of rows or waiting "
         "for them; computation is the rest of the slowest rank's epoch."
     )
-    return _block(view, "an epoch", EPOCH, f"Parts of one epoch of {view.subject}", text)
-
-
-@figure("time")
-def launch_breakdown(view: SweepView) -> FigureBlock:
-    """Draw the parts of a whole launch."""
+    yield _block(view, "an epoch", EPOCH, f"Parts of one epoch of {view.subject}", text)
     text = (
         f"The middle half of the launches of {view.subject}: all epochs, all evaluations and what is done once, "
         "slowest rank; rest is what remains: checks before training, comparing the weights, gathering the record. Only "
         "computation and synchronisation count in a speedup."
     )
-    return _block(view, "a launch", LAUNCH, f"Parts of a launch of {view.subject}", text)
+    yield _block(view, "a launch", LAUNCH, f"Parts of a launch of {view.subject}", text)
 
 
 def _block(view: SweepView, whole: str, parts: Sequence[BarPart], title: str, text: str) -> FigureBlock:
-    shown = some_of(view.parts, _MOST_BARS).reset_index(drop=True)
+    shown = svg.some_of(view.parts, _MOST_BARS).reset_index(drop=True)
     drawn = sweep_sentences.drawn(len(view.parts), _MOST_BARS)
     spoken = [
         f"{view.names[str(row['layout'])]}: "
@@ -95,7 +75,7 @@ def _block(view: SweepView, whole: str, parts: Sequence[BarPart], title: str, te
         for _, row in shown.iterrows()
     ]
     return FigureBlock(
-        picture=draw(
+        picture=svg.draw(
             f"{whole.split()[1]}-breakdown",
             title,
             lambda axes: _bars(axes, shown, parts, whole, bar_labels(shown, view.names)),
@@ -115,14 +95,14 @@ def visible(rows: pd.DataFrame, parts: Sequence[BarPart]) -> tuple[BarPart, ...]
 
 def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[BarPart], whole: str, names: list[str]) -> None:
     totals = rows[[part.column for part in parts]].sum(axis=1)
-    factor, unit = time_unit(float(totals.max()))
+    factor, unit = svg.time_unit(float(totals.max()))
     left = pd.Series(0.0, index=rows.index)
     places = range(len(rows))
     for part in visible(rows, parts):
         widths = rows[part.column] * factor
         axes.barh(
             places, widths, left=left, height=0.62, label=part.label, color=part.tone.light, hatch=part.hatch,
-            edgecolor=PAPER.light, linewidth=0.6,
+            edgecolor=svg.PAPER.light, linewidth=0.6,
         )  # fmt: skip
         left = left + widths
     axes.set_yticks(list(places), names)

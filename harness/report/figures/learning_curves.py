@@ -1,6 +1,6 @@
 """Loss and accuracy against training time and against samples, one line for each layout."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,31 +19,11 @@ _AGAINST = {"time": "training time (without evaluation)", "samples": "training r
 
 
 @figure("learning")
-def loss_against_time(view: SweepView) -> FigureBlock:
-    """Draw the test loss, or the training loss where none was tested, against time."""
-    return _block(view, _loss(view), "time")
-
-
-@figure("learning")
-def loss_against_samples(view: SweepView) -> FigureBlock:
-    """Draw the same loss against samples."""
-    return _block(view, _loss(view), "samples")
-
-
-@figure("learning")
-def accuracy_against_time(view: SweepView) -> FigureBlock | None:
-    """Draw the test accuracy against time, None where it was not tested."""
-    return _block(view, "test_accuracy", "time") if view.curves["test_accuracy"].notna().any() else None
-
-
-@figure("learning")
-def accuracy_against_samples(view: SweepView) -> FigureBlock | None:
-    """Draw the test accuracy against samples, None where it was not tested."""
-    return _block(view, "test_accuracy", "samples") if view.curves["test_accuracy"].notna().any() else None
-
-
-def _loss(view: SweepView) -> str:
-    return "test_loss" if view.curves["test_loss"].notna().any() else "train_loss"
+def curves(view: SweepView) -> Iterator[FigureBlock]:
+    """Draw the test loss (else the training loss) and the test accuracy, if tested, against time and samples."""
+    tested = [name for name in ("test_loss", "test_accuracy") if view.curves[name].notna().any()]
+    for column in tested if "test_loss" in tested else ["train_loss", *tested]:
+        yield from (_block(view, column, against) for against in _AGAINST)
 
 
 def _block(view: SweepView, column: str, against: str) -> FigureBlock:

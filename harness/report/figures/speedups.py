@@ -1,7 +1,6 @@
 """Speedup, efficiency, absolute epoch time and throughput against ranks, and the laws fitted to the speedup."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,30 +12,15 @@ from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
 from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.prediction.forecast import NetworkReference
-from harness.report import sweep_sentences
+from harness.report import svg, sweep_sentences
 from harness.report.answer import FigureBlock
 from harness.report.figures import SweepView, figure
-from harness.report.svg import (
-    MUTED,
-    ORANGE,
-    PAPER,
-    PURPLE,
-    Picture,
-    draw,
-    mark,
-    medians,
-    rank_axis,
-    raw_launches,
-    speedup_axis,
-    time_unit,
-)
 from harness.report.sweep_sentences import in_turns, speedup_label
 
-_IDEAL: dict[str, Any] = {"color": MUTED.light, "linestyle": (0, (5, 3)), "linewidth": 1.2, "zorder": 1}
 _DOTS = "Markers: medians of launches, joined by straight lines; light dots: single launches, set beside them."
 _Value = Callable[[PointScaling | BeyondPoint], float | None]
 _Bounds = Callable[[PointScaling | BeyondPoint], Interval | None]
-_FORESEEN = ((PURPLE, "D"), (ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
+_FORESEEN = ((svg.PURPLE, "D"), (svg.ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
 _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
     "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval, lambda value: f"{value:.2f}"),
     "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval, numbers.percent),
@@ -50,45 +34,24 @@ _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
 
 
 @figure("scaling")
-def speedup(view: SweepView) -> FigureBlock | None:
-    """Draw the speedup, None with a single point and nothing predicted."""
-    if _single(view):
-        return None
-    name, base = speedup_label(view.scaling), numbers.ranks(view.scaling.base.ranks)
-    text = f"{name} of {view.subject} over {base}. Dashed: ideal, the ratio of the ranks."
-    return _block(view, "speedup", f"Speedup of {view.subject} over {base}", name, text)
-
-
-@figure("scaling")
-def efficiency(view: SweepView) -> FigureBlock | None:
-    """Draw the parallel efficiency, None with a single point and nothing predicted."""
-    if _single(view):
-        return None
-    name, base = speedup_label(view.scaling).lower(), numbers.ranks(view.scaling.base.ranks)
-    units = "cores" if _several_threads(view.scaling) else "ranks"
-    text = f"Efficiency of {view.subject}: {name} over {base} divided by the ratio of the {units}. Dashed: ideal."
-    return _block(view, "efficiency", f"Parallel efficiency of {view.subject}", "Parallel efficiency", text)
-
-
-@figure("scaling")
-def epoch_time(view: SweepView) -> FigureBlock:
-    """Draw the training time of an epoch."""
-    constant = "constant" if view.scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
-    ideal = "" if _single(view) else f" Dashed: ideal, {constant}."
-    shows = f"Training time of one epoch of {view.subject}"
-    return _block(view, "seconds", shows, "Absolute time", f"{shows}, slowest rank, without evaluation.{ideal}")
-
-
-@figure("scaling")
-def throughput(view: SweepView) -> FigureBlock:
-    """Draw the rows per second."""
-    ideal = "" if _single(view) else " Dashed: ideal, the base times the ratio of the ranks."
-    text = f"Rows per second of {view.subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
-    return _block(view, "rows_per_second", f"Training throughput of {view.subject}", "Throughput", text)
-
-
-def _single(view: SweepView) -> bool:
-    return len(view.scaling.points) == 1 and not view.beyond
+def against_ranks(view: SweepView) -> Iterator[FigureBlock]:
+    """Draw speedup and efficiency, but for a single point with nothing predicted; epoch time and rows per second."""
+    scaling, subject, single = view.scaling, view.subject, len(view.scaling.points) == 1 and not view.beyond
+    name, base = speedup_label(scaling), numbers.ranks(scaling.base.ranks)
+    if not single:
+        text = f"{name} of {subject} over {base}. Dashed: ideal, the ratio of the ranks."
+        yield _block(view, "speedup", f"Speedup of {subject} over {base}", name, text)
+        units = "cores" if _several_threads(scaling) else "ranks"
+        over = f"{name.lower()} over {base} divided by the ratio of the {units}"
+        text = f"Efficiency of {subject}: {over}. Dashed: ideal."
+        yield _block(view, "efficiency", f"Parallel efficiency of {subject}", "Parallel efficiency", text)
+    constant = "constant" if scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
+    ideal = "" if single else f" Dashed: ideal, {constant}."
+    shows = f"Training time of one epoch of {subject}"
+    yield _block(view, "seconds", shows, "Absolute time", f"{shows}, slowest rank, without evaluation.{ideal}")
+    ideal = "" if single else " Dashed: ideal, the base times the ratio of the ranks."
+    text = f"Rows per second of {subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
+    yield _block(view, "rows_per_second", f"Training throughput of {subject}", "Throughput", text)
 
 
 def _block(view: SweepView, column: str, shows: str, title: str, text: str) -> FigureBlock:
@@ -133,7 +96,7 @@ def series_table(
 
 def scaling_picture(
     name: str, shows: str, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Beyond] = ()
-) -> Picture:
+) -> svg.Picture:
     """Return the picture, called `name`, of `column` of `launches` (`scaling.ratios_frame`) against ranks."""
     value, interval, words = _COLUMNS[column]
     spoken = []
@@ -146,7 +109,9 @@ def scaling_picture(
     for one in beyond:
         last = one.points[-1]
         spoken.append(f"predicted, not measured: {numbers.ranks(last.ranks)} {one.where} {words(value(last) or 0.0)}")
-    return draw(name, shows, lambda axes: _paint(axes, column, scaling, launches, beyond), numbers="; ".join(spoken))
+    return svg.draw(
+        name, shows, lambda axes: _paint(axes, column, scaling, launches, beyond), numbers="; ".join(spoken)
+    )
 
 
 def _several_threads(scaling: Scaling) -> bool:
@@ -161,22 +126,22 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
         *(point for series in beyond for point in series.points),
     ]
     ranks = [point.ranks for point in every]
-    logarithmic = rank_axis(axes, ranks)
-    factor, unit = time_unit(float(launches["seconds"].max())) if column == "seconds" else (1.0, "")
+    logarithmic = svg.rank_axis(axes, ranks)
+    factor, unit = svg.time_unit(float(launches["seconds"].max())) if column == "seconds" else (1.0, "")
     ends = [min(ranks), max(ranks)]
     if column == "efficiency":
-        axes.axhline(1, label="ideal", **_IDEAL)
+        axes.axhline(1, label="ideal", **svg.IDEAL)
     elif len(ranks) > 1 and column == "seconds":
         # The ideal is a curve (base time over ranks), drawn finely: a straight line between points would lie.
         fine = [ends[0] + (ends[1] - ends[0]) * step / 200 for step in range(201)]
         ideal = [base.seconds * factor * (base.ranks / rank if strong else 1) for rank in fine]
-        axes.plot(fine, ideal, label="ideal", **_IDEAL)
+        axes.plot(fine, ideal, label="ideal", **svg.IDEAL)
     elif len(ranks) > 1:
         one = base.rows_per_second if column == "rows_per_second" else 1
-        axes.plot(ends, [one * end / base.ranks for end in ends], label="ideal", **_IDEAL)
-    raw_launches(axes, launches.assign(**{column: launches[column] * factor}), column, logarithmic)
+        axes.plot(ends, [one * end / base.ranks for end in ends], label="ideal", **svg.IDEAL)
+    svg.raw_launches(axes, launches.assign(**{column: launches[column] * factor}), column, logarithmic)
     sample = "mean of blocks" if column in ("speedup", "efficiency") and in_turns(scaling) else "median of launches"
-    medians(
+    svg.medians(
         axes,
         scaling.points,
         lambda p: None if (found := value(p)) is None else found * factor,
@@ -221,16 +186,16 @@ def _foreseen(axes: Axes, column: str, scaling: Scaling, one: Beyond, factor: fl
     axes.plot(x[:2], y[:2], color=colour, linestyle=dots, zorder=2)
     axes.plot(
         x[1:], y[1:], label=f"predicted, {one.where}", color=colour, linestyle=dots, marker=marker,
-        markerfacecolor=PAPER.light, zorder=2,
+        markerfacecolor=svg.PAPER.light, zorder=2,
     )  # fmt: skip
 
 
 @figure("laws")
-def laws(view: SweepView) -> FigureBlock | None:
-    """Draw the fits and the reference beside the measured points, None where there are no fits."""
+def laws(view: SweepView) -> Iterator[FigureBlock]:
+    """Draw the fits and the reference beside the measured points, where there are fits."""
     fits, scaling, reference = view.fits, view.scaling, view.reference
     if not fits:
-        return None
+        return
     beyond = (
         "A law that what was measured refutes, or cannot test, ends at the last measured count; beyond it a curve is "
         "true if the law holds, and bands are those of all laws together."
@@ -245,8 +210,8 @@ def laws(view: SweepView) -> FigureBlock | None:
     title = f"Laws fitted to the speedup of {view.subject}"
     ends = (f"{fit.law} {fit.speedup[-1]:.2f} at {numbers.ranks(round(fit.counts[-1]))}" for fit in fits)
     spoken = f"Speedups at the end of the curves: {'; '.join(ends)}"
-    picture = draw("laws", title, lambda axes: _laws(axes, scaling, fits, reference), numbers=spoken)
-    return FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=_law_table(fits, reference))
+    picture = svg.draw("laws", title, lambda axes: _laws(axes, scaling, fits, reference), numbers=spoken)
+    yield FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=_law_table(fits, reference))
 
 
 def _law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.DataFrame:
@@ -264,24 +229,24 @@ def _law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.Da
 def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], reference: NetworkReference | None) -> None:
     last = max(count for fit in fits for count in fit.counts)
     ranks = [point.ranks for point in scaling.points]
-    logarithmic = rank_axis(axes, ranks)
+    logarithmic = svg.rank_axis(axes, ranks)
     left = axes.get_xlim()[0]
     if last > max(ranks):
         axes.set_xlim(left, last * 1.3 if logarithmic else last + max(ranks) * 0.1)
-        axes.axvline(max(ranks), color=MUTED.light, linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.axvline(max(ranks), color=svg.MUTED.light, linewidth=0.8, linestyle=(0, (1, 2)))
         axes.annotate(
             "measured up to here", (max(ranks), 0.02), xycoords=("data", "axes fraction"), rotation=90,
-            fontsize=7.5, ha="right", va="bottom", color=MUTED.light,
+            fontsize=7.5, ha="right", va="bottom", color=svg.MUTED.light,
         )  # fmt: skip
-    axes.plot([min(ranks), last], [end / scaling.base.ranks for end in (min(ranks), last)], label="ideal", **_IDEAL)
+    axes.plot([min(ranks), last], [end / scaling.base.ranks for end in (min(ranks), last)], label="ideal", **svg.IDEAL)
     for number, fit in enumerate(fits, start=1):  # mark 0 is the colour of what was measured
-        look = mark(number)
+        look = svg.mark(number)
         if fit.low:
             axes.fill_between(fit.counts, fit.low, fit.high, color=look.colour, alpha=0.18, linewidth=0)
         axes.plot(fit.counts, fit.speedup, color=look.colour, linestyle="-" if number == 1 else "--", label=fit.law)
     if reference:
         x, y = [one.point.ranks for one in reference.points], [one.speedup for one in reference.points]
-        axes.plot(x, y, color=PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="reference")
-    medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
+        axes.plot(x, y, color=svg.PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="reference")
+    svg.medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
     label = f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}"
-    speedup_axis(axes, label, logarithmic=logarithmic)
+    svg.speedup_axis(axes, label, logarithmic=logarithmic)

