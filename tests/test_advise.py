@@ -16,6 +16,7 @@ from harness.base.errors import UserError
 from harness.cli.answering import plain
 from harness.cli.predict import predict as command
 from harness.prediction.advice import (
+    ADVICE,
     JobLimits,
     TrainingJob,
     Way,
@@ -27,7 +28,6 @@ from harness.prediction.advice import (
 )
 from harness.prediction.network_cost import read_links
 from harness.schema.layout import Layout
-from harness.schema.measurement import ADVICE
 from harness.schema.sweep import Point, Sweep
 from tests.factories import make_epochs, make_ranks, make_run, make_workload, write_run, write_study
 

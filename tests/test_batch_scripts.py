@@ -14,11 +14,10 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.schema.layout import Layout
 from harness.sweep import launch_command
-from harness.sweep.job_options import JobRequest
 from harness.sweep.job_script import Group, check_directives, estimate, queue_name, remarks, write_group
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
-from harness.sweep.site import Partition, Site
+from harness.sweep.site import JobRequest, Partition, Site
 from tests.factories import make_point
 from tests.test_sweep_script import GOLDEN, compare
 
@@ -114,7 +113,7 @@ def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "find_launcher", lambda: Path("/opt/venv/bin/mpirun"))
         monkeypatch.setattr(module, "mpi_family", lambda path: "openmpi")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    monkeypatch.setattr(slurm.Scheduler, "_live_partitions", lambda self: ())  # whatever cluster this machine is of
+    monkeypatch.setattr(slurm.Scheduler, "_live", ())  # whatever cluster this machine is of
     for name in ("HARNESS_MPI", "HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION"):
         monkeypatch.delenv(name, raising=False)
 
@@ -188,9 +187,9 @@ def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_su
 def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:
     groups = [Group(shape="jobs", points=(replace(make_point(), layout=ONE),))]
     cost = estimate(groups, JobRequest(walltime="1:00:00"), None, {ONE: [100.0, 50.0]})
-    assert "by what they took WALLTIME=0:05:00 would do" in str(cost)
-    assert "would do" not in str(estimate(groups, JobRequest(walltime="0:08:00"), None, {ONE: [100.0]}))
-    assert "would do" not in str(estimate(groups, JobRequest(walltime="1:00:00"), None, {}))
+    assert "judging by these, WALLTIME=0:05:00 is enough" in str(cost)
+    assert "is enough" not in str(estimate(groups, JobRequest(walltime="0:08:00"), None, {ONE: [100.0]}))
+    assert "is enough" not in str(estimate(groups, JobRequest(walltime="1:00:00"), None, {}))
 
 
 def test_a_job_has_a_name_that_people_know(tmp_path: Path) -> None:
@@ -231,7 +230,7 @@ def test_directives_that_would_be_ignored_are_refused(scheduler: str, script: st
 
 
 def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has a blank or character that SCHEDULER=pbs cannot write to"):
+    with pytest.raises(UserError, match="has a space or a character that SCHEDULER=pbs cannot write to"):
         script_of("pbs-jobs", tmp_path / "a sweep")
 
 

@@ -44,7 +44,7 @@ def test_a_machine_that_calms_down_is_waited_for(monkeypatch: pytest.MonkeyPatch
     said: list[str] = []
     assert wait_until_quiet(said.append, force=False) == 0.1
     busy = f"other processes keep 0.9 of {psutil.cpu_count()} cores busy (most of all compiler, process 7)"
-    assert said == [f"{busy}: waiting up to 60 s until they do not"]
+    assert said == [f"{busy}: waiting up to 60 s for them to stop"]
 
 
 def test_looking_at_the_machine_sees_a_busy_process() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.cli.answering import _document
-from harness.prediction.beyond import BEYOND_FILE
-from harness.prediction.drawn_epochs import Draws, MeasuredParts
+from harness.prediction.beyond import BEYOND_FILE, Draws, MeasuredParts
 from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
 from harness.prediction.step_model import measured_factor, own_times
 from harness.report.answer import Answer, Table

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness import datasets
 from harness.datasets import synthetic
-from harness.datasets.arrays import shift_and_factor
+from harness.datasets.dataset import shift_and_factor
 from harness.datasets.known.papers import ADULT_GROUPS
 
 

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from harness.regression.baselines import Measurement
 from harness.regression.history import best_split, change_points, history_of, lasting_chance
 from harness.regression.quantities import EFFICIENCY, TIME
 from harness.report.history_page import change_sentence, history_answer, history_sentence
 from harness.report.publish import write_page
-from harness.schema.measurement import Measurement
 from tests.histories import MachineNoise, make_measurement, make_summary, real_rests, simulate
 
 

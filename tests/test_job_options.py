@@ -9,10 +9,9 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.schema.layout import Layout
-from harness.sweep.job_options import JobRequest
 from harness.sweep.job_script import Group, time_limit
 from harness.sweep.scheduler import beyond
-from harness.sweep.site import Partition, find_site
+from harness.sweep.site import JobRequest, Partition, find_site
 from tests.factories import make_point
 
 

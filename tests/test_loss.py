@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from harness.comm.autotune import native_operations
-from harness.train.evaluate import auc
+from harness.train.replica import auc
 from harness.train.step import flip_salt, prepare_input, resident_batch
 
 tf = pytest.importorskip("tensorflow")

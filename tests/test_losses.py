@@ -32,7 +32,7 @@ def test_a_rank_that_is_stopped_in_a_step_ends_the_launch_and_is_named(tmp_path)
     )  # fmt: skip
     assert finished.returncode != 0
     assert "no progress for 4 s" in finished.stderr
-    assert "rank 1 is missing: it never reached it; it does not answer" in finished.stderr
+    assert "rank 1 is missing: it never reached that call; it does not answer" in finished.stderr
     assert "rank 0 waits in" in (tmp_path / "rank-logs/record/hang/report.txt").read_text()
 
 
@@ -86,7 +86,7 @@ def test_a_rank_that_fails_between_the_pieces_of_a_step_leaves_no_half_of_it(tmp
         records.append(read_run(tmp_path / name))
     assert [len(record.losses) for record in records] == [0, 1]
     assert records[0].weights.sha256 == records[1].weights.sha256
-    assert all("HARNESS_OVERLAP=1 is left out" in " ".join(record.notes) for record in records)
+    assert all("HARNESS_OVERLAP=1 is ignored" in " ".join(record.notes) for record in records)
 
 
 @pytest.mark.mpi

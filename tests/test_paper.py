@@ -32,9 +32,9 @@ from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import ROUNDS, Sweep
 from harness.sweep.execute import run_together
-from harness.sweep.job_options import JobRequest
 from harness.sweep.job_script import Group
-from harness.sweep.submission import Submission
+from harness.sweep.site import JobRequest
+from harness.sweep.sweep_folder import Submission
 from tests.caches import own_cache
 from tests.factories import make_point, make_run, write_run
 from tests.mpi.launch import warm_python

@@ -17,15 +17,13 @@ from harness.schema.layout import Layout
 from harness.schema.record import read_accounts
 from harness.schema.sweep import JobUsage
 from harness.sweep.execute import cancel, run_sweep, write_scripts
-from harness.sweep.job_options import JobRequest
 from harness.sweep.plan import Axes, build_sweep, combine
 from harness.sweep.scheduler import State
 from harness.sweep.schedulers import choose, open_scheduler, pbs
-from harness.sweep.schedulers.pbs import explain, read_nodes, read_state, read_table, read_usage
-from harness.sweep.site import Site
+from harness.sweep.schedulers.pbs import read_nodes, read_state, read_table, read_usage
+from harness.sweep.site import JobRequest, Site
 from harness.sweep.status import read_status
-from harness.sweep.submission import Submission, read_submission
-from harness.sweep.sweep_folder import Running, read_running, read_study, write_running
+from harness.sweep.sweep_folder import Running, Submission, read_running, read_study, read_submission, write_running
 from tests.doubles import install
 from tests.factories import START
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
@@ -56,7 +54,7 @@ def read_jobs(answer: str) -> dict[str, State]:
 def test_a_real_servers_ended_jobs_are_what_they_were(job: str, phase: str, sentence: str) -> None:
     state = read_jobs(recorded("qstat_history.json"))[job]
     assert state.phase == phase
-    assert explain(state).startswith(sentence)
+    assert pbs.Scheduler.explain(state).startswith(sentence)
 
 
 def test_what_a_real_servers_jobs_used_and_what_it_does_not_measure_is_not_known() -> None:
@@ -268,7 +266,7 @@ def test_a_job_whose_submitter_died_is_found_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = run(lab, Layout(nodes=1))
-    monkeypatch.setattr("harness.sweep.submission._SUBMISSION_S", 0.0)
+    monkeypatch.setattr("harness.sweep.sweep_folder._SUBMISSION_S", 0.0)
     point = read_study(folder).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
@@ -297,7 +295,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what stays missing be given up in seconds."""
     monkeypatch.setattr("harness.sweep.outcome._GRACE_S", 0.5)
     monkeypatch.setattr("harness.sweep.outcome._MISSING_S", 1.0)
-    monkeypatch.setattr("harness.sweep.submission._SUBMISSION_S", 0.0)
+    monkeypatch.setattr("harness.sweep.sweep_folder._SUBMISSION_S", 0.0)
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -415,7 +413,7 @@ def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
     job = {"job_state": "F", "substate": 91, "Exit_status": 143, "exec_host": "n1/0"}
     state = read_jobs(json.dumps({"Jobs": {"1.head": job}}))["1.head"]
     assert state.forced
-    assert "it was deleted" in explain(state)
+    assert "it was deleted" in pbs.Scheduler.explain(state)
 
 
 def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(lab: Lab, server: Path) -> None:  # noqa: F811

@@ -22,7 +22,7 @@ from harness.schema.presets import distinguishing_names, resolve, script_workloa
 from harness.schema.record import encode
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import Axes, combine
-from harness.sweep.submission import Submission
+from harness.sweep.sweep_folder import Submission
 from tests.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study
 from tests.histories import make_measurement, make_summary
 from tests.test_report import Text

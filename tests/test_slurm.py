@@ -9,18 +9,16 @@ from harness.base.processes import Reply
 from harness.report.launch_summary import account_facts
 from harness.schema.layout import Layout
 from harness.schema.sweep import Account, JobUsage
-from harness.sweep.job_options import JobRequest
 from harness.sweep.schedulers import slurm
 from harness.sweep.schedulers.slurm import (
     expand,
-    explain,
     read_nodes,
     read_partitions,
     read_queue,
     read_sacct,
     read_usage,
 )
-from harness.sweep.site import Site, known_sites, read_site
+from harness.sweep.site import JobRequest, Site, known_sites, read_site
 
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 QUEUE = f"""\
@@ -61,6 +59,7 @@ def test_one_squeue_tells_every_job_for_what_it_is() -> None:
         "4": ("ended", 137, True),
         "5": ("ended", 2, False),
     }
+    explain = slurm.Scheduler.explain
     assert explain(states["4"]) == "Slurm ended it at its time limit (TIMEOUT) on n[1-2]: TimeLimit"
     assert explain(states["5"]) == "it failed (FAILED) on n3"
 
@@ -178,7 +177,7 @@ def test_the_example_of_a_site_file_names_every_field() -> None:
 
 def test_days_all_memory_and_a_list_of_partitions_are_slurms_own_ways_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "a|4|2|8|4000|(null)|1:00:00\nb*|9|1|4|100|(null)|2-00:00:00\n"
-    monkeypatch.setattr(slurm.Scheduler, "_live_partitions", lambda self: read_partitions(lines))
+    monkeypatch.setattr(slurm.Scheduler, "_live", read_partitions(lines))
     ask = JobRequest(partition="a,b", memory="0", walltime="1-12:00:00")
     built = slurm.Scheduler(request=ask)
     assert built.refusal(Layout(nodes=9)) is None

@@ -28,20 +28,21 @@ from harness.schema.layout import Layout
 from harness.schema.sweep import REPLACED, Sweep, sweep_folders
 from harness.schema.workload import Workload
 from harness.sweep.execute import run_sweep, write_scripts
-from harness.sweep.job_options import JobRequest
+from harness.sweep.job_loop import Pace
 from harness.sweep.outcome import first_error
 from harness.sweep.plan import build_sweep, current
-from harness.sweep.progress import Pace
 from harness.sweep.schedulers import local
+from harness.sweep.site import JobRequest
 from harness.sweep.status import read_status
-from harness.sweep.submission import Submission, tidy
 from harness.sweep.sweep_folder import (
     Running,
+    Submission,
     is_locked,
     locked,
     read_running,
     read_study,
     survey,
+    tidy,
     write_running,
 )
 from tests.doubles import install
@@ -182,7 +183,7 @@ def test_what_stays_disturbed_or_is_most_of_the_sweep_is_left_to_the_next_comman
     sweep = lab.sweep(nodes)
     lab.run(sweep)
     assert len(lab.launched()) == launched
-    assert ("; most of the sweep, so not once more now" in lab.said) == (nodes == (2,))
+    assert ("; that is most of the sweep, so none runs again" in lab.said) == (nodes == (2,))
     assert read_status(lab.results / sweep.name).count("invalid") == 2
     assert "runs again" in lab.run(sweep)
 
@@ -209,7 +210,7 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
 
     in_turns = Submission(request=JobRequest(shape="block"))
     said = lab.run(lab.sweep(repeats=1), submission=in_turns, enough=lambda folder: 2)
-    assert said.count("not waited for any longer") == 1
+    assert said.count("not waiting any longer") == 1
     assert len(lab.launched()) == 4
 
 

@@ -59,7 +59,8 @@ def allowed_cpus(root: Path = _ROOT) -> set[int]:
     for folder in _cgroup_folders(root, "cpuset"):
         words = _words(folder / "cpuset.cpus.effective") or _words(folder / "cpuset.effective_cpus")
         if words:
-            return _cpu_list(words[0])
+            ends = [part.partition("-") for part in words[0].split(",")]  # the kernel's, 0-3,8
+            return {cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1)}
     return set(range(os.cpu_count() or 1))
 
 
@@ -96,12 +97,3 @@ def _words(path: Path) -> list[str]:
         return path.read_text().split()
     except OSError:
         return []
-
-
-def _cpu_list(text: str) -> set[int]:
-    """Return the numbers of a kernel CPU list, ``0-3,8``."""
-    cpus: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return cpus

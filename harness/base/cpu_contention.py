@@ -171,7 +171,7 @@ def wait_until_quiet(
     *,
     force: bool = False,
     spare: int = 0,
-    instead: str = "add --force to measure all the same",
+    instead: str = "add --force to measure anyway",
 ) -> float:
     """Return the load of other processes (cores) once it needs no more than `spare` cores; with `force` whatever it is.
 
@@ -188,7 +188,7 @@ def wait_until_quiet(
         if time.monotonic() >= deadline:
             raise UserError(f"{busy}: end them and try again, or {instead}")
         if not waiting:
-            say(f"{busy}: waiting up to {patience:.0f} s until they do not")
+            say(f"{busy}: waiting up to {patience:.0f} s for them to stop")
         waiting = True
 
 

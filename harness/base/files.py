@@ -174,14 +174,22 @@ def publish(folder: Path) -> Iterator[Path]:
     """
     parent = make_folder(folder.parent)
     prefix = f".{folder.name}.{socket.gethostname()}."
-    _sweep(parent, prefix)
+    for old in parent.glob(f"{prefix}*"):  # what killed processes of this machine left of the same folder
+        pid = old.name.removeprefix(prefix).partition(".")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(old, ignore_errors=True)
     with user_errors("cache folder", parent):
         staging = Path(tempfile.mkdtemp(dir=parent, prefix=f"{prefix}{os.getpid()}."))
     try:
         with user_errors("cache folder", folder):
             yield staging
             staging.chmod(0o777 & ~umask())
-            _rename(staging, folder)
+            try:
+                staging.rename(folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
+                _log.info("'%s' was prepared by another process meanwhile", folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -200,20 +208,3 @@ def publish_once(folder: Path, write: Callable[[Path], None]) -> None:
             if not folder.exists():
                 with publish(folder) as staging:
                     write(staging)
-
-
-def _rename(staging: Path, folder: Path) -> None:
-    try:
-        staging.rename(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
-        _log.info("'%s' was prepared by another process meanwhile", folder)
-
-
-def _sweep(parent: Path, prefix: str) -> None:
-    """Remove what killed processes of this machine left of the same folder."""
-    for old in parent.glob(f"{prefix}*"):
-        pid = old.name.removeprefix(prefix).partition(".")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(old, ignore_errors=True)

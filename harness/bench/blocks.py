@@ -125,7 +125,7 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
     for sentence in left_out.values():
         say(sentence)
     if len(parts) > 1:
-        say(f"the memory holds a part of the contenders: {len(parts)} blocks in place of one, each with the bare loop")
+        say(f"memory holds only some of the contenders: {len(parts)} blocks instead of one, each with the bare loop")
     for workload in settings.names:
         datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
     wait_until_quiet(say, force=settings.force)

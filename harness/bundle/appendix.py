@@ -54,12 +54,6 @@ class BundledSweep:
         """The launch that takes the least time, one with valid times if there is one."""
         return min(self.runs, key=lambda run: (run.wall_seconds, run.point.folder))
 
-    @property
-    def starting_s(self) -> float:
-        """What launches spent before training, in seconds: a part of `execution_seconds`."""
-        starts = [[r.import_s + r.load_s + r.distribute_s + r.compile_s for r in run.ranks] for run in self.loaded.runs]
-        return sum(map(max, starts))
-
 
 def bundled_sweep(loaded: Loaded, command: str, analysis_s: float, page: Path, root: Path) -> BundledSweep:
     """Return what is to be said of the sweep `loaded`, whose drawn `page` (a folder) lies below `root`."""
@@ -174,7 +168,8 @@ def _overview(sweeps: Sequence[BundledSweep], code: BundledCode) -> list[str]:
     setup = "not measured" if code.setup_s is None else _minutes(code.setup_s)
     times = []
     for number, one in enumerate(sweeps, 1):
-        spent = (execution_seconds(one.loaded.runs), one.starting_s, one.analysis_s)
+        starts = [[r.import_s + r.load_s + r.distribute_s + r.compile_s for r in run.ranks] for run in one.loaded.runs]
+        spent = (execution_seconds(one.loaded.runs), sum(map(max, starts)), one.analysis_s)
         times.append((f"A{number}", setup, *map(_minutes, spent), numbers.count(len(one.loaded.runs))))
     return [
         "## Artifact description: contributions and artifacts",

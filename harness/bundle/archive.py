@@ -59,19 +59,6 @@ def write_sums(folder: Path) -> None:
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def read_sums(folder: Path) -> dict[str, str]:
-    """Return the checksums that an unpacked archive states, by file.
-
-    Raises:
-        UserError: they are missing or damaged.
-    """
-    try:
-        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the archive has no readable {SUMS}: it is not a bundle, or a damaged one") from error
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-
-
 def pack(folder: Path, target: Path, moment: datetime) -> None:
     """Write the files of `folder` to the archive `target`, whole or not at all, below the archive's own name.
 
@@ -186,8 +173,17 @@ def open_bundle(folder: Path) -> Manifest:
 
 
 def wrong_files(folder: Path) -> list[str]:
-    """Return a sentence on every file of an unpacked bundle that does not have its stated checksum."""
-    stated, there = read_sums(folder), set(files_in(folder)) - {SUMS}
+    """Return a sentence on every file of an unpacked bundle that does not have its stated checksum.
+
+    Raises:
+        UserError: the checksums are missing or damaged.
+    """
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the archive has no readable {SUMS}: it is not a bundle, or a damaged one") from error
+    stated = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    there = set(files_in(folder)) - {SUMS}
     absent = [f"'{name}' is missing from the bundle" for name in sorted(set(stated) - there)]
     strange = [f"'{name}' is in the bundle and has no checksum" for name in sorted(there - set(stated))]
     other = [f"'{name}' was changed" for name in sorted(there & set(stated)) if sha256(folder / name) != stated[name]]

@@ -40,7 +40,15 @@ def write_crate(folder: Path, name: str, experiments: Sequence[BundledSweep], mo
     inside = tuple(sorted({_launch_folder(one, run) for one, run in launches}))
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     others = [file for file in files if file != WORKFLOW and not file.startswith(inside)]
-    actions = [*map(_study, experiments), *(_launch(one, run) for one, run in launches)]
+    # A sweep is a run of the workflow, from its first launch to its last.
+    actions = [
+        _action(f"#sweep-{one.name}", f"Sweep {one.name}", one.command, WORKFLOW, one, one.loaded.runs)
+        for one in experiments
+    ] + [
+        _action(f"#launch-{run.point.key}-{run.started:%Y%m%dT%H%M%S}", f"Launch {run.point.folder} of {one.name}",
+                f"Training on {run.point.layout.ranks} ranks", _PROGRAM, one, (run,))
+        for one, run in launches
+    ]  # fmt: skip
     graph = [
         {"@id": CRATE, "@type": "CreativeWork", "about": _to(_ROOT), "conformsTo": [_to(_SPEC), _to([*_PROFILES][2])]},
         {
@@ -134,18 +142,6 @@ def _file(folder: Path, name: str) -> Entity:
         **({"about": _to(_ROOT)} if name == "README.md" else {}),
         **({"exampleOfWork": _to("#study")} if path.name == STUDY_FILE else {}),
     }  # fmt: skip
-
-
-def _study(one: BundledSweep) -> Entity:
-    """Return the run of the workflow that was this sweep: from its first launch to its last."""
-    return _action(f"#sweep-{one.name}", f"Sweep {one.name}", one.command, WORKFLOW, one, one.loaded.runs)
-
-
-def _launch(one: BundledSweep, run: RunRecord) -> Entity:
-    return _action(
-        f"#launch-{run.point.key}-{run.started:%Y%m%dT%H%M%S}", f"Launch {run.point.folder} of {one.name}",
-        f"Training on {run.point.layout.ranks} ranks", _PROGRAM, one, (run,),
-    )  # fmt: skip
 
 
 def _action(at: str, name: str, text: str, instrument: str, one: BundledSweep, runs: Sequence[RunRecord]) -> Entity:

@@ -19,7 +19,7 @@ from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE, RunRecord, read_run
 from harness.schema.sweep import Sweep
 from harness.sweep.execute import run_sweep
-from harness.sweep.submission import Submission
+from harness.sweep.sweep_folder import Submission
 
 FOLDER = "reproductions"  # results/reproductions/<time>
 SAME, CLOSE, DIFFERENT, NOT_COMPARED = "same", "within the bound", "different", "not compared"
@@ -212,7 +212,7 @@ def _accuracy(old: RunRecord, new: RunRecord) -> ReproducedQuantity:
 
 
 def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> ReproducedQuantity:
-    before, now = [epoch_s(run) for run in others or (old,)], epoch_s(new)
+    before, now = [run.epoch_s for run in others or (old,)], new.epoch_s
     shown = {"quantity": "epoch time", "recorded": f"{median(before):.4g} s", "now": f"{now:.4g} s"}
     if old.provenance.machine.fingerprint != new.provenance.machine.fingerprint:
         return ReproducedQuantity(**shown, verdict=NOT_COMPARED, remark="another machine")
@@ -228,11 +228,6 @@ def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> Reprod
     low, high = (median(before) * math.exp(sign * half) for sign in (-1, 1))
     verdict = CLOSE if low <= now <= high else DIFFERENT
     return ReproducedQuantity(**shown, verdict=verdict, remark=f"95 % of repetitions: {low:.4g} to {high:.4g} s")
-
-
-def epoch_s(run: RunRecord) -> float:
-    """Return a launch's time: the median over its epochs of the slowest rank's seconds."""
-    return median(max(epoch.seconds) for epoch in run.epochs)
 
 
 def overall_verdict(lines: Sequence[ReproducedQuantity]) -> str:

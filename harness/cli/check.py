@@ -15,8 +15,8 @@ from harness.cli import common
 from harness.cli.answering import answering, print_table
 from harness.cli.options import build_layouts, build_workload, layout_options, refuse_elsewhere, workload_options
 from harness.cli.select import find_measurement
+from harness.regression.baselines import Measurement
 from harness.report.answer import Answer
-from harness.schema.measurement import Measurement
 from harness.schema.sweep import Study, Sweep
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
     from harness.regression.opponents import Version
     from harness.sweep.plan import build_sweep
-    from harness.sweep.submission import Submission
+    from harness.sweep.sweep_folder import Submission
 
     own = {"script": Path(name)} if name.endswith(".py") else {"model": name}
     workload = build_workload(options | own)

@@ -27,12 +27,12 @@ from harness.schema.option import HOW, WHERE
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
 from harness.schema.workload import Workload
-from harness.sweep.job_options import JobRequest
 from harness.sweep.schedulers import known_schedulers
+from harness.sweep.site import JobRequest
 
 if TYPE_CHECKING:
     from harness.sweep.job_script import NodeHours
-    from harness.sweep.submission import Submission
+    from harness.sweep.sweep_folder import Submission
 
 
 _SCRIPT = (
@@ -220,7 +220,7 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     """
     from harness.sweep.schedulers import choose, scheduler_class
     from harness.sweep.site import find_site, site_file
-    from harness.sweep.submission import Submission
+    from harness.sweep.sweep_folder import Submission
 
     site = find_site(options["site"])
     image = options["container"]

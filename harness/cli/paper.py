@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence
     from harness.claims.judgement import Judgement
     from harness.report.paper_sections import PaperStudy
-    from harness.sweep.submission import Submission
+    from harness.sweep.sweep_folder import Submission
 
 Launch = Callable[["Sweep"], Path]
 Together = Callable[["Sequence[Sweep]"], int]
@@ -236,8 +236,8 @@ def _run_studies(
     from harness.claims.campaign import BENCHED
     from harness.cli.machine import write_bench
     from harness.sweep.execute import run_together
-    from harness.sweep.job_options import JobRequest
-    from harness.sweep.submission import Submission
+    from harness.sweep.site import JobRequest
+    from harness.sweep.sweep_folder import Submission
 
     begin, submission = time.monotonic(), Submission(request=JobRequest(shape="block"))
     for study in planned:

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from harness.base.errors import UserError, unknown
-from harness.schema.measurement import Measurement
+from harness.regression.baselines import Measurement
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import FAILURES, STUDY_FILE, sweep_folders
 

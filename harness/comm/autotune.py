@@ -72,7 +72,7 @@ def select(
     overlap = _overlap(world, sent, threads)
     reduction = _select(world, tensors, max(room, sum(tensors)), guard, overlap and not whole, kept)
     if overlap and whole and os.environ.get("HARNESS_OVERLAP"):
-        why = "HARNESS_OVERLAP=1 is left out: a rank that fails between the pieces of a step would leave half of it"
+        why = "HARNESS_OVERLAP=1 is ignored: a rank that fails between the pieces of a step would leave half of it"
         reduction.note = "; ".join(part for part in (reduction.note, why) if part)
     if wire == "float32" or not needs_sync(world.size):
         return reduction
@@ -168,12 +168,6 @@ def core_distance(world: World) -> float:
         host.Free()
     longest: float = max(world.comm.allgather(found))
     return longest
-
-
-def prepare(world: World) -> None:
-    """Compile the native operation where that is still to do, before other ranks wait for this one in an exchange."""
-    if needs_sync(world.size) and os.environ.get("HARNESS_REDUCTION") != "bridge":
-        build_native()
 
 
 def build_native() -> tuple[Path | None, str]:

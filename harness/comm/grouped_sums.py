@@ -1,39 +1,26 @@
 """Sums over the ranks inside graphs, on reductions that are opened by need, and who watches them."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
 
 import tensorflow as tf
 
-from harness.comm.autotune import native_operations, open_as, prepare, select
+from harness.comm.autotune import native_operations, open_as, select
+from harness.comm.hang import HangWatch
 from harness.comm.reduction import Reduction
-from harness.comm.world import World
+from harness.comm.world import World, needs_sync
 
 _SMALLEST = 64 * 1024  # bytes; calls of less share one group
-
-
-class Watch(Protocol):
-    """What is told of collectives so that one which never ends can be explained."""
-
-    def opened(self, reduction: Reduction) -> None:
-        """Take note of a reduction whose calls are to be watched."""
-
-    def named(self, size: int, label: str) -> None:
-        """Take note that in-graph calls of `size` bytes are called `label`."""
-
-    def inside(self, label: str, size: int) -> AbstractContextManager[None]:
-        """Watch one exchange that is made from Python."""
 
 
 class GroupedSums:
     """Sums over the ranks of `world`; they all make the same calls in the same order."""
 
-    def __init__(self, world: World, watch: Watch) -> None:
+    def __init__(self, world: World, watch: HangWatch) -> None:
         self.world = world
         self.watch = watch
         self._groups: dict[int, Reduction] = {}
-        prepare(world)
+        if needs_sync(world.size):
+            native_operations()  # compiled where that is still to do, before others wait for this rank in an exchange
 
     @property
     def reductions(self) -> tuple[Reduction, ...]:
@@ -70,16 +57,14 @@ class GroupedSums:
             chosen = [i for i, kind in enumerate(types) if kind == dtype]
             if not chosen:
                 continue
-            sums = self._sum([tf.cast(tensors[i], dtype) for i in chosen], label, scale)
+            values = [tf.cast(tensors[i], dtype) for i in chosen]
+            # What is not known yet may be larger than its group's memory: it then goes by messages.
+            sizes = [dtype.size * (value.shape.num_elements() or 0) for value in values]
+            self.watch.named(sum(sizes), label)
+            sums = self._group(sizes).sum(values, scale, label)
             for i, total in zip(chosen, sums, strict=True):
                 results[i] = tf.cast(total, tensors[i].dtype)
         return [result for result in results if result is not None]
-
-    def _sum(self, tensors: list[tf.Tensor], label: str, scale: float) -> list[tf.Tensor]:
-        # What is not known while the graph is built may be larger than its group's memory: it then goes by messages.
-        sizes = [tensor.dtype.size * (tensor.shape.num_elements() or 0) for tensor in tensors]
-        self.watch.named(sum(sizes), label)
-        return self._group(sizes).sum(tensors, scale, label)
 
     def _group(self, sizes: list[int]) -> Reduction:
         """Return the reduction for calls of as many bytes as `sizes` together, in steps of powers of two.

@@ -314,7 +314,7 @@ def _verdicts(states: Sequence[RankState | None]) -> list[str]:
         where = "it does not answer"
         if state is not None:
             where = f"it waits in {state.waiting}" if state.waiting else f"it is in {_script_line(state.stack)}"
-        lines.append(f"rank {rank} is missing: it never reached it; {where}")
+        lines.append(f"rank {rank} is missing: it never reached that call; {where}")
     if len(lines) == 1:
         lines.append(f"all ranks are there: the network or the MPI library hangs, first seen by rank {first.rank}")
     return lines

@@ -85,15 +85,11 @@ def mpi4py_variables(launcher: Path, family: str) -> Mapping[str, str | None]:
     as well: MPI4PY_LIBMPI names the site's (mpi4py 4.1, `_mpiabi.py`). A bare name is searched by the
     loader (LD_LIBRARY_PATH, ldconfig). MPI4PY_MPIABI must be unset, or MPI4PY_LIBMPI is not looked at.
     """
-    library = None if mpi_choice() == "wheel" else _library_of(launcher, family)
+    library, prefix = None, launcher.resolve().parent.parent
+    if mpi_choice() != "wheel":
+        beside = (prefix / folder / _LIBRARIES[family] for folder in ("lib", "lib64"))
+        library = next((str(path) for path in beside if path.exists()), _LIBRARIES[family])
     return {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": library}
-
-
-def _library_of(launcher: Path, family: str) -> str:
-    name = _LIBRARIES[family]
-    prefix = launcher.resolve().parent.parent
-    beside = (prefix / folder / name for folder in ("lib", "lib64"))
-    return next((str(path) for path in beside if path.exists()), name)
 
 
 def _installed_with_wheel() -> str | None:

@@ -8,7 +8,7 @@ the fastest counts, and it is wrong by at most half its round trip.
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,17 +44,17 @@ def observe() -> RankPlace:
     )
 
 
-def scheduled() -> bool:
-    """Tell whether a batch system placed the ranks, so that a node is a node and not a core of one machine."""
-    return os.environ.get("HARNESS_SCHEDULER", "local") != "local"
-
-
 def misplacements(layout: Layout, places: Sequence[RankPlace], *, by_nodes: bool = False) -> tuple[str, ...]:
     """Return one sentence for everything about `places` (one per rank) that makes times unusable.
 
     With `by_nodes` the ranks must be on as many nodes as the layout has, and as many on each.
     """
-    found: list[str] = list(_wrong_nodes(layout, places)) if by_nodes else []
+    found = list[str]()
+    ranks = [layout.ranks_per_node] * (layout.nodes - 1) + [layout.last_node or layout.ranks_per_node]
+    there = Counter(place.node for place in places)
+    if by_nodes and sorted(there.values()) != sorted(ranks):
+        seen = ", ".join(f"{count} on {node}" for node, count in sorted(there.items()))
+        found.append(f"{layout.nodes} nodes of {layout.ranks_per_node} ranks were asked for, but there are {seen}")
     for host in sorted({place.host for place in places}):
         here = [(rank, place) for rank, place in enumerate(places) if place.host == host]
         available = len({core for _, place in here for core in place.cores})
@@ -80,14 +80,6 @@ def describe_ranks(ranks: Sequence[RankRecord]) -> tuple[str, ...]:
         f"rank {rank:3}  {place.node or place.host}  core {place.core} of {_ranges(place.cores)}"
         for rank, place in enumerate(ranks)
     )
-
-
-def _wrong_nodes(layout: Layout, places: Sequence[RankPlace]) -> Iterator[str]:
-    ranks = [layout.ranks_per_node] * (layout.nodes - 1) + [layout.last_node or layout.ranks_per_node]
-    there = Counter(place.node for place in places)
-    if sorted(there.values()) != sorted(ranks):
-        seen = ", ".join(f"{count} on {node}" for node, count in sorted(there.items()))
-        yield f"{layout.nodes} nodes of {layout.ranks_per_node} ranks were asked for, but there are {seen}"
 
 
 def _ranges(cores: Sequence[int]) -> str:

@@ -3,15 +3,14 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from harness.base.errors import RunError, SharedError
 from harness.comm.autotune import open_alone
 from harness.comm.world import needs_sync
-from harness.schema.sync import Gradients, NoSync, SyncPolicy
+from harness.schema.sync import Gradients, Mean, NoSync, SyncPolicy
 
 if TYPE_CHECKING:
     import keras
@@ -52,21 +51,16 @@ class Synchroniser:
 
     def gradients(self, gradients: "list[tf.Tensor]") -> "list[tf.Tensor]":
         """Return the gradients to apply on this rank; `gradients` are of the loss divided by `divisor`."""
-
-        def mean(values: "Sequence[tf.Tensor]", label: str) -> "list[tf.Tensor]":
-            return self.reduction.sum(list(values), label=label)
-
-        return self.policy.gradients(gradients, mean, *self._given())
+        return self.policy.gradients(gradients, self._mean(1.0), *self._given())
 
     def average(self, variables: "list[keras.Variable]") -> None:
         """Set the `variables` to what the policy makes of them at the end of a period."""
-
-        def mean(values: "Sequence[tf.Tensor]", label: str) -> "list[tf.Tensor]":
-            return self.reduction.sum(list(values), self.weight, label)
-
-        weights = self.policy.weights([variable.value for variable in variables], mean, *self._given())
+        weights = self.policy.weights([one.value for one in variables], self._mean(self.weight), *self._given())
         for variable, value in zip(variables, weights, strict=True):
             variable.assign(value)
+
+    def _mean(self, scale: float) -> Mean:
+        return lambda values, label: self.reduction.sum(list(values), scale, label)
 
     def _given(self) -> "list[tuple[keras.Variable, ...]]":
         return [self.state] if self.state else []  # policies of users' own without a state take none
@@ -84,16 +78,13 @@ def synchroniser(
 
     Its weights are updated in the same way all the same: a speedup must not have a faster update in it.
     """
-    kept = policy if needs_sync(world.size) else NoSync()
-    alone = None if kept.shares_gradients else open_alone(world, reduction)
-    state = tuple(_variable(value) for value in kept.state([variable.numpy() for variable in weights]))
-    return Synchroniser(policy=kept, reduction=reduction, weight=weight, alone=alone, state=state)
-
-
-def _variable(value: npt.NDArray[Any]) -> "keras.Variable":
     import keras
 
-    return keras.Variable(value, dtype=value.dtype.name, trainable=False, name="policy_state")
+    kept = policy if needs_sync(world.size) else NoSync()
+    alone = None if kept.shares_gradients else open_alone(world, reduction)
+    first = kept.state([variable.numpy() for variable in weights])
+    state = tuple(keras.Variable(one, dtype=one.dtype.name, trainable=False, name="policy_state") for one in first)
+    return Synchroniser(policy=kept, reduction=reduction, weight=weight, alone=alone, state=state)
 
 
 def broadcast_weights(world: "World", variables: "list[keras.Variable]") -> None:

@@ -169,12 +169,6 @@ _RECENT = 32  # calls
 _MESSAGE = 2**30  # elements: MPI counts those of one message in an int
 
 
-def _maximum() -> "MPI.Op":
-    from mpi4py import MPI
-
-    return MPI.MAX
-
-
 class BridgeReduction:
     """Pack all tensors into one vector, hand it to ``MPI_Allreduce`` from Python, unpack.
 
@@ -234,10 +228,12 @@ class BridgeReduction:
 
     def _compare(self, label: str, packed: npt.NDArray[np.generic]) -> None:
         """End all ranks, with a sentence, when they are about to sum different things."""
+        from mpi4py import MPI
+
         name = f"'{label}' of {packed.size} {packed.dtype}"
         own = np.array([self._entered, zlib.crc32(name.encode())], np.int64)
         extremes = np.empty(4, np.int64)
-        self._comm.Allreduce(np.concatenate([own, -own]), extremes, op=_maximum())
+        self._comm.Allreduce(np.concatenate([own, -own]), extremes, op=MPI.MAX)
         if (extremes[:2] == -extremes[2:]).all():
             return
         names = self._comm.allgather(f"{name} in call {self._entered}")

@@ -117,10 +117,11 @@ def needs_sync(ranks: int) -> bool:
 
 def abort(world: World, error: BaseException) -> NoReturn:
     """End all ranks because of `error` on this one: its message first, then MPI_Abort with exit code 1 or 2."""
-    mendable = isinstance(error, UserError)
+    mendable, sentence = isinstance(error, UserError), str(error)
     if not isinstance(error, (UserError, RunError)):
         traceback.print_exception(error)
-    print(f"harness: rank {world.rank}: {_sentence(error)}", file=sys.stderr, flush=True)
+        sentence = f"{type(error).__name__}: {error}"
+    print(f"harness: rank {world.rank}: {sentence}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     world.comm.Abort(2 if mendable else 1)
     os._exit(2 if mendable else 1)  # MPI_Abort does not return; this says so to the type checker
@@ -149,10 +150,6 @@ def abort_together(world: World, shared: SharedError) -> NoReturn:
     if world.rank:
         time.sleep(_FIRST_SPEAKS_S)
     abort(world, shared.error)
-
-
-def _sentence(error: BaseException) -> str:
-    return str(error) if isinstance(error, (UserError, RunError)) else f"{type(error).__name__}: {error}"
 
 
 _NUMBERS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK")

@@ -168,8 +168,6 @@ class Slices(Protocol):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    def __len__(self) -> int: ...
-
     def __getitem__(self, rows: slice) -> Array: ...
 
 
@@ -198,7 +196,7 @@ def named_pair(path: Path, arrays: Arrays, part: str, *, required: bool = False)
     names = next((pair for pair in _NAMES[part] if set(pair) <= set(arrays)), None)
     if names is not None:
         x, y = arrays[names[0]], arrays[names[1]]
-        if not is_rows(x) or len(x) != len(y):
+        if not is_rows(x) or x.shape[0] != y.shape[0]:
             raise UserError(
                 f"'{path}' {names[0]} has shape {tuple(x.shape)}, {x.dtype}, and {names[1]} has shape "
                 f"{tuple(y.shape)}: give as many rows of numbers as labels"
@@ -232,12 +230,9 @@ class _Member:
         if (fortran and len(self.shape) > 1) or self.dtype.hasobject:
             raise ValueError(f"array {name} is in column order or of objects")
 
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
     def __getitem__(self, rows: slice) -> Array:
         size = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
-        begin, end, _ = rows.indices(len(self))
+        begin, end, _ = rows.indices(self.shape[0])
         self._file.seek(self._begin + begin * size)
         content = self._file.read((end - begin) * size)
         return np.frombuffer(content, self.dtype).reshape(end - begin, *self.shape[1:])
@@ -279,7 +274,7 @@ def open_netcdf(path: Path) -> Iterator[Arrays]:
         file.set_auto_maskandscale(False)
         arrays = {name: _Variable(variable) for name, variable in file.variables.items() if variable.ndim}
         whole = [name for name, one in arrays.items() if one.dtype.kind in "iu" and math.prod(one.shape[1:]) == 1]
-        if len(arrays) == 2 and len(whole) == 1 and len({len(array) for array in arrays.values()}) == 1:
+        if len(arrays) == 2 and len(whole) == 1 and len({array.shape[0] for array in arrays.values()}) == 1:
             arrays = {"y" if name == whole[0] else "x": array for name, array in arrays.items()}
         yield arrays
 
@@ -291,9 +286,6 @@ class _Variable:
         self._variable = variable
         self.shape = variable.shape
         self.dtype = np.dtype(np.uint8) if variable.dtype == np.int8 else np.dtype(variable.dtype)
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
 
     def __getitem__(self, rows: slice) -> Array:
         values = np.asarray(self._variable[rows])

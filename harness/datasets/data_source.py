@@ -1,8 +1,9 @@
 """Where the data comes from that a workload will train on, decided before it is read, and the SHA-256 of its files."""
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,10 +193,8 @@ def file_sha256(path: Path) -> str:
     Raises:
         UserError: the file cannot be read, or the cache folder cannot be written.
     """
-    try:
+    with _readable(path):
         state = path.stat()
-    except OSError as error:
-        raise _cannot_be_read(path, error) from error
     place = str(path.resolve())
     asked: dict[str, str | int] = {"path": place, "bytes": state.st_size, "mtime_ns": state.st_mtime_ns}
     known_file = cache_folder() / "sha256" / hashlib.sha256(place.encode()).hexdigest()[:24]
@@ -206,7 +205,8 @@ def file_sha256(path: Path) -> str:
     with locked(known_file.with_suffix(".lock")):  # ranks that start together: one reads, the others wait
         known = _known_hash(known_file, asked)
         if known is None:
-            known = _hash(path)
+            with _readable(path), path.open("rb") as file:
+                known = hashlib.file_digest(file, "sha256").hexdigest()
             write_atomic(known_file, msgspec.json.encode({**asked, "sha256": known}))
     return known
 
@@ -221,13 +221,9 @@ def _known_hash(known_file: Path, asked: Mapping[str, str | int]) -> str | None:
     return str(sha256) if sha256 and known == asked else None
 
 
-def _hash(path: Path) -> str:
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        yield
     except OSError as error:
-        raise _cannot_be_read(path, error) from error
-
-
-def _cannot_be_read(path: Path, error: OSError) -> UserError:
-    return UserError(f"data file '{path}' cannot be read: {os.strerror(error.errno or 0).lower()}")
+        raise UserError(f"data file '{path}' cannot be read: {os.strerror(error.errno or 0).lower()}") from error

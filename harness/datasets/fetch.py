@@ -12,9 +12,8 @@ import numpy as np
 
 from harness.base.errors import UserError
 from harness.base.files import locked, make_folder, user_errors, write_atomic
-from harness.datasets.arrays import shift_and_factor
 from harness.datasets.data_source import DataSource, file_sha256
-from harness.datasets.dataset import Dataset, Download
+from harness.datasets.dataset import Dataset, Download, shift_and_factor
 from harness.datasets.known import info
 from harness.datasets.prepare import Prepared
 

@@ -78,21 +78,6 @@ def _has_folders(folder: Path) -> bool:
     return folder.is_dir() and any(path.is_dir() for path in folder.iterdir())
 
 
-def list_images(paths: tuple[Path, ...]) -> Iterator[StoredImage]:
-    """Yield the images in `paths`, each a folder of class folders, a tar file, or a TFRecord file.
-
-    Raises:
-        UserError: a file is cut, damaged or of another kind.
-    """
-    for path in paths:
-        if path.is_dir():
-            yield from _folder(path)
-        elif path.suffix == ".tar":
-            yield from _tar(path)
-        else:
-            yield from _records(path)
-
-
 def _folder(root: Path) -> Iterator[StoredImage]:
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         with os.scandir(folder) as entries:
@@ -183,13 +168,17 @@ class CheckedImage:
 def checked_images(paths: tuple[Path, ...]) -> list[CheckedImage]:
     """Return the images in `paths`, each decoded once on a thread per core, sorted by a hash of their names.
 
+    A path is a folder of class folders, a tar file, or a TFRecord file.
+
     The order is the same for every container, and mixes the classes: so a rank's contiguous rows hold all of them,
     as the shuffled shards of ImageNet do.
 
     Raises:
         UserError: a container is damaged.
     """
-    waiting, checked = list_images(paths), list[CheckedImage]()
+    readers = (_folder if path.is_dir() else _tar if path.suffix == ".tar" else _records for path in paths)
+    waiting = itertools.chain.from_iterable(read(path) for read, path in zip(readers, paths, strict=True))
+    checked = list[CheckedImage]()
     with ThreadPoolExecutor(usable_cores()) as threads:
         while block := list(itertools.islice(waiting, _AT_ONCE)):
             checked += threads.map(_check, block)
@@ -328,6 +317,10 @@ def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> Non
     np.save(folder / _PLACES, np.array(places, np.int64))
     np.save(folder / _LABELS, np.array([labels[checked.image.kind] for checked in rows], np.int32))
     np.save(folder / _FILES, np.array([str(path.resolve()).encode() for path in files]))
+    identity = hashlib.sha256()
+    for number, part in enumerate(good):
+        for c in part:
+            identity.update(f"{number}\t{c.image.kind}/{c.image.name}\t{c.image.bytes}\t{c.crc:08x}\n".encode())
     damaged = [checked for part in parts for checked in part if checked.fault]
     lines = [f"{c.image.kind}/{c.image.name}\t{c.image.path}\t{c.fault}\n" for c in damaged]
     write_atomic(folder / _FAULTS, "".join(lines))
@@ -335,19 +328,10 @@ def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> Non
         train_rows=len(good[0]),
         test_rows=len(good[1]),
         classes=len(kinds),
-        sha256=_identity(good),
+        sha256=identity.hexdigest(),
         note=_note(damaged, rows),
     )
     write_atomic(folder / _SUMMARY, encode(summary))
-
-
-def _identity(parts: Iterable[Sequence[CheckedImage]]) -> str:
-    digest = hashlib.sha256()
-    for number, part in enumerate(parts):
-        for checked in part:
-            image = checked.image
-            digest.update(f"{number}\t{image.kind}/{image.name}\t{image.bytes}\t{checked.crc:08x}\n".encode())
-    return digest.hexdigest()
 
 
 def _note(damaged: Sequence[CheckedImage], rows: Sequence[CheckedImage]) -> str:

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from harness.base.errors import UserError, unknown
-from harness.datasets.arrays import NpyWriter, Vector, read_blocks
 from harness.datasets.binary_formats import Arrays, named_pair, open_hdf5, open_npz
-from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
+from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, NpyWriter, Vector, read_blocks
 from harness.datasets.text_formats import (
     LABEL_NAMES,
     CsvHeader,

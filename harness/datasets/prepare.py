@@ -12,9 +12,18 @@ import numpy.typing as npt
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, publish_once, write_atomic
 from harness.datasets import synthetic
-from harness.datasets.arrays import NpyWriter, Vector, read_blocks, shift_and_factor
 from harness.datasets.data_source import DataSource
-from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset
+from harness.datasets.dataset import (
+    TEST,
+    TRAIN,
+    Array,
+    Block,
+    Dataset,
+    NpyWriter,
+    Vector,
+    read_blocks,
+    shift_and_factor,
+)
 from harness.datasets.image_files import open_index
 from harness.datasets.known import info
 from harness.datasets.own_file import CSV, FILE, CsvTable

@@ -68,7 +68,7 @@ class Shards:
             into the rank's own rows, counted from its first.
         """
         lanes = self.lanes(rank)
-        starts = self._starts(lanes)
+        starts = np.array([self._first_row(lane) for lane in range(lanes.start, lanes.stop + 1)], dtype=np.int64)
         lengths = np.diff(starts)
         longest = self.full_steps + 1  # a lane has full_steps rows or one more
         keys = _random_keys(lanes, longest, seed=seed, epoch=epoch)
@@ -78,9 +78,6 @@ class Shards:
         visits = ranked.astype(np.int32) + first
         full = np.ascontiguousarray(visits[:, : self.full_steps].T)
         return full, visits[lengths == longest, self.full_steps]
-
-    def _starts(self, lanes: range) -> npt.NDArray[np.int64]:
-        return np.array([self._first_row(lane) for lane in range(lanes.start, lanes.stop + 1)], dtype=np.int64)
 
     def _first_lane(self, rank: int) -> int:
         return self.batch * sum(self.shares[:rank]) // sum(self.shares)

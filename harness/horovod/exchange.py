@@ -17,7 +17,7 @@ import tensorflow as tf
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from harness.comm.grouped_sums import Watch
+    from harness.comm.hang import HangWatch
 
 Array = npt.NDArray[Any]
 Scales = tuple[float, float]  # before and after a reduction
@@ -115,7 +115,7 @@ class Timeline:
 class Exchange:
     """The exchanges of `ranks` by `comm`, which has as many."""
 
-    def __init__(self, comm: "MPI.Intracomm", ranks: Sequence[int], watch: "Watch", timeline: Timeline) -> None:
+    def __init__(self, comm: "MPI.Intracomm", ranks: Sequence[int], watch: "HangWatch", timeline: Timeline) -> None:
         self._watch = watch
         self._timeline = timeline
         self.change(comm, ranks)

@@ -25,13 +25,13 @@ from harness.prediction.growth import grow_points, grown_frame, growth_points
 from harness.prediction.network_cost import BEST, Uncertain
 from harness.prediction.step_model import Base, measured_base, predict
 from harness.schema.layout import Layout
-from harness.schema.measurement import ADVICE, Advice
 from harness.schema.record import SCHEMA, decode, encode
 from harness.schema.workload import is_script
 
 Array = NDArray[np.float64]
 LOWER = 0.01  # of test accuracy below the best way's that a way may end: one percentage point
 _DRAWS = 4000
+ADVICE = "advice"  # results/<sweep>/advice/<layout and length>.json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,11 +69,6 @@ class Way:
         """Nodes times hours."""
         return self.layout.nodes * self.seconds / 3600
 
-    @property
-    def node_hours_interval(self) -> Interval:
-        """The interval of `node_hours`."""
-        return self.interval.scaled(self.layout.nodes / 3600)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobLimits:
@@ -84,9 +79,8 @@ class JobLimits:
 
     def hold(self, way: Way) -> bool:
         """Tell whether the upper end of the way's interval is within both."""
-        return way.interval.high <= (self.deadline_s or math.inf) and way.node_hours_interval.high <= (
-            self.node_hours or math.inf
-        )
+        most, nodes = way.interval.high, way.layout.nodes
+        return most <= (self.deadline_s or math.inf) and most * (nodes / 3600) <= (self.node_hours or math.inf)
 
 
 def choose_way(ways: Sequence[Way], limits: JobLimits) -> Way | None:
@@ -170,10 +164,7 @@ def predicted_ways(
     if is_script(loaded.valid[0].point.workload):
         return (), f"{name}: nothing is predicted of a script, whose steps only it knows"
     if job.target is not None:
-        return (
-            (),
-            f"{name}: nothing is predicted until an accuracy, how many epochs more ranks need is not known",
-        )
+        return (), f"{name}: nothing is predicted until an accuracy: how many epochs more ranks need is not known"
     if len({(layout.ranks_per_node if layout.nodes > 1 else 0) for layout in layouts} - {0}) > 1:
         return (), f"{name}: nothing is predicted, for its layouts differ in ranks on a node"
     base = measured_base(loaded)
@@ -183,7 +174,13 @@ def predicted_ways(
         return (), f"{name}: nothing is predicted: {growth.refused}"
     counts = np.array([layout.ranks for layout in asked], dtype=float)
     frame = grown_frame(growth, counts)
-    besides, low, high = _besides(_jobs(loaded, job), list(points.index), counts)
+    # What a job takes besides training, by a growth model, with the ends of its band.
+    middles = _jobs(loaded, job).groupby("layout")[["ranks", "besides_s", "job_s"]].median().loc[list(points.index)]
+    once = grow(middles["ranks"], middles["besides_s"], middles["job_s"], forms(LINEAR))
+    drawn = once.draws(counts, _DRAWS, np.random.default_rng(0))
+    besides = np.maximum(0.0, once.best.at(counts))
+    low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)], axis=0)
+    low, high = np.minimum(low, besides), np.maximum(high, besides)
     epochs = frame[["epoch_s", "epoch_low_s", "epoch_high_s"]].to_numpy() * job.epochs
     job_s = np.column_stack([epochs[:, 0] + besides, epochs[:, 1] + low, epochs[:, 2] + high])
     chance = 1 - (1 - LEVEL) / choices / 2
@@ -216,16 +213,6 @@ def _jobs(loaded: Loaded, job: TrainingJob) -> pd.DataFrame:
     besides = once.clip(lower=0.0) + needed * launches["evaluate_s"] / launches["epochs"]
     trained = needed * launches["trained_s"] / launches["epochs"]
     return launches.assign(needed=needed, besides_s=besides, job_s=besides + trained)
-
-
-def _besides(jobs: pd.DataFrame, layouts: Sequence[str], counts: Array) -> tuple[Array, Array, Array]:
-    """Return what a job takes besides training at `counts`, by a growth model, with the ends of its band."""
-    middle = jobs.groupby("layout")[["ranks", "besides_s", "job_s"]].median().loc[list(layouts)]
-    growth = grow(middle["ranks"], middle["besides_s"], middle["job_s"], forms(LINEAR))
-    drawn = growth.draws(counts, _DRAWS, np.random.default_rng(0))
-    low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)], axis=0)
-    value = np.maximum(0.0, growth.best.at(counts))
-    return value, np.minimum(low, value), np.maximum(high, value)
 
 
 def one_more(seconds: Array, session: Sequence[int], choices: int = 1) -> Interval:
@@ -261,6 +248,33 @@ def write_advice(way: Way, job: TrainingJob, asked: str) -> Path:
     if not path.exists():
         write_atomic(path, encode(advice))
     return path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """One layout of one sweep for a job of `epochs`, or until `target` test accuracy.
+
+    `seconds` of the whole job from the start of its processes, `low` and `high` the ends of the 95 % interval for one
+    launch. `measured`: from launches on this layout, else from growth models. `asked` is the limit in words.
+    """
+
+    schema: int
+    made: datetime
+    asked: str
+    layout: Layout
+    epochs: int
+    target: float | None
+    measured: bool
+    seconds: float
+    low: float
+    high: float
+
+    @property
+    def file(self) -> str:
+        """The name of its file: the same for the same question about the same layout."""
+        layout = self.layout
+        length = f"e{self.epochs}" if self.target is None else f"a{self.target:g}"
+        return f"n{layout.nodes}x{layout.ranks_per_node}x{layout.threads}-{length}.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,11 +25,10 @@ from harness.prediction.step_model import (
     under,
 )
 from harness.probe.probe_store import newest_probe
-from harness.schema.measurement import PREDICTION_FILE, PredictedPoint, Prediction
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT
 from harness.schema.record import SCHEMA, decode, encode
 from harness.schema.sweep import Sweep
-from harness.schema.workload import is_script
+from harness.schema.workload import Workload, is_script
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +75,51 @@ def predict_curve(
         speedup=ratio * work,
         interval=interval.scaled(work),
     )
+
+
+PREDICTION_FILE = "prediction.json"  # results/<sweep>/prediction.json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedPoint:
+    """One rank count. Seconds of a step, in three parts, and of an epoch, with its low and high end.
+
+    `straggler_s` is the wait for the slowest rank, `allreduce_s` the synchronisation's share of a step.
+    """
+
+    ranks: int
+    steps: int
+    compute_s: float
+    straggler_s: float
+    allreduce_s: float
+    step_s: float
+    epoch_s: float
+    epoch_low_s: float
+    epoch_high_s: float
+    speedup: float
+    efficiency: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """Predicted points of one workload, and all that they rest on.
+
+    `base` says which measurement gave the computation, `network` which link costs were used; `assumptions` are
+    sentences. `speedup` of the points is over `base_ranks` ranks. `growth` has what growth models of the parts say,
+    where enough rank counts were measured.
+    """
+
+    schema: int
+    made: datetime
+    workload: Workload
+    scaling: str
+    algorithm: str
+    base_ranks: int
+    base: str
+    network: str
+    assumptions: tuple[str, ...]
+    points: tuple[PredictedPoint, ...]
+    growth: tuple[PredictedPoint, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

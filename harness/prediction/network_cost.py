@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.base.errors import UserError, unknown
 from harness.probe.probe_store import read_probe
-from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, Estimate, MessageCost, Probe
+from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, MessageCost, Probe
 
 Array = NDArray[np.float64]
 BEST = "best"
@@ -224,13 +224,10 @@ def _bends(one: MessageCost, allreduce: MessageCost | None) -> tuple[tuple[float
 
 
 def _link_at(cost: MessageCost, bends: tuple[tuple[float, float], ...], end: str) -> Link:
-    return Link(alpha_s=_at(cost.alpha_s, end), beta_s_per_byte=_at(cost.beta_s_per_byte, end), bends=bends)
-
-
-def _at(estimate: Estimate, end: str) -> float:
-    """Return the `end` (``value``, ``low``, ``high``) of an estimate; its value where it has no interval."""
-    found: float | None = getattr(estimate, end)
-    return max(0.0, estimate.value if found is None else found)
+    """Return the link at one `end` (``value``, ``low``, ``high``) of the costs, at their values without an interval."""
+    both = [(getattr(one, end), one.value) for one in (cost.alpha_s, cost.beta_s_per_byte)]
+    alpha, beta = (max(0.0, value if found is None else found) for found, value in both)
+    return Link(alpha_s=alpha, beta_s_per_byte=beta, bends=bends)
 
 
 def _given_link(field: str, text: str) -> Link:

@@ -62,24 +62,17 @@ class Base:
     def sums(self, algorithm: str, counts: Array, levels: Levels) -> Array:
         """Return the seconds of the allreduces of one synchronisation, as they travel, over each count of ranks.
 
-        Between hosts of one rank each large tensors have one each.
+        Between hosts of one rank each large tensors have one each. Where no shapes are known it is one sum of all.
         """
-        sizes = [
-            size
-            for tensors in self._tensors()
-            for size in (calls(tensors) if levels.ranks_per_node == 1 else (sum(tensors),))
-        ]
-        found: Array = np.sum([allreduce_seconds(algorithm, counts, size, levels) for size in sizes], axis=0)
-        return found
-
-    def _tensors(self) -> list[list[float]]:
-        """Return the bytes of each tensor of each sum of one synchronisation; of all together where none is known."""
         part = 1 if self.workload.wire == "float32" else 2
-        if not self.shapes:
-            return [[size / part for size in self.tensors or (self.bytes,)]]
-        size = self.bytes / part / (sum(map(math.prod, self.shapes)) or 1)
-        sums = find_policy(self.workload.sync).sums(self.shapes, _SLOTS.get(self.workload.optimizer, 0))
-        return [[size * count for count in tensors] for tensors in sums]
+        sums = [[size / part for size in self.tensors or (self.bytes,)]]
+        if self.shapes:
+            size = self.bytes / part / (sum(map(math.prod, self.shapes)) or 1)
+            made = find_policy(self.workload.sync).sums(self.shapes, _SLOTS.get(self.workload.optimizer, 0))
+            sums = [[size * count for count in tensors] for tensors in made]
+        sizes = [one for tensors in sums for one in (calls(tensors) if levels.ranks_per_node == 1 else (sum(tensors),))]
+        found: Array = np.sum([allreduce_seconds(algorithm, counts, one, levels) for one in sizes], axis=0)
+        return found
 
 
 def measured_base(loaded: Loaded) -> Base:

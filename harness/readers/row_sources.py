@@ -82,7 +82,7 @@ class ArrayPair:
     @property
     def blocks(self) -> tuple[int, ...]:
         """One block: all rows."""
-        return (len(self._x),)
+        return (self._x.shape[0],)
 
     def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
         """Slice both."""
@@ -101,7 +101,7 @@ class PerClass:
     @property
     def blocks(self) -> tuple[int, ...]:
         """The rows of every class: each rank gets some of all."""
-        return tuple(len(array) for array in self._arrays)
+        return tuple(array.shape[0] for array in self._arrays)
 
     def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
         """Read the rows of every class and shuffle them."""

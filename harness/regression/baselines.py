@@ -5,9 +5,11 @@ A measurement is the launches of one state of the code on one machine; they are 
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
@@ -15,11 +17,103 @@ from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError, unknown
 from harness.base.files import write_atomic
 from harness.base.provenance import Machine
-from harness.schema.measurement import BASELINE_SCHEMA, Baseline, MeasuredLaunch, Measurement, Software
+from harness.schema.layout import Layout
 from harness.schema.presets import setting_words
 from harness.schema.record import RUN_FILE, RunRecord, Versions, decode, encode
 from harness.schema.sweep import sweep_folders
-from harness.schema.workload import Workload
+from harness.schema.workload import Workload, is_script
+
+BASELINE_SCHEMA = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Software(Versions):
+    """The code that ran. `code` is `Point.code`: it, and no commit, tells whether two launches ran the same."""
+
+    code: str
+
+    @property
+    def state(self) -> str:
+        """The same for launches of the same code and versions, whatever their commits."""
+        return self.code or msgspec.json.encode(self).decode()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredLaunch:
+    """One valid launch in numbers; times in seconds of one epoch, medians over the launch's epochs.
+
+    `seconds` is the maximum over ranks. `skew_seconds` (waiting for the slowest rank) and `wire_seconds`
+    (the allreduce itself) are means over ranks. `test_accuracy` is of the last epoch, None where it was not
+    evaluated. `rows` is what one epoch visits over all ranks.
+    """
+
+    layout: Layout
+    repeat: int
+    started: datetime
+    ended: datetime
+    rows: int
+    seconds: float
+    skew_seconds: float
+    wire_seconds: float
+    test_accuracy: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """The valid launches of one workload, of one state of the code, on one machine, in order of their start.
+
+    `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the
+    launches of this state that were not valid, `met` the valid ones that trained in turns beside other work.
+    """
+
+    label: str
+    workload: Workload
+    scaling: str
+    data_id: str
+    data_kind: str
+    machine: Machine
+    software: Software
+    reductions: tuple[str, ...]
+    launches: tuple[MeasuredLaunch, ...]
+    excluded: int = 0
+    met: int = 0
+
+    @property
+    def state(self) -> str:
+        """The state of the code as people write it: the harness's commit in twelve digits.
+
+        After a plus sign come digits of `Software.code` where the commit does not name all that ran: files differed
+        from it, or a script or MODEL of the user's own ran.
+        """
+        code, commit = self.software.code[:6], self.software.commit[:12] or "no commit"
+        own = is_script(self.workload) or self.workload.own_modules
+        return f"{commit}+{code}" if self.software.dirty or (own and code) else commit
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The layouts that were launched, fewest ranks first."""
+        found = {launch.layout for launch in self.launches}
+        return tuple(sorted(found, key=lambda layout: (layout.ranks, layout.nodes, layout.threads, str(layout))))
+
+    def of(self, layout: Layout) -> tuple[MeasuredLaunch, ...]:
+        """Return the launches of `layout` in order of their start."""
+        return tuple(launch for launch in self.launches if launch.layout == layout)
+
+    @property
+    def newest(self) -> datetime:
+        """When the last launch started."""
+        return max(launch.started for launch in self.launches)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Baseline:
+    """A measurement that was kept under a name: ``results/baselines/<name>.json``."""
+
+    schema: int
+    name: str
+    saved: datetime
+    note: str
+    measurement: Measurement
 
 
 def software(run: RunRecord) -> Software:

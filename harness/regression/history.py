@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.stats import sessions
-from harness.regression.baselines import group_by_code, state_names
+from harness.regression.baselines import Measurement, group_by_code, state_names
 from harness.regression.quantities import CURVE, RELATIVE, TIME, CostSample, Values, as_cost, as_slowdown, samples
 from harness.schema.layout import Layout
-from harness.schema.measurement import Measurement
 
 SHORTEST = 4  # launches before and after a change
 CHANCE = 0.05  # of a split in a series without a change, as in the paper, and of blaming a commit for nothing
@@ -186,7 +185,11 @@ def _changes(series: CostSeries, comparisons: int) -> list[ChangePoint]:
     for before, index, after in zip(edges, points, edges[2:], strict=False):
         distance = float(np.median(series.costs[index:after]) - np.median(series.costs[before:index]))
         if abs(distance) > as_cost(PRACTICAL, True):
-            state = _attribute(series.states, index)
+            borders = [
+                place for place in range(1, len(series.states)) if series.states[place] != series.states[place - 1]
+            ]
+            near = min(borders, key=lambda place: abs(place - index), default=None)
+            state = series.states[near] if near is not None and abs(near - index) <= _NEAR else None
             doubt = "" if state is None else _doubt(series, state, comparisons)
             slowdown = as_slowdown(distance, True)
             found.append(ChangePoint(series=series, index=index, slowdown=slowdown, state=state, doubt=doubt))
@@ -214,7 +217,7 @@ def _doubt(series: CostSeries, state: int, comparisons: int) -> str:
         return f"{measured} overlap"
     by_order = 2 / comb(len(middles), len(now)) * comparisons
     if max(by_order, lasting_chance(list(later.values()))) * (len(order) - 1) > CHANCE:
-        return f"{measured} are too few to tell a change of the code from a speed of the machine that lasts"
+        return f"{measured} are too few to tell a change of the code from a lasting change of the machine's speed"
     return ""
 
 
@@ -228,10 +231,3 @@ def lasting_chance(later: Sequence[bool]) -> float:
     stays = len(later) - 1 - turns
     keeps = max(0.5, stays / max(1, stays + turns))
     return float(keeps**stays * (1 - keeps) ** turns)
-
-
-def _attribute(states: Sequence[int], index: int) -> int | None:
-    """Return the state that begins at `index` or very near it."""
-    borders = [place for place in range(1, len(states)) if states[place] != states[place - 1]]
-    near = min(borders, key=lambda place: abs(place - index), default=None)
-    return states[near] if near is not None and abs(near - index) <= _NEAR else None

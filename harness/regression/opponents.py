@@ -25,10 +25,18 @@ from harness.base.files import write_atomic
 from harness.base.hostlock import HostLock, Scratch
 from harness.base.processes import ask, interruptible
 from harness.base.provenance import git, has_commit
-from harness.regression.baselines import CHECKS, measurements
-from harness.regression.checks import INCONCLUSIVE, PRACTICAL, Check, TurnsSpent
-from harness.regression.verdicts import LOOKS, SIDES, TurnsStudy, block_samples, judge
-from harness.schema.measurement import Measurement, Software
+from harness.regression.baselines import CHECKS, Measurement, Software, measurements
+from harness.regression.checks import (
+    INCONCLUSIVE,
+    LOOKS,
+    PRACTICAL,
+    SIDES,
+    Check,
+    TurnsSpent,
+    TurnsStudy,
+    block_samples,
+    judge,
+)
 from harness.schema.record import RUN_FILE, encode, read_point, read_run
 from harness.schema.sweep import LOGS, Point, Sweep
 from harness.schema.workload import is_script
@@ -36,7 +44,7 @@ from harness.sweep.block import Block, RankSet, run_block, warm_python
 from harness.sweep.job_script import JobLaunch, rank_set
 from harness.sweep.outcome import first_error
 from harness.sweep.scheduler import environment_of_no_job
-from harness.sweep.submission import Submission
+from harness.sweep.sweep_folder import Submission
 
 HERE = Path(__file__).parent.parent.parent
 
@@ -269,15 +277,16 @@ class Opponents:
                     f"cannot compare: an epoch of {old.label} has {rows[0]:,} rows, of {new.label} {rows[1]:,}: let "
                     "both train on the same"
                 )
-        steps = tuple(tuple(self._steps(side, place) for place in range(len(layouts))) for side in SIDES)
-        study = TurnsStudy(layouts=layouts, steps=(steps[0], steps[1]), scaling=old.scaling)
+        steps = {
+            (side, point.layout): read_run(self._folder / side / point.folder).steps_per_epoch
+            for side in SIDES
+            for _, point in self._points[side]
+            if point.repeat == 0
+        }
+        before, now = (tuple(steps[side, layout] for layout in self._versions[side].sweep.layouts) for side in SIDES)
+        study = TurnsStudy(layouts=layouts, steps=(before, now), scaling=old.scaling)
         rows_found = judge(block_samples(self.blocks, study), practical)
         return Check(reference=old, current=new, practical=practical, rows=rows_found, spent=self.spent())
-
-    def _steps(self, side: str, place: int) -> int:
-        layout = self._versions[side].sweep.layouts[place]
-        point = next(point for _, point in self._points[side] if point.layout == layout and point.repeat == 0)
-        return read_run(self._folder / side / point.folder).steps_per_epoch
 
     def _measured(self, side: str) -> Measurement:
         version = self._versions[side]

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis import numbers
-from harness.analysis.laws import USL, coefficients, solve
 from harness.analysis.stats import sessions
+from harness.regression.baselines import MeasuredLaunch, Measurement
 from harness.schema.layout import Layout
-from harness.schema.measurement import MeasuredLaunch, Measurement
 
 Values = NDArray[np.float64]
 
@@ -25,11 +24,8 @@ EFFICIENCY = "efficiency"
 CURVE = "curve"
 SKEW = "skew"
 WIRE = "wire"
-CONTENTION = "USL contention"
-COHERENCY = "USL coherency"
 
 RELATIVE = frozenset({TIME, EFFICIENCY, CURVE})  # costs that are logarithms
-USL_POINTS = 4  # below this two coefficients fit any curve
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,8 +34,7 @@ class CostSample:
 
     `blocks` [as costs] is the repeat that each is of, `sessions` [as costs] the number of its session.
     `value` is what a reader sees: seconds for `TIME`, `SKEW` and `WIRE`, a fraction for `EFFICIENCY` and
-    `CURVE`, the coefficient for the USL. Only quantities that `decide` can fail a check; the others say
-    where a slowdown comes from.
+    `CURVE`. Only quantities that `decide` can fail a check; the others say where a slowdown comes from.
     """
 
     quantity: str
@@ -57,12 +52,8 @@ class CostSample:
 
 
 def quantity_value(quantity: str, value: float) -> str:
-    """Return a quantity's value with its unit: seconds, per cent, or a bare coefficient."""
-    if quantity.startswith((EFFICIENCY, CURVE)):
-        return numbers.percent(value, 1)
-    if quantity in (CONTENTION, COHERENCY):
-        return numbers.significant(value)
-    return numbers.seconds(value)
+    """Return a quantity's value with its unit: seconds, or per cent."""
+    return numbers.percent(value, 1) if quantity.startswith((EFFICIENCY, CURVE)) else numbers.seconds(value)
 
 
 def as_cost(slowdown: float, relative: bool) -> float:
@@ -148,7 +139,7 @@ def _slowdown(measurement: Measurement, base: MeasuredLaunch, launch: MeasuredLa
 
 
 def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], session: Sessions) -> Iterator[CostSample]:
-    """Yield what all points together say: the geometric mean of the efficiencies, and the USL's coefficients."""
+    """Yield what all points together say: the geometric mean of the efficiencies."""
     if len(others) < 2:
         return
     blocks = _blocks(measurement, (base, *others), session)
@@ -157,11 +148,3 @@ def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], ses
     slow = np.array([[_slowdown(measurement, block[0], launch) for launch in block[1:]] for block in blocks])
     costs = np.log(slow).mean(axis=1)
     yield _sample(CURVE, None, costs, blocks, session, float(np.exp(-np.median(costs))))
-    ranks = np.array([layout.ranks for layout in (base, *others)], dtype=float)
-    if len(ranks) < USL_POINTS:
-        return
-    rates = ranks / np.column_stack([np.ones(len(slow)), slow])
-    found = coefficients(USL, np.array([solve(USL, ranks, row) for row in rates]))
-    terms = (ranks[-1] - 1, ranks[-1] * (ranks[-1] - 1))  # the cost is the coefficient's part of the time there
-    for quantity, values, term in zip((CONTENTION, COHERENCY), found.T, terms, strict=True):
-        yield _sample(quantity, None, values * term, blocks, session, float(np.median(values)))

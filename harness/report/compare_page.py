@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
 from harness.analysis.stats import NEEDED, Interval
-from harness.regression.baselines import machine_line, study_differences
+from harness.regression.baselines import Measurement, machine_line, study_differences
 from harness.regression.checks import (
     ALIKE,
     BETTER,
@@ -33,7 +33,6 @@ from harness.report.figure_origin import measured_origin
 from harness.report.launch_summary import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
 from harness.report.sweep_facts import DISTURBED
-from harness.schema.measurement import Measurement
 from harness.schema.presets import distinguishing_names
 
 NOT_MEASURED = "not measured"

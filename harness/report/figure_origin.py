@@ -18,7 +18,7 @@ from harness.analysis.read_results import Loaded
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.schema.measurement import Measurement
+from harness.regression.baselines import Measurement
 from harness.schema.presets import sweep_command
 from harness.schema.record import RUN_FILE, RunRecord
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 import msgspec
@@ -264,6 +265,11 @@ class RunRecord:
     def moved(self) -> bool:
         """Whether the ranks' cores were nearer at one end than at the other: in a core, under a cache, or far apart."""
         return bool(self.core_ns) and max(self.core_ns) > _MOVED * min(self.core_ns) > 0
+
+    @property
+    def epoch_s(self) -> float:
+        """The launch's time as reports have it: the median over its epochs of the slowest rank's seconds."""
+        return median(max(epoch.seconds) for epoch in self.epochs)
 
     @property
     def wall_seconds(self) -> float:

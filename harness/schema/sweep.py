@@ -140,9 +140,10 @@ class Sweep:
 
     def points(self) -> tuple[Point, ...]:
         """Return every launch: layouts in order, repeats innermost."""
+        samples, weak = self.workload.samples or 0, self.scaling == "weak"
         return tuple(
             Point(
-                workload=self._sized(layout.ranks),
+                workload=replace(self.workload, samples=samples * layout.ranks) if weak else self.workload,
                 layout=layout,
                 repeat=repeat,
                 scaling=self.scaling,
@@ -154,11 +155,6 @@ class Sweep:
             for layout in self.layouts
             for repeat in range(self.repeats)
         )
-
-    def _sized(self, ranks: int) -> Workload:
-        if self.scaling == "strong" or self.workload.samples is None:
-            return self.workload
-        return replace(self.workload, samples=self.workload.samples * ranks)
 
 
 STUDY_FILE = "sweep.json"  # results/<sweep>/sweep.json

@@ -42,22 +42,6 @@ def image_size(model: str, asked: int | None) -> int:
     return asked or IMAGE_NETWORKS.get(model, _OTHER).size
 
 
-def check_images(dataset: str, model: str, size: int | None, classes: int | None, source: str) -> None:
-    """Check a workload's image settings.
-
-    Raises:
-        UserError: one is out of range, or set for another data set than ``imagenet``.
-    """
-    for field, value in (("image size", size), ("classes", classes), ("input", source if source != "auto" else None)):
-        if value is not None and dataset != IMAGENET:
-            raise UserError(f"{field} {value} is a setting of dataset {IMAGENET}, not of {dataset}: leave it out")
-    least = IMAGE_NETWORKS.get(model, _OTHER).least
-    if size is not None and not least <= size <= _LARGEST:
-        raise UserError(f"image size {size} is out of range for {model}: use {least} to {_LARGEST} pixels")
-    if classes is not None and classes < 2:
-        raise UserError(f"classes {classes} is too small: use at least 2")
-
-
 _USUAL = "10m"
 
 
@@ -277,7 +261,7 @@ class Workload:
         if survives(self) and self.checkpoint not in (None, "none"):
             raise UserError(f"CHECKPOINT={self.checkpoint} is for ON_FAILURE=abort: leave one of them out")
         self._check_rates()
-        check_images(self.dataset, self.model, self.image_size, self.classes, self.input)
+        self._check_images()
 
     def _check_rates(self) -> None:
         if self.warmup_epochs > self.epochs:
@@ -288,6 +272,18 @@ class Workload:
             raise UserError(f"label smoothing {self.label_smoothing} needs loss cross-entropy, not {self.loss}")
         if self.rate_scaling == "linear" and self.global_batch is not None:
             raise UserError("rate scaling linear needs a batch per rank: with a global batch the batch does not grow")
+
+    def _check_images(self) -> None:
+        size, given = self.image_size, self.input if self.input != "auto" else None
+        for field, value in (("image size", size), ("classes", self.classes), ("input", given)):
+            if value is not None and self.dataset != IMAGENET:
+                say = f"is a setting of dataset {IMAGENET}, not of {self.dataset}"
+                raise UserError(f"{field} {value} {say}: leave it out")
+        least = IMAGE_NETWORKS.get(self.model, _OTHER).least
+        if size is not None and not least <= size <= _LARGEST:
+            raise UserError(f"image size {size} is out of range for {self.model}: use {least} to {_LARGEST} pixels")
+        if self.classes is not None and self.classes < 2:
+            raise UserError(f"classes {self.classes} is too small: use at least 2")
 
     @property
     def own_modules(self) -> tuple[str, ...]:

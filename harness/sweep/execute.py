@@ -18,25 +18,29 @@ from harness.datasets import locate, prepare
 from harness.models import check_model
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import FAILURES, LOGS, ROUNDS, Point, Skipped, Sweep
-from harness.sweep.job_loop import Launches
-from harness.sweep.job_options import JobRequest
+from harness.sweep.job_loop import Launches, Pace, display, say
 from harness.sweep.job_script import Group, NodeHours, blocks, estimate, group_points, remarks, write_group
 from harness.sweep.outcome import ask_accounts
 from harness.sweep.plan import current, divide, launch_order
-from harness.sweep.progress import Pace, display, say
 from harness.sweep.scheduler import Scheduler
-from harness.sweep.submission import Submission, carry_over, identify, read_submission, tidy, write_submission
+from harness.sweep.site import JobRequest
 from harness.sweep.sweep_folder import (
     Running,
+    Submission,
     Survey,
+    carry_over,
+    identify,
     is_locked,
     locked,
     other_code,
     read_running,
     read_study,
+    read_submission,
     set_aside,
     survey,
+    tidy,
     write_study,
+    write_submission,
 )
 
 _LOCAL = Submission()
@@ -366,7 +370,7 @@ class _Command:
         if missing:
             said = f"{'killed or ' if codes else ''}without valid times: {len(missing)} of {len(plan.missing)} launches"
             if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
-                said += "; most of the sweep, so not once more now: the same command does when the machine is quiet"
+                said += "; that is most of the sweep, so none runs again: repeat the command on a quiet machine"
                 missing = ()
             say(said + (", launched once more" if missing else ""))
         return replace(plan, missing=missing, known=known, groups=self._groups(missing, known), carried=())

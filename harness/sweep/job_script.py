@@ -20,16 +20,15 @@ from harness.schema.record import encode
 from harness.schema.sweep import LOGS, ROUNDS, Point, digest
 from harness.schema.workload import IMAGENET, survives
 from harness.sweep.block import Block, RankSet
-from harness.sweep.job_options import JobRequest, seconds, walltime
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.plan import time_left
 from harness.sweep.scheduler import Job, Scheduler
-from harness.sweep.site import Partition, Site
+from harness.sweep.site import JobRequest, Partition, Site, seconds, walltime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """The launches of one job, in launch order. `shape` is one of `job_options.SHAPES`."""
+    """The launches of one job, in launch order. `shape` is one of `site.SHAPES`."""
 
     shape: str
     points: tuple[Point, ...]
@@ -170,7 +169,7 @@ class NodeHours:
         limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}"
         if self.expected is None:
             return f"cost: {limit}"
-        limit += f"; by what they took WALLTIME={self.enough} would do, and start sooner" if self.enough else ""
+        limit += f"; judging by these, WALLTIME={self.enough} is enough, and starts sooner" if self.enough else ""
         return f"cost: about {self.expected:.2f} node-hours by {self.finished} finished launches, {limit}"
 
     @property
@@ -346,13 +345,25 @@ def write_group(
     folder = folder.resolve()
     first, layout, name = group.points[0], group.layout, queue_name(folder, group)
     path = folder / JOBS / (f"{first.folder}.sh" if group.shape == "jobs" else f"{group.shape}-{name}.sh")
-    launches = tuple(_launch(point, scheduler, folder) for point in group.points)
+    launches = tuple(
+        JobLaunch(
+            name=point.folder,
+            layout=point.layout,
+            launcher=surviving(scheduler.launcher(point.layout), point),
+            point_file=str(folder / JOBS / f"{point.folder}.json"),
+            record=str(folder / point.folder),
+        )
+        for point in group.points
+    )
+    title = f"{first.workload.name}, {first.layout}, repeat {first.repeat}"
+    if len(group.points) > 1:
+        title = f"{first.workload.name}, {len(group.points)} launches, {group.shape}, up to {layout}"
     data = str(data_dir.resolve()) if data_dir is not None else None
     # A container has an MPI library of its own, wherever that is.
     outside = ("MPI4PY_LIBMPI", "MPI4PY_MPIABI") if scheduler.request.container else ()
     script = JobScript(
         name=name,
-        title=" ".join(_title(group).split()),
+        title=" ".join(title.split()),
         version=__version__,
         script_name=path.name,
         workdir=str(Path.cwd()),
@@ -371,7 +382,13 @@ def write_group(
     )
     text = render(template or scheduler.template, script, scheduler.path)
     check_directives(text, scheduler, template or scheduler.template)
-    _write_inputs(group, scheduler.helpers(layout), folder)
+    for point in group.points:  # what each launch reads and runs; what an earlier attempt left is emptied
+        write_atomic(folder / JOBS / f"{point.folder}.json", encode(point))
+        write_atomic(folder / LOGS / f"{point.folder}.log", "")
+        exit_file(folder, point).unlink(missing_ok=True)
+    for helper in scheduler.helpers(layout):
+        write_atomic(folder / JOBS / helper, (resource(TEMPLATES) / helper).read_text())
+        (folder / JOBS / helper).chmod(0o755)
     write_atomic(path, text)
     if group.shape == "block":
         block = _block(path.stem, group.points, launches, folder, data)
@@ -422,17 +439,6 @@ def _binds(folder: Path, data_dir: Path | None, data_file: str | None) -> tuple[
     return tuple(dict.fromkeys(str(path.resolve()) for path in folders))
 
 
-def _write_inputs(group: Group, helpers: tuple[str, ...], folder: Path) -> None:
-    """Write what each launch reads and runs, and empty what an earlier attempt left."""
-    for point in group.points:
-        write_atomic(folder / JOBS / f"{point.folder}.json", encode(point))
-        write_atomic(folder / LOGS / f"{point.folder}.log", "")
-        exit_file(folder, point).unlink(missing_ok=True)
-    for helper in helpers:
-        write_atomic(folder / JOBS / helper, (resource(TEMPLATES) / helper).read_text())
-        (folder / JOBS / helper).chmod(0o755)
-
-
 def queue_name(folder: Path, group: Group) -> str:
     """Return the job's name in the queue: the same for the same launches of the same folder, at most 14 characters.
 
@@ -445,20 +451,3 @@ def queue_name(folder: Path, group: Group) -> str:
 def exit_file(folder: Path, point: Point) -> Path:
     """Return the file to which a batch job writes the exit code of `point`'s ranks."""
     return folder / JOBS / f"{point.folder}.exit"
-
-
-def _launch(point: Point, scheduler: Scheduler, folder: Path) -> JobLaunch:
-    return JobLaunch(
-        name=point.folder,
-        layout=point.layout,
-        launcher=surviving(scheduler.launcher(point.layout), point),
-        point_file=str(folder / JOBS / f"{point.folder}.json"),
-        record=str(folder / point.folder),
-    )
-
-
-def _title(group: Group) -> str:
-    first = group.points[0]
-    if len(group.points) == 1:
-        return f"{first.workload.name}, {first.layout}, repeat {first.repeat}"
-    return f"{first.workload.name}, {len(group.points)} launches, {group.shape}, up to {group.layout}"

@@ -16,9 +16,8 @@ from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
 from harness.schema.layout import Layout
 from harness.schema.sweep import JobUsage
-from harness.sweep.job_options import LAUNCHERS, SHAPES, JobRequest, seconds, size_bytes, walltime
 from harness.sweep.launch_command import LaunchCommand, rank_environment
-from harness.sweep.site import Partition, Site
+from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, seconds, size_bytes, walltime
 
 # What the user's shell sets for jobs of his own must not change ours; how to reach the scheduler must stay.
 _PREFIXES = (
@@ -221,7 +220,7 @@ class Scheduler(abc.ABC):
         """Return `path` as a directive takes it; raise a UserError if none can."""
         if self.directive and not re.fullmatch(f"[{self.path_characters}]+", path, flags=re.ASCII):
             raise UserError(
-                f"RESULTS '{path}' has a blank or character that SCHEDULER={self.name} cannot write to: "
+                f"RESULTS '{path}' has a space or a character that SCHEDULER={self.name} cannot write to: "
                 "choose another folder"
             )
         return path
@@ -251,7 +250,11 @@ class Scheduler(abc.ABC):
 
     @abc.abstractmethod
     def submit(self, job: Job) -> tuple[str, ...]:
-        """Start or queue `job` and return its identifier, or one for each task of an array."""
+        """Start or queue `job` and return its identifier, or one for each task of an array.
+
+        Raises:
+            UserError: the scheduler refused it; the sentence holds its own.
+        """
 
     def task(self, job: str, index: int) -> str:
         """Return the identifier of task `index` of the array `job`."""

@@ -10,8 +10,18 @@ from harness.schema.sweep import LOGS, Point, Skipped
 from harness.sweep.job_script import JOBS, exit_file
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.scheduler import Scheduler, State
-from harness.sweep.submission import identify, next_command, read_submission
-from harness.sweep.sweep_folder import Running, Survey, is_locked, other_code, read_running, read_study, survey
+from harness.sweep.sweep_folder import (
+    Running,
+    Survey,
+    identify,
+    is_locked,
+    next_command,
+    other_code,
+    read_running,
+    read_study,
+    read_submission,
+    survey,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,17 +149,14 @@ def _in_queue(folder: Path, running: Running, state: State, scheduler: Scheduler
     if state.phase == "running" and exited:
         return "ended", f"in {job}, not taken in yet"
     if state.phase == "running":
-        if not _begun(folder, running):
+        # In a shared job those that wait have empty logs or none.
+        point, shared = (
+            running.point.folder,
+            running.task < 0 and not (folder / JOBS / f"{running.point.folder}.sh").exists(),
+        )
+        log = folder / LOGS / f"{point}.log"
+        if shared and not (log.exists() and log.stat().st_size):
             return "queued", f"waits for its turn in {job}"
         where = f"{job} on {state.nodes}" if state.nodes else job
         return "running", f"{where}: {state.reason}" if state.reason else where
     return "ended", f"{job}: {scheduler.explain(state)}; not taken in yet"
-
-
-def _begun(folder: Path, running: Running) -> bool:
-    """Tell whether the launch is the one that runs now: in a shared job the others have empty logs or none."""
-    script = folder / JOBS / f"{running.point.folder}.sh"
-    if script.exists() or running.task >= 0:
-        return True
-    log = folder / LOGS / f"{running.point.folder}.log"
-    return log.exists() and log.stat().st_size > 0

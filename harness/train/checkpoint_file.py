@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -123,20 +122,16 @@ class StopSignals:
 
     def __init__(self, worth: Callable[[], bool]) -> None:
         self._worth = worth
-        self._asked = 0
+        self.asked = 0
+        """The number of the signal that asks to stop, 0 without one."""
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         signals = (signal.SIGTERM, signal.SIGUSR1)
         self._wanted = [number for number in signals if signal.getsignal(number) == signal.SIG_DFL]
         for number in self._wanted:
-            signal.signal(number, _ignored)
+            signal.signal(number, lambda *_: None)  # the thread does it
         self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, daemon=True).start()
-
-    @property
-    def asked(self) -> int:
-        """The number of the signal that asks to stop, 0 without one."""
-        return self._asked
 
     def close(self) -> None:
         """Let SIGTERM end the process again; a warning that comes so late is ignored: the launch ends by itself."""
@@ -152,8 +147,4 @@ class StopSignals:
                     continue
                 if number[0] == signal.SIGTERM and not self._worth():
                     os._exit(128 + number[0])
-                self._asked = number[0]
-
-
-def _ignored(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the thread does it."""
+                self.asked = number[0]

@@ -25,8 +25,8 @@ from harness.schema.record import EpochRecord, FailedRank, Stretch
 from harness.schema.sweep import Point
 from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
+from harness.train.checkpointing import PartialEpoch, Progress
 from harness.train.launch_record import TrainingOutcome
-from harness.train.launch_state import PartialEpoch, Progress
 from harness.train.replica import Replica, prepare_replica
 from harness.train.shard_data import load
 from harness.train.step import Epoch

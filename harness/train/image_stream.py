@@ -170,10 +170,6 @@ class StreamedEpoch:
         )
 
 
-def _no_rows(data: RankData) -> tuple[tf.Tensor, tf.Tensor]:
-    return tf.zeros([0, *data.record.features], tf.uint8), tf.zeros([0], tf.int32)
-
-
 def _specs(data: RankData) -> tuple[tf.TensorSpec, tf.TensorSpec]:
     return tf.TensorSpec([None, *data.record.features], tf.uint8), tf.TensorSpec([None], tf.int32)
 
@@ -186,7 +182,8 @@ def _compile(state: TrainState, data: RankData, *, rank: int, partial_rows: int)
         def step(local: range, global_rows: int) -> tf.Tensor:
             begin = tf.timestamp()
             with tf.control_dependencies([begin]):
-                images, labels = batches.get_next() if local else _no_rows(data)
+                none = tf.zeros([0, *data.record.features], tf.uint8), tf.zeros([0], tf.int32)
+                images, labels = batches.get_next() if local else none
             with tf.control_dependencies([images]):
                 waited = tf.timestamp() - begin
             images = tf.ensure_shape(images, [len(local), *data.record.features])

@@ -20,7 +20,7 @@ from harness.base.cpu_contention import MET, CpuUsage, Delays, delayed, other_lo
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import BLOCK
 from harness.comm.gpus import Gpu
-from harness.comm.placement import HostClock, RankPlace, misplacements, scheduled
+from harness.comm.placement import HostClock, RankPlace, misplacements
 from harness.comm.world import needs_sync
 from harness.schema.layout import Layout
 from harness.schema.record import (
@@ -99,7 +99,9 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
     reduction = replica.reduction.name + (", staged through host memory" if replica.gpu else "")
     drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
     attempts, failures = len(outcome.segments), tuple(map(str, outcome.losses))
-    invalid, met = disturbances(replica.point.layout, places, ranks, loads, failures, by_nodes=scheduled())
+    # A batch system placed the ranks where there is one: a node is a node, and not a core of one machine.
+    by_nodes = os.environ.get("HARNESS_SCHEDULER", "local") != "local"
+    invalid, met = disturbances(replica.point.layout, places, ranks, loads, failures, by_nodes=by_nodes)
     tensors = tuple(int(np.asarray(variable.numpy()).nbytes) for variable in variables)
     record = RunRecord(
         schema=SCHEMA,

@@ -60,7 +60,11 @@ def load(world: "World", point: Point, data_dir: Path | None, shares: tuple[int,
     source, head = world.on_root(lambda: _prepare_once(point, data_dir))
     prepared = head if scatter and world.rank else datasets.prepare(source)
     shards = _shards(point, prepared.record.train_rows, shares)
-    record = _with_fewer_test_rows(prepared, point.workload.samples)
+    record, samples = prepared.record, point.workload.samples
+    if (
+        prepared.files is not None and samples is not None
+    ):  # where images are decoded, few are tested on as on few trained
+        record = replace(record, test_rows=min(record.test_rows, max(_LEAST_TEST_ROWS, samples // 5)))
     train = [shards.own_rows(rank) for rank in range(world.size)]
     test = [split_evenly(record.test_rows, world.size, rank) for rank in range(world.size)]
     opened = time.perf_counter()
@@ -87,14 +91,6 @@ def load(world: "World", point: Point, data_dir: Path | None, shares: tuple[int,
         distribute_s=distribute_s,
         files=prepared.files,
     )
-
-
-def _with_fewer_test_rows(prepared: datasets.Prepared, samples: int | None) -> DataRecord:
-    """Return the record; where images are decoded from files and few are trained on, few are tested on."""
-    record = prepared.record
-    if prepared.files is None or samples is None:
-        return record
-    return replace(record, test_rows=min(record.test_rows, max(_LEAST_TEST_ROWS, samples // 5)))
 
 
 def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.DataSource, datasets.Prepared]:

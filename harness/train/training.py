@@ -22,12 +22,10 @@ from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.schema.record import EpochRecord
 from harness.schema.sweep import Point
-from harness.train.checkpointing import Checkpointing
+from harness.train.checkpointing import Checkpointing, PartialEpoch, Progress
 from harness.train.devices import keep_generated_files
-from harness.train.evaluate import Scores
 from harness.train.launch_record import TrainingOutcome, finite
-from harness.train.launch_state import PartialEpoch, Progress
-from harness.train.replica import Replica, average_statistics, check_wire, epoch_order, prepare_replica
+from harness.train.replica import Replica, Scores, average_statistics, check_wire, epoch_order, prepare_replica
 from harness.train.shard_data import load
 from harness.train.step_table import Columns, step_columns
 

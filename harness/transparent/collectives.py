@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.grouped_sums import GroupedSums, Watch
+from harness.comm.grouped_sums import GroupedSums
+from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.transparent.gradient_probe import Trial
 from harness.transparent.rows import Rows
@@ -20,7 +21,7 @@ class Collectives(GroupedSums):
     all ranks of the batch that the last mean of some owner's was taken over, where it is `counting` them.
     """
 
-    def __init__(self, world: World, rows: Rows, watch: Watch) -> None:
+    def __init__(self, world: World, rows: Rows, watch: HangWatch) -> None:
         super().__init__(world, watch)
         self.rows = rows
         self.trial = Trial()

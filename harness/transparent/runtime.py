@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
-from harness.comm.grouped_sums import Watch
+from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.transparent.collectives import Collectives
@@ -84,7 +84,9 @@ class Runtime:
     _own_step: ContextVar[bool] = field(default_factory=lambda: ContextVar("own step", default=False))
 
     @classmethod
-    def build(cls, world: World, settings: RunSettings, watch: Watch, own: OwnRows, witness: NoWitness) -> "Runtime":
+    def build(
+        cls, world: World, settings: RunSettings, watch: HangWatch, own: OwnRows, witness: NoWitness
+    ) -> "Runtime":
         """Return the state of a script that is about to start."""
         rows = Rows(world.rank, own)
         collectives = Collectives(world, rows, watch)

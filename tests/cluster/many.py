@@ -42,7 +42,7 @@ def measure(folder: Path, repeats: int) -> None:
     )
     seconds = time.monotonic() - begin
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    calls = re.search(r"calls of the scheduler: (.*)", sweep.stdout)
+    calls = re.search(r"scheduler commands: (.*)", sweep.stdout)
     assert calls, sweep.stdout[-2000:] + sweep.stderr[-2000:]
     print(f"{repeats} jobs: {seconds:.1f} s from planning to the last end, {peak / 1e6:.0f} MB")
     print(f"calls: {calls[1]}")

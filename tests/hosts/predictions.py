@@ -35,9 +35,9 @@ from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setti
 from harness.schema.presets import resolve
 from harness.schema.record import decode, encode, read_run
 from harness.sweep.execute import run_sweep
-from harness.sweep.job_options import JobRequest
 from harness.sweep.plan import build_sweep
-from harness.sweep.submission import Submission
+from harness.sweep.site import JobRequest
+from harness.sweep.sweep_folder import Submission
 from tests.hosts.lab import Lab, hosts
 from tests.hosts.sleeping import Plan, Steps, Training
 

@@ -13,7 +13,7 @@ from harness.comm.world import start
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import Point
-from harness.train.launch_state import gather_variables, restore_variables
+from harness.train.checkpointing import gather_variables, restore_variables
 from harness.train.replica import prepare_replica
 from harness.train.shard_data import load
 from harness.train.training import train_epoch

@@ -102,9 +102,11 @@ def choose_contenders(
             continue
         if one.package and find_spec(one.package) is None:
             option = {"ddp": "TORCH_PYTHON"}.get(name, f"{name.upper()}_PYTHON")
-            left_out[name] = f"{one.title} stays out: {one.package} is not installed; give {option}=PATH to one that is"
+            left_out[name] = (
+                f"{one.title} is left out: {one.package} is not installed; give {option}=PATH of a Python with it"
+            )
         elif one.ranks > cores:
-            left_out[name] = f"{one.title} stays out: it needs {one.ranks} cores, this machine has {cores}"
+            left_out[name] = f"{one.title} is left out: it needs {one.ranks} cores, this machine has {cores}"
         else:
             found.append(one)
     return found, left_out

@@ -29,17 +29,24 @@ def build() -> Path:
         RunError: there is no compiler or it fails; the message has its first error.
     """
     import mpi4py
+    import tensorflow as tf
 
     mpi4py.rc.initialize = False
     from mpi4py import MPI
 
-    compiler = _find_compiler()
-    flags = _tensorflow_flags()
+    beside = find_launcher().with_name("mpicxx")
+    compiler = str(beside) if beside.exists() else shutil.which("mpicxx")
+    if compiler is None:
+        raise RunError("no MPI compiler mpicxx beside mpirun: install the MPI library's development files")
+    version = ask([compiler, "--version"])
+    if version.code != 0:
+        raise RunError(f"the compiler behind {compiler} does not start: install g++ ({version.err.strip()[:200]})")
+    flags = [*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags()]
     folder = Path(__file__).parent
     identity = "\0".join(
         [
             MPI.Get_library_version(),
-            _version(compiler),
+            version.out,
             *flags,
             *_FLAGS,
             *((folder / name).read_text() for name in (*_SOURCES, *_HEADERS)),
@@ -66,27 +73,6 @@ def _compile(compiler: str, flags: list[str], folder: Path, library: Path) -> No
         errors = [line for line in finished.err.splitlines() if "error" in line]
         raise RunError(f"the native operation does not compile: {errors[0] if errors else finished.err[-300:]}")
     partial.replace(library)
-
-
-def _find_compiler() -> str:
-    beside = find_launcher().with_name("mpicxx")
-    compiler = str(beside) if beside.exists() else shutil.which("mpicxx")
-    if compiler is None:
-        raise RunError("no MPI compiler mpicxx beside mpirun: install the MPI library's development files")
-    return compiler
-
-
-def _version(compiler: str) -> str:
-    answer = ask([compiler, "--version"])
-    if answer.code != 0:
-        raise RunError(f"the compiler behind {compiler} does not start: install g++ ({answer.err.strip()[:200]})")
-    return answer.out
-
-
-def _tensorflow_flags() -> list[str]:
-    import tensorflow as tf
-
-    return [*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags()]
 
 
 def main() -> None:

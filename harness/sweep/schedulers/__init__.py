@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from harness.base.errors import unknown
 
 if TYPE_CHECKING:
-    from harness.sweep.job_options import JobRequest
     from harness.sweep.scheduler import Scheduler, SiteFinding
-    from harness.sweep.site import Site
+    from harness.sweep.site import JobRequest, Site
 
 
 FALLBACK = "local"

@@ -70,11 +70,7 @@ class Scheduler(scheduler.Scheduler):
         return LaunchCommand(words=(*words, *self.site.launcher_options))
 
     def submit(self, job: Job) -> tuple[str, ...]:
-        """Queue `job` with flux batch.
-
-        Raises:
-            UserError: Flux refused it; the sentence holds its own.
-        """
+        """Queue `job` with flux batch."""
         number = self.commands.run(("flux", "batch", str(job.script))).strip().splitlines()[-1]
         return (self.commands.run(("flux", "job", "id", "--to=dec", number)).strip(),)
 

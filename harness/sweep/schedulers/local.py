@@ -33,18 +33,8 @@ class Scheduler(scheduler.Scheduler):
 
     name = "local"
     template = "local.sh.j2"
-    unknown = (
-        "partition",
-        "account",
-        "project",
-        "qos",
-        "constraint",
-        "reservation",
-        "memory",
-        "after",
-        "extra",
-        "container",
-    )
+    unknown = (*("partition", "account", "project", "qos", "constraint", "reservation", "memory"),
+               *("after", "extra", "container"))  # fmt: skip
     shapes = ("jobs", "block")
     launchers = ("auto",)
     survives_client = False
@@ -69,7 +59,7 @@ class Scheduler(scheduler.Scheduler):
     def wait_for_cores(self, needed: int, say: Callable[[str], None]) -> None:
         """Wait until other processes leave `needed` cores alone; not where it is for function only."""
         if self._waits:
-            way_out = "set HARNESS_QUIET_S=0 to launch beside them, for what is learned"
+            way_out = "set HARNESS_QUIET_S=0 to launch beside them, without valid times"
             wait_until_quiet(say, spare=max(0, self._cores - needed), instead=way_out)
 
     def refusal(self, layout: Layout) -> str | None:
@@ -143,7 +133,12 @@ class Scheduler(scheduler.Scheduler):
     def cancel(self, jobs: Iterable[str]) -> None:
         """Send SIGTERM to all that the jobs started, and SIGKILL to whatever of it is still there 10 s later."""
         for job in jobs:
-            _end(job)
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                family = _family_of(job)
+                for process in family:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.send_signal(number)
+                psutil.wait_procs(family, timeout=_GRACE_S)
         self._release()
 
     def explain(self, state: State) -> str:
@@ -170,15 +165,6 @@ class Scheduler(scheduler.Scheduler):
             self._scratch.close()
             self._scratch = None
         self._lock.release()
-
-
-def _end(job: str) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        family = _family_of(job)
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
-        psutil.wait_procs(family, timeout=_GRACE_S)
 
 
 def _family_of(job: str) -> list[psutil.Process]:

@@ -33,11 +33,7 @@ class Scheduler(scheduler.Scheduler):
         return launch_command.mpirun(layout, self.site, agent="blaunch" if layout.nodes > 1 else None)
 
     def submit(self, job: Job) -> tuple[str, ...]:
-        """Queue `job` with bsub.
-
-        Raises:
-            UserError: bsub refused it, or answered without a number.
-        """
+        """Queue `job` with bsub."""
         answer = self.commands.run(("sh", "-c", 'exec bsub <"$0"', str(job.script)))
         number = re.search(r"Job <(\d+)>", answer)
         if number is None:

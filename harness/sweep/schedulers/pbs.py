@@ -14,10 +14,9 @@ from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.schema.sweep import JobUsage
 from harness.sweep import launch_command, scheduler
-from harness.sweep.job_options import clock_seconds, size_bytes
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import CommandRunner, Job, SiteFinding, State, at_once, compare_partition, message
-from harness.sweep.site import Partition
+from harness.sweep.site import Partition, clock_seconds, size_bytes
 
 _UNKNOWN_JOB, _HAS_FINISHED = 153, 35  # what qstat ends with when it does not list one of the jobs it was asked for
 _NO_HISTORY = "not configured to maintain job history"
@@ -106,11 +105,7 @@ class Scheduler(scheduler.Scheduler):
         return folder / f"{job}.OU"
 
     def submit(self, job: Job) -> tuple[str, ...]:
-        """Queue `job` with qsub.
-
-        Raises:
-            UserError: qsub refused it; the sentence holds its own.
-        """
+        """Queue `job` with qsub."""
         number = self.commands.run(("qsub", str(job.script))).strip()
         return tuple(self.task(number, index) for index in range(job.tasks)) or (number,)
 
@@ -134,7 +129,12 @@ class Scheduler(scheduler.Scheduler):
         found = {job: read_state(table[job]) if job in table else State(phase="unknown") for job in wanted}
         if any(state.phase == "running" or state.exit_code for state in found.values()):
             _, ill = self._nodes()
-            found = {job: with_nodes(state, ill) for job, state in found.items()}
+            for job, state in found.items():
+                lost = [ill[node] for node in state.nodes.split(",") if node in ill]
+                # Of a job that failed an ill node is the cause, whatever it wrote.
+                if lost and state.phase in ("running", "ended") and state.exit_code != 0:
+                    forced = state.forced or state.phase == "ended"
+                    found[job] = replace(state, reason="; ".join(lost), forced=forced)
         return found
 
     def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
@@ -144,9 +144,13 @@ class Scheduler(scheduler.Scheduler):
             return "qstat: the server keeps no job history"
         return {name: usage for name, usage in used.items() if usage is not None}
 
-    def explain(self, state: State) -> str:
+    @staticmethod
+    def explain(state: State) -> str:
         """Return what became of an ended job."""
-        return explain(state)
+        if state.phase == "unknown":
+            return "PBS no longer knows the job: it ended long ago, or it was submitted to another server"
+        text = state.word + (f" on {state.nodes}" if state.nodes else "")
+        return f"{text}: {state.reason}" if state.reason else text
 
     def findings(self) -> Iterator[SiteFinding]:
         """Compare the statements of the site file with pbsnodes and the queues."""
@@ -240,14 +244,6 @@ def _meaning(job: Mapping[str, Any], comment: str) -> str:
     return "PBS calls it finished, but it wrote no whole record" if code == 0 else "it failed"
 
 
-def explain(state: State) -> str:
-    """Return what became of an ended job, in one clause."""
-    if state.phase == "unknown":
-        return "PBS no longer knows the job: it ended long ago, or it was submitted to another server"
-    text = state.word + (f" on {state.nodes}" if state.nodes else "")
-    return f"{text}: {state.reason}" if state.reason else text
-
-
 def read_usage(job: Mapping[str, Any]) -> JobUsage | None:
     """Return what one job of ``qstat -x -f -F json`` used, None while it has not ended. Zero is not measured."""
     if str(job.get("job_state", "")) not in _ENDED:
@@ -270,7 +266,9 @@ def read_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
         host: f"node {name} is {node['state']}"
         for name, node in nodes.items()
         if set(str(node.get("state", "")).split(",")) & {"down", "offline", "unknown", "state-unknown", "stale"}
-        for host in _names_of(name, node)
+        # What jobs may call it: its vnode's, its daemon's or its host's name, short or long.
+        for known in (name, node.get("Mom", name), node.get("resources_available", {}).get("host", name))
+        for host in (str(known), str(known).partition(".")[0])
     }
     resources = [node.get("resources_available", {}) for node in nodes.values()]
     if not resources:
@@ -287,12 +285,6 @@ def read_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
     )
 
 
-def _names_of(name: str, node: Mapping[str, Any]) -> set[str]:
-    """Return what jobs may call a node: its vnode's, its daemon's or its host's name, short or long."""
-    long = {name, str(node.get("Mom", name)), str(node.get("resources_available", {}).get("host", name))}
-    return long | {one.partition(".")[0] for one in long}
-
-
 def read_table(answer: str, name: str) -> dict[str, dict[str, Any]]:
     if not answer.strip():
         return {}
@@ -302,11 +294,3 @@ def read_table(answer: str, name: str) -> dict[str, dict[str, Any]]:
     except json.JSONDecodeError as error:
         raise UserError(f"PBS answered with damaged JSON ({error}): try again") from error
     return found
-
-
-def with_nodes(state: State, ill: Mapping[str, str]) -> State:
-    """Return `state` with what is wrong with its nodes: of a job that failed that is the cause, whatever it wrote."""
-    lost = [ill[node] for node in state.nodes.split(",") if node in ill]
-    if not lost or state.phase not in ("running", "ended") or state.exit_code == 0:
-        return state
-    return replace(state, reason="; ".join(lost), forced=state.forced or state.phase == "ended")

@@ -3,7 +3,7 @@
 import functools
 import re
 import shutil
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from harness.base.errors import UserError
@@ -11,7 +11,6 @@ from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.layout import Layout
 from harness.schema.sweep import JobUsage
 from harness.sweep import launch_command, scheduler
-from harness.sweep.job_options import clock_seconds, seconds, size_bytes, walltime
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import (
     CommandRunner,
@@ -23,7 +22,7 @@ from harness.sweep.scheduler import (
     message,
     waiting_or_running,
 )
-from harness.sweep.site import Partition, Site
+from harness.sweep.site import Partition, Site, clock_seconds, seconds, size_bytes, walltime
 
 # Installed, but not configured for a cluster: Debian's packages on a workstation, say.
 _NO_CLUSTER = ("configuration source", "configuration file")
@@ -135,11 +134,7 @@ class Scheduler(scheduler.Scheduler):
         return {"SLURM_EXPORT_ENV": None, **super().environment(layout), **shared}
 
     def submit(self, job: Job) -> tuple[str, ...]:
-        """Queue `job` with sbatch.
-
-        Raises:
-            UserError: sbatch refused it; the sentence holds its own.
-        """
+        """Queue `job` with sbatch."""
         answer = self.commands.run(("sbatch", "--parsable", str(job.script)))
         number = answer.strip().splitlines()[-1].split(";")[0]
         return tuple(self.task(number, index) for index in range(job.tasks)) or (number,)
@@ -157,7 +152,8 @@ class Scheduler(scheduler.Scheduler):
         """Return the states of `jobs`: one squeue for all, and one sacct for those it no longer lists."""
         queue = self._queue()
         wanted = list(jobs)
-        states = {job: queue[name][0] for job in wanted for name in listed_as(job, queue)}
+        # Tasks of an array that were cancelled together before they started are one entry, by the array's number.
+        states = {job: queue[name][0] for job in wanted for name in (job.partition("_")[0], job) if name in queue}
         gone = [job for job in wanted if job not in states]
         if gone:
             states |= self._accounts(gone)
@@ -174,13 +170,19 @@ class Scheduler(scheduler.Scheduler):
             found |= read_usage(answer.out)
         return found
 
-    def explain(self, state: State) -> str:
+    @staticmethod
+    def explain(state: State) -> str:
         """Return what became of an ended job."""
-        return explain(state)
+        if state.phase == "unknown":
+            return "Slurm no longer knows the job: it ended long ago, or it was submitted to another cluster"
+        text = f"{_MEANING.get(state.word, 'it ended')} ({state.word})"
+        if state.nodes:
+            text += f" on {state.nodes}"
+        return f"{text}: {state.reason}" if state.reason else text
 
     def findings(self) -> Iterator[SiteFinding]:
         """Compare the statements of the site file with sinfo, scontrol and srun."""
-        live = {partition.name: partition for partition in self._live_partitions()}
+        live = {partition.name: partition for partition in self._live}
         for stated in self.site.partition or live.values():
             there = stated.name in live
             yield SiteFinding(good=there, text=f"partition {stated.name} exists, known are {', '.join(live)}")
@@ -236,9 +238,6 @@ class Scheduler(scheduler.Scheduler):
 
     @functools.cached_property
     def _live(self) -> tuple[Partition, ...]:
-        return self._live_partitions()
-
-    def _live_partitions(self) -> tuple[Partition, ...]:
         try:
             return read_partitions(self.commands.ask(("sinfo", "--noheader", "-o", PARTITION_FIELDS)).out)
         except UserError:
@@ -296,28 +295,19 @@ def _state(word: str, reason: str, nodes: str, code: int) -> State:
     return State(phase="ended", word=word, reason=reason, nodes=nodes, exit_code=code, forced=word not in _OWN_END)
 
 
-def explain(state: State) -> str:
-    """Return what became of an ended job, in one clause."""
-    if state.phase == "unknown":
-        return "Slurm no longer knows the job: it ended long ago, or it was submitted to another cluster"
-    text = f"{_MEANING.get(state.word, 'it ended')} ({state.word})"
-    if state.nodes:
-        text += f" on {state.nodes}"
-    return f"{text}: {state.reason}" if state.reason else text
-
-
 def read_partitions(answer: str) -> tuple[Partition, ...]:
     """Return the partitions from ``sinfo -h -o PARTITION_FIELDS``, one line for each kind of node, merged by name."""
     found: dict[str, Partition] = {}
     for line in answer.splitlines():
         name, nodes, sockets, cores, memory, gres, limit = line.split("|", 6)
         old = found.get(name, Partition(name=name, nodes=0, cores_per_node=0, gpus_per_node=0, memory_mb=0))
+        gpus = sum(int(count) for count in re.findall(r"gpu(?::[A-Za-z]\w*)?:(\d+)", gres))
         found[name] = Partition(
             name=name.rstrip("*"),
             default=name.endswith("*"),
             nodes=(old.nodes or 0) + int(nodes),
             cores_per_node=max(old.cores_per_node or 0, _first(sockets) * _first(cores)),
-            gpus_per_node=max(old.gpus_per_node or 0, _gpus(gres)),
+            gpus_per_node=max(old.gpus_per_node or 0, gpus),
             memory_mb=max(old.memory_mb or 0, _first(memory)),
             walltime=walltime(clock_seconds(limit)) if limit[:1].isdigit() else None,  # "infinite"
         )
@@ -350,10 +340,6 @@ def _first(number: str) -> int:
     return int(re.match(r"\d*", number)[0] or 0)  # type: ignore[index]
 
 
-def _gpus(gres: str) -> int:
-    return sum(int(count) for count in re.findall(r"gpu(?::[A-Za-z]\w*)?:(\d+)", gres))
-
-
 def widest(partitions: Sequence[Partition]) -> Partition:
     """Return the most that one of `partitions` allows, of each thing; None where one of them has no limit."""
 
@@ -371,11 +357,3 @@ def widest(partitions: Sequence[Partition]) -> Partition:
         gpus_per_node=most("gpus_per_node"),
         memory_mb=most("memory_mb"),
     )
-
-
-def listed_as(job: str, queue: Container[str]) -> list[str]:
-    """Return the name under which squeue lists `job`, none if it does not.
-
-    Tasks of an array that were cancelled together before they started are one entry, called by the array's number.
-    """
-    return [name for name in (job, job.partition("_")[0]) if name in queue][:1]
