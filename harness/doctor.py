@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,11 +80,6 @@ def all_checks(data_dir: Path | None) -> Iterator[Diagnostic]:
     yield check_cache()
     yield from check_data(data_dir)
     yield check_commit()
-
-
-def exit_code(checks: Iterable[Diagnostic]) -> int:
-    """Return 0 when everything that runs need works, else 1."""
-    return 1 if any(check.status == PROBLEM for check in checks) else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,6 @@ from harness.cli.answering import answering, print_table
 from harness.cli.common import data_dir_option, defaulted, folder_options, reports_option
 from harness.report.answer import Answer, document
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.record import encode
 
 if TYPE_CHECKING:
     from harness.bench.blocks import BenchSettings
@@ -23,33 +22,30 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command(name="doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
 @data_dir_option
-@click.pass_context
-def doctor(context: click.Context, as_json: bool, data_dir: Path | None) -> None:
+@answering
+def doctor(data_dir: Path | None) -> Answer:
     """Show which MPI, TensorFlow, cores, memory, compiler and GPUs are in use, and what is wrong with them.
 
     The exit code is 0 when everything that runs need works, else 1.
     """
-    from harness.doctor import all_checks, exit_code
+    from harness.doctor import PROBLEM, all_checks
 
     checks = []
     with interruptible():
         for check in all_checks(data_dir):
             checks.append(check)
-            if not as_json:
-                status = click.style(f"{check.status:8}", fg=_COLOURS[check.status])
-                click.echo(f"{status} {check.topic:14} {check.found}")
-                if check.fix:
-                    click.echo(f"{'':8} {'':14} fix: {check.fix}")
-    if as_json:
-        click.echo(encode(checks), nl=False)
-    context.exit(exit_code(checks))
+            status = click.style(f"{check.status:8}", fg=_COLOURS[check.status])
+            fix = f"\n{'':23} fix: {check.fix}" if check.fix else ""
+            click.echo(f"{status} {check.topic:14} {check.found}{fix}")
+    bad = [check.topic for check in checks if check.status == PROBLEM]
+    sentence = f"Runs will fail: {', '.join(bad)}." if bad else "Everything that runs need works."
+    return Answer(sentence=sentence, data={"checks": checks}, code=1 if bad else 0)
 
 
 @click.group(name="site")
 def site() -> None:
-    """List the known computing centres, show one, or check one against the live system."""
+    """List the known computing centres, or check one against the live system."""
 
 
 @site.command(name="list")
