@@ -137,14 +137,14 @@ def _measure(
         return decide(opponents, practical=practical, say=click.echo)
 
 
-def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:
+def _comparable_sweep(references: Sequence[Measurement], results: Path) -> str | None:
     """Return the sweep that answers for the first of `references` that any can be compared with; None without one."""
     from harness.analysis.read_results import choose_sweep
 
     for reference in references:
         wanted = (reference.workload, reference.scaling, reference.data_id)
 
-        def same(study: "Study", wanted: tuple[object, ...] = wanted) -> bool:
+        def same(study: Study, wanted: tuple[object, ...] = wanted) -> bool:
             return (study.sweep.workload, study.sweep.scaling, study.sweep.data_id) == wanted
 
         found = choose_sweep(results, same, every_code=True)

@@ -149,7 +149,7 @@ def _parse_part(field: str, text: str, part: str) -> list[int]:
     return counts
 
 
-def build_layouts(options: dict[str, Any], submission: "Submission") -> "tuple[tuple[Layout, ...], tuple[str, ...]]":
+def build_layouts(options: dict[str, Any], submission: "Submission") -> tuple[tuple[Layout, ...], tuple[str, ...]]:
     """Return the layouts that the command line's `options` describe, and why other combinations cannot be.
 
     Raises:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from harness.report.paper_sections import PaperStudy
     from harness.sweep.sweep_folder import Submission
 
-Launch = Callable[["Sweep"], Path]
-Together = Callable[["Sequence[Sweep]"], int]
+Launch = Callable[[Sweep], Path]
+Together = Callable[[Sequence[Sweep]], int]
 
 
 @click.command(name="paper", cls=GroupedCommand)
@@ -76,7 +76,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     launch = partial(run_sweep, **where, approve=approval(options))
     together = partial(run_together, **where) if submission.scheduler == "local" else None
 
-    def planned(size: ExperimentSize) -> dict[str, tuple["Sweep", ...]]:
+    def planned(size: ExperimentSize) -> dict[str, tuple[Sweep, ...]]:
         preset, over = options["preset"] or PRESET, options["oversubscribe"]
         settings = partial(plan, layouts=layouts, preset=preset, data_dir=data_dir, oversubscribe=over)
         return {
@@ -106,7 +106,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
 
 
 def _run_all(
-    plans: "Mapping[str, Sequence[Sweep]]", launch: Launch, together: Together | None, results: Path, reports: Path
+    plans: Mapping[str, Sequence[Sweep]], launch: Launch, together: Together | None, results: Path, reports: Path
 ) -> "list[PaperStudy]":
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
     from harness.analysis import numbers
@@ -130,11 +130,11 @@ def _run_all(
     return studies
 
 
-def _launches(sweeps: "Sequence[Sweep]") -> int:
+def _launches(sweeps: Sequence[Sweep]) -> int:
     return sum(sweep.repeats * len(sweep.layouts) for sweep in sweeps)
 
 
-def _layouts(options: dict[str, Any], submission: "Submission", claims: "Sequence[Claim]") -> "tuple[Layout, ...]":
+def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence[Claim]) -> tuple[Layout, ...]:
     """Return the layouts that can run; on one machine, if none are asked for, also at the rank counts of `claims`.
 
     What cannot run is told. Where nothing can, all are returned: running them is refused with the reason.
@@ -153,7 +153,7 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: "Sequenc
     return runnable or layouts
 
 
-def _run(sweeps: "Sequence[Sweep]", launch: Launch, together: Together | None) -> str:
+def _run(sweeps: Sequence[Sweep], launch: Launch, together: Together | None) -> str:
     """Run the sweeps of one experiment and return what failed; that keeps no other launch from running.
 
     `together` trains them all in turns: on this machine, not in a queue.
@@ -170,7 +170,7 @@ def _run(sweeps: "Sequence[Sweep]", launch: Launch, together: Together | None) -
     return "; ".join(dict.fromkeys(problems))
 
 
-def _tell_time(plans: "Mapping[str, Sequence[Sweep]]", cut: "Mapping[str, Sequence[Sweep]]", launch: Launch) -> None:
+def _tell_time(plans: Mapping[str, Sequence[Sweep]], cut: Mapping[str, Sequence[Sweep]], launch: Launch) -> None:
     """Say how long `plans` will take, estimated from the first launches of the `cut` ones, which run if they have not.
 
     Raises:

@@ -71,7 +71,7 @@ def find_recorded(name: str | None, results: Path) -> Path:
     return alone or find_sweep(name, results)
 
 
-def find_measurement(name: str | None, *, results: Path, baselines: Path | None) -> "Measurement":
+def find_measurement(name: str | None, *, results: Path, baselines: Path | None) -> Measurement:
     """Return the measurement called `name`, that of the newest sweep without one. Without `baselines`, of no baseline.
 
     Raises:

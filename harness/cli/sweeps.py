@@ -157,7 +157,7 @@ def next_repeats(reach: float, there: int, seconds: float) -> int:
     return there if reach <= _NARROW or late else max(more, there)
 
 
-def _say_data(workload: "Workload", data_dir: Path | None, *, always: bool) -> None:
+def _say_data(workload: Workload, data_dir: Path | None, *, always: bool) -> None:
     """Say before anything else that synthetic rows stand in for real ones where nobody asked for them."""
     from harness.datasets import locate
 

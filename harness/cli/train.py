@@ -211,7 +211,7 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
 
 
 def _progress(epochs: int) -> "Callable[[World, EpochRecord], None]":
-    def show(world: "World", epoch: "EpochRecord") -> None:
+    def show(world: "World", epoch: EpochRecord) -> None:
         if world.rank:
             return
         parts = [f"epoch {epoch.epoch + 1}/{epochs}", f"{max(epoch.seconds):.3f} s"]
