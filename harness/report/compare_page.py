@@ -76,8 +76,11 @@ def comparison_answer(
             for row in compared
         ]
         data.append({"other": name, "first": called[0], "differences": differences, "rows": kept})
-        rows += [(*([name] if several else []), *_cells(row)) for row in compared]
-        points += [(f"{lead}{row.quantity}{_on(row)}", row.ratio, row.ratio_interval) for row in compared]
+        for row in compared:
+            ends = (row.ratio_interval.low - 1, row.ratio_interval.high - 1) if row.ratio_interval else None
+            cells = compared_cells(row, row.ratio - 1, ends, row.verdict)
+            rows.append((*([name] if several else []), *cells))
+        points += [(f"{lead}{row.quantity} {_place(row)}", row.ratio, row.ratio_interval) for row in compared]
     table = Table(
         title=f"{' and '.join(called[1:])} against {called[0]}",
         headings=(*(["Sweep"] if several else []), *_HEADINGS),
@@ -137,11 +140,6 @@ def measurement_warnings(
     )
 
 
-def _cells(row: ComparedRow) -> tuple[str, ...]:
-    found = row.ratio_interval
-    return compared_cells(row, row.ratio - 1, None if found is None else (found.low - 1, found.high - 1), row.verdict)
-
-
 def _otherwise(row: ComparedRow) -> str:
     """Return why the gain of a time is not what its medians show, where they differ by 2 % or more."""
     if row.quantity != TIME:
@@ -150,13 +148,9 @@ def _otherwise(row: ComparedRow) -> str:
     if abs(medians - (row.ratio - 1)) < 0.02:
         return ""
     return (
-        f"{row.quantity}{_on(row)}: launches scatter so widely that the medians alone would say {signed(medians)}; the "
-        f"gain, {signed(row.ratio - 1)}, is the median over all pairs of launches and is what counts"
+        f"{row.quantity} {_place(row)}: launches scatter so widely that the medians alone would say {signed(medians)}; "
+        f"the gain, {signed(row.ratio - 1)}, is the median over all pairs of launches and is what counts"
     )
-
-
-def _on(row: ComparedRow) -> str:
-    return f" on {numbers.ranks(row.layout.ranks)}" if row.layout else ""
 
 
 def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> str:
