@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _SCRIPT = (
     what("--script", type=click.Path(path_type=Path), help="A TensorFlow script of your own; see `harness run`."),
     what("--script-arguments", default="", help="Its arguments, quoted as in a shell."),
-    what("--script-batch", default="per-rank", metavar="per-rank|global", help="What its batch size is of."),
+    what("--script-batch", default="per-rank", metavar="per-rank|global", help="Its batch: of each rank, or of all."),
 )
 
 
