@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
@@ -18,9 +17,10 @@ from harness.base.errors import UserError
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, FigureBlock, Section
 from harness.report.figure_origin import sweeps_origin
+from harness.report.figures.learning_curves import draw_curves, spoken_ends
 from harness.report.launch_summary import machine_words, run_facts
 from harness.report.publish import PAGE, relative_link
-from harness.report.svg import draw, mark, time_unit
+from harness.report.svg import draw, mark
 from harness.report.sweep_facts import sweep_warnings
 from harness.report.sweep_tables import sides_table
 from harness.schema.presets import distinguishing_names
@@ -114,33 +114,20 @@ def _figure(titles: Sequence[str], loaded: Sequence[Loaded], goal: float) -> Fig
             for title, one in zip(titles, loaded, strict=True)
         ]
     )
-    caption = (
-        "Test accuracy after each epoch against training time, medians of the launches, one line for each sweep and "
-        f"rank count. Dotted: the target, {numbers.percent(goal, 1)}."
-    )
-    last = curves.drop_duplicates(["sweep", "layout"], keep="last")
-    spoken = "At the end: " + "; ".join(
-        f"{row['sweep']}, {numbers.ranks(int(row['ranks']))}: {numbers.percent(float(row['test_accuracy']), 2)} after "
-        f"{numbers.seconds(float(row['trained_s']))}"
-        for _, row in last.iterrows()
-    )
-    picture = draw(
-        "accuracy-by-policy", "Test accuracy against time", lambda axes: _paint(axes, curves, goal), numbers=spoken
-    )
-    return FigureBlock(picture=picture, title="Accuracy against time", caption=caption, table=curves)
+    drawn = curves.assign(layout=curves["sweep"] + " " + curves["layout"])
+    lines = drawn.drop_duplicates("layout")[["layout", "sweep", "ranks"]].itertuples(index=False)
+    labels = {layout: f"{sweep}, {numbers.ranks(int(ranks))}" for layout, sweep, ranks in lines}
 
+    def paint(axes: Axes) -> None:
+        draw_curves(axes, drawn, "trained_s", "test_accuracy", labels)
+        axes.axhline(goal, linestyle=":", linewidth=1, color=mark(6).colour)
 
-def _paint(axes: Axes, curves: pd.DataFrame, goal: float) -> None:
-    factor, unit = time_unit(float(curves["trained_s"].max()))
-    for number, ((sweep, _layout), rows) in enumerate(curves.groupby(["sweep", "layout"], sort=False)):
-        look = mark(number)
-        label = f"{sweep}, {numbers.ranks(int(rows['ranks'].iloc[0]))}"
-        axes.plot(
-            rows["trained_s"] * factor, rows["test_accuracy"], color=look.colour, marker=look.marker,
-            linestyle=look.dashes, markersize=4, label=label,
-        )  # fmt: skip
-    axes.axhline(goal, linestyle=":", linewidth=1, color=mark(6).colour)
-    axes.set_xlim(left=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-    axes.set_ylabel("Test accuracy")
-    axes.set_xlabel(f"Training time, without evaluation ({unit})")
+    spoken = spoken_ends(drawn, "test_accuracy", labels)
+    return FigureBlock(
+        picture=draw("accuracy-by-policy", "Test accuracy against time", paint, numbers=spoken),
+        title="Accuracy against time",
+        caption="Test accuracy after each epoch against training time, medians of the launches, shaded from the "
+        "least to the greatest, one line for each sweep and rank count. Dotted: the target, "
+        f"{numbers.percent(goal, 1)}.",
+        table=curves,
+    )

@@ -30,12 +30,14 @@ def _block(view: SweepView, column: str, against: str) -> FigureBlock:
     curves, title = some_of(view.curves, _MOST_LINES), _TITLES[column]
     quantity, x = column.rpartition("_")[2], "trained_s" if against == "time" else "rows_seen"
     drawn = sweep_sentences.drawn(view.curves["layout"].nunique(), _MOST_LINES)
+    ranks = curves.drop_duplicates("layout").set_index("layout")["ranks"]
+    labels = view.names if ranks.duplicated().any() else {str(one): numbers.ranks(int(n)) for one, n in ranks.items()}
     return FigureBlock(
         picture=draw(
             f"{quantity}-{against}",
             f"{title} of {view.subject} against {_AGAINST[against]}",
-            lambda axes: _curves(axes, curves, x, column, view.names),
-            numbers=_spoken(curves, column, view.names),
+            lambda axes: draw_curves(axes, curves, x, column, labels),
+            numbers=spoken_ends(curves, column, view.names),
         ),
         title=f"{quantity.capitalize()} against {against}",
         caption=(
@@ -47,16 +49,15 @@ def _block(view: SweepView, column: str, against: str) -> FigureBlock:
     )
 
 
-def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, names: Mapping[str, str]) -> None:
+def draw_curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, labels: Mapping[str, str]) -> None:
+    """Draw `column` of `curves` (`learning.curve_frame`) against its column `x`, a line for each of the layouts."""
     factor, unit = time_unit(float(curves["trained_s"].max())) if x == "trained_s" else (1.0, "")
-    twice = curves.drop_duplicates("layout")["ranks"].duplicated().any()
     layouts = curves.groupby("layout", sort=False)
     for number, (layout, all_rows) in enumerate(layouts):
         rows = all_rows[all_rows[column].notna()]
         look = mark(number)
         # The first line is the widest: where all ranks learn alike, each still shows below the next.
         nested = 3.0 * (1 - number / len(layouts))
-        label = names[str(layout)] if twice else numbers.ranks(int(all_rows["ranks"].iloc[0]))
         every = max(1, len(rows) // _MOST_MARKERS)
         places = rows[x] * factor
         axes.fill_between(
@@ -64,7 +65,7 @@ def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, names: Mappin
         )
         axes.plot(
             places, rows[column], color=look.colour, marker=look.marker, linestyle=look.dashes,
-            markersize=4 + nested, linewidth=1 + nested / 2, markevery=every, label=label,
+            markersize=4 + nested, linewidth=1 + nested / 2, markevery=every, label=labels[str(layout)],
         )  # fmt: skip
     axes.set_xlim(left=0)
     axes.set_ylabel(_TITLES[column])
@@ -79,7 +80,7 @@ def _curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, names: Mappin
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _spoken(curves: pd.DataFrame, column: str, names: Mapping[str, str]) -> str:
+def spoken_ends(curves: pd.DataFrame, column: str, names: Mapping[str, str]) -> str:
     """Return where the curves end to those who cannot see them."""
     text = numbers.percent if column == "test_accuracy" else numbers.significant
     last = curves[curves[column].notna()].drop_duplicates("layout", keep="last")
