@@ -20,7 +20,7 @@ from harness.prediction.forecast import NetworkReference, PredictedCurve, Score
 from harness.prediction.step_model import assumptions
 from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Items, Prose, Section, Table
 from harness.report.figures.breakdown import EPOCH
-from harness.report.svg import MUTED, draw, mark, rank_axis, time_unit
+from harness.report.svg import MUTED, draw, mark, rank_axis, speedup_axis, time_unit
 from harness.report.sweep_tables import NOT_MEASURED, predicted_cell, ratio_cell, seconds_cell
 from harness.schema.presets import repeat_command
 from harness.schema.sweep import Sweep
@@ -169,10 +169,7 @@ def _figures(names: Sequence[str], found: Sequence[PredictedCurve]) -> list[Figu
         for number, (name, frame) in enumerate(curves, start=1):
             look = mark(number)
             axes.plot(frame["ranks"], frame["speedup"], color=look.colour, linestyle=look.dashes, label=name)
-        if logarithmic:
-            axes.set_yscale("log", base=2)
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_ylabel("Predicted speedup")
+        speedup_axis(axes, "Predicted speedup", logarithmic=logarithmic)
 
     spoken = "; ".join(f"{n} {f['speedup'].iloc[-1]:.2f} at {int(f['ranks'].iloc[-1]):,} ranks" for n, f in curves)
     speedups = FigureBlock(
