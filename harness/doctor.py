@@ -31,7 +31,7 @@ from harness.base.provenance import git_commit, package_version
 from harness.comm.gpus import INSTALL_CUDA
 from harness.comm.mpi_library import find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.datasets import data_folder, info, names
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 from harness.sweep.schedulers import choose, open_scheduler, scheduler_class
 from harness.sweep.site import find_site
 

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.schema.layout import Layout
 from harness.schema.record import (
     RUN_FILE,
     SCHEMA,
@@ -22,7 +21,7 @@ from harness.schema.record import (
     WeightsRecord,
     encode,
 )
-from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Point, Skipped, Study, Sweep
+from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Layout, Point, Skipped, Study, Sweep
 from harness.schema.workload import Workload
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)

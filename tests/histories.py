@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.regression.baselines import MeasuredLaunch, Measurement, software
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 from tests.factories import START, make_provenance, make_run, make_workload
 
 AA_FILE = Path(__file__).parent / "data" / "aa-mnist-dnn.json"

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.schema.layout import Layout
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from tests.factories import make_run, make_workload, write_run, write_study
 
 _ROWS = 60_000

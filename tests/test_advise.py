@@ -27,8 +27,7 @@ from harness.prediction.advice import (
     scores,
 )
 from harness.prediction.network_cost import read_links
-from harness.schema.layout import Layout
-from harness.schema.sweep import Point, Sweep
+from harness.schema.sweep import Layout, Point, Sweep
 from tests.factories import make_epochs, make_ranks, make_run, make_workload, write_run, write_study
 
 

@@ -12,7 +12,7 @@ import pytest
 from harness import __version__
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 from harness.sweep import launch_command
 from harness.sweep.job_script import Group, check_directives, estimate, queue_name, remarks, write_group
 from harness.sweep.plan import Axes, combine

@@ -16,8 +16,7 @@ from harness.prediction.network_cost import Levels, Link, allreduce_seconds, rea
 from harness.prediction.step_model import measured_factor, own_times
 from harness.report.answer import Answer, Table
 from harness.report.sweep_page import report_sweep
-from harness.schema.layout import Layout
-from harness.schema.sweep import Skipped
+from harness.schema.sweep import Layout, Skipped
 from tests.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.test_predict import base
 

@@ -54,7 +54,7 @@ def test_a_cut_checkpoint_gives_way_to_the_one_before(tmp_path: Path, cut: int) 
     said: list[str] = []
     found = newest_checkpoint(tmp_path, said.append)
     assert found is not None and found[0].epoch == 1
-    assert len(said) == 1 and "cut or damaged" in said[0] and "the one before is taken" in said[0]
+    assert len(said) == 1 and "cut or damaged" in said[0] and "the previous one is used" in said[0]
 
 
 def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:

@@ -34,9 +34,8 @@ from harness.report.answer import Cell
 from harness.report.claims_page import claims_answer, ledger_row, published_words
 from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
-from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Point, Sweep
+from harness.schema.sweep import Layout, Point, Sweep
 from harness.schema.workload import Workload
 from tests.factories import make_data, make_run, write_run
 from tests.test_report import Text

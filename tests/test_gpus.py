@@ -10,8 +10,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.cli.options import parse_counts
 from harness.comm.gpus import assign, parse_gpus, select_visible, visible_gpus, with_instances
-from harness.schema.layout import Layout
 from harness.schema.record import read_run
+from harness.schema.sweep import Layout
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import local as local_scheduler
 from harness.sweep.schedulers.local import Scheduler

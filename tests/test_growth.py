@@ -20,8 +20,7 @@ from harness.prediction.forecast import predict_first, read_prediction
 from harness.prediction.growth import grow_points, grown_frame, hold_out
 from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds
 from harness.prediction.step_model import Base, measured_factor
-from harness.schema.layout import Layout
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from tests.factories import make_launch, make_workload, write_run, write_study
 from tests.simgrid import simulate_step
 from tests.test_predict import SEVEN

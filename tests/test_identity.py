@@ -9,8 +9,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.processes import ask
 from harness.schema.code_identity import check_source, code_identity, source_identity
-from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
+from harness.schema.sweep import Layout
 from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status

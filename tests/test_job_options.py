@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 from harness.sweep.job_script import Group, time_limit
 from harness.sweep.scheduler import beyond
 from harness.sweep.site import JobRequest, Partition, find_site

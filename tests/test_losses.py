@@ -13,9 +13,8 @@ from harness.analysis.frames import stretch_rate, stretches_around
 from harness.base.errors import UserError
 from harness.cli.train import LOST
 from harness.comm.elastic_world import Member, assign_slots, failure_text
-from harness.schema.layout import Layout
 from harness.schema.record import read_run
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.train.elastic import check_workload

@@ -8,9 +8,8 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.regression.baselines import study_differences
-from harness.schema.layout import Layout
 from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
-from harness.schema.sweep import Point, Sweep
+from harness.schema.sweep import Layout, Point, Sweep
 from tests.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
 from tests.histories import make_measurement
 from tests.test_report_head import asked

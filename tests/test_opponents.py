@@ -15,8 +15,7 @@ from harness.datasets import locate
 from harness.regression.baselines import save_baseline
 from harness.regression.checks import REGRESSION, SIDES, Check
 from harness.regression.opponents import HERE, Opponents, Version, checkout, decide, why_no_checkout
-from harness.schema.layout import Layout
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import build_sweep
 from tests.factories import make_workload
 from tests.histories import make_measurement, make_summary

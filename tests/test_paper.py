@@ -28,9 +28,8 @@ from harness.report.claims_page import FOLDER, claims_answer
 from harness.report.paper_sections import PaperStudy, read_experiments
 from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
-from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
-from harness.schema.sweep import ROUNDS, Sweep
+from harness.schema.sweep import ROUNDS, Layout, Sweep
 from harness.sweep.execute import run_together
 from harness.sweep.job_script import Group
 from harness.sweep.site import JobRequest

@@ -13,9 +13,8 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import RunError, UserError
 from harness.cli import main
-from harness.schema.layout import Layout
 from harness.schema.record import read_accounts
-from harness.schema.sweep import JobUsage
+from harness.schema.sweep import JobUsage, Layout
 from harness.sweep.execute import cancel, run_sweep, write_scripts
 from harness.sweep.plan import Axes, build_sweep, combine
 from harness.sweep.scheduler import State

@@ -30,8 +30,7 @@ from harness.prediction.step_model import (
     predict,
     predict_ratio,
 )
-from harness.schema.layout import Layout
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from tests.factories import make_launch, make_workload, write_run, write_study
 from tests.simgrid import simulated
 

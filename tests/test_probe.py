@@ -30,7 +30,6 @@ from harness.probe.probing import (
 from harness.report.probe_page import best_settings, fit_warning, probe_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.layout import Layout
 from harness.schema.message_cost import (
     ALLREDUCE,
     NODE,
@@ -42,7 +41,7 @@ from harness.schema.message_cost import (
     Setting,
 )
 from harness.schema.record import decode, encode
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_script import Group, write_group
 from harness.sweep.schedulers import open_scheduler
 from tests.factories import make_provenance, make_workload

@@ -12,7 +12,6 @@ import pytest
 from harness.__main__ import run as command
 from harness.base.errors import RunError, UserError
 from harness.report.explain_page import proof_table
-from harness.schema.layout import Layout
 from harness.schema.message_cost import (
     NODE,
     PROBE_FILE,
@@ -26,7 +25,7 @@ from harness.schema.message_cost import (
     Setting,
 )
 from harness.schema.record import encode
-from harness.schema.sweep import ROUNDS, STUDY_FILE, Point, Study, Sweep
+from harness.schema.sweep import ROUNDS, STUDY_FILE, Layout, Point, Study, Sweep
 from harness.why.explanation import Explanation, explain_sweep
 from harness.why.proof import (
     AS_IT_IS,

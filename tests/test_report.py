@@ -20,8 +20,7 @@ from harness.base.errors import UserError
 from harness.report import sweep_sentences
 from harness.report.publish import render
 from harness.report.svg import MARKERS, SERIES, TONES, mark
-from harness.schema.layout import Layout
-from harness.schema.sweep import Skipped
+from harness.schema.sweep import Layout, Skipped
 from tests.factories import (
     make_data,
     make_launch,

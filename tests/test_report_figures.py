@@ -13,8 +13,7 @@ import pytest
 
 from harness.report.figures.breakdown import EPOCH, LAUNCH
 from harness.report.svg import SERIES, draw
-from harness.schema.layout import Layout
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from tests.conftest import coarsen
 from tests.factories import make_run, make_workload, write_report, write_run
 from tests.test_report import Text

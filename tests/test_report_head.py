@@ -17,10 +17,9 @@ from harness.regression.baselines import state_names
 from harness.report.compare_page import side_names
 from harness.report.launch_summary import layout_words
 from harness.report.publish import anchor, glossary
-from harness.schema.layout import Layout
 from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.record import encode
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import Axes, combine
 from harness.sweep.sweep_folder import Submission
 from tests.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study

@@ -7,8 +7,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.processes import Reply
 from harness.report.launch_summary import account_facts
-from harness.schema.layout import Layout
-from harness.schema.sweep import Account, JobUsage
+from harness.schema.sweep import Account, JobUsage, Layout
 from harness.sweep.schedulers import slurm
 from harness.sweep.schedulers.slurm import (
     expand,

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from harness.base.errors import UserError
 from harness.cli.options import parse_counts
-from harness.schema.layout import Layout
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RunRecord, decode, encode, read_run
-from harness.schema.sweep import Point, Sweep
+from harness.schema.sweep import Layout, Point, Sweep
 from harness.schema.sync import Weights, find_policy
 from tests.factories import make_launch
 

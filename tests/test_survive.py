@@ -7,8 +7,7 @@ import pytest
 
 from harness.comm.elastic_world import Member, MembershipChange, Team
 from harness.comm.world import start
-from harness.schema.layout import Layout
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
 from tests.mpi.launch import ROOT, run_ranks
 

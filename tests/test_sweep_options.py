@@ -12,10 +12,9 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.options import build_layouts, build_submission, build_workload
 from harness.cli.sweeps import sweep as sweep_click
-from harness.schema.layout import Layout
 from harness.schema.option import GROUPS, options
 from harness.schema.presets import resolve
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from harness.sweep.site import JobRequest, Site, find_site
 from harness.sweep.sweep_folder import Submission, next_command, write_submission
 from tests.factories import write_study

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.schema.layout import Layout
 from harness.schema.presets import resolve
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_script import blocks
 from harness.sweep.plan import Axes, combine, divide, format_seconds, launch_order, parse_shares, time_left
 from tests.factories import make_workload

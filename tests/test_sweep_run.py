@@ -24,8 +24,7 @@ import pytest
 from harness.analysis.read_results import load_sweep
 from harness.base import cpu_contention
 from harness.base.errors import RunError, UserError
-from harness.schema.layout import Layout
-from harness.schema.sweep import REPLACED, Sweep, sweep_folders
+from harness.schema.sweep import REPLACED, Layout, Sweep, sweep_folders
 from harness.schema.workload import Workload
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.job_loop import Pace
@@ -201,7 +200,7 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
 
     monkeypatch.setattr(cpu_contention, "look", look)
     lab.behave(r1="busy", r2="busy")
-    with pytest.raises(RunError, match=r"4 of 6 launches were not made, for other .* \(most of all yes, process 7\)"):
+    with pytest.raises(RunError, match=r"4 of 6 launches were not made: other .* \(most of all yes, process 7\)"):
         lab.run(sweep)
     assert lab.said.count("waiting up to 0 s") == 2
     assert len(lab.launched()) == 2

@@ -13,8 +13,7 @@ import pytest
 
 from harness import __version__
 from harness.base.errors import UserError
-from harness.schema.layout import Layout
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_script import Group, JobLaunch, JobScript, render, write_group
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job

@@ -23,7 +23,7 @@ from harness.regression.checks import (
     judge,
 )
 from harness.regression.quantities import EFFICIENCY, STEP
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 
 BLOCK, ROUND = 0.009, 0.05  # standard deviations of log ratios: from start to start, and from round to round
 ROUNDS = 100

@@ -14,8 +14,11 @@ def usable_cores(root: Path = _ROOT) -> int:
 
     `root` is where ``proc`` and ``sys`` are found.
     """
-    affinity = os.sched_getaffinity(0)
-    limits = [_physical(affinity, root)]
+    affinity, topology = os.sched_getaffinity(0), root / "sys/devices/system/cpu"
+    siblings = [_words(topology / f"cpu{cpu}/topology/thread_siblings_list") for cpu in affinity]
+    limits = [min(len(affinity), psutil.cpu_count(logical=False) or len(affinity))]
+    if all(siblings):  # hyper-threads of one core count once
+        limits = [len({words[0] for words in siblings})]
     quota = cpu_quota(root)
     if quota is not None:
         limits.append(max(1, int(quota)))
@@ -62,15 +65,6 @@ def allowed_cpus(root: Path = _ROOT) -> set[int]:
             ends = [part.partition("-") for part in words[0].split(",")]  # the kernel's, 0-3,8
             return {cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1)}
     return set(range(os.cpu_count() or 1))
-
-
-def _physical(affinity: set[int], root: Path) -> int:
-    """Return the number of cores behind the logical CPUs: hyper-threads of one core count once."""
-    topology = root / "sys/devices/system/cpu"
-    siblings = [_words(topology / f"cpu{cpu}/topology/thread_siblings_list") for cpu in affinity]
-    if all(siblings):
-        return len({words[0] for words in siblings})
-    return min(len(affinity), psutil.cpu_count(logical=False) or len(affinity))
 
 
 def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:

@@ -32,9 +32,8 @@ from harness.bench.contenders import BARE, BOUND, Contender, choose_contenders
 from harness.comm.mpi_library import AS_ROOT, mpi_version
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.code_identity import code_identity
-from harness.schema.layout import Layout
 from harness.schema.record import encode
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from harness.sweep.block import Block, RankSet, run_block, warm_python
 from harness.sweep.launch_command import mpirun_words
 from harness.sweep.outcome import first_error, read_output

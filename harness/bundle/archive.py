@@ -160,7 +160,7 @@ def open_bundle(folder: Path) -> Manifest:
     """
     wrong = wrong_files(folder)
     if wrong:
-        raise UserError(f"{wrong[0]}{f' (and {len(wrong) - 1} more)' if wrong[1:] else ''}: take the bundle again")
+        raise UserError(f"{wrong[0]}{f' (and {len(wrong) - 1} more)' if wrong[1:] else ''}: get the bundle again")
     path = folder / MANIFEST
     if not path.is_file():
         raise UserError(f"the archive has no {MANIFEST}: it is not a bundle")

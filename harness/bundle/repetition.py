@@ -15,9 +15,8 @@ from harness.analysis.stats import SESSION_SPREAD
 from harness.base.errors import UserError
 from harness.base.provenance import git, has_commit
 from harness.datasets import locate
-from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE, RunRecord, read_run
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from harness.sweep.execute import run_sweep
 from harness.sweep.sweep_folder import Submission
 

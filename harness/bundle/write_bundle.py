@@ -129,7 +129,7 @@ def _analysis_seconds(sweep: Path, measured: float) -> float:
     try:
         write_atomic(path, encode({"seconds": found}))
     except UserError as error:
-        _LOG.warning("the next bundle of these records will state another time of analysis: %s", error)
+        _LOG.warning("the next bundle of these records will state a different time of analysis: %s", error)
     return found
 
 

@@ -19,9 +19,8 @@ from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.claims.claim_rules import CONFIRMED, REFUTED, SERVERS
 from harness.claims.judgement import Judgement
 from harness.schema.claim import EXPERIMENTS, Claim, Experiment
-from harness.schema.layout import Layout
 from harness.schema.presets import resolve
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import Layout, Sweep
 from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload
 from harness.sweep.plan import build_sweep
 

@@ -22,10 +22,10 @@ from harness.cli.common import (
     where,
     with_options,
 )
-from harness.schema.layout import Layout
 from harness.schema.option import HOW, WHERE
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
+from harness.schema.sweep import Layout
 from harness.schema.workload import Workload
 from harness.sweep.schedulers import known_schedulers
 from harness.sweep.site import JobRequest

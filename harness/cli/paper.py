@@ -24,9 +24,8 @@ from harness.cli.options import (
 )
 from harness.report.answer import Answer, Table
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Claim, Published, read_published
-from harness.schema.layout import Layout
 from harness.schema.presets import PRESETS
-from harness.schema.sweep import Sweep, sweep_folders
+from harness.schema.sweep import Layout, Sweep, sweep_folders
 
 if TYPE_CHECKING:
     from harness.claims.campaign import ClaimStudy

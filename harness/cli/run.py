@@ -22,8 +22,8 @@ from harness.cli.answering import answering
 from harness.cli.common import check_secrets, defaulted
 from harness.comm.world import LEFT
 from harness.report.answer import Answer, Banner, Table
-from harness.schema.layout import Layout
 from harness.schema.record import RUN_FILE, read_run
+from harness.schema.sweep import Layout
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
 _GRACE_S = 10.0  # for mpirun to end its ranks

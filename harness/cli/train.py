@@ -20,9 +20,8 @@ from harness.base.processes import quiet_stderr, without_optional_packages
 from harness.cli.common import GroupedCommand, defaulted
 from harness.cli.options import build_workload, workload_options
 from harness.schema.code_identity import check_source, code_identity
-from harness.schema.layout import Layout
 from harness.schema.record import EpochRecord, read_point
-from harness.schema.sweep import AGAIN, Point, forget_checkpoints
+from harness.schema.sweep import AGAIN, Layout, Point, forget_checkpoints
 from harness.schema.workload import batch_mode, is_script, survives
 
 if TYPE_CHECKING:
@@ -125,8 +124,7 @@ def _finish(
     `confirm` is called before what was collected is written.
     """
     from harness.comm.placement import describe_ranks
-    from harness.train.launch_record import collect
-    from harness.train.step_table import write_run
+    from harness.train.launch_record import collect, write_run
 
     import_s, load_before = before
     collected = collect(outcome, import_s=import_s, load_before=load_before)

@@ -1,7 +1,7 @@
 """Which reduction a launch takes: what was asked for, what can be built, what is faster on these hosts.
 
-And gradients that travel as 16-bit floats, half the bytes and a stated loss of precision; and the pass of every step
-at which a rank may have to wait for its turn (`harness.base.turns`).
+And gradients that travel as 16-bit floats, half the bytes and a stated loss of precision; the pass of every step at
+which a rank may have to wait for its turn (`harness.base.turns`); and sums on reductions that are opened by need.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from harness.base import turns
 from harness.base.errors import RunError, SharedError, UserError, unknown
+from harness.comm.hang import HangWatch
 from harness.comm.native import build as native_build
 from harness.comm.native.operation import NativeReduction, direct_sum, in_pieces, ping
 from harness.comm.placement import observe
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 _CALLS = 15  # of each way, in a trial
+_SMALLEST = 64 * 1024  # bytes; calls of less share one group
 _TYPES = {"bf16": tf.bfloat16, "fp16": tf.float16}
 # bfloat16 has 8 significant bits, float16 has 11: rounding alone is well below this, lost small values are not.
 _MOST = 0.02
@@ -106,14 +108,6 @@ def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, ove
         note = "node-aware sums need several hosts with equally many ranks, at least two: MPI_Allreduce is in use"
     reduction.note = note
     return reduction
-
-
-def open_as(world: World, room: int, way: str) -> Reduction:
-    """Return the reduction for calls of up to `room` bytes that takes the `way` of one that others of `world` have."""
-    library, _ = build_native()
-    if way == BridgeReduction.way or library is None:
-        return BridgeReduction(world.comm)
-    return NativeReduction(world.comm, library, largest=room, way=way, guard=True)
 
 
 def _overlap(world: World, sizes: Sequence[int], threads: int) -> bool:
@@ -328,3 +322,74 @@ def _operations(current: turns.Turns) -> Any:
         loaded.harness_take_turns(called)
         _native = module, called
     return _native[0]
+
+
+class GroupedSums:
+    """Sums over the ranks of `world`; they all make the same calls in the same order."""
+
+    def __init__(self, world: World, watch: HangWatch) -> None:
+        self.world = world
+        self.watch = watch
+        self._groups: dict[int, Reduction] = {}
+        if needs_sync(world.size):
+            native_operations()  # compiled where that is still to do, before others wait for this rank in an exchange
+
+    @property
+    def reductions(self) -> tuple[Reduction, ...]:
+        """The reductions opened so far, the largest last."""
+        return tuple(self._groups[size] for size in sorted(self._groups))
+
+    def reopen(self, world: World) -> None:
+        """Sum over the ranks of `world`, some of today's, in graphs that are built already too; on all of them."""
+        self.world = world
+        own = {room: group.way for room, group in self._groups.items()}
+        # A failure may have kept a group from being opened on some.
+        ways = {room: way for each in world.comm.allgather(own) for room, way in each.items()}
+        for room, way in sorted(ways.items()):
+            if room in self._groups:
+                self._groups[room].reopen(world.comm)
+            else:
+                library = None if way == BridgeReduction.way else build_native()[0]
+                group: Reduction = BridgeReduction(world.comm)
+                if library is not None:
+                    group = NativeReduction(world.comm, library, largest=room, way=way, guard=True)
+                self._groups[room] = group
+                self.watch.opened(group)
+
+    def sum(
+        self, tensors: Sequence[tf.Tensor], label: str, scale: float = 1.0, *, half: bool = False
+    ) -> list[tf.Tensor]:
+        """Return the sums over all ranks of scale * tensor; floating tensors of known shapes, any of them.
+
+        With `half`, float16 travels as such where the native operation sums; as float32 otherwise.
+        """
+        results: list[tf.Tensor | None] = [None] * len(tensors)
+        half = half and native_operations() is not None
+        types = [
+            tensor.dtype if tensor.dtype == tf.float64 or (half and tensor.dtype == tf.float16) else tf.float32
+            for tensor in tensors
+        ]
+        for dtype in (tf.float32, tf.float64, tf.float16):
+            chosen = [i for i, kind in enumerate(types) if kind == dtype]
+            if not chosen:
+                continue
+            values = [tf.cast(tensors[i], dtype) for i in chosen]
+            # What is not known yet may be larger than its group's memory: it then goes by messages.
+            sizes = [dtype.size * (value.shape.num_elements() or 0) for value in values]
+            self.watch.named(sum(sizes), label)
+            sums = self._group(sizes).sum(values, scale, label)
+            for i, total in zip(chosen, sums, strict=True):
+                results[i] = tf.cast(total, tensors[i].dtype)
+        return [result for result in results if result is not None]
+
+    def _group(self, sizes: list[int]) -> Reduction:
+        """Return the reduction for calls of as many bytes as `sizes` together, in steps of powers of two.
+
+        It is opened on first use, and the way that it takes tried with tensors of these sizes.
+        """
+        room = max(_SMALLEST, 1 << (sum(sizes) - 1).bit_length())
+        if room not in self._groups:
+            with tf.init_scope(), self.watch.inside("opening a reduction", room):
+                self._groups[room] = select(self.world, sizes, room=room, guard=True)
+            self.watch.opened(self._groups[room])
+        return self._groups[room]

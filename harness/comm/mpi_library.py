@@ -57,7 +57,7 @@ def mpi_family(launcher: Path) -> str:
     """
     answer = ask([str(launcher), "--version"], limit_s=30)
     if answer.code is None:
-        raise UserError(f"launcher '{launcher}' cannot be used ({answer.err}): choose another with PATH")
+        raise UserError(f"launcher '{launcher}' cannot be used ({answer.err}): put another first on PATH")
     said = (answer.out + answer.err).lower()
     if "open mpi" in said or "open-mpi" in said:
         return "openmpi"

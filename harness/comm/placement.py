@@ -17,8 +17,8 @@ import psutil
 
 from harness.base.turns import clock
 from harness.comm.world import World
-from harness.schema.layout import Layout
 from harness.schema.record import RankRecord
+from harness.schema.sweep import Layout
 
 _EXCHANGES = 60
 

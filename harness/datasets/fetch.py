@@ -23,6 +23,8 @@ Progress = Callable[[int, int | None], None]
 _CHUNK = 1 << 20
 _IDLE_ATTEMPTS = 3
 _TIMEOUT_S = (15, 60)  # to connect, between two chunks
+_NO_NAME = "the host's name is not known here"
+_CAUSES = {"refused": "connection refused", "timed out": "timed out", "resolve": _NO_NAME, "Name or service": _NO_NAME}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +58,7 @@ class ResumingDownloader:
             except HTTPError as error:
                 raise UserError(f"{url} cannot be downloaded ({error}): try --mirror URL") from error
             except (RequestException, TransferError) as error:
-                reason = _cause(error)
+                reason = next((words for sign, words in _CAUSES.items() if sign in str(error)), type(error).__name__)
             idle = 0 if _size(self.part) > before else idle + 1
             time.sleep(self.pause if idle < _IDLE_ATTEMPTS else 0)
         kept = _size(self.part)
@@ -92,17 +94,6 @@ class ResumingDownloader:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _cause(error: BaseException) -> str:
-    """Return the innermost cause in a few words."""
-    causes = {
-        "refused": "connection refused",
-        "timed out": "timed out",
-        "resolve": "the host's name is not known here",
-        "Name or service": "the host's name is not known here",
-    }
-    return next((words for sign, words in causes.items() if sign in str(error)), type(error).__name__)
 
 
 def fetch(

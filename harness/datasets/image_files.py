@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,13 +35,20 @@ _TRAIN_TAR = "ILSVRC2012_img_train.tar"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredImage:
-    """One stored image: `bytes` bytes of `path` from `offset`. `kind` is its class, a WordNet id or a number."""
+    """One stored image: `bytes` bytes of `path` from `offset`. `kind` is its class, a WordNet id or a number.
+
+    Once it is checked, `crc` is the CRC-32 of its bytes, `fault` says why it cannot be decoded, `unusual` what it is if
+    not RGB.
+    """
 
     kind: str
     name: str
     path: Path
     offset: int
     bytes: int
+    crc: int = 0
+    fault: str = ""
+    unusual: str = ""
 
 
 def _content(image: StoredImage) -> bytes:
@@ -155,17 +162,7 @@ _FORMATS = ("JPEG", "PNG")
 _UNUSUAL = {"L": "grey", "CMYK": "CMYK"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckedImage:
-    """An image with the CRC-32 of its bytes. `fault` says why it cannot be decoded, `unusual` what it is if not RGB."""
-
-    image: StoredImage
-    crc: int
-    fault: str = ""
-    unusual: str = ""
-
-
-def checked_images(paths: tuple[Path, ...]) -> list[CheckedImage]:
+def checked_images(paths: tuple[Path, ...]) -> list[StoredImage]:
     """Return the images in `paths`, each decoded once on a thread per core, sorted by a hash of their names.
 
     A path is a folder of class folders, a tar file, or a TFRecord file.
@@ -178,15 +175,15 @@ def checked_images(paths: tuple[Path, ...]) -> list[CheckedImage]:
     """
     readers = (_folder if path.is_dir() else _tar if path.suffix == ".tar" else _records for path in paths)
     waiting = itertools.chain.from_iterable(read(path) for read, path in zip(readers, paths, strict=True))
-    checked = list[CheckedImage]()
+    checked = list[StoredImage]()
     with ThreadPoolExecutor(usable_cores()) as threads:
         while block := list(itertools.islice(waiting, _AT_ONCE)):
             checked += threads.map(_check, block)
     digest = partial(hashlib.blake2b, digest_size=8)
-    return sorted(checked, key=lambda one: (digest(one.image.name.encode()).digest(), one.image.name))
+    return sorted(checked, key=lambda one: (digest(one.name.encode()).digest(), one.name))
 
 
-def _check(image: StoredImage) -> CheckedImage:
+def _check(image: StoredImage) -> StoredImage:
     from PIL import Image
 
     content = _content(image)
@@ -203,7 +200,7 @@ def _check(image: StoredImage) -> CheckedImage:
     # Pillow's decoders raise these for bad content, whatever its kind.
     except (OSError, SyntaxError, ValueError, IndexError, Image.DecompressionBombWarning) as error:
         fault = "it cannot be decoded" if "<_io" in str(error) else str(error)
-    return CheckedImage(image=image, crc=zlib.crc32(content), fault=fault, unusual=unusual)
+    return replace(image, crc=zlib.crc32(content), fault=fault, unusual=unusual)
 
 
 def write_shards(train: tuple[Path, ...], test: tuple[Path, ...], output: Path, shards: int) -> list[int]:
@@ -220,7 +217,7 @@ def write_shards(train: tuple[Path, ...], test: tuple[Path, ...], output: Path, 
     counts = []
     with folder_atomic(output) as staging:
         for name, paths, number in (("train", train, shards), ("validation", test, max(1, shards // 8))):
-            images = [checked.image for checked in checked_images(paths) if not checked.fault]
+            images = [image for image in checked_images(paths) if not image.fault]
             counts.append(len(images))
             for shard in range(number if images else 0):
                 part = images[shard * len(images) // number : (shard + 1) * len(images) // number]
@@ -308,21 +305,21 @@ def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> Non
     parts = [checked_images(paths) for paths in (train, test)]
     good = [[checked for checked in part if not checked.fault] for part in parts]
     rows = [*good[0], *good[1]]
-    kinds = sorted({checked.image.kind for checked in rows})
+    kinds = sorted({checked.kind for checked in rows})
     if len(kinds) < 2 or len(good[0]) < 2:
         raise UserError(f"'{train[0]}' has {len(good[0])} readable images of {len(kinds)} classes: check the folder")
     labels = {kind: label for label, kind in enumerate(kinds)}
-    files = {path: number for number, path in enumerate(dict.fromkeys(checked.image.path for checked in rows))}
-    places = [(files[c.image.path], c.image.offset, c.image.bytes) for c in rows]
+    files = {path: number for number, path in enumerate(dict.fromkeys(checked.path for checked in rows))}
+    places = [(files[c.path], c.offset, c.bytes) for c in rows]
     np.save(folder / _PLACES, np.array(places, np.int64))
-    np.save(folder / _LABELS, np.array([labels[checked.image.kind] for checked in rows], np.int32))
+    np.save(folder / _LABELS, np.array([labels[checked.kind] for checked in rows], np.int32))
     np.save(folder / _FILES, np.array([str(path.resolve()).encode() for path in files]))
     identity = hashlib.sha256()
     for number, part in enumerate(good):
         for c in part:
-            identity.update(f"{number}\t{c.image.kind}/{c.image.name}\t{c.image.bytes}\t{c.crc:08x}\n".encode())
+            identity.update(f"{number}\t{c.kind}/{c.name}\t{c.bytes}\t{c.crc:08x}\n".encode())
     damaged = [checked for part in parts for checked in part if checked.fault]
-    lines = [f"{c.image.kind}/{c.image.name}\t{c.image.path}\t{c.fault}\n" for c in damaged]
+    lines = [f"{c.kind}/{c.name}\t{c.path}\t{c.fault}\n" for c in damaged]
     write_atomic(folder / _FAULTS, "".join(lines))
     summary = IndexSummary(
         train_rows=len(good[0]),
@@ -334,10 +331,10 @@ def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> Non
     write_atomic(folder / _SUMMARY, encode(summary))
 
 
-def _note(damaged: Sequence[CheckedImage], rows: Sequence[CheckedImage]) -> str:
+def _note(damaged: Sequence[StoredImage], rows: Sequence[StoredImage]) -> str:
     parts = []
     if damaged:
-        names = [f"{checked.image.kind}/{checked.image.name}" for checked in damaged[:_SHOWN]]
+        names = [f"{checked.kind}/{checked.name}" for checked in damaged[:_SHOWN]]
         more = ", ..." if len(damaged) > _SHOWN else ""
         parts.append(f"{len(damaged)} damaged images are left out ({', '.join(names)}{more})")
     unusual = Counter(checked.unusual for checked in rows if checked.unusual)

@@ -66,17 +66,14 @@ def _pair(path: Path, arrays: Arrays, names: tuple[str, str], pixels: bool) -> I
     step = max(1, _BLOCK_VALUES // math.prod(x.shape[1:]))
     for start in range(0, len(labels), step):
         values = x[start : start + step]
-        values = values if pixels else _finite(path, values, names[0], start)
+        if not pixels:
+            with np.errstate(over="ignore"):
+                values = values.astype(np.float32)
+            bad = np.argwhere(~np.isfinite(values))
+            if len(bad):
+                place = f"{names[0]} row {start + bad[0][0]:,}"
+                raise UserError(f"'{path}' {place} has NaN or infinity: give finite numbers")
         yield values, whole_numbers(path, labels[start : start + step], f"{names[1]} row", start)
-
-
-def _finite(path: Path, values: Array, name: str, start: int) -> Array:
-    with np.errstate(over="ignore"):
-        values = values.astype(np.float32)
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        raise UserError(f"'{path}' {name} row {start + bad[0][0]:,} has NaN or infinity: give finite numbers")
-    return values
 
 
 def whole_numbers(path: Path, labels: Array, where: str, start: int) -> Array:

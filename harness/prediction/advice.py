@@ -24,8 +24,8 @@ from harness.base.files import write_atomic
 from harness.prediction.growth import grow_points, grown_frame, growth_points
 from harness.prediction.network_cost import BEST, Uncertain
 from harness.prediction.step_model import Base, measured_base, predict
-from harness.schema.layout import Layout
 from harness.schema.record import SCHEMA, decode, encode
+from harness.schema.sweep import Layout
 from harness.schema.workload import is_script
 
 Array = NDArray[np.float64]

@@ -24,8 +24,8 @@ from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval
 from harness.base.files import write_atomic
 from harness.prediction.network_cost import BEST, OVERHEAD, Levels, Link, Uncertain
 from harness.prediction.step_model import Base, measured_base, slowest, steps_between
-from harness.schema.layout import Layout
 from harness.schema.record import SCHEMA, decode, encode
+from harness.schema.sweep import Layout
 from harness.schema.workload import Workload, is_script
 
 Array = NDArray[np.float64]

@@ -23,9 +23,9 @@ from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.base.processes import quiet_stderr
 from harness.comm.placement import misplacements, observe
-from harness.schema.layout import Layout
 from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION
 from harness.schema.record import decode, encode
+from harness.schema.sweep import Layout
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -30,8 +30,8 @@ from harness.base.provenance import describe_machine, git_commit
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
 from harness.schema import message_cost
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.layout import Layout
 from harness.schema.record import decode, encode
+from harness.schema.sweep import Layout
 from harness.sweep.block import Block, RankSet, run_block
 from harness.sweep.outcome import first_error, read_output
 from harness.sweep.schedulers import open_scheduler

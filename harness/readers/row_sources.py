@@ -58,14 +58,11 @@ _SEED = 0
 class RowSource(Protocol):
     """Rows with labels, in one or more blocks that are each divided over the ranks.
 
-    `classes` is how many there are, None where the labels of all ranks decide.
+    `classes` is how many there are, None where the labels of all ranks decide; `blocks` the rows of every block.
     """
 
     classes: int | None
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """The rows of every block."""
+    blocks: tuple[int, ...]
 
     def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
         """Return features and labels of the rows in `ranges`, one range for every block."""
@@ -75,14 +72,8 @@ class ArrayPair:
     """Features and labels that can be sliced: arrays, HDF5 data sets, NetCDF variables, members of an .npz."""
 
     def __init__(self, x: Any, y: Any, classes: int | None = None) -> None:
-        self._x = x
-        self._y = y
-        self.classes = classes
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """One block: all rows."""
-        return (self._x.shape[0],)
+        self._x, self._y, self.classes = x, y, classes
+        self.blocks: tuple[int, ...] = (x.shape[0],)
 
     def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
         """Slice both."""
@@ -97,11 +88,7 @@ class PerClass:
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self._arrays = arrays
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """The rows of every class: each rank gets some of all."""
-        return tuple(array.shape[0] for array in self._arrays)
+        self.blocks: tuple[int, ...] = tuple(array.shape[0] for array in arrays)  # each rank gets some of all
 
     def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
         """Read the rows of every class and shuffle them."""
@@ -146,16 +133,9 @@ class ImageRows:
     def __init__(
         self, files: npt.NDArray[np.bytes_], places: Array, labels: npt.NDArray[np.int32], size: int, classes: int
     ) -> None:
-        self._files = files
-        self._places = places
-        self._labels = labels
-        self._size = size
+        self._files, self._places, self._labels, self._size = files, places, labels, size
         self.classes: int | None = classes
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """One block: all images, whose order mixes the classes."""
-        return (len(self._places),)
+        self.blocks: tuple[int, ...] = (len(places),)  # one: their order mixes the classes
 
     def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
         """Decode the images of the one range, a thread for each of the rank's cores.
@@ -220,11 +200,7 @@ class CsvRows:
         self._pieces: dict[Path, list[tuple[int, int]]] = {file: [] for file in files}
         for number, (file, begin, _) in enumerate(pieces):
             self._pieces[file].append((begin, counts[number % peers.size][number // peers.size]))
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """One block: all rows of all files."""
-        return (sum(lines for pieces in self._pieces.values() for _, lines in pieces),)
+        self.blocks: tuple[int, ...] = (sum(map(sum, counts)),)
 
     def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
         """Parse the rows of the one range: float32 [rows, columns - 1] and float64 [rows]."""

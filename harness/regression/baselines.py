@@ -17,10 +17,9 @@ from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError, unknown
 from harness.base.files import write_atomic
 from harness.base.provenance import Machine
-from harness.schema.layout import Layout
 from harness.schema.presets import setting_words
 from harness.schema.record import RUN_FILE, RunRecord, Versions, decode, encode
-from harness.schema.sweep import sweep_folders
+from harness.schema.sweep import Layout, sweep_folders
 from harness.schema.workload import Workload, is_script
 
 BASELINE_SCHEMA = 2

@@ -27,7 +27,7 @@ from harness.analysis.rounds import block_rounds, winsorise
 from harness.analysis.stats import LEVEL, NEEDED, Interval, sessions
 from harness.regression.baselines import Measurement
 from harness.regression.quantities import EFFICIENCY, RELATIVE, STEP, CostSample, Values, as_cost, as_slowdown, samples
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 
 PASS = "pass"
 SMALL = "small slowdown"

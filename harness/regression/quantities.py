@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.analysis import numbers
 from harness.analysis.stats import sessions
 from harness.regression.baselines import MeasuredLaunch, Measurement
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 
 Values = NDArray[np.float64]
 

@@ -9,10 +9,9 @@ from harness.analysis import numbers
 from harness.base.provenance import Machine
 from harness.datasets import info, names
 from harness.report.answer import Fact, distinct, facts
-from harness.schema.layout import Layout
 from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord
-from harness.schema.sweep import Account, Failure, JobUsage
+from harness.schema.sweep import Account, Failure, JobUsage, Layout
 from harness.schema.workload import is_script
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from harness.report.predict_page import beyond_scores, beyond_table, reference_t
 from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_facts import data_facts, machine_facts, main_reason, sweep_warnings, workload_facts
 from harness.report.sweep_sentences import last_point, target_of
-from harness.schema.layout import Layout
 from harness.schema.presets import repeat_command, study_name
+from harness.schema.sweep import Layout
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import PARTS, overheads
 

@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from harness.base.errors import unknown
-from harness.schema.layout import Layout
 from harness.schema.option import Option, options
-from harness.schema.sweep import SUBMISSION_FILE, Sweep
+from harness.schema.sweep import SUBMISSION_FILE, Layout, Sweep
 from harness.schema.workload import DATASET, IMAGENET, Workload, batch_mode, is_script, script_command
 
 # Which of the groups' public scripts made the papers' figures is not stated (docs/settings.md):

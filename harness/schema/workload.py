@@ -246,7 +246,7 @@ class Workload:
         check_sync(self.sync)
         parse_interval(self.checkpoint)
         if self.wire != "float32" and self.sync != Gradients.form:
-            raise UserError(f"WIRE={self.wire} is for SYNC=gradients: weights must keep their digits, leave WIRE out")
+            raise UserError(f"WIRE={self.wire} is for SYNC=gradients: weights need full precision, leave WIRE out")
         if self.precision == "mixed_float16" and self.sync.startswith("powersgd:"):
             raise UserError(
                 f"SYNC={self.sync} adds what it leaves out of a step to the next, whose scale mixed_float16 may "

@@ -149,7 +149,7 @@ def run_sweep(
     if failed or busy:
         counts = f"{failed} of {len(plan.missing)} launches failed" + (f", {dropped} were not tried" if dropped else "")
         if busy:
-            counts = f"{dropped} of {len(plan.missing)} launches were not made, for {busy}"
+            counts = f"{dropped} of {len(plan.missing)} launches were not made: {busy}"
         where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
         raise RunError(
             f"{counts}, whatever finished is kept: "
@@ -345,7 +345,7 @@ class _Command:
             except KeyboardInterrupt:
                 if self.scheduler.survives_client and launches.going:
                     shown.say(
-                        f"{len(launches.going)} launches go on in the queue: the same command takes them up again, "
+                        f"{len(launches.going)} launches stay in the queue: the same command waits for them again, "
                         f"`harness cancel {self.folder.name}` ends them"
                     )
                 raise

@@ -17,9 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.base.errors import UserError
-from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from harness.sweep.job_script import Group, queue_name, write_group
 from harness.sweep.outcome import LaunchOutcome, note_ended, settle
 from harness.sweep.plan import format_seconds, time_left

@@ -15,9 +15,8 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder, resource, write_atomic
 from harness.base.processes import thread_limits
 from harness.comm.mpi_library import mpi_choice, mpi_version
-from harness.schema.layout import Layout
 from harness.schema.record import encode
-from harness.schema.sweep import LOGS, ROUNDS, Point, digest
+from harness.schema.sweep import LOGS, ROUNDS, Layout, Point, digest
 from harness.schema.workload import IMAGENET, survives
 from harness.sweep.block import Block, RankSet
 from harness.sweep.launch_command import LaunchCommand, surviving
@@ -391,7 +390,10 @@ def write_group(
         (folder / JOBS / helper).chmod(0o755)
     write_atomic(path, text)
     if group.shape == "block":
-        block = _block(path.stem, group.points, launches, folder, data)
+        stem = f"{path.stem}-{datetime.now(UTC):%Y%m%dT%H%M%S}"  # not that of the same launches at another time
+        made = (rank_set(one, point, folder, data) for point, one in zip(group.points, launches, strict=True))
+        exits = (replace(one, exit_file=str(folder / JOBS / f"{one.name}.exit")) for one in made)
+        block = Block(name=stem, sets=tuple(exits), rounds=str(folder / ROUNDS / f"{stem}.parquet"))
         if scheduler.survives_client:  # a job learns of its nodes when it has them
             sets = (replace(one, words=(), words_file=str(folder / JOBS / f"{one.name}.words")) for one in block.sets)
             block = replace(block, sets=tuple(sets), limit_s=scheduler.request.limit_s(layout.nodes))
@@ -399,18 +401,6 @@ def write_group(
         return Job(name=name, script=path, log=folder / LOGS / f"{name}.log")
     tasks = len(group.points) if group.shape == "array" else 0
     return Job(name=name, script=path, log=folder / LOGS / f"{first.folder}.log", tasks=tasks)
-
-
-def _block(
-    name: str, points: Sequence[Point], launches: Sequence[JobLaunch], folder: Path, data_dir: str | None
-) -> Block:
-    """Return the block of `launches`, whose name tells it from one of the same launches at another time."""
-    name = f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    sets = tuple(
-        replace(rank_set(one, point, folder, data_dir), exit_file=str(folder / JOBS / f"{one.name}.exit"))
-        for point, one in zip(points, launches, strict=True)
-    )
-    return Block(name=name, sets=sets, rounds=str(folder / ROUNDS / f"{name}.parquet"))
 
 
 def rank_set(launch: JobLaunch, point: Point, folder: Path, data_dir: str | None) -> RankSet:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
-from harness.schema.layout import Layout
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from harness.schema.workload import survives
 from harness.sweep.site import Site
 

@@ -169,7 +169,7 @@ def ask_accounts(folder: Path, scheduler: Scheduler) -> None:
         while not _ask(folder, scheduler) and time.monotonic() < deadline:
             time.sleep(scheduler.poll_s)
     except UserError as error:
-        _LOG.warning("accounting is asked for by the next command: %s", error)
+        _LOG.warning("the next command asks for accounting again: %s", error)
 
 
 def _ask(folder: Path, scheduler: Scheduler) -> bool:

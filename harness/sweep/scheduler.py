@@ -14,8 +14,7 @@ from typing import ClassVar
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
-from harness.schema.layout import Layout
-from harness.schema.sweep import JobUsage
+from harness.schema.sweep import JobUsage, Layout
 from harness.sweep.launch_command import LaunchCommand, rank_environment
 from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, seconds, size_bytes, walltime
 

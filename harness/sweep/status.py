@@ -1,6 +1,6 @@
 """How far a sweep is, read from its folder and from its scheduler by any process, and the command that goes on."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ class LaunchStatus:
     """One launch. `state` is ``done``, ``invalid``, ``queued``, ``running``, ``ended``, ``unknown``, ``failed`` or
     ``missing``.
 
-    ``ended`` is over and not taken in yet. `detail` says why; `tail` has the last lines of a failed launch.
+    ``ended`` is over and not collected yet. `detail` says why; `tail` has the last lines of a failed launch.
     """
 
     point: Point
@@ -77,12 +77,16 @@ def read_status(folder: Path) -> Status:
     seen = {entry.point.folder: LaunchStatus(point=entry.point, state="running") for entry in running}
     seen |= _ask_scheduler(folder, [entry for entry in submitted if entry.scheduler != "local"])
     entries = tuple(_entry(point, known, seen) for point in points)
+    waits = [one.point for one in entries if one.state in ("running", "missing", "failed")]
+    left = time_left(waits, known.durations()) if running else None
+    if left is not None:  # what waits, and the rest of what runs
+        left = max(0.0, left - sum((datetime.now(UTC) - one.started).total_seconds() for one in running))
     return Status(
         name=folder.name,
         active=active,
         entries=entries,
         skipped=study.skipped,
-        left=_left(entries, known, running) if running else None,
+        left=left,
         other_code=other_code(folder, study.sweep.code),
         to_launch=len(known.missing(points)),
         command=next_command(folder, study.sweep),
@@ -101,16 +105,6 @@ def _entry(point: Point, known: Survey, seen: Mapping[str, LaunchStatus]) -> Lau
         failure = known.failures[point.folder]
         return LaunchStatus(point=point, state="failed", detail=failure.reason, tail=failure.tail)
     return LaunchStatus(point=point, state="missing", detail=known.damaged.get(point.folder, ""))
-
-
-def _left(entries: Sequence[LaunchStatus], known: Survey, running: Iterable[Running]) -> float | None:
-    """Return the seconds until an active sweep ends: what waits, and the rest of what runs."""
-    left = time_left(
-        [entry.point for entry in entries if entry.state in ("running", "missing", "failed")], known.durations()
-    )
-    if left is None:
-        return None
-    return max(0.0, left - sum((datetime.now(UTC) - entry.started).total_seconds() for entry in running))
 
 
 def _ask_scheduler(folder: Path, submitted: Sequence[Running]) -> dict[str, LaunchStatus]:
@@ -143,11 +137,11 @@ def _in_queue(folder: Path, running: Running, state: State, scheduler: Scheduler
     job, exited = f"job {running.job}", exit_file(folder, running.point).exists()
     if state.phase == "unknown" and not exited:
         gone = "was deleted, or has ended just now"
-        return "unknown", f"{job} {gone}: {scheduler.name} does not list it; the same sweep command takes it in"
+        return "unknown", f"{job} {gone}: {scheduler.name} does not list it; the same sweep command collects it"
     if state.phase == "queued":
         return "queued", f"{job}: {state.reason or state.word}"
     if state.phase == "running" and exited:
-        return "ended", f"in {job}, not taken in yet"
+        return "ended", f"in {job}, not collected yet"
     if state.phase == "running":
         # In a shared job those that wait have empty logs or none.
         point, shared = (
@@ -159,4 +153,4 @@ def _in_queue(folder: Path, running: Running, state: State, scheduler: Scheduler
             return "queued", f"waits for its turn in {job}"
         where = f"{job} on {state.nodes}" if state.nodes else job
         return "running", f"{where}: {state.reason}" if state.reason else where
-    return "ended", f"{job}: {scheduler.explain(state)}; not taken in yet"
+    return "ended", f"{job}: {scheduler.explain(state)}; not collected yet"

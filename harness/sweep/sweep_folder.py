@@ -20,7 +20,6 @@ import msgspec
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.schema.layout import Layout
 from harness.schema.option import options
 from harness.schema.presets import Words, harness_command
 from harness.schema.record import RUN_FILE, SCHEMA, RunRecord, decode, encode, read_run
@@ -32,6 +31,7 @@ from harness.schema.sweep import (
     STUDY_FILE,
     SUBMISSION_FILE,
     Failure,
+    Layout,
     Point,
     Skipped,
     Study,

@@ -95,7 +95,7 @@ def newest_checkpoint(folder: Path, say: Callable[[str], None]) -> tuple[Header,
         try:
             return read_checkpoint(path)
         except UserError as error:
-            say(f"{error}; the one before is taken")
+            say(f"{error}; the previous one is used")
     return None
 
 

@@ -34,8 +34,8 @@ from harness.train.checkpoint_file import (
     read_attempts,
     write_checkpoint,
 )
+from harness.train.launch_record import Columns, per_step
 from harness.train.replica import Replica, seconds_per_step, trace_part
-from harness.train.step_table import Columns, per_step
 
 _LISTS = ("losses", "calls", "statistics")  # of a `PartialEpoch`
 _PIECE_S = 5.0  # a request to stop waits as long; an epoch that is shorter is trained in one piece, as without all this
@@ -354,7 +354,7 @@ class Checkpointing:
                 own[int(rank)][name] = value
         if ranks != world.size:
             parts = world.comm.bcast([steps_from_arrays(one)[1] for one in own or ()], root=0)
-            self._say(f"{ranks} ranks trained until then: of their epochs there is nothing in this record")
+            self._say(f"{ranks} ranks trained until then: their epochs are not in this record")
             return Progress(part=part_of_others(parts, self._replica.at(header.epoch)), before=header.epoch)
         self._history = [steps_from_arrays(one)[0] for one in own or ()] or self._history
         self._sent = header.epoch

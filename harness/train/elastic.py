@@ -26,11 +26,10 @@ from harness.schema.sweep import Point
 from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
 from harness.train.checkpointing import PartialEpoch, Progress
-from harness.train.launch_record import TrainingOutcome
+from harness.train.launch_record import Columns, TrainingOutcome, step_columns
 from harness.train.replica import Replica, prepare_replica
 from harness.train.shard_data import load
 from harness.train.step import Epoch
-from harness.train.step_table import Columns, step_columns
 from harness.train.training import TrainingStart, epoch_record, evaluate_all, time_is_up, train_epoch
 
 T = TypeVar("T")

@@ -1,4 +1,7 @@
-"""The record of a launch on rank 0, from what every rank knows when training has ended."""
+"""The record of a launch on rank 0, from what every rank knows when training has ended, and its table of steps.
+
+A rank's wait for others is its skew, the rest of a call the wire.
+"""
 
 import math
 import os
@@ -6,25 +9,29 @@ import platform
 import resource
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import psutil
 import tensorflow as tf
 
 from harness.base import __version__
 from harness.base.cpu_contention import MET, CpuUsage, Delays, delayed, other_loads, overloads
+from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import BLOCK
 from harness.comm.gpus import Gpu
 from harness.comm.placement import HostClock, RankPlace, misplacements
 from harness.comm.world import needs_sync
-from harness.schema.layout import Layout
 from harness.schema.record import (
+    RUN_FILE,
     SCHEMA,
+    STEPS_FILE,
     EpochRecord,
     FailedRank,
     Provenance,
@@ -33,10 +40,123 @@ from harness.schema.record import (
     Segment,
     Stretch,
     WeightsRecord,
+    encode,
 )
+from harness.schema.sweep import Layout
 from harness.train.devices import gpu_peak_bytes
 from harness.train.replica import Replica
-from harness.train.step_table import Columns, on_one_clock, with_parts
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+def per_step(calls: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.float64]:
+    """Return the seconds inside `calls` [calls, 2] of each of `steps` steps, which made equally many each."""
+    inside: npt.NDArray[np.float64] = (calls[:, 1] - calls[:, 0]).reshape(steps, -1).sum(axis=1)
+    return inside
+
+
+def step_columns(
+    *,
+    rank: int,
+    epoch: int,
+    begin: float,
+    losses: npt.NDArray[np.float32],
+    calls: npt.NDArray[np.float64],
+    period: int | None,
+) -> Columns:
+    """Return one rank's and epoch's rows of steps.parquet.
+
+    `begin` is the epoch's start in seconds on the rank's clock; `losses` float32 [steps], the rank's summed row
+    losses; `calls` float64 [calls, 2], entry and exit in seconds since the epoch's start; `period` as in `SyncPolicy`:
+    under gradients (0) every step has its call. Of several sums in one synchronisation the call is as long as all, up
+    to the end of the last: what is computed between them is computation. Steps without a call have NaN times.
+    """
+    steps = len(losses)
+    times = np.full((steps, 2), np.nan)
+    if len(calls):
+        due = steps if period == 0 else -(-steps // (period or steps))
+        if len(calls) > due:
+            ends = calls.reshape(due, -1, 2)[:, -1, 1]
+            calls = np.column_stack([ends - per_step(calls, due), ends])
+        numbers = np.arange(len(calls))
+        times[numbers if period == 0 else np.minimum((numbers + 1) * (period or steps), steps) - 1] = calls
+    return {
+        "epoch": np.full(steps, epoch, np.int32),
+        "step": np.arange(steps, dtype=np.int32),
+        "rank": np.full(steps, rank, np.int32),
+        "begin_s": np.full(steps, begin),
+        "entry_s": times[:, 0],
+        "exit_s": times[:, 1],
+        "loss_sum": losses,
+    }
+
+
+def on_one_clock(steps: Sequence[Sequence[Columns]], clocks: Sequence[HostClock]) -> list[list[Columns]]:
+    """Return the columns of all ranks, [rank][epoch], with times on rank 0's clock and the parts of every call.
+
+    Taken: begin_s (the rank's clock), entry_s and exit_s (since begin_s). Returned: all three in seconds since rank 0
+    began the epoch, and per step skew_s = the last rank's entry less the own, wire_s = exit less the last rank's
+    entry. Both are NaN for a step without a call; together they are exactly exit_s - entry_s.
+    """
+    epochs = len(steps[0])
+    converted: list[list[Columns]] = [[] for _ in steps]
+    for epoch in range(epochs):
+        zero = float(clocks[0].common(steps[0][epoch]["begin_s"][:1]).sum())  # of one value, or of none without steps
+        parts = [_shifted(own[epoch], clock, zero) for own, clock in zip(steps, clocks, strict=True)]
+        last = np.max([part["entry_s"] for part in parts], axis=0)
+        for rank, part in enumerate(parts):
+            converted[rank].append(part | {"skew_s": last - part["entry_s"], "wire_s": part["exit_s"] - last})
+    return converted
+
+
+def _shifted(columns: Columns, clock: HostClock, zero: float) -> Columns:
+    begin = columns["begin_s"]
+    return columns | {
+        "begin_s": clock.common(begin) - zero,
+        "entry_s": clock.common(begin + columns["entry_s"]) - zero,
+        "exit_s": clock.common(begin + columns["exit_s"]) - zero,
+    }
+
+
+def with_parts(epochs: Sequence[EpochRecord], steps: Sequence[Sequence[Columns]]) -> tuple[EpochRecord, ...]:
+    """Return `epochs` with the sums of every rank's skew and wire; `steps` [rank][epoch] from `on_one_clock`.
+
+    Epochs without columns stay as they are: those in which a rank failed.
+    """
+    places = {int(columns["epoch"][0]): place for place, columns in enumerate(steps[0]) if len(columns["epoch"])}
+    return tuple(
+        replace(
+            record,
+            skew_seconds=tuple(float(np.nansum(own[places[record.epoch]]["skew_s"])) for own in steps),
+            wire_seconds=tuple(float(np.nansum(own[places[record.epoch]]["wire_s"])) for own in steps),
+        )
+        if record.epoch in places
+        else record
+        for record in epochs
+    )
+
+
+def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
+    """Write run.json and steps.parquet into `folder`.
+
+    Columns of steps.parquet: epoch, step, rank (int32); begin_s (the rank's start of the epoch), entry_s, exit_s
+    (float64, seconds since rank 0 began the epoch, on rank 0's clock, NaN for a step without synchronisation), skew_s
+    and wire_s (float64, the parts of exit_s - entry_s, `on_one_clock`), loss_sum (float32); where batch
+    normalisation is synchronised statistics_s (float64, seconds inside its calls), where images are in files
+    input_s (float64, seconds waited for the batch), of a launch in turns turn (int32: the number of the turn in which
+    the step was timed, 0 for the first steps of turns, which are not). Where sums overlap with the backward pass,
+    entry_s is when the rank has all its gradients.
+
+    Raises:
+        UserError: the folder cannot be written or the disk is full; nothing is left behind.
+    """
+    import pyarrow as pa  # which no other rank needs
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: np.concatenate([part[name] for part in steps]) for name in steps[0]})
+    with folder_atomic(folder) as staging:
+        pq.write_table(table, staging / STEPS_FILE, compression="zstd")
+        (staging / RUN_FILE).write_bytes(encode(record))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +249,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         ),
         losses=outcome.losses,
         stretches=outcome.stretches,
-        invalid=(f"it was ended and taken up from a checkpoint: {attempts} attempts",) if attempts else invalid,
+        invalid=(f"it was stopped and resumed from a checkpoint: {attempts} attempts",) if attempts else invalid,
         block=os.environ.get(BLOCK, ""),
         core_ns=outcome.core_ns,
         notes=tuple(note for note in (replica.reduction.note, drifted, *met, *outcome.notes) if note),

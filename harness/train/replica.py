@@ -253,7 +253,7 @@ def _check_images(point: Point, data: RankData) -> None:
     if workload.augment == "crop" and data.files is None:
         raise SharedError(UserError("AUGMENT=crop needs images in files: use AUGMENT=flip for images held in memory"))
     if data.files is not None and not all(len(data.shards.lanes(rank)) for rank in ranks):
-        raise SharedError(UserError(f"a global batch of {data.shards.batch} leaves ranks without images: use a larger"))
+        raise SharedError(UserError(f"a global batch of {data.shards.batch} leaves ranks without images: increase it"))
 
 
 def _build_network(point: Point, data: RankData) -> keras.Model:

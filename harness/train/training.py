@@ -24,10 +24,9 @@ from harness.schema.record import EpochRecord
 from harness.schema.sweep import Point
 from harness.train.checkpointing import Checkpointing, PartialEpoch, Progress
 from harness.train.devices import keep_generated_files
-from harness.train.launch_record import TrainingOutcome, finite
+from harness.train.launch_record import Columns, TrainingOutcome, finite, step_columns
 from harness.train.replica import Replica, Scores, average_statistics, check_wire, epoch_order, prepare_replica
 from harness.train.shard_data import load
-from harness.train.step_table import Columns, step_columns
 
 _FEWEST_S = 2.0  # of training in turns: 40 rounds
 

@@ -10,9 +10,8 @@ import click
 from harness.base.cores import usable_cores
 from harness.base.errors import SharedError, UserError
 from harness.schema.code_identity import code_identity
-from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from harness.schema.workload import DATASET
 from harness.transparent.install import restart_with_fixed_hashes
 from harness.transparent.run_settings import INPUT, RunSettings, run_options

@@ -17,9 +17,8 @@ from harness.base.cores import memory_limit
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.datasets import locate
-from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, decode, encode
-from harness.schema.sweep import ROUNDS, Point, Sweep
+from harness.schema.sweep import ROUNDS, Layout, Point, Sweep
 from harness.schema.sync import Gradients, NoSync
 from harness.schema.workload import IMAGENET, is_script
 from harness.sweep.execute import run_blocks

@@ -114,7 +114,7 @@ def test_jobs_outlive_their_command_and_are_never_submitted_twice(untrained: Unt
     submitted(untrained, 1)
     assert "is already being run by process" in untrained.terminal.harness(*command, code=2)
     first.send_signal(signal.SIGINT)
-    assert "1 launches go on in the queue" in finish(first)
+    assert "1 launches stay in the queue" in finish(first)
     assert "no command waits for these launches" in untrained.terminal.harness("status")
     second = untrained.terminal.begin(*command)
     wait_for(lambda: read_status(untrained.terminal.sweep_folder).active, "the second command")

@@ -34,7 +34,7 @@ def test_a_sweep_over_nodes_from_submit_to_report_and_only_what_is_missing_again
     before = len(cluster.jobs())
     said = terminal.harness(*command)
     assert "scheduler: slurm, as asked" in said
-    assert "4 Slurm nodes are 1 machine by name: one job at a time" in said
+    assert "4 Slurm nodes are 1 machine by name: jobs run one by one" in said
     page = terminal.folder / said.splitlines()[-1]
     assert page.name == "index.html"
     assert page.is_file()

@@ -30,9 +30,9 @@ from harness.prediction.network_cost import Levels, Link, Uncertain
 from harness.prediction.step_model import measured_base
 from harness.report.svg import draw, mark
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.record import read_run
+from harness.schema.sweep import Layout
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from tests.hosts.lab import Lab, hosts

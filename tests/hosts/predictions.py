@@ -30,10 +30,10 @@ from harness.prediction.step_model import measured_base, predict
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
 from harness.probe.probing import fit_launches
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.presets import resolve
 from harness.schema.record import decode, encode, read_run
+from harness.schema.sweep import Layout
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from harness.sweep.site import JobRequest

@@ -7,10 +7,9 @@ import numpy as np
 
 from harness.comm.policies import verify_replicas
 from harness.comm.world import start
-from harness.schema.layout import Layout
 from harness.schema.message_cost import OVERLAPPED
 from harness.schema.presets import resolve
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from harness.train.replica import prepare_replica
 from harness.train.shard_data import load
 from harness.train.training import configure_tensorflow, train_epoch

@@ -11,9 +11,8 @@ from harness.comm.autotune import CHOICES, select
 from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.reduction import Descent, Reduction, Updater
 from harness.comm.world import start
-from harness.schema.layout import Layout
 from harness.schema.presets import resolve
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from harness.train.replica import prepare_replica
 from harness.train.shard_data import load
 from harness.train.training import configure_tensorflow, train_epoch

@@ -10,9 +10,8 @@ import sys
 from harness.cli.train import train
 from harness.comm.policies import verify_replicas
 from harness.comm.world import start
-from harness.schema.layout import Layout
 from harness.schema.presets import resolve
-from harness.schema.sweep import Point
+from harness.schema.sweep import Layout, Point
 from harness.train.checkpointing import gather_variables, restore_variables
 from harness.train.replica import prepare_replica
 from harness.train.shard_data import load

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.base.errors import UserError
 from harness.comm.mpi_library import find_launcher, mpi_family
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 from harness.sweep import scheduler
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job, State

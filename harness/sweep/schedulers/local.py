@@ -17,7 +17,7 @@ from harness.base.errors import UserError
 from harness.base.hostlock import HostLock, Scratch
 from harness.comm.gpus import visible_gpus
 from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 from harness.sweep import scheduler
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
 from harness.sweep.scheduler import Job, State, environment_of_no_job

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from harness.base.errors import UserError
-from harness.schema.layout import Layout
+from harness.schema.sweep import Layout
 from harness.sweep import launch_command, scheduler
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import Job, State

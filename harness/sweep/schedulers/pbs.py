@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.schema.layout import Layout
-from harness.schema.sweep import JobUsage
+from harness.schema.sweep import JobUsage, Layout
 from harness.sweep import launch_command, scheduler
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import CommandRunner, Job, SiteFinding, State, at_once, compare_partition, message

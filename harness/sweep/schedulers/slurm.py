@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from harness.base.errors import UserError
 from harness.comm.mpi_library import find_launcher, mpi_family
-from harness.schema.layout import Layout
-from harness.schema.sweep import JobUsage
+from harness.schema.sweep import JobUsage, Layout
 from harness.sweep import launch_command, scheduler
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler import (
@@ -87,7 +86,7 @@ class Scheduler(scheduler.Scheduler):
         if len(machines) == len(nodes):
             return None
         self.max_jobs = 1
-        return f"{len(nodes)} Slurm nodes are {len(machines)} machine by name: one job at a time, so that none disturbs"
+        return f"{len(nodes)} Slurm nodes are {len(machines)} machine by name: jobs run one by one, undisturbed"
 
     def limit(self) -> Partition | None:
         """Return the limits by the site file or else by sinfo; of several partitions the most that one of them allows.
