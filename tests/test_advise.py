@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from harness.analysis.read_results import load_sweep
 from harness.analysis.stats import Interval
 from harness.base.errors import UserError
-from harness.cli.answering import plain
+from harness.cli.common import plain
 from harness.cli.predict import predict as command
 from harness.prediction.advice import (
     ADVICE,

@@ -12,14 +12,13 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.provenance import describe_machine
 from harness.cli import common
-from harness.cli.answering import answering, print_table
 from harness.cli.options import build_layouts, build_workload, layout_options, refuse_elsewhere, workload_options
 from harness.cli.select import find_measurement
-from harness.regression.baselines import Measurement
 from harness.report.answer import Answer
 from harness.schema.sweep import Study, Sweep
 
 if TYPE_CHECKING:
+    from harness.regression.baselines import Measurement
     from harness.regression.checks import Check
     from harness.regression.opponents import Version
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 @common.defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
 @common.data_dir_option
 @common.all_folder_options
-@answering
+@common.answering
 def check(
     sweep: str | None,
     against: str | None,
@@ -137,7 +136,7 @@ def _measure(
         return decide(opponents, practical=practical, say=click.echo)
 
 
-def _comparable_sweep(references: Sequence[Measurement], results: Path) -> str | None:
+def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:
     """Return the sweep that answers for the first of `references` that any can be compared with; None without one."""
     from harness.analysis.read_results import choose_sweep
 
@@ -194,7 +193,7 @@ def list_all(baselines: Path) -> None:
     if not rows:
         click.echo(f"no baseline in '{baselines}': save one with `harness baseline save NAME`")
         return
-    print_table(("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine"), rows)
+    common.print_table(("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine"), rows)
 
 
 @baseline.command(name="show")
@@ -213,7 +212,7 @@ def show(name: str, baselines: Path) -> None:
          quantity_value(sample.quantity, sample.value), str(len(sample.costs)))
         for sample in samples(one, one, one.layouts)
     ]  # fmt: skip
-    print_table(("Quantity", "Ranks", "Median", "Launches"), rows)
+    common.print_table(("Quantity", "Ranks", "Median", "Launches"), rows)
     facts = {
         "Saved": f"{moment(kept.saved)} UTC" + (f": {kept.note}" if kept.note else ""),
         "Commit": one.state,
@@ -233,7 +232,7 @@ def show(name: str, baselines: Path) -> None:
 @common.all_folder_options
 @workload_options
 @layout_options
-@answering
+@common.answering
 def compare(
     sweep: tuple[str, ...],
     practical: float,
@@ -310,7 +309,7 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
 @common.sweep_argument
 @click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
 @common.all_folder_options
-@answering
+@common.answering
 def history(sweep: str | None, results: Path, baselines: Path, **_: object) -> Answer:
     """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
 

@@ -10,8 +10,7 @@ import click
 from harness import datasets
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, discard
-from harness.cli.answering import print_table
-from harness.cli.common import data_dir_option, defaulted, with_options
+from harness.cli.common import data_dir_option, defaulted, print_table, with_options
 from harness.datasets import fetch as originals
 from harness.datasets.dataset import Download
 from harness.datasets.image_files import write_shards

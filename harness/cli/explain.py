@@ -8,8 +8,7 @@ import click
 
 from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
-from harness.cli.answering import answering, print_table
-from harness.cli.common import data_dir_option, defaulted, folder_options, style_option, sweep_argument
+from harness.cli import common
 from harness.cli.options import parse_counts
 from harness.cli.select import find_recorded, find_sweep
 from harness.report.answer import Answer, Banner
@@ -19,21 +18,21 @@ _MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 
 
 @click.command()
-@sweep_argument
+@common.sweep_argument
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
 @click.option(
     "--prove", is_flag=True, help="Train counterfactuals, which take one cause away each, in turns, here and now."
 )
-@defaulted(
+@common.defaulted(
     "--repeats",
     type=click.IntRange(1, 100),
     default=6,
     help="With --prove: blocks, which have a launch of each; 3 give an interval.",
 )
-@style_option
-@folder_options
-@data_dir_option
-@answering
+@common.style_option
+@common.folder_options
+@common.data_dir_option
+@common.answering
 def explain(
     sweep: str | None,
     base: int | None,
@@ -59,7 +58,7 @@ def explain(
     found = explain_sweep(folder, base)
     for sentence in found.loaded.damaged:
         click.echo(f"left out: {sentence}", err=True)
-    print_table(*tree_table(found.efficiencies, most=_MOST_POINTS))
+    common.print_table(*tree_table(found.efficiencies, most=_MOST_POINTS))
     click.echo(found.network)
     findings = diagnose_sweep(found.loaded)
     for finding in findings[:_MOST_FINDINGS]:
@@ -74,7 +73,7 @@ def explain(
             problem = str(error)
     if proofs:
         table = proof_table(proofs)
-        print_table(table.headings, table.rows)
+        common.print_table(table.headings, table.rows)
     command = shlex.join(["harness", "explain", folder.name, *(["--base", str(base)] if base else [])])
     return replace(explain_answer(found, proofs, findings, command), problem=problem)
 
@@ -83,8 +82,8 @@ def explain(
 @click.argument("sweep", required=False, metavar="[LAUNCH|SWEEP]")
 @click.option("--epochs", metavar="COUNTS", help="Epochs to draw, such as 1..3 [default: all].")
 @click.option("--output", type=click.Path(path_type=Path), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
-@folder_options
-@answering
+@common.folder_options
+@common.answering
 def trace(sweep: str | None, epochs: str | None, output: Path | None, results: Path, reports: Path) -> Answer:
     """Write what every rank of LAUNCH did when, on one clock, as a Chrome trace.
 

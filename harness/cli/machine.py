@@ -10,8 +10,7 @@ from harness.base.cores import usable_cores
 from harness.base.errors import RunError, unknown
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
-from harness.cli.answering import answering, print_table
-from harness.cli.common import data_dir_option, defaulted, folder_options, reports_option
+from harness.cli.common import answering, data_dir_option, defaulted, folder_options, print_table, reports_option
 from harness.report.answer import Answer, document
 from harness.schema.claim import EXPERIMENTS
 

@@ -12,8 +12,7 @@ import click
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
-from harness.cli.answering import answering
-from harness.cli.common import GroupedCommand, budget_option, data_dir_option, defaulted, folder_options, given_command
+from harness.cli import common
 from harness.cli.options import (
     approval,
     batch_options,
@@ -38,7 +37,7 @@ Launch = Callable[[Sweep], Path]
 Together = Callable[[Sequence[Sweep]], int]
 
 
-@click.command(name="paper", cls=GroupedCommand)
+@click.command(name="paper", cls=common.GroupedCommand)
 @click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
 @click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
 @click.option(
@@ -50,9 +49,9 @@ Together = Callable[[Sequence[Sweep]], int]
 @layout_options
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
 @batch_options
-@data_dir_option
-@folder_options
-@answering
+@common.data_dir_option
+@common.folder_options
+@common.answering
 def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: Path, **options: Any) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 
@@ -90,7 +89,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     if size.full:
         _tell_time(plans, planned(ExperimentSize()), launch)
     studies = _run_all(plans, launch, together, results, reports)
-    answer = judged(studies, judge(results, reports), results, reports, given_command())
+    answer = judged(studies, judge(results, reports), results, reports, common.given_command())
     failed = [study.experiment for study in studies if study.problem]
     problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
     table = next(block for block in answer.sections[0].blocks if isinstance(block, Table))
@@ -200,11 +199,11 @@ _BENCH = "claims-bench"  # its page, where it ran for claims
 
 @click.command(name="claims")
 @click.option("--run", is_flag=True, help="Make the launches that judge what this machine can, in turns.")
-@defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
-@budget_option
-@data_dir_option
-@folder_options
-@answering
+@common.defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
+@common.budget_option
+@common.data_dir_option
+@common.folder_options
+@common.answering
 def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, results: Path, reports: Path) -> Answer:
     """Judge every claim of the papers by the sweeps in the results that ask its question.
 
@@ -223,7 +222,7 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
         refuse_elsewhere(scheduler)
         _run_studies(planned, known[2], 60 * budget, data_dir, results, reports)
         known = judge(results, reports)
-    return judged((), known, results, reports, given_command(), planned)
+    return judged((), known, results, reports, common.given_command(), planned)
 
 
 def _run_studies(

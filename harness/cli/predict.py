@@ -9,8 +9,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
-from harness.cli.answering import answering, print_table
-from harness.cli.common import defaulted, folder_options, given_command, network_option
+from harness.cli.common import answering, defaulted, folder_options, given_command, network_option, print_table
 from harness.cli.options import parse_counts
 from harness.cli.select import find_sweeps
 from harness.report.answer import Answer, Banner, Items, Prose, Table

@@ -18,8 +18,7 @@ from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.base.hostlock import SCRATCH, HostLock, Scratch
 from harness.base.processes import interruptible, thread_limits
-from harness.cli.answering import answering
-from harness.cli.common import check_secrets, defaulted
+from harness.cli.common import answering, check_secrets, defaulted
 from harness.comm.world import LEFT
 from harness.report.answer import Answer, Banner, Table
 from harness.schema.record import RUN_FILE, read_run

@@ -10,13 +10,16 @@ question, `harness.analysis.read_results` has the rule.
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.base.errors import UserError, unknown
-from harness.regression.baselines import Measurement
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import FAILURES, STUDY_FILE, sweep_folders
+
+if TYPE_CHECKING:
+    from harness.regression.baselines import Measurement
 
 
 def find_sweeps(name: str | None, results: Path) -> tuple[Path, ...]:
@@ -71,7 +74,7 @@ def find_recorded(name: str | None, results: Path) -> Path:
     return alone or find_sweep(name, results)
 
 
-def find_measurement(name: str | None, *, results: Path, baselines: Path | None) -> Measurement:
+def find_measurement(name: str | None, *, results: Path, baselines: Path | None) -> "Measurement":
     """Return the measurement called `name`, that of the newest sweep without one. Without `baselines`, of no baseline.
 
     Raises:

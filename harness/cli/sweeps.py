@@ -12,7 +12,6 @@ import click
 
 from harness.base.errors import RunError, UserError
 from harness.cli import common
-from harness.cli.answering import answering, told
 from harness.cli.bundle import redrawn, whence
 from harness.cli.options import (
     approval,
@@ -62,7 +61,7 @@ _LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
 )
 @batch_options
 @common.folder_options
-@answering
+@common.answering
 def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **options: Any) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 
@@ -195,7 +194,7 @@ _TAIL_LINES = 3
 @click.command()
 @common.sweep_argument
 @common.results_option
-@answering
+@common.answering
 def status(sweep: str | None, results: Path) -> Answer:
     """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
     from harness.sweep.status import read_status
@@ -232,7 +231,7 @@ def cancel(sweep: str | None, results: Path) -> None:
 @click.option(
     "--whence", "figure", type=click.Path(path_type=Path), help="Name the launches that a figure or table shows."
 )
-@answering
+@common.answering
 def report(
     sweep: tuple[str, ...],
     results: Path,
@@ -264,7 +263,7 @@ def report(
     answers = [report_sweep(folder, reports, base=base, style=style) for folder in folders]
     for answer in answers[:-1]:
         warnings = "".join(f"{banner.kind}: {banner.text}\n" for banner in answer.banners)
-        click.echo(f"{plain(told(warnings + answer.sentence))}\n{answer.page}\n")
+        click.echo(f"{plain(common.told(warnings + answer.sentence))}\n{answer.page}\n")
     pages = [answer.page for answer in answers]
     return replace(answers[-1], data={**answers[-1].data, "pages": pages}, code=0)
 
@@ -299,7 +298,7 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
     else:
         return
     for line in status.command.splitlines():
-        click.echo(f"    {told(f'`{line}`').strip('`')}")
+        click.echo(f"    {common.told(f'`{line}`').strip('`')}")
 
 
 def _group_entries(entries: "Iterable[LaunchStatus]") -> "list[tuple[LaunchStatus, str]]":
