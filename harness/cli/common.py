@@ -147,18 +147,6 @@ def field_options(kind: type, group: str, values: Mapping[str, str] | None = Non
     return found
 
 
-def split_words(name: str, text: str) -> list[str]:
-    """Return the words of `text`, quoted as in a shell; `name` is the setting's.
-
-    Raises:
-        UserError: a quotation is not closed.
-    """
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UserError(f"{name}={text} cannot be split into words ({error}): quote it as in a shell") from error
-
-
 # Not tokens of language models: --max-tokens, --pad-token, --tokenizer.
 _NAME = re.compile(
     r"--?(?:[a-z0-9]+[-_])*(?:password|passwd|secret|credentials?|api[-_]?key|private[-_]?key)"

@@ -7,6 +7,7 @@ line and nothing else, so that no variable of the environment is taken for a set
 import difflib
 import os
 import re
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -14,7 +15,6 @@ import click
 
 from harness.base.errors import UserError, unknown
 from harness.cli import COMMANDS, MAKE, main
-from harness.cli.common import split_words
 
 OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
 ACTIONS = {"baseline": "save", "bundle": "write", "data": "list", "site": "check"}  # what ACTION= is by default
@@ -79,6 +79,18 @@ def _several(name: str, value: str) -> list[str]:
     """Return the words of `value`; names of sweeps may also have commas between them."""
     words = split_words(name, value)
     return [one for word in words for one in word.split(",") if one] if name == _SWEEP else words
+
+
+def split_words(name: str, text: str) -> list[str]:
+    """Return the words of `text`, quoted as in a shell; `name` is the setting's.
+
+    Raises:
+        UserError: a quotation is not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{name}={text} cannot be split into words ({error}): quote it as in a shell") from error
 
 
 _LINE = re.compile(r"`harness ([a-z]+)([^`]*)`")

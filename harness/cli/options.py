@@ -16,12 +16,12 @@ from harness.cli.common import (
     check_secrets,
     data_dir_option,
     field_options,
-    split_words,
     spread,
     what,
     where,
     with_options,
 )
+from harness.cli.make import split_words
 from harness.schema.option import HOW, WHERE
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
