@@ -11,7 +11,7 @@ import pytest
 from harness.comm.hang import Call, RankState, describe_hang
 from tests.mpi.launch import PROGRAMS, ROOT, run_ranks
 
-REFUSED = ("loop", "nothing")  # by `harness run`
+REFUSED = ("nothing",)  # by `harness run`
 WITHIN_S = 60.0  # TensorFlow's import on a busy machine is most of it
 
 
@@ -50,7 +50,6 @@ def _belongs(process, folder):
         ("width", 1, "sequential/dense/kernel (8, 24) float32"),
         ("steps", 1, "steps per epoch"),
         ("raises", 1, "rank 1: RuntimeError: planted fault"),
-        ("loop", 2, "takes its batches from arrays"),
         ("nothing", 2, "made no optimizer step"),
     ],
 )

@@ -56,7 +56,7 @@ class GradientAverager:
         if not chosen:
             return found
         variables = [wanted[i] for i in chosen]
-        refuse_loops(runtime)
+        see_loops(runtime)
         self._begin(variables)
         runtime.stepped_by_hand()
         shadow = runtime.collectives.trial.shadow
@@ -105,7 +105,7 @@ class GradientAverager:
         if runtime.quiet or not grads:
             return original(optimizer, grads, trainable_variables)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        refuse_loops(runtime)
+        see_loops(runtime)
         # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
         if initialised(variables) and runtime.starts(optimizer):
             compare(runtime, model_facts(optimizer, variables))
@@ -208,20 +208,17 @@ def _overwrite(number: tf.Tensor, value: tf.Tensor) -> None:
         tf.raw_ops.InplaceUpdate(x=tf.reshape(number, [1]), i=[0], v=tf.reshape(value, [1]))
 
 
-def refuse_loops(runtime: Runtime) -> None:
-    """Refuse a training step whose batches or epochs are out of sight.
+def see_loops(runtime: Runtime) -> None:
+    """Say so where a training step's batches are out of sight.
 
     Raises:
-        UserError: see the two sentences.
+        UserError: its epochs are, and matter.
     """
     if runtime.sync.period is None and not runtime.in_trainer:
         raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
     inside = runtime.takes_inside or in_dataset(tf.compat.v1.get_default_graph())
     if not runtime.in_trainer and not tf.executing_eagerly() and inside:
-        raise UserError(
-            "the script trains in a loop inside a tf.function, whose batches cannot be divided over the ranks: "
-            "put one step into the tf.function and call it in a Python loop"
-        )
+        runtime.whole("the script trains in a loop inside a tf.function")
 
 
 def in_dataset(graph: Any) -> bool:

@@ -37,6 +37,10 @@ def divide_adapters(runtime: Runtime) -> None:
             return adapter
         if runtime.own.present:
             return _own_adapter(adapter, runtime, kwargs.get("steps_per_epoch"))
+        if runtime.undivided.get():
+            return _RankAdapter(
+                adapter, untuned(_counted(adapter.get_tf_dataset(), int(runtime.world.rank == 0))), adapter.num_batches
+            )
         return _part_of(adapter, runtime, size if grows else 1)
 
     def init(original: Callable[..., Any], iterator: Any, *args: Any, **kwargs: Any) -> None:
@@ -184,6 +188,16 @@ def _rows_of(batch: Any) -> int | None:
     return None
 
 
+def _counted(batches: tf.data.Dataset, counts: int, place: int = 0) -> tf.data.Dataset:
+    """Return `batches` that every rank has whole: each row counts for so many, and `place` such batches are before."""
+
+    def share(data: Any) -> BatchShare:
+        rows = tf.cast(length(leading(data)), tf.int64)
+        return BatchShare(data, tf.cast(counts, tf.float32) * tf.cast(rows, tf.float32), rows * place)
+
+    return map_elements(batches, share)
+
+
 def _own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) -> Any:
     """Return an adapter of this rank's own batches, as many as the rank with the most has: the last are of no rows.
 
@@ -198,12 +212,8 @@ def _own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) ->
     most = max(counts) if known else own
     batches = adapter.get_tf_dataset()
 
-    def share(data: Any, counts: int) -> BatchShare:
-        rows = length(leading(data))
-        return BatchShare(data, tf.cast(counts * rows, tf.float32), tf.cast(rows * runtime.world.rank, tf.int64))
-
-    parts = map_elements(batches, lambda data: share(data, 1))
+    parts = _counted(batches, 1, runtime.world.rank)
     if known and most > own:
-        spare = map_elements(batches.take(1), lambda data: share(data, 0))
+        spare = _counted(batches.take(1), 0, runtime.world.rank)
         parts = parts.concatenate(spare.repeat(most - own))
     return _RankAdapter(adapter, untuned(parts).prefetch(tf.data.AUTOTUNE), most)

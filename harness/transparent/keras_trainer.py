@@ -2,7 +2,9 @@
 
 import contextlib
 import inspect
+import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -20,7 +22,7 @@ from harness.transparent.keras_layers import along_rows, is_keras_object, rows_o
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import BatchShare, EvenPart, divide, leading, length
-from harness.transparent.runtime import Runtime
+from harness.transparent.runtime import Runtime, switched_on
 
 
 class Trainers:
@@ -30,6 +32,7 @@ class Trainers:
         self._runtime = runtime
         self._scalars = scalars
         self._end_trial = end_trial
+        self._whole: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def install(self) -> None:
         """Put the replacements in place."""
@@ -64,6 +67,8 @@ class Trainers:
             if isinstance(data, (BatchShare, EvenPart)):
                 rows, begin = (data.rows, data.begin) if isinstance(data, BatchShare) else (None, None)
                 data = data.data
+            elif trainer in self._whole:
+                rows, begin = tf.cast(length(leading(data)), tf.float32) * runtime.rows.default, 0
             shown = length(leading(data))
             if trainer in runtime.collectives.trial.mixing:
                 with runtime.rows.given(rows), runtime.trainer():
@@ -75,7 +80,7 @@ class Trainers:
 
         function = original(trainer, step)
         own = type(trainer).test_step is not TensorFlowTrainer.test_step
-        tried = runtime.sync.shares_gradients and not runtime.witness.beside
+        tried = runtime.sync.shares_gradients and not runtime.witness.beside and not self._asks_for_rows(trainer)
         if tried and (step_function.__name__ == "train_step" or own):
             function = self._tried(trainer, step_function, step, function)
         return lambda iterator: runtime.witness.numbers(step_function.__name__, function(iterator))
@@ -119,23 +124,41 @@ class Trainers:
             raise UserError(
                 "the script makes a tf.distribute strategy of its own: leave it out, the ranks take its place"
             )
-        _refuse_states(trainer)
         self._end_trial()
         compare(runtime, model_facts(trainer.optimizer, trainer.variables))
         if trainer.built:
             runtime.start_equal(trainer.variables, "initial weights")
         given = inspect.signature(original).bind(trainer, *args, **kwargs)
         given.arguments["callbacks"] = Agreement.added(given.arguments.get("callbacks"), runtime, trainer)
-        with runtime.trainer():
+        with runtime.trainer(), self._divided_or_whole(trainer):
             history = original(*given.args, **given.kwargs)
         runtime.remember(trainer.weights)
         runtime.verify()
         return history
 
-    def _evaluate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _evaluate(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
         self._end_trial()
-        with self._runtime.trainer():
-            return original(*args, **kwargs)
+        with self._runtime.trainer(), self._divided_or_whole(trainer):
+            return original(trainer, *args, **kwargs)
+
+    def _divided_or_whole(self, trainer: Any) -> AbstractContextManager[None]:
+        """Have every rank take whole batches in the block if the model asks for a number of rows."""
+        why = self._asks_for_rows(trainer)
+        if not why:
+            return contextlib.nullcontext()
+        self._runtime.whole(why)
+        return switched_on(self._runtime.undivided)
+
+    def _asks_for_rows(self, trainer: Any, rows: int = 0) -> str:
+        """Return why a model, or a batch of so many `rows`, cannot be divided, if so."""
+        for layer in trainer._flatten_layers():
+            shape = getattr(layer, "batch_shape", None)
+            if getattr(layer, "stateful", False):
+                return f"layer '{layer.name}' keeps the states of a batch's rows for the next batch"
+            if type(layer).__name__ == "InputLayer" and shape is not None and shape[0] is not None:
+                return f"input '{layer.name}' takes exactly {shape[0]} rows"
+        size = self._runtime.world.size
+        return f"a batch of {rows} rows has no equal parts for {size} ranks" if rows % size else ""
 
     def _predict(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Predict everything on every rank: a script goes on with all of the predictions."""
@@ -170,12 +193,11 @@ class Trainers:
                     f"the ranks give batches of {min(found)} to {max(found)} rows of their own to train_on_batch or "
                     "test_on_batch: give equally many on all, or use fit"
                 )
-        elif rows % size:
-            raise UserError(
-                f"a batch of {rows} rows given to train_on_batch or test_on_batch cannot be divided over {size} "
-                f"ranks: use a multiple of {size}, or fit"
-            )
-        else:
+        elif trainer not in self._whole and (why := self._asks_for_rows(trainer, rows)):
+            runtime.whole(why)
+            self._whole.add(trainer)
+            trainer.train_function = trainer.test_function = None  # they were traced for parts
+        elif trainer not in self._whole:
             x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, size).data
         with runtime.trainer(), runtime.rows.given(None):
             return original(trainer, x, y, sample_weight, **kwargs)
@@ -201,28 +223,6 @@ def _may_sum(trainer: Any) -> bool:
         or getattr(part, "activity_regularizer", None)
         for part in (*layers, *parts)
     )  # fmt: skip
-
-
-def _refuse_states(trainer: Any) -> None:
-    """Refuse a model that asks for a number of rows.
-
-    Raises:
-        UserError: a layer keeps states from batch to batch, or an input has a fixed number of rows.
-    """
-    layers = list(trainer._flatten_layers())
-    for layer in layers:  # first: a stateful layer needs the fixed number of rows
-        if getattr(layer, "stateful", False):
-            raise UserError(
-                f"layer '{layer.name}' keeps the states of a batch's rows for the next batch (stateful=True), which "
-                "cannot be divided over the ranks: leave stateful out"
-            )
-    for layer in layers:
-        shape = getattr(layer, "batch_shape", None)
-        if type(layer).__name__ == "InputLayer" and shape is not None and shape[0] is not None:
-            raise UserError(
-                f"input '{layer.name}' takes exactly {shape[0]} rows, which cannot be divided over the ranks: leave "
-                "its batch size out"
-            )
 
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")

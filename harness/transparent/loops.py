@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
@@ -25,7 +26,8 @@ class Loops:
     A loop may just as well read a data set into memory or evaluate, and must then see all of it. So its first batch
     comes whole, and counts once; if a step was made of it when the second is asked for, that one is for the trial and
     all that follow the next four (`Shadow`) are divided, and those of the same lines over the same data set from their
-    first on; none if the rows of a batch are not independent.
+    first on; none if the rows of a batch are not independent. The arrays that a loop gives to a compiled step are
+    treated alike, call for call, where the step returns nothing but single numbers: its first call is whole.
     """
 
     def __init__(self, runtime: Runtime, scalars: Scalars) -> None:
@@ -36,6 +38,7 @@ class Loops:
         self._shadows: dict[tuple[Any, ...], Shadow] = {}
         self._known: set[tuple[Any, ...]] = set()
         self._whole: set[tuple[Any, ...]] = set()
+        self._given: dict[int, Any] = {}  # the compiled steps that are given arrays, by id
         self._place: tuple[Any, ...] = ()
         self._eagerly = False
         self._calls = 0
@@ -106,20 +109,31 @@ class Loops:
             return original(iterator)
         _refuse_idle(loop, runtime.steps + runtime.taped)
         self._training[loop.place] = weakref.ref(loop.dataset)
-        if loop.place in self._whole:
-            return self._counted_once(self._batch(original, iterator))
-        if runtime.sync.shares_gradients and loop.place not in self._known:
-            return self._try(loop, original(iterator))
+        trying = runtime.sync.shares_gradients and loop.place not in self._known | self._whole
+        batch = original(iterator) if trying else self._batch(original, iterator)
+        if why := _indivisible(batch):
+            runtime.whole(why)
+            return batch
+        return self._part(loop.place, loop.dataset, batch)
+
+    def _part(self, place: tuple[Any, ...], source: Any, batch: Any) -> Any:
+        """Return this rank's rows of a `batch` of all ranks, or what the trial of its `place` has it compute."""
+        runtime = self._runtime
+        if place in self._whole:
+            return self._counted_once(batch)
+        if runtime.sync.shares_gradients and place not in self._known:
+            return self._try(place, source, batch)
         runtime.note(
             "the loop's batches are divided: its losses, Keras's metrics and the single numbers that its compiled "
             "steps return are of the rows of all ranks, whatever else it computes of a batch is of rank 0's"
         )
-        part = divide(self._batch(original, iterator), runtime.world.rank, runtime.world.size)
+        part = divide(batch, runtime.world.rank, runtime.world.size)
         runtime.divided += 1
         rows = int(part.rows) if isinstance(part, BatchShare) else int(length(leading(part.data)))
         begin = int(part.begin) if isinstance(part, BatchShare) else runtime.world.rank * rows
         runtime.rows.set(rows, begin)
-        loop.part = part.data
+        if runtime.feeding is not None:
+            runtime.feeding.part = part.data
         return part.data
 
     def _counted_once(self, batch: Any) -> Any:
@@ -127,18 +141,17 @@ class Loops:
         self._runtime.rows.set(int(length(leading(batch))) * (self._runtime.world.rank == 0))
         return batch
 
-    def _try(self, loop: Feeding, batch: Any) -> Any:
+    def _try(self, place: tuple[Any, ...], source: Any, batch: Any) -> Any:
         """Return the batch of a step of the trial: the whole one on rank 0, first with every row twice on the others.
 
         What they get after that, `Shadow` says.
         """
-        runtime, trial, place = self._runtime, self._runtime.collectives.trial, loop.place
-        _check(batch)
+        runtime, trial = self._runtime, self._runtime.collectives.trial
         self._counted_once(batch)
         self._place, self._eagerly = place, tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(True)
         if place not in self._tried:
-            check_rows(runtime, loop.dataset)
+            check_rows(runtime, source)
             self._tried.add(place)
             runtime.divided += 1
             trial.active = True
@@ -151,8 +164,7 @@ class Loops:
     def _batch(self, original: Callable[..., Any], iterator: Any) -> Any:
         """Return the next batch of all ranks: with a batch per rank, as many of the script's as there are ranks."""
         batch = original(iterator)
-        _check(batch)
-        if self._runtime.settings.batch == "global":
+        if self._runtime.settings.batch == "global" or _indivisible(batch):
             return batch
         batches = [batch]
         while len(batches) < self._runtime.ranks:
@@ -188,6 +200,23 @@ class Loops:
             if getattr(function, "_harness_steps", False):
                 runtime.traced += 1  # what calls a function that trains does so too
             return outcome
+        given = runtime.feeding is None or not runtime.feeding.trains
+        if self._calls or runtime.in_trainer or runtime.quiet or not given or id(function) not in self._given:
+            return self._stepped(original, function, args, kwargs)
+        self.end_trial()
+        runtime.rows.whole()
+        feeding, runtime.feeding = runtime.feeding, None
+        try:
+            outcome = self._stepped(original, function, *self._arguments(function, args, kwargs))
+            self.end_trial()
+            return outcome
+        finally:
+            runtime.feeding = feeding
+            runtime.rows.whole()
+
+    def _stepped(self, original: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
+        """Call a compiled function; return what it returns, with the single numbers of a step those of all rows."""
+        runtime = self._runtime
         before = (runtime.steps, runtime.taped)
         self._calls += 1  # those that go on: in a step of the trial, what is called inside is called from Python too
         try:
@@ -198,10 +227,23 @@ class Loops:
             return outcome
         if getattr(function, "_harness_steps", False) and not tf.config.functions_run_eagerly():
             runtime.stepped()
+            if runtime.feeding is None and not runtime.own.present and not self._calls:
+                rows = any(tf.is_tensor(leaf) and leaf.shape.rank != 0 for leaf in tf.nest.flatten(outcome))
+                self._given |= {} if rows else {id(function): function}
         elif before == (runtime.steps, runtime.taped):
             return outcome
         outcome = self._scalars.combine(outcome, function)
         return outcome if self._calls else runtime.witness.numbers(function.__name__, outcome)
+
+    def _arguments(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Return the arguments of a compiled step that a loop gives arrays to: this rank's rows of them."""
+        batch = tf.nest.map_structure(
+            lambda leaf: tf.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
+        )
+        fixed = any(spec.shape.rank and spec.shape[0] for spec in tf.nest.flatten(function.input_signature or ()))
+        if fixed or _indivisible(batch):
+            return args, kwargs
+        return self._part((id(function),), [leaf for leaf in tf.nest.flatten(batch) if _has_rows(leaf)], batch)
 
 
 def _refuse_idle(loop: Feeding, steps: int) -> None:
@@ -234,23 +276,12 @@ def leading_or_none(batch: Any) -> Any:
         return None
 
 
-def _check(batch: Any) -> None:
-    """Refuse what has no rows to divide.
-
-    Raises:
-        UserError: the batch is a single row, or its parts have different numbers of rows.
-    """
+def _indivisible(batch: Any) -> str:
+    """Return why a batch has no rows to divide, if so."""
     if leading_or_none(batch) is None:
-        raise UserError(
-            "the script trains on single rows of a tf.data.Dataset, which cannot be divided over the ranks: "
-            "add .batch(n) to it"
-        )
+        return "the script trains on single rows"
     rows = {int(length(leaf)) for leaf in tf.nest.flatten(batch, expand_composites=False) if _has_rows(leaf)}
-    if len(rows) > 1:
-        raise UserError(
-            f"the parts of a batch have {' and '.join(map(str, sorted(rows)))} rows, so that it cannot be divided over "
-            "the ranks: let the first dimension of each be the batch's rows, not time, and give single rows a .batch(n)"
-        )
+    return f"the parts of a batch have {' and '.join(map(str, sorted(rows)))} rows" if len(rows) > 1 else ""
 
 
 def _has_rows(leaf: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.base.errors import RunError, SharedError, UserError
+from harness.base.errors import RunError, SharedError
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.sync import SyncPolicy, find_policy
@@ -23,7 +23,7 @@ from harness.transparent.rows import Rows
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.witness import NoWitness
 
-_PATIENCE = 8  # steps after which a loop must have been seen to take its batches from tf.data
+_PATIENCE = 8  # steps after which a loop must have been seen to take batches that can be divided
 _KEPT = 256  # the last variables of layers that no optimizer changes
 _REMEMBERED = 4  # the sets of variables whose equality is shown at the end: a script may train many models
 
@@ -58,7 +58,8 @@ class Runtime:
 
     `steps` counts the optimizer steps of hand-written loops, `taped` their gradients, `divided` the batches divided for
     them, `traced` the optimizer steps that were built into graphs. `feeding` is the loop whose batch was taken last,
-    `takes_inside` whether one has been taken inside a compiled function.
+    `takes_inside` whether one has been taken inside a compiled function; `undivided`: every rank takes Keras's batches
+    whole.
     """
 
     world: World
@@ -75,6 +76,7 @@ class Runtime:
     takes_inside: bool = False
     at_end: Callable[[], None] = lambda: None
     witness: NoWitness = field(default_factory=NoWitness)
+    undivided: ContextVar[bool] = field(default_factory=lambda: ContextVar("undivided", default=False))
     notes: list[str] = field(default_factory=list)
     _started: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     _trained: "deque[list[Any]]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -137,21 +139,17 @@ class Runtime:
         """Keras's own training step runs in the block."""
         return switched_on(self._own_step)
 
-    def stepped(self) -> None:
-        """Count an optimizer step of a hand-written loop.
+    def whole(self, why: str) -> None:
+        """Say that batches cannot be divided, and `why`: what every rank computes alike counts once."""
+        self.note(f"{why}: every rank computes whole batches, which is right but no faster")
 
-        Raises:
-            UserError: the loop has made some steps and none of its batches came from `tf.data`.
-        """
+    def stepped(self) -> None:
+        """Count an optimizer step of a hand-written loop."""
         self.steps += 1
         self._seen_to_train(self.steps)
 
     def stepped_by_hand(self) -> None:
-        """Take note of a gradient that the script has taken of variables, outside of Keras's own step.
-
-        Raises:
-            UserError: as `stepped`, of a script that makes its steps without an optimizer.
-        """
+        """Take note of a gradient that the script has taken of variables, outside of Keras's own step."""
         self.synchronised = True
         if not tf.executing_eagerly():
             self.traced += 1
@@ -163,10 +161,7 @@ class Runtime:
         if self.feeding is not None:
             self.feeding.trains = True
         if steps >= _PATIENCE and not self.divided and not self.own.present:
-            raise UserError(
-                "the script's training loop takes its batches from arrays, which cannot be divided over the ranks: "
-                "let it iterate over tf.data.Dataset.from_tensor_slices((x, y)).batch(n)"
-            )
+            self.whole("the training loop takes its batches neither from a tf.data.Dataset nor as arguments of a step")
 
     def starts(self, owner: object) -> bool:
         """Return True the first time that `owner` (an optimizer, a model) is seen."""

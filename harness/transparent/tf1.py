@@ -233,10 +233,12 @@ class Sessions:
             rows = total or 1
             return {**feed, placeholder(graph, self._runtime.rows.default): float(rows)}, rows
         if not total:
-            raise _nothing_to_divide(arrays)
-        if graph in self._whole:
+            fixed = [key for key, value in arrays.items() if value.ndim and key.shape.as_list()[0] > 1]
+            at = f"placeholder '{fixed[0].name}' takes exactly {fixed[0].shape.as_list()[0]} rows" if fixed else ""
+            self._runtime.whole(at or "a training run of the session is fed no batch")
+        if graph in self._whole or not total:
             own = float(rank == 0)
-            return {**feed, placeholder(graph, self._runtime.rows.default): own}, total * (rank == 0)
+            return {**feed, placeholder(graph, self._runtime.rows.default): own}, (total or 1) * (rank == 0)
         begin, count = bounds(total, rank, size)
         begin, shown = min(begin, total - 1), max(count, 1)
         divided: dict[Any, Any] = {
@@ -291,19 +293,6 @@ def _open(shape: tf.TensorShape) -> bool:
 
 def _of_batch(key: Any, value: Any, rows: int) -> bool:
     return bool(value.ndim) and _open(key.shape) and len(value) == rows
-
-
-def _nothing_to_divide(arrays: Mapping[Any, Any]) -> UserError:
-    fixed = [key for key, value in arrays.items() if value.ndim and key.shape.as_list()[0] > 1]
-    if fixed:
-        return UserError(
-            f"placeholder '{fixed[0].name}' takes exactly {fixed[0].shape.as_list()[0]} rows, which cannot be divided "
-            "over the ranks: give it the shape [None, ...]"
-        )
-    return UserError(
-        "a training run of the session is fed no batch that could be divided over the ranks: feed it to a placeholder "
-        "of shape [None, ...]"
-    )
 
 
 def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:

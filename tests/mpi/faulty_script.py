@@ -35,14 +35,6 @@ if FAULT == "fewer":
     for number in range(20 if ODD else 40):
         batch = tf.random.stateless_normal((32, 8), (number, 1))
         model.train_on_batch(batch, tf.cast(batch[:, :1] > 0, tf.float32))
-elif FAULT == "loop":
-    optimizer = keras.optimizers.SGD(0.1)
-    for number in range(20):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(x[number * 32 : number * 32 + 32]) - y[:32, None]))
-        optimizer.apply_gradients(
-            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
-        )
 elif FAULT == "nothing":
     print("no training here:", sys.stdin.read())
 else:

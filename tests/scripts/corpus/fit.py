@@ -265,8 +265,8 @@ SCRIPTS += [
     _series("stacked", "keras.layers.LSTM(5, return_sequences=True), keras.layers.SimpleRNN(4)"),
     _series("conv", "keras.layers.Conv1D(5, 3, padding='causal'), keras.layers.Flatten()"),
     _series("distributed", "keras.layers.TimeDistributed(keras.layers.Dense(4)), keras.layers.Flatten()"),
-    _series("stateful", "keras.Input(batch_shape=(32, 6, 3)), keras.layers.LSTM(5, stateful=True)", refused="stateful"),
-    _series("fixed", "keras.Input(batch_shape=(32, 6, 3)), keras.layers.LSTM(5)", refused="takes exactly 32 rows"),
+    _series("stateful", "keras.Input(batch_shape=(32, 6, 3)), keras.layers.LSTM(5, stateful=True)"),
+    _series("fixed", "keras.Input(batch_shape=(32, 6, 3)), keras.layers.LSTM(5)"),
     _model(
         "functional",
         "a = keras.Input((12,)); h = keras.layers.Dense(8, activation='relu')(a); g = keras.layers.Add()([h, keras.layers.Dense(8)(a)])\nmodel = keras.Model(a, keras.layers.Dense(3, activation='softmax')(g))",

@@ -230,10 +230,10 @@ for i in range(20):
     "numpy-iterator": """
 for v, t in data.as_numpy_iterator(): losses.append(float(step(tf.constant(v), tf.constant(t))))
 """,
-    "list": ("""
+    "list": """
 for epoch in range(3):
     for v, t in list(data): losses.append(float(step(v, t)))
-""", "takes its batches from arrays"),
+""",
     "on-batch": """
 model.compile(optimizer=keras.optimizers.SGD(0.02), loss='mse')
 for v, t in data.unbatch().batch(60): losses.append(float(np.ravel(model.train_on_batch(v, t))[0]))
@@ -277,10 +277,21 @@ for epoch in range(3):
     "zip": """
 for v, t in tf.data.Dataset.zip((tf.data.Dataset.from_tensor_slices(x), tf.data.Dataset.from_tensor_slices(r))).batch(40): losses.append(float(step(v, t)))
 """,
-    "arrays": ("for i in range(0, 300, 20): losses.append(float(step(x[i:i + 20], r[i:i + 20])))", "takes its batches from arrays"),
-    "single-rows": ("for v, t in tf.data.Dataset.from_tensor_slices((x, r)): losses.append(float(step(v[None], t[None])))", "single rows a .batch"),
-    "inside": ("@tf.function\ndef run(d):\n    for v, t in d: step(v, t)\nrun(data)", "loop inside a tf.function"),
-    "iterator-inside": ("@tf.function\ndef one(it):\n    v, t = next(it)\n    return step(v, t)\nit = iter(data)\nfor i in range(6): losses.append(float(one(it)))", "loop inside a tf.function"),
+    "arrays": "for i in range(0, 300, 20): losses.append(float(step(x[i:i + 20], r[i:i + 20])))",
+    "arrays-uneven": """
+for epoch in range(3):
+    order = np.random.RandomState(epoch).permutation(300)
+    for i in range(0, 300, 35): losses.append(float(step(x[order[i:i + 35]], t=tf.constant(r[order[i:i + 35]]))))
+    for v, t in data: more.append(float(tf.reduce_mean(tf.square(t - model(v)))))
+""",
+    "arrays-then-data": """
+for i in range(0, 300, 30): losses.append(float(step(x[i:i + 30], r[i:i + 30])))
+for v, t in data: losses.append(float(step(v, t)))
+for i in range(0, 300, 30): losses.append(float(step(x[i:i + 30], r[i:i + 30])))
+""",
+    "single-rows": "for v, t in tf.data.Dataset.from_tensor_slices((x, r)): losses.append(float(step(v[None], t[None])))",
+    "inside": "@tf.function\ndef run(d):\n    for v, t in d: step(v, t)\nrun(data)",
+    "iterator-inside": "@tf.function\ndef one(it):\n    v, t = next(it)\n    return step(v, t)\nit = iter(data)\nfor i in range(6): losses.append(float(one(it)))",
 }  # fmt: skip
 _OWN = (
     HEAD
@@ -506,6 +517,11 @@ model.compile(optimizer=keras.optimizers.SGD(0.02), loss='mse')
 losses = [float(np.ravel(model.train_on_batch(x[i:i + 60], r[i:i + 60]))[0]) for e in range(2) for i in range(0, 300, 60)]
 report(losses=losses, weights=[float(np.abs(v).sum()) for v in model.get_weights()])
 """,
+    "on-batch-mixed": """
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+model.compile(optimizer='sgd', loss=keras.losses.MeanSquaredError(reduction='sum'), metrics=['mae'])
+report(losses=[[float(v) for v in model.train_on_batch(x[:n], r[:n] * 0.1)] for n in (32, 32, 31, 16, 32, 8, 33)])
+""",
     "on-batch-odd": """
 model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(1)])
 model.compile(optimizer='sgd', loss='mse')
@@ -542,8 +558,7 @@ with tf.distribute.MirroredStrategy(['CPU:0']).scope():
     "nothing": "report(mean=float(tf.reduce_mean(x)))\n",
 }
 _REFUSED = {"graph-clipped": "tf.gradients inside a tf.function", "own-statistics": "in step 8 the gradient", "hidden-state": "another number of rows", "carried-state": "another number of rows",
-            "carried-layer": "another number of rows", "time-major": "parts of a batch", "on-batch-odd": "cannot be divided over",
-            "strategy": "tf.distribute strategy", "nothing": "made no optimizer step"}  # fmt: skip
+            "carried-layer": "another number of rows", "strategy": "tf.distribute strategy", "nothing": "made no optimizer step"}  # fmt: skip
 SCRIPTS += [
     Script(
         name=f"free-{name}",

@@ -62,7 +62,7 @@ SCRIPTS = [
     _session("separate", run="session.run(train, feed_dict={X: x[i:i + 40], Y: y[i:i + 40]})"),
     _session("regularised", loss=_CROSS + " + 0.01 * tf.nn.l2_loss(w)"),
     _session("saver", train="train = optimizer.minimize(loss)\nsaver = tf.train.Saver()", run="_, l = session.run([train, loss], {X: x[i:i + 40], Y: y[i:i + 40]}); out.append(float(l)); saver.save(session, './kept')"),
-    _session("fixed", refused="takes exactly 40 rows", rows="40", whole="[:40]"),
+    _session("fixed", rows="40", whole="[:40]"),
     _session("normalised", model="m, v = tf.nn.moments(tf.matmul(X, w), [0])\nlogits = tf.nn.batch_normalization(tf.matmul(X, w), m, v, b, None, 1e-3)"),
-    _session("unfed", refused="is fed no batch", imports=_OLD, model="logits = tf.matmul(tf.constant(x[:40]), w) + b", loss="tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.constant(y[:40]), logits=logits))", run="session.run(train)"),
+    _session("unfed", whole="[:40]", model="logits = tf.matmul(tf.constant(x[:40]), w) + b", loss="tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.constant(y[:40]), logits=logits))", run="session.run(train)"),
 ]  # fmt: skip
