@@ -23,10 +23,10 @@ class Script:
 
 def scripts() -> dict[str, Script]:
     """Return all scripts by name."""
-    from tests.scripts.corpus import devices, drawn, fit, loops, mixing, sessions, traps, updates
+    from tests.scripts.corpus import devices, drawn, fit, habits, loops, mixing, sessions, traps, updates
 
     found = [
-        script for room in (devices, drawn, fit, loops, mixing, sessions, traps, updates) for script in room.SCRIPTS
+        script for room in (devices, drawn, fit, habits, loops, mixing, sessions, traps, updates) for script in room.SCRIPTS
     ]
     assert len({script.name for script in found}) == len(found)
     return {script.name: script for script in found}
