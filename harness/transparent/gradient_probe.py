@@ -251,9 +251,12 @@ def _has_rows(leaf: Any) -> bool:
 
 @contextlib.contextmanager
 def _unchanged(trainer: Any) -> Iterator[None]:
-    """Put back the variables of a model, its metrics and its optimizer when the block ends."""
-    variables = {id(v): v for v in (*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables)}
-    before = [(variable, tf.identity(variable.value)) for variable in variables.values()]
+    """Put back the variables of a model, its metrics and its optimizer when the block ends, and its attributes too."""
+    held = [value for layer in trainer._flatten_layers() for value in vars(layer).values()]
+    listed = [part for value in held for part in (value if isinstance(value, (list, tuple)) else [value])]
+    own = (part for part in listed if isinstance(part, tf.Variable))
+    variables = {id(v): v for v in (*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables, *own)}
+    before = [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in variables.values()]
     try:
         yield
     finally:

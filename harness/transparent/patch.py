@@ -16,7 +16,7 @@ from harness.base.errors import RunError, UserError
 from harness.readers.script_data import DataSet
 from harness.transparent.run_settings import RunSettings
 
-_FOREIGN = ("site-packages", "<frozen", str(Path(__file__).parents[1]))
+_FOREIGN = ("site-packages", "<frozen", "__autograph_generated_file", str(Path(__file__).parents[1]))
 
 
 def script_lines(frame: Any) -> tuple[tuple[str, int], ...]:

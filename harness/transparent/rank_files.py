@@ -153,6 +153,8 @@ class Savers:
         replace(BackupAndRestore, "_save_model", ("self",), self._save_backup)
         if self._first:
             return
+        tempfile.mkdtemp = wrapped(tempfile.mkdtemp, _make)
+        replace(tf.data.Dataset, "cache", ("self", "filename"), _cache)
         replace(BackupAndRestore, "on_train_end", ("self", "logs"), _skip)
         for name in ("save", "save_weights", "export"):
             replace(Model, name, ("self", "filepath"), _skip)
@@ -208,13 +210,30 @@ class Savers:
             original(callback)
 
 
-def _skip(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Write nothing."""
+_made: list[str] = []
+"""The temporary folders that this rank has made under names of its own."""
+
+
+def _make(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    _made.append(original(*args, **kwargs))
+    return _made[-1]
+
+
+def _skip(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Write nothing, but where no other rank does."""
+    paths = [os.fspath(each) for each in (*args, *kwargs.values()) if isinstance(each, (str, os.PathLike))]
+    return original(*args, **kwargs) if any(path.startswith(tuple(_made)) for path in paths) else None
 
 
 def _skip_to_path(position: int, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Write nothing and return what the writer would: the path it is given as its argument at `position`."""
-    return args[position] if len(args) > position else next(iter(kwargs.values()))
+    """Return what the writer does: the path it is given as its argument at `position`."""
+    path = args[position] if len(args) > position else next(iter(kwargs.values()))
+    return _skip(original, *args, **kwargs) or path
+
+
+def _cache(original: Callable[..., Any], dataset: Any, filename: Any = "", *args: Any, **kwargs: Any) -> Any:
+    own = filename if isinstance(filename, str) else ""
+    return original(dataset, f"{private_folder()}/.cache-{own.replace('/', '-')}" if own else filename, *args, **kwargs)
 
 
 def _write_events(original: Callable[..., Any], owner: Any, logdir: Any, *args: Any, **kwargs: Any) -> Any:

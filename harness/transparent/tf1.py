@@ -1,7 +1,9 @@
 """TensorFlow-1 graphs: gradients are averaged in the graph, what is fed is divided at `Session.run`."""
 
+import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ class Sessions:
         self._synchroniser = synchroniser
         self._averaging: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
         self._kinds: weakref.WeakKeyDictionary[tf.Graph, dict[str, frozenset[str]]] = weakref.WeakKeyDictionary()
-        self._tried: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
+        self._tried: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
         self._whole: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
         self._raw: weakref.WeakKeyDictionary[tf.Graph, list[tf.Tensor]] = weakref.WeakKeyDictionary()
         self._equal: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -139,9 +141,12 @@ class Sessions:
             return self._average(outcome, rows) if self._runtime.own.present and rows else outcome
         if session not in self._equal:
             self._start_equal(session, original)
+        original = partial(_run_fed, original)
         feed, rows = self._divide(graph, feed_dict or {})
-        if graph not in self._tried:
-            self._try(session, original, feed_dict or {})
+        fetched = {op.name: op for op in _operations(graph, fetches)}
+        if not fetched.keys() <= self._tried.setdefault(graph, set()):
+            self._tried[graph] |= fetched.keys()
+            self._try(session, original, feed_dict or {}, {op.name for op in _upstream(list(fetched.values()))})
             feed, rows = self._divide(graph, feed_dict or {})
         feed |= self._runtime.witness.off(graph)
         outcome = self._average(original(session, fetches, feed, *args, **kwargs), rows)
@@ -151,15 +156,16 @@ class Sessions:
         self._runtime.witness.numbers("run", fed)
         return outcome
 
-    def _try(self, session: Any, run: Callable[..., Any], feed: Mapping[Any, Any]) -> None:
+    def _try(self, session: Any, run: Callable[..., Any], feed: Mapping[Any, Any], run_too: set[str]) -> None:
         """Find out by the first batch whether its rows can be divided: the loss is to be a mean over them.
+
+        Of the graph's gradients those count that `run_too`, the operations of the run by name, has.
 
         Raises:
             UserError: it is not, and every rank has rows of its own.
         """
         graph = session.graph
-        self._tried.add(graph)
-        raw = self._raw.get(graph, [])
+        raw = [each for each in self._raw.get(graph, []) if each.op.name in run_too]
         arrays, rows = self._fed(graph, feed)
         if not raw or rows < 2:
             return
@@ -193,10 +199,7 @@ class Sessions:
         """
         known = self._kinds.setdefault(graph, {})
         found: frozenset[str] = frozenset()
-        with graph.as_default():
-            elements = _FetchMapper.for_fetch(fetches).unique_fetches()  # hooks as keys: tf.nest cannot sort them
-        for element in elements:
-            op = element if isinstance(element, tf.Operation) else element.op
+        for op in _operations(graph, fetches):
             if op.name not in known:
                 known[op.name] = _kinds(op, self._averaging[graph])
             found |= known[op.name]
@@ -235,7 +238,7 @@ class Sessions:
         if not total:
             fixed = [key for key, value in arrays.items() if value.ndim and key.shape.as_list()[0] > 1]
             at = f"placeholder '{fixed[0].name}' takes exactly {fixed[0].shape.as_list()[0]} rows" if fixed else ""
-            self._runtime.whole(at or "a training run of the session is fed no batch")
+            self._runtime.whole(at or "a training run of the session is fed no batch that can be divided")
         if graph in self._whole or not total:
             own = float(rank == 0)
             return {**feed, placeholder(graph, self._runtime.rows.default): own}, (total or 1) * (rank == 0)
@@ -251,6 +254,8 @@ class Sessions:
 
     def _fed(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
         """Return what is fed as arrays, and how many rows the batch has: 0 when nothing with rows is fed."""
+        if any(isinstance(key, tf.SparseTensor) for key in feed):
+            return {}, 0
         arrays = {graph.as_graph_element(key): np.asarray(value) for key, value in feed.items()}
         batched = [value for key, value in arrays.items() if value.ndim and _open(key.shape)]
         return arrays, len(batched[0]) if batched else 0
@@ -284,6 +289,30 @@ class _SessionVariable:
         if not self._session._closed:
             self._last = np.asarray(self._run(self._session, self._variable))
         return self._last
+
+
+def _run_fed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a session.
+
+    Raises:
+        UserError: a placeholder of another training of the graph is not fed, whose averages come before this one's.
+    """
+    try:
+        return original(*args, **kwargs)
+    except tf.errors.InvalidArgumentError as error:
+        missing = re.search("You must feed a value for placeholder tensor ('.*?')", str(error))
+        if missing is None:
+            raise
+        raise UserError(
+            f"a training run of the session does not feed placeholder {missing[1]}, and on several ranks all gradients "
+            "of a graph are averaged in one order: feed it in every training run, or give each training its own graph"
+        ) from None
+
+
+def _operations(graph: Any, fetches: Any) -> list[Any]:
+    with graph.as_default():
+        elements = _FetchMapper.for_fetch(fetches).unique_fetches()  # hooks as keys: tf.nest cannot sort them
+    return [element if isinstance(element, tf.Operation) else element.op for element in elements]
 
 
 def _open(shape: tf.TensorShape) -> bool:

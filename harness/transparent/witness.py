@@ -31,7 +31,9 @@ WITNESS = "HARNESS_WITNESS"
 """Environment variable of the witness: it is one, and its standard input is the way to rank 0."""
 
 _FOLD, _DIRECTIONS = 65521, 4
-_ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
+_SAME = 3e-3  # of a variable's length
+_ROUNDING, _COARSE = 3e-2, 5e-2  # of a gradient's length, in float32 and in types of 16 bits: a maximum, a step of a
+# rectifier or a small variance turns 1e-7 into this at once, when most of a gradient cancels
 _SMALL = 1e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
 _LEAST = 0.05
@@ -132,6 +134,8 @@ class Elsewhere(NoWitness):
 
         if self._over and tf.executing_eagerly():
             return list(gradients)
+        if not tf.executing_eagerly():
+            self.compiled(tf.compat.v1.get_default_graph())
         names = tuple(getattr(variable, "path", variable.name) for variable in variables)
         parts = [[part.values, part.indices] if isinstance(part, tf.IndexedSlices) else [part] for part in gradients]
         look = partial(self._look, names, [len(part) for part in parts])
@@ -183,6 +187,9 @@ class Elsewhere(NoWitness):
         if found:
             self.take(Seen("number", tuple(name for name, _ in found), np.array([[value] for _, value in found])))
         return structure
+
+    def compiled(self, graph: Any) -> None:
+        """Take note of a step's `graph`, which has been built up to its gradients."""
 
     def take(self, seen: Seen) -> None:
         """Take what has been seen."""
@@ -245,6 +252,7 @@ class Watched(Elsewhere):
         self._begun: set[str] = set()
         self._worst = {"gradient": 0.0, "number": 0.0}  # the greatest difference so far that may be rounding
         self._most = 0.0
+        self._kinds: set[str] = set()  # of the operations of steps
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -257,6 +265,16 @@ class Watched(Elsewhere):
     def install(self, runtime: Any) -> None:
         """Take note of where to tell what has been found."""
         self._runtime = runtime
+
+    def compiled(self, graph: Any) -> None:
+        """Say so where a step computes what those did not that were compared."""
+        kinds = {op.type for op in graph.get_operations() if any(each.dtype.is_floating for each in op.outputs)}
+        if self._over and self._agreed and not kinds <= self._kinds:
+            self._runtime.note(
+                f"no witness has judged what the script trains from {_place(sys._getframe())} on: it computes "
+                "otherwise than in the steps that were compared, and --witness all compares all of them"
+            )
+        self._kinds |= kinds
 
     def share(self, value: Any) -> Any:
         """Tell the witness."""
@@ -314,8 +332,7 @@ class Watched(Elsewhere):
                 self.end()
 
     def _end_all(self, what: str) -> NoReturn:
-        lines = script_lines(sys._current_frames()[threading.main_thread().ident or 0])
-        place = f"{Path(lines[0][0]).name}, line {lines[0][1]}" if lines else "behind its last line"
+        place = _place(sys._current_frames()[threading.main_thread().ident or 0])
         abort(self._world, UserError(
             f"in step {self._step} {what} ({place}): divided over ranks, the script trains otherwise than alone; run "
             "it with -n 1, or with --witness off all the same"
@@ -329,6 +346,11 @@ class Watched(Elsewhere):
             f"a witness, the script alone and undivided, had the same gradients and numbers in its first {self._agreed}"
             f" steps (apart by {self._most:.1e} at most)"
         )
+
+
+def _place(frame: Any) -> str:
+    lines = script_lines(frame)
+    return f"{Path(lines[0][0]).name}, line {lines[0][1]}" if lines else "behind its last line"
 
 
 def start(world: World, words: tuple[Any, ...], log: Path, cores: set[int], steps: float, patience_s: float) -> Watched:
@@ -377,7 +399,7 @@ def _directions() -> npt.NDArray[np.float64]:
 
 def alike(weights: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> bool:
     """Tell whether variables of which these are the measures have the same values."""
-    return bool((np.abs(weights - others) <= _ROUNDING * others[:, :1]).all())
+    return bool((np.abs(weights - others) <= _SAME * others[:, :1]).all())
 
 
 def compared(seen: Seen, other: Seen) -> tuple[float, str]:

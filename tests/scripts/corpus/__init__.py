@@ -26,7 +26,9 @@ def scripts() -> dict[str, Script]:
     from tests.scripts.corpus import devices, drawn, fit, habits, loops, mixing, sessions, traps, updates
 
     found = [
-        script for room in (devices, drawn, fit, habits, loops, mixing, sessions, traps, updates) for script in room.SCRIPTS
+        script
+        for room in (devices, drawn, fit, habits, loops, mixing, sessions, traps, updates)
+        for script in room.SCRIPTS
     ]
     assert len({script.name for script in found}) == len(found)
     return {script.name: script for script in found}

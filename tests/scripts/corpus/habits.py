@@ -183,8 +183,12 @@ with tf.Session() as s:
 report(found=found)
 """,
 }  # fmt: skip
-_TOLD: dict[str, str] = {}
-_REFUSED: dict[str, str] = {}
+_TOLD = {"later-loss": "no witness has judged what the script trains from script.py, line"}
+_REFUSED = {
+    "rate-by-samples": "in step 7 the gradient",
+    "session-two-tasks": "a graph of its own",
+    "session-sparse": "a graph of its own",
+}
 SCRIPTS = [
     Script(
         name=f"habit-{name}",
