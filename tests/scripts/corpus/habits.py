@@ -171,7 +171,7 @@ with tf.Session() as s:
         found.append(float(s.run([second, other], {X: x[i:i + 20], Z: x[i:i + 20, 1:2]})[1]))
 report(found=found)
 """,
-    "session-sparse": _GRAPH + """
+    "session-sparse": _GRAPH[: _GRAPH.index("train =")] + """
 S = tf.sparse_placeholder(tf.float32, [None, 6])
 part = tf.reduce_mean(tf.square(tf.sparse_tensor_dense_matmul(S, w) - Y))
 step = tf.train.GradientDescentOptimizer(0.1).minimize(part)
@@ -184,11 +184,7 @@ report(found=found)
 """,
 }  # fmt: skip
 _TOLD = {"later-loss": "no witness has judged what the script trains from script.py, line"}
-_REFUSED = {
-    "rate-by-samples": "in step 7 the gradient",
-    "session-two-tasks": "a graph of its own",
-    "session-sparse": "a graph of its own",
-}
+_REFUSED = {"rate-by-samples": "in step 7 the gradient", "session-two-tasks": "does not feed placeholder"}
 SCRIPTS = [
     Script(
         name=f"habit-{name}",
