@@ -4,11 +4,15 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
+from harness.base.errors import SharedError
 from harness.comm.hang import Call, RankState, describe_hang
+from harness.comm.world import World
+from harness.transparent.witness import Alone
 from tests.mpi.launch import PROGRAMS, ROOT, run_ranks
 
 REFUSED = ("nothing",)  # by `harness run`
@@ -134,3 +138,13 @@ def test_the_report_tells_a_silent_rank_and_a_network_that_hangs():
     )
     both = describe_hang([state(0, call(1, 1, 0)), state(1, call(1, 2, 0))], "")
     assert "the network or the MPI library hangs" in both
+
+
+@pytest.mark.parametrize("where", ["on_root", "on_all"])
+def test_what_nobody_has_foreseen_on_one_rank_is_told_to_all(where, capsys):
+    """Else the other ranks would wait for it until somebody ends them."""
+    world = World(comm=Alone(), rank=0, size=1)
+    with pytest.raises(SharedError) as told:
+        getattr(world, where)(lambda: Path("nowhere").read_text())
+    assert str(told.value.error).startswith("FileNotFoundError: [Errno 2]")
+    assert "Traceback" in capsys.readouterr().err

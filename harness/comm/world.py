@@ -34,14 +34,14 @@ class World:
         """Run `action` on rank 0 and return its result on every rank.
 
         Raises:
-            SharedError: on every rank, when `action` raised a UserError or RunError on rank 0.
+            SharedError: on every rank, when `action` failed on rank 0.
         """
         outcome: tuple[bool, Any] | None = None
         if self.rank == 0:
             try:
                 outcome = (True, action())
-            except (UserError, RunError) as error:
-                outcome = (False, error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait
+                outcome = (False, _shown(error))
         succeeded, value = self.comm.bcast(outcome, root=0)
         if not succeeded:
             raise SharedError(value)
@@ -51,13 +51,13 @@ class World:
         """Run `action` on every rank and return each its own result.
 
         Raises:
-            SharedError: on every rank, when `action` raised a UserError or RunError on some: the first rank's.
+            SharedError: on every rank, when `action` failed on some: the first rank's.
         """
         failure: UserError | RunError | None = None
         try:
             result = action()
-        except (UserError, RunError) as error:
-            failure = error
+        except Exception as error:  # noqa: BLE001 - the same
+            failure = _shown(error)
         for found in self.comm.allgather(failure):
             if found is not None:
                 raise SharedError(found)
@@ -150,6 +150,18 @@ def abort_together(world: World, shared: SharedError) -> NoReturn:
     if world.rank:
         time.sleep(_FIRST_SPEAKS_S)
     abort(world, shared.error)
+
+
+def _shown(error: Exception) -> UserError | RunError:
+    """Return an error as it is told to all ranks; where nobody has foreseen it, its traceback is printed here."""
+    if isinstance(error, (UserError, RunError)):
+        return error
+    traceback.print_exception(error)
+    return RunError(_sentence(error))
+
+
+def _sentence(error: BaseException) -> str:
+    return str(error) if isinstance(error, (UserError, RunError)) else f"{type(error).__name__}: {error}"
 
 
 _NUMBERS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK")

@@ -107,7 +107,7 @@ class Trainers:
             if written.__name__ == "train_step":
                 (trial.mixing.discard if independent else trial.mixing.add)(trainer)
             if not independent:
-                runtime.note(MIXED)
+                runtime.whole(MIXED)
             single = step if trainer.run_eagerly else tf.function(step)
             outputs = single(data)
             for _ in range(trainer.steps_per_execution - 1):

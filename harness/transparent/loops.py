@@ -70,7 +70,7 @@ class Loops:
                 del self._shadows[self._place]
         if mixes:
             self._whole.add(self._place)
-            self._runtime.note(MIXED)
+            self._runtime.whole(MIXED)
 
     def _init(
         self, original: Callable[..., Any], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any

@@ -189,7 +189,7 @@ class Sessions:
             )
         if verdict:
             self._whole.add(graph)
-            self._runtime.note(MIXED)
+            self._runtime.whole(MIXED)
 
     def _kinds_of(self, graph: Any, fetches: Any) -> frozenset[str]:
         """Return what running `fetches` does: ``trains``, ``writes`` variables otherwise, uses what is ``fed``.
