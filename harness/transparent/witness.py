@@ -31,10 +31,11 @@ WITNESS = "HARNESS_WITNESS"
 """Environment variable of the witness: it is one, and its standard input is the way to rank 0."""
 
 _FOLD, _DIRECTIONS = 65521, 4
-_SAME = 3e-3  # of a variable's length
-_ROUNDING, _COARSE = 3e-2, 5e-2  # of a gradient's length, in float32 and in types of 16 bits: a maximum, a step of a
-# rectifier or a small variance turns 1e-7 into this at once, when most of a gradient cancels
+_ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
+_SOME, _MOST = 3e-2, 1e-4  # the same where others of its step are much closer: a pooling or a small variance has chosen
+# otherwise by 1e-7, and what is behind it shows that; a mistake of the division shows in all of them
 _SMALL = 1e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
+_ILL, _MOVED = 1e-3, 1e-4  # rounding of an ill-conditioned training, and how far weights are then apart
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
 _LEAST = 0.05
 _FIRST = 1e-5  # that rounding may begin with, as a share
@@ -251,7 +252,7 @@ class Watched(Elsewhere):
         self._agreed = 0
         self._begun: set[str] = set()
         self._worst = {"gradient": 0.0, "number": 0.0}  # the greatest difference so far that may be rounding
-        self._most = 0.0
+        self._most = self._moved = 0.0
         self._kinds: set[str] = set()  # of the operations of steps
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -318,9 +319,15 @@ class Watched(Elsewhere):
             self.end("no witness has judged the training: its first weights are others, drawn without a seed")
         else:
             self._begun.update(seen.names)
-            apart, name = compared(seen, other)
-            rounding = _COARSE if self.coarse else _ROUNDING if seen.kind == "gradient" else _NUMBERS
+            apart, name, least = compared(seen, other)
+            rounding = _COARSE if self.coarse else _ROUNDING if least > _MOST else _SOME
+            rounding = rounding if seen.kind == "gradient" else max(_NUMBERS, _COARSE * self.coarse)
+            if seen.kind == "gradient":
+                self._moved = float((np.abs(seen.weights - other.weights).max(1) / (other.weights[:, 0] + 1e-30)).max())
             if apart > max(rounding, _GROWTH * self._worst[seen.kind]):
+                if self._most > _ILL and self._moved > _MOVED:
+                    self.end(f"{self.told()}; then rounding had led its weights away, and it can judge no further")
+                    return
                 of = "away from what one process makes of the whole batch"
                 self._end_all(f"the {seen.kind} '{name}' is {apart:.2g} of its size {of}")
             if abs(seen.rows - other.rows) > 0.5:
@@ -399,17 +406,18 @@ def _directions() -> npt.NDArray[np.float64]:
 
 def alike(weights: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> bool:
     """Tell whether variables of which these are the measures have the same values."""
-    return bool((np.abs(weights - others) <= _SAME * others[:, :1]).all())
+    return bool((np.abs(weights - others) <= _ROUNDING * others[:, :1]).all())
 
 
-def compared(seen: Seen, other: Seen) -> tuple[float, str]:
-    """Return the greatest difference, as a share of the size of what differs, and its name."""
+def compared(seen: Seen, other: Seen) -> tuple[float, str, float]:
+    """Return the greatest difference as a share of the size of what differs, its name, and the least that counts."""
     both = np.stack([seen.measures, other.measures])
     with np.errstate(invalid="ignore"):
         gap = np.abs(both[0] - both[1]).max(1)
     gap[~np.isfinite(both).all(2).any(0)] = 0.0  # both overflow, as half precision may
     size = np.nan_to_num(np.abs(both[:, :, 0]).max(0), posinf=0.0)
+    counts = size >= _SMALL * np.linalg.norm(size)
     size = np.maximum(size, _LEAST) if seen.kind == "number" else size + _SMALL * np.linalg.norm(size)
     shares = np.nan_to_num(gap / np.maximum(size, np.finfo(np.float32).tiny), nan=np.inf)
     worst = int(np.argmax(shares))
-    return float(shares[worst]), seen.names[worst]
+    return float(shares[worst]), seen.names[worst], float(shares[counts].min(initial=np.inf))
