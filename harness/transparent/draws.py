@@ -52,6 +52,9 @@ class ScriptDraws:
         self, original: Callable[..., Any], shape: Any, key: Any, counter: Any, alg: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Draw the rank's part of numbers of which each row of a batch has equally many."""
+        graph = tf.compat.v1.get_default_graph()
+        if in_dataset(graph) and any(op.type == "AssignVariableOp" for op in graph.get_operations()):
+            self._runtime.witness.end(DRAWN)  # a layer's state, which the data set's threads take in any order
         begin, rows, shown = self._runtime.rows.place() if self._in_training(by_place=True) else (0, 0, 0)
         if shown == 0:
             return original(shape, key, counter, alg, *args, **kwargs)

@@ -191,7 +191,7 @@ def probe_step(
     found = [
         DoubledBatch.of("reported numbers", [two.numbers[key][1]], [value]) for key, (_, value) in one.numbers.items()
     ]
-    trains = step.__name__ == "train_step"
+    trains = step.__name__ == "train_step" and bool(trainer.trainable_variables)
     if trains:
         pairs = [(a, b) for a, b in zip(one.gradients, two.gradients, strict=True) if a is not None]
         random = any("seed_generator" in variable.path for variable in trainer.variables) or any(

@@ -34,7 +34,7 @@ _FOLD, _DIRECTIONS = 65521, 4
 _ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
 _SOME, _MOST = 3e-2, 1e-4  # the same where others of its step are much closer: a pooling or a small variance has chosen
 # otherwise by 1e-7, and what is behind it shows that; a mistake of the division shows in all of them
-_SMALL = 1e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
+_SMALL = 5e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
 _ILL, _MOVED = 1e-3, 1e-4  # rounding of an ill-conditioned training, and how far weights are then apart
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
 _LEAST = 0.05

@@ -99,6 +99,13 @@ class Net(keras.Model):
 model = Net(); model.build((None, 12)); model.compile(keras.optimizers.SGD(0.1))
 found = model.fit(x, r, batch_size=20, epochs=3, shuffle=False, verbose=0).history['loss']
 """ + _END,
+    "nothing-trainable": _FIT
+    + """
+idle = keras.Sequential([keras.Input((12,)), keras.layers.ActivityRegularization(0.01), keras.layers.Lambda(lambda v: v[:, :1])])
+idle.compile(keras.optimizers.SGD(0.02), 'mse')
+found = [*idle.fit(x, r, batch_size=20, verbose=0).history['loss'], *model.fit(x, r, batch_size=20, shuffle=False, verbose=0).history['loss']]
+"""
+    + _END,
     "keras-shuffle": _FIT + """
 order = keras.ops.convert_to_numpy(keras.random.shuffle(np.arange(300), seed=4))
 found = model.fit(x[order], r[order], batch_size=20, epochs=2, shuffle=False, verbose=0).history['loss']
