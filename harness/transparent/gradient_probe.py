@@ -184,7 +184,7 @@ def probe_step(
     if not all(layer.built for layer in trainer._flatten_layers()):  # what the step builds could not be put back
         try:
             trainer._symbolic_build(data_batch=few)
-        except RuntimeError:  # a model without `call`: only its step says what it is made of
+        except (RuntimeError, TypeError, ValueError):  # no `call`, or one that does not take the step's batch
             _probed(trial, trainer, tf.function(step).get_concrete_function, few, None)
     again, one, two = (_probed(trial, trainer, step, batch, rows) for batch in (few, few, twice))
     owners = [owner for owner, _ in one.numbers.values()]

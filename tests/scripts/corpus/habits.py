@@ -99,6 +99,23 @@ class Net(keras.Model):
 model = Net(); model.build((None, 12)); model.compile(keras.optimizers.SGD(0.1))
 found = model.fit(x, r, batch_size=20, epochs=3, shuffle=False, verbose=0).history['loss']
 """ + _END,
+    "call-of-other-data": """
+class Pairs(keras.Model):
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.seen = net, keras.metrics.Mean(name='loss')
+    def call(self, v): return self.net(v)
+    def train_step(self, data):
+        v, t, u = data
+        with tf.GradientTape() as tape: loss = tf.square(t - self.net(v)) + 0.1 * tf.square(self.net(u))
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.net.trainable_weights), self.net.trainable_weights))
+        self.seen.update_state(loss)
+        return {'loss': self.seen.result()}
+net = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
+model = Pairs(net); model.compile(keras.optimizers.SGD(0.002))
+found = model.fit(tf.data.Dataset.from_tensor_slices((x, r, x[::-1])).batch(20), epochs=2, verbose=0).history['loss']
+"""
+    + _END,
     "nothing-trainable": _FIT
     + """
 idle = keras.Sequential([keras.Input((12,)), keras.layers.ActivityRegularization(0.01), keras.layers.Lambda(lambda v: v[:, :1])])
