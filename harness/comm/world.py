@@ -117,11 +117,8 @@ def needs_sync(ranks: int) -> bool:
 
 def abort(world: World, error: BaseException) -> NoReturn:
     """End all ranks because of `error` on this one: its message first, then MPI_Abort with exit code 1 or 2."""
-    mendable, sentence = isinstance(error, UserError), str(error)
-    if not isinstance(error, (UserError, RunError)):
-        traceback.print_exception(error)
-        sentence = f"{type(error).__name__}: {error}"
-    print(f"harness: rank {world.rank}: {sentence}", file=sys.stderr, flush=True)
+    mendable = isinstance(error, UserError)
+    print(f"harness: rank {world.rank}: {_shown(error)}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     world.comm.Abort(2 if mendable else 1)
     os._exit(2 if mendable else 1)  # MPI_Abort does not return; this says so to the type checker
@@ -152,16 +149,12 @@ def abort_together(world: World, shared: SharedError) -> NoReturn:
     abort(world, shared.error)
 
 
-def _shown(error: Exception) -> UserError | RunError:
+def _shown(error: BaseException) -> UserError | RunError:
     """Return an error as it is told to all ranks; where nobody has foreseen it, its traceback is printed here."""
     if isinstance(error, (UserError, RunError)):
         return error
     traceback.print_exception(error)
-    return RunError(_sentence(error))
-
-
-def _sentence(error: BaseException) -> str:
-    return str(error) if isinstance(error, (UserError, RunError)) else f"{type(error).__name__}: {error}"
+    return RunError(f"{type(error).__name__}: {error}")
 
 
 _NUMBERS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
