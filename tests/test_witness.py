@@ -158,7 +158,7 @@ def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch)
 
 
 def gradient(*parts):
-    return Seen("gradient", tuple("abc"), np.array([measures(*part) for part in parts]))
+    return Seen("gradient", tuple("abcdefgh"[: len(parts)]), np.array([measures(*part) for part in parts]))
 
 
 def test_a_difference_is_found_among_rounding():
@@ -170,13 +170,15 @@ def test_a_difference_is_found_among_rounding():
     order = rng.permutation(64)
     assert compared(whole, gradient([rows[order].mean(0)], [rows[order], index[order]], [noise[1]]))[0] < 1e-5
     assert compared(whole, gradient([2 * rows.mean(0)], [rows, index], [noise[0]]))[1] == "a"
-    apart, name, least = compared(whole, gradient([rows[:-1].mean(0)], [rows, index], [noise[0]]))
+    apart, name, _ = compared(whole, gradient([rows[:-1].mean(0)], [rows, index], [noise[0]]))
     assert name == "a"
     assert 0.01 < apart < 1
-    apart, name, least = compared(whole, gradient([rows.mean(0)], [rows, (index + 1) % 9], [noise[0]]))
+    apart, name, _ = compared(whole, gradient([rows.mean(0)], [rows, (index + 1) % 9], [noise[0]]))
     assert name == "b"
-    assert apart > 0.1 and least < 1e-5  # as rounding that one layer has magnified
-    assert compared(whole, gradient([1.01 * rows.mean(0)], [1.01 * rows, index], [1.01 * noise[0]]))[2] > 0.004
+    assert apart > 0.1
+    layers = [[rows[at]] for at in range(8)]
+    assert compared(gradient(*layers), gradient([1.02 * rows[0]], *layers[1:]))[2] < 1e-5  # one layer has magnified it
+    assert compared(gradient(*layers), gradient(*([1.01 * layer[0]] for layer in layers)))[2] > 0.004
 
 
 def test_what_a_session_reads_while_it_is_written_is_not_compared():

@@ -32,8 +32,8 @@ WITNESS = "HARNESS_WITNESS"
 
 _FOLD, _DIRECTIONS = 65521, 4
 _ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
-_SOME, _MOST = 3e-2, 1e-4  # the same where others of its step are much closer: a pooling or a small variance has chosen
-# otherwise by 1e-7, and what is behind it shows that; a mistake of the division shows in all of them
+_SOME, _OTHERS = 3e-2, 1e-3  # the same where a quarter of its step's is closer: a pooling or a small variance has
+# chosen otherwise by 1e-7, and the layers before it show that; a mistake of the division shows in all of them
 _SMALL = 5e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
 _ILL, _MOVED = 1e-3, 1e-4  # rounding of an ill-conditioned training, and how far weights are then apart
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
@@ -319,9 +319,10 @@ class Watched(Elsewhere):
             self.end("no witness has judged the training: its first weights are others, drawn without a seed")
         else:
             self._begun.update(seen.names)
-            apart, name, least = compared(seen, other)
-            rounding = _COARSE if self.coarse else _ROUNDING if least > _MOST else _SOME
-            rounding = rounding if seen.kind == "gradient" else max(_NUMBERS, _COARSE * self.coarse)
+            apart, name, others = compared(seen, other)
+            magnified = seen.kind == "gradient" and others < _OTHERS
+            rounding = _NUMBERS if seen.kind == "number" else _SOME if magnified else _ROUNDING
+            rounding = _COARSE if self.coarse else rounding
             if seen.kind == "gradient":
                 self._moved = float((np.abs(seen.weights - other.weights).max(1) / (other.weights[:, 0] + 1e-30)).max())
             if apart > max(rounding, _GROWTH * self._worst[seen.kind]):
@@ -333,7 +334,8 @@ class Watched(Elsewhere):
             if abs(seen.rows - other.rows) > 0.5:
                 self._end_all(f"the ranks together have {seen.rows:.0f} of the batch's {other.rows:.0f} rows")
             worst, self._most = self._worst[seen.kind], max(self._most, apart)
-            self._worst[seen.kind] = max(worst, min(apart, _GROWTH * max(worst, _FIRST)))  # a jump is no rounding
+            jump = np.inf if magnified else _GROWTH * max(worst, _FIRST)  # a jump of all is no rounding
+            self._worst[seen.kind] = max(worst, min(apart, jump))
             self._agreed += seen.kind == "gradient"
             if self._agreed >= self._steps:
                 self.end()
@@ -410,7 +412,7 @@ def alike(weights: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> 
 
 
 def compared(seen: Seen, other: Seen) -> tuple[float, str, float]:
-    """Return the greatest difference as a share of the size of what differs, its name, and the least that counts."""
+    """Return the greatest difference as a share of the size of what differs, its name, and the first quartile."""
     both = np.stack([seen.measures, other.measures])
     with np.errstate(invalid="ignore"):
         gap = np.abs(both[0] - both[1]).max(1)
@@ -420,4 +422,4 @@ def compared(seen: Seen, other: Seen) -> tuple[float, str, float]:
     size = np.maximum(size, _LEAST) if seen.kind == "number" else size + _SMALL * np.linalg.norm(size)
     shares = np.nan_to_num(gap / np.maximum(size, np.finfo(np.float32).tiny), nan=np.inf)
     worst = int(np.argmax(shares))
-    return float(shares[worst]), seen.names[worst], float(shares[counts].min(initial=np.inf))
+    return float(shares[worst]), seen.names[worst], float(np.sort(shares[counts])[counts.sum() // 4])
