@@ -196,7 +196,8 @@ class Trainers:
         elif trainer not in self._whole and (why := self._asks_for_rows(trainer, rows)):
             runtime.whole(why)
             self._whole.add(trainer)
-            trainer.train_function = trainer.test_function = None  # they were traced for parts
+            trainer.make_train_function(force=True)  # the one before was traced for parts
+            trainer.make_test_function(force=True)
         elif trainer not in self._whole:
             x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, size).data
         with runtime.trainer(), runtime.rows.given(None):
