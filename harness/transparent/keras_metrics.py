@@ -98,7 +98,12 @@ class Metrics:
                 return self._within(lambda: original(metric, *args, **kwargs))
             if runtime.rows.even and not runtime.collectives.trial.is_sum(metric):
                 return self._within(lambda: original(metric, *args, **kwargs))
-            numbers = None if kwargs.get("sample_weight") is not None else self._numbers(metric, args)
+            weighted = kwargs.get("sample_weight") is not None
+            if weighted and runtime.collectives.trial.is_sum(metric):  # a rank's part of the loss, with its rows
+                count = runtime.rows.now()
+                whole = runtime.collectives.sum([count], "numbers of rows")[0]
+                args = (tf.cast(args[0], tf.float32) * tf.math.divide_no_nan(whole, count), *args[1:])
+            numbers = None if weighted else self._numbers(metric, args)
             # A lone number is that of all ranks' rows: it counts once, on rank 0.
             counts = runtime.rows.now() > 0 if numbers is None else tf.constant(runtime.world.rank == 0)
             return self._counted(metric, counts, lambda: original(metric, *(numbers or args), **kwargs))

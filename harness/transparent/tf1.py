@@ -23,6 +23,7 @@ from harness.transparent.rows import bounds, placeholder
 from harness.transparent.runtime import Runtime
 from harness.transparent.witness import DRAWN
 
+_DRAWS = ("Random", "TruncatedNormal", "Multinomial", "CandidateSampler")
 _WRITES = ("Assign", "AssignV2", "AssignVariableOp", "RestoreV2")
 
 
@@ -86,7 +87,10 @@ class Sessions:
         taken = [
             part.op for each in gradients for part in tf.nest.flatten(each, expand_composites=True) if part is not None
         ]
-        if any("Random" in op.type or op.type in ("TruncatedNormal", "Multinomial") for op in _upstream(taken)):
+        kinds = {op.type for op in _upstream(taken)}
+        if any(
+            draw in kind for kind in kinds for draw in ("Random", "TruncatedNormal", "Multinomial", "CandidateSampler")
+        ):
             self._runtime.witness.end(DRAWN)
         known = {op.name for op in graph.get_operations()}
         means = self._synchroniser.gradients(gradients, variables, own=own)

@@ -116,6 +116,17 @@ model = Pairs(net); model.compile(keras.optimizers.SGD(0.002))
 found = model.fit(tf.data.Dataset.from_tensor_slices((x, r, x[::-1])).batch(20), epochs=2, verbose=0).history['loss']
 """
     + _END,
+    "loss-added-by-row": """
+class End(keras.layers.Layer):
+    def call(self, t, p):
+        self.add_loss(0.05 * tf.square(t - p))
+        return p
+a, t = keras.Input((12,), name='v'), keras.Input((1,), name='t')
+model = keras.Model([a, t], End()(t, keras.layers.Dense(1)(keras.layers.Dense(8, activation='tanh')(a))))
+model.compile(keras.optimizers.SGD(0.02))
+found = model.fit(tf.data.Dataset.from_tensor_slices({'v': x, 't': r}).batch(21), epochs=2, verbose=0).history['loss']
+"""
+    + _END,
     "nothing-trainable": _FIT
     + """
 idle = keras.Sequential([keras.Input((12,)), keras.layers.ActivityRegularization(0.01), keras.layers.Lambda(lambda v: v[:, :1])])
