@@ -6,6 +6,7 @@ which does not. A mean over rows is the same for both, a sum twice as large.
 
 import contextlib
 import math
+import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
 from harness.transparent.batch_coupling import Shadow, mixes, steady, trial_batches, vector
 from harness.transparent.rows import leading, length, own_variable, some
@@ -251,15 +254,19 @@ def _has_rows(leaf: Any) -> bool:
 
 @contextlib.contextmanager
 def _unchanged(trainer: Any) -> Iterator[None]:
-    """Put back the variables of a model, its metrics and its optimizer when the block ends, and its attributes too."""
+    """Put back the variables of a model, its metrics, optimizer and attributes, and of Keras's draws without a seed."""
+    generator, drawn = get_global_attribute(GLOBAL_SEED_GENERATOR), random.getstate()
     held = [value for layer in trainer._flatten_layers() for value in vars(layer).values()]
     listed = [part for value in held for part in (value if isinstance(value, (list, tuple)) else [value])]
-    own = (part for part in listed if isinstance(part, tf.Variable))
+    own = [part for part in listed if isinstance(part, tf.Variable)]
+    own += [generator.state] if generator else []
     variables = {id(v): v for v in (*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables, *own)}
     before = [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in variables.values()]
     try:
         yield
     finally:
+        set_global_attribute(GLOBAL_SEED_GENERATOR, generator)  # its first seed is one of Python's numbers
+        random.setstate(drawn)
         for variable, value in before:
             variable.assign(value)
         for metric in trainer.metrics:  # what the step has made of a compiled metric was not there before

@@ -127,6 +127,14 @@ model.compile(keras.optimizers.SGD(0.02))
 found = model.fit(tf.data.Dataset.from_tensor_slices({'v': x, 't': r}).batch(21), epochs=2, verbose=0).history['loss']
 """
     + _END,
+    "draws-without-seed": """
+class Noise(keras.layers.Layer):
+    def call(self, v): return v + 0.3 * keras.random.normal(shape=keras.ops.shape(v))
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), Noise(), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(0.02), 'mse')
+found = model.fit(x, r, batch_size=20, epochs=2, shuffle=False, verbose=0).history['loss']
+"""
+    + _END,
     "nothing-trainable": _FIT
     + """
 idle = keras.Sequential([keras.Input((12,)), keras.layers.ActivityRegularization(0.01), keras.layers.Lambda(lambda v: v[:, :1])])
