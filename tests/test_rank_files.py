@@ -1,10 +1,13 @@
 """Ranks above 0 write nothing where rank 0 writes: not only below the working directory."""
 
+import os
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
+from harness.transparent import rank_files
 from harness.transparent.rank_files import PrivateFiles
 
 
@@ -27,3 +30,19 @@ def test_a_rank_s_own_files_lie_apart_wherever_the_script_writes(
         part.write("what it is")
     assert (tmp_path / "temporary" / "part").read_text() == "what it is"
     assert files.private("/dev/null") is None and files.private(Path.home() / ".keras" / "keras.json") is None
+
+
+def test_a_folder_is_listed_when_rank_0_has_written_there_what_this_rank_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that makes its data and lists it else has other rows on every rank."""
+    monkeypatch.chdir(tmp_path)
+    files = PrivateFiles(tmp_path / "logs")
+    for name in "ab":
+        files._open(open, name, "w").close()
+    (tmp_path / "a").touch()
+    threading.Timer(0.3, (tmp_path / "b").touch).start()
+    assert sorted(files._list(os.listdir)) == ["a", "b"]
+    files._open(open, "c", "w").close()
+    monkeypatch.setattr(rank_files, "_PATIENCE_S", 0.1)
+    assert sorted(files._list(os.listdir)) == ["a", "b"]  # rank 0 has no such file: nobody waits for ever

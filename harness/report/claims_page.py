@@ -152,9 +152,12 @@ def _headline(judgements: Sequence[Judgement]) -> str:
     """Return how many claims have which outcome, the decided ones first."""
     counts = Counter(one.finding.outcome for one in judgements)
     number = counts[CONFIRMED] + counts[REFUTED]
-    kinds = sorted(counts, key=lambda kind: kind not in (CONFIRMED, REFUTED))
     text = f"{number or 'None'} of {len(judgements)} claims {'are' if number > 1 else 'is'} decided by what ran here"
-    return f"{text}: {', '.join(f'{counts[kind]} {kind}' for kind in kinds)}." if kinds else f"{text}."
+    said = [
+        [f"{counts[kind]} {kind}" for kind in counts if (kind in (CONFIRMED, REFUTED)) is first]
+        for first in (True, False)
+    ]
+    return f"{text}: {'; of the others '.join(', '.join(part) for part in said if part)}." if counts else f"{text}."
 
 
 def published_words(claim: Claim) -> str:

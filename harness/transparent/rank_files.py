@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +24,9 @@ from harness.transparent.patch import OwnMaster, replace, wrapped
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
+
+
+_PATIENCE_S = 10.0
 
 
 @cache
@@ -42,6 +46,7 @@ class PrivateFiles:
         self._root = Path.cwd().resolve()
         self._private = private_folder()
         self._written: dict[Path, Path] = {}
+        self._never: set[Path] = set()  # that rank 0 has not written in time
         no_results = ("/dev", "/proc", "/sys", tempfile.gettempdir(), sys.prefix, sys.base_prefix, cache_folder())
         self._left = tuple(Path(place).resolve() for place in no_results)
 
@@ -51,6 +56,8 @@ class PrivateFiles:
         os.mkdir = partial(self._mkdir, os.mkdir)
         for name in ("remove", "unlink", "rmdir"):
             setattr(os, name, partial(self._delete, getattr(os, name)))
+        for name in ("listdir", "scandir"):
+            setattr(os, name, partial(self._list, getattr(os, name)))
         for name in ("rename", "replace"):
             setattr(os, name, partial(self._rename, getattr(os, name)))
         shutil.rmtree = partial(self._delete, shutil.rmtree)  # type: ignore[assignment]
@@ -82,6 +89,16 @@ class PrivateFiles:
         elif full not in self._written:
             return original(file, mode, *args, **kwargs)
         return original(private, mode, *args, **kwargs)
+
+    def _list(self, original: Callable[..., Any], path: Any = ".") -> Any:
+        """List a folder once rank 0 has written there what this rank has."""
+        full = _full(path) if isinstance(path, (str, bytes, os.PathLike)) else None
+        missing = [file for file in self._written if file.parent == full and file not in self._never]
+        deadline = time.monotonic() + _PATIENCE_S
+        while (missing := [file for file in missing if not file.exists()]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self._never.update(missing)
+        return original(path)
 
     def _mkdir(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
         try:
