@@ -176,6 +176,7 @@ def test_a_difference_is_found_among_rounding():
     apart, name, _ = compared(whole, gradient([rows.mean(0)], [rows, (index + 1) % 9], [noise[0]]))
     assert name == "b"
     assert apart > 0.1
+    assert compared(gradient([rows[0]], [rows[1]]), gradient([1.02 * rows[0]], [rows[1]]))[2] == np.inf
     layers = [[rows[at]] for at in range(8)]
     assert compared(gradient(*layers), gradient([1.02 * rows[0]], *layers[1:]))[2] < 1e-5  # one layer has magnified it
     assert compared(gradient(*layers), gradient(*([1.01 * layer[0]] for layer in layers)))[2] > 0.004

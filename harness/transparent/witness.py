@@ -34,6 +34,7 @@ _FOLD, _DIRECTIONS = 65521, 4
 _ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
 _SOME, _OTHERS = 3e-2, 1e-3  # the same where a quarter of its step's is closer: a pooling or a small variance has
 # chosen otherwise by 1e-7, and the layers before it show that; a mistake of the division shows in all of them
+_LAYERS = 4  # gradients that count, of which a quarter means something
 _SMALL = 5e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
 _ILL, _MOVED = 1e-3, 1e-4  # rounding of an ill-conditioned training, and how far weights are then apart
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
@@ -422,4 +423,5 @@ def compared(seen: Seen, other: Seen) -> tuple[float, str, float]:
     size = np.maximum(size, _LEAST) if seen.kind == "number" else size + _SMALL * np.linalg.norm(size)
     shares = np.nan_to_num(gap / np.maximum(size, np.finfo(np.float32).tiny), nan=np.inf)
     worst = int(np.argmax(shares))
-    return float(shares[worst]), seen.names[worst], float(np.sort(shares[counts])[counts.sum() // 4])
+    others = float(np.sort(shares[counts])[counts.sum() // 4]) if counts.sum() >= _LAYERS else np.inf
+    return float(shares[worst]), seen.names[worst], others
