@@ -229,7 +229,8 @@ class Loops:
             runtime.stepped()
             if runtime.feeding is None and not runtime.own.present and not self._calls:
                 rows = any(tf.is_tensor(leaf) and leaf.shape.rank != 0 for leaf in tf.nest.flatten(outcome))
-                self._given |= {} if rows else {id(function): function}
+                if not rows:
+                    self._given[id(function)] = function
         elif before == (runtime.steps, runtime.taped):
             return outcome
         outcome = self._scalars.combine(outcome, function)

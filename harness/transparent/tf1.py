@@ -136,7 +136,8 @@ class Sessions:
         graph = session.graph
         if self._runtime.quiet or not self._averaging.get(graph):
             return original(session, fetches, feed_dict, *args, **kwargs)
-        found = self._kinds_of(graph, fetches)
+        operations = _operations(graph, fetches)
+        found = self._kinds_of(graph, operations)
         if "trains" not in found:
             if "writes" in found:
                 self._equal.discard(session)  # initialised or restored: every rank its own way
@@ -147,16 +148,18 @@ class Sessions:
             self._start_equal(session, original)
         original = partial(_run_fed, original)
         feed, rows = self._divide(graph, feed_dict or {})
-        fetched = {op.name: op for op in _operations(graph, fetches)}
-        if not fetched.keys() <= self._tried.setdefault(graph, set()):
-            self._tried[graph] |= fetched.keys()
-            self._try(session, original, feed_dict or {}, {op.name for op in _upstream(list(fetched.values()))})
+        names = {op.name for op in operations}
+        if not names <= self._tried.setdefault(graph, set()):
+            self._tried[graph] |= names
+            self._try(session, original, feed_dict or {}, {op.name for op in _upstream(operations)})
             feed, rows = self._divide(graph, feed_dict or {})
         feed |= self._runtime.witness.off(graph)
         outcome = self._average(original(session, fetches, feed, *args, **kwargs), rows)
-        fed = tree.map_structure_up_to(
-            fetches, lambda fetch, value: value if "fed" in self._kinds_of(graph, fetch) else None, fetches, outcome
-        )
+
+        def fed_only(fetch: Any, value: Any) -> Any:
+            return value if "fed" in self._kinds_of(graph, _operations(graph, fetch)) else None
+
+        fed = tree.map_structure_up_to(fetches, fed_only, fetches, outcome)
         self._runtime.witness.numbers("run", fed)
         return outcome
 
@@ -195,15 +198,15 @@ class Sessions:
             self._whole.add(graph)
             self._runtime.whole(MIXED)
 
-    def _kinds_of(self, graph: Any, fetches: Any) -> frozenset[str]:
-        """Return what running `fetches` does: ``trains``, ``writes`` variables otherwise, uses what is ``fed``.
+    def _kinds_of(self, graph: Any, operations: Sequence[Any]) -> frozenset[str]:
+        """Return what running `operations` does: ``trains``, ``writes`` variables otherwise, uses what is ``fed``.
 
         Any of the three, or none. What uses nothing that is fed, as a count of steps, is read before or after the run
         writes it: TensorFlow does not say which.
         """
         known = self._kinds.setdefault(graph, {})
         found: frozenset[str] = frozenset()
-        for op in _operations(graph, fetches):
+        for op in operations:
             if op.name not in known:
                 known[op.name] = _kinds(op, self._averaging[graph])
             found |= known[op.name]
