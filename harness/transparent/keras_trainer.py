@@ -33,6 +33,7 @@ class Trainers:
         self._scalars = scalars
         self._end_trial = end_trial
         self._whole: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._asked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Put the replacements in place."""
@@ -151,14 +152,11 @@ class Trainers:
 
     def _asks_for_rows(self, trainer: Any, rows: int = 0) -> str:
         """Return why a model, or a batch of so many `rows`, cannot be divided, if so."""
-        for layer in trainer._flatten_layers():
-            shape = getattr(layer, "batch_shape", None)
-            if getattr(layer, "stateful", False):
-                return f"layer '{layer.name}' keeps the states of a batch's rows for the next batch"
-            if type(layer).__name__ == "InputLayer" and shape is not None and shape[0] is not None:
-                return f"input '{layer.name}' takes exactly {shape[0]} rows"
+        if trainer not in self._asked:  # at first sight: a Sequential takes its first batch's size for its input's
+            self._asked[trainer] = next(filter(None, map(_fixed_rows, trainer._flatten_layers())), "")
         size = self._runtime.world.size
-        return f"a batch of {rows} rows has no equal parts for {size} ranks" if rows % size else ""
+        uneven = f"a batch of {rows} rows has no equal parts for {size} ranks" if rows % size else ""
+        return self._asked[trainer] or uneven
 
     def _predict(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Predict everything on every rank: a script goes on with all of the predictions."""
@@ -224,6 +222,16 @@ def _may_sum(trainer: Any) -> bool:
         or getattr(part, "activity_regularizer", None)
         for part in (*layers, *parts)
     )  # fmt: skip
+
+
+def _fixed_rows(layer: Any) -> str:
+    """Return why a layer takes a certain number of rows, if it does."""
+    shape = getattr(layer, "batch_shape", None)
+    if getattr(layer, "stateful", False):
+        return f"layer '{layer.name}' keeps the states of a batch's rows for the next batch"
+    if type(layer).__name__ == "InputLayer" and shape is not None and shape[0] is not None:
+        return f"input '{layer.name}' takes exactly {shape[0]} rows"
+    return ""
 
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")

@@ -522,6 +522,11 @@ model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8), keras.layer
 model.compile(optimizer='sgd', loss=keras.losses.MeanSquaredError(reduction='sum'), metrics=['mae'])
 report(losses=[[float(v) for v in model.train_on_batch(x[:n], r[:n] * 0.1)] for n in (32, 32, 31, 16, 32, 8, 33)])
 """,
+    "on-batch-late": """
+model = keras.Sequential([keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
+model.compile(optimizer='sgd', loss='mse')
+report(losses=[float(np.ravel(model.train_on_batch(x[i:i + 30], r[i:i + 30]))[0]) for i in range(0, 300, 30)])
+""",
     "on-batch-odd": """
 model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(1)])
 model.compile(optimizer='sgd', loss='mse')
