@@ -93,12 +93,12 @@ def test_a_session_keeps_the_order_too(reduction):
 def test_the_way_of_a_scripts_sums_is_tried_with_the_tensors_that_it_trains(reduction, monkeypatch):
     import tensorflow as tf
 
-    from harness.comm import autotune
+    from harness.comm import grouped_sums
     from harness.transparent import collectives
 
     tried = []
     monkeypatch.setattr(
-        autotune, "select", lambda world, tensors, **options: tried.append((tensors, options)) or reduction
+        grouped_sums, "select", lambda world, tensors, **options: tried.append((tensors, options)) or reduction
     )
     gradients = [tf.ones([100, 300]), tf.ones([300])]
     collectives.Collectives(MagicMock(size=2), None, MagicMock()).sum(gradients, "gradients")

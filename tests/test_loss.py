@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from harness.comm.autotune import native_operations
+from harness.comm.grouped_sums import native_operations
 from harness.train.replica import auc
 from harness.train.step import flip_salt, prepare_input, resident_batch
 

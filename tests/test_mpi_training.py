@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from harness.base.errors import RunError, UserError
-from harness.comm.autotune import CHOICES
+from harness.comm.grouped_sums import CHOICES
 from harness.comm.native.build import build
 from harness.schema.message_cost import OVERLAPPED
 from harness.schema.record import RunRecord, read_run

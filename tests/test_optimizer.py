@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from harness.comm.autotune import build_native
+from harness.comm.grouped_sums import build_native
 from harness.comm.native.operation import NativeReduction
 from harness.comm.policies import Synchroniser
 from harness.comm.reduction import BridgeReduction

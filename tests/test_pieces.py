@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.comm.autotune import select
+from harness.comm.grouped_sums import select
 from harness.comm.native.operation import in_pieces
 from harness.comm.world import World
 

@@ -96,15 +96,15 @@ def test_sums_over_hosts_go_the_way_that_they_went_before_a_failure():
 
 def ways_of_sums(folder):
     """Return the ways in which sums are opened, of which the first try finds another one than the second."""
-    from harness.comm import autotune
+    from harness.comm import grouped_sums
 
     faster, opened = iter([("messages", "tried"), ("node-aware", "tried")]), []
-    real = autotune.NativeReduction
+    real = grouped_sums.NativeReduction
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_SYNC_ALONE", "1")
-        patch.setattr(autotune, "faster_way", lambda *_: next(faster))
+        patch.setattr(grouped_sums, "faster_way", lambda *_: next(faster))
         patch.setattr(
-            autotune,
+            grouped_sums,
             "NativeReduction",
             lambda *words, way, **options: opened.append(way) or real(*words, way=way, **options),
         )

@@ -20,7 +20,7 @@ import psutil
 
 from harness.base.errors import RunError, UserError
 from harness.base.hostlock import of_process, remove_dead
-from harness.comm.autotune import build_native
+from harness.comm.grouped_sums import build_native
 from harness.comm.hang import EXIT_CODE, REQUEST, end_late, end_launcher_later
 from harness.comm.native.operation import close_groups, give_up, outlive
 from harness.comm.world import FAULT_TOLERANCE, World

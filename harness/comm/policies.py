@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.base.errors import RunError, SharedError
-from harness.comm.autotune import open_alone
+from harness.comm.grouped_sums import open_alone
 from harness.comm.world import needs_sync
 from harness.schema.sync import Gradients, Mean, NoSync, SyncPolicy
 

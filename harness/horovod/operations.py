@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from harness.base.errors import UserError
-from harness.comm.autotune import native_operations
+from harness.comm.grouped_sums import native_operations
 from harness.comm.reduction import in_sequence
 from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, PRODUCT, SUM, Request, Scales
 from harness.horovod.process_sets import (

@@ -20,7 +20,7 @@ from harness.comm.world import FAULT_TOLERANCE, World, start
 from harness.horovod.exchange import Exchange, Timeline
 
 if TYPE_CHECKING:
-    from harness.comm.autotune import GroupedSums
+    from harness.comm.grouped_sums import GroupedSums
 
 # Under a launcher other than `harness run` nobody asks.
 _unwatched = partial(SimpleNamespace, opened=lambda _: None, named=lambda *_: None, inside=lambda *_: nullcontext())
@@ -107,7 +107,7 @@ class ProcessSet:
     def sums(self) -> "GroupedSums":
         """The set's sums of gradients, opened on first use."""
         if self._sums is None:
-            from harness.comm.autotune import GroupedSums
+            from harness.comm.grouped_sums import GroupedSums
 
             comm = self.exchange.comm
             self._sums = (None if self.process_set_id else host.sums()) or GroupedSums(

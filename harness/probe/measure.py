@@ -257,7 +257,7 @@ def _own_reductions(
     world: "World", names: tuple[str, ...], level: str, buffer: Buffer, stack: ExitStack
 ) -> tuple[list[TimedOperation], list[str]]:
     """Return the harness's own reductions, or the reason why there are none."""
-    from harness.comm.autotune import build_native
+    from harness.comm.grouped_sums import build_native
 
     if not names:
         return [], []

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
-from harness.comm.autotune import core_distance
 from harness.comm.elastic_world import Member, MembershipChange, Team, failure_text
+from harness.comm.grouped_sums import core_distance
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.record import EpochRecord, FailedRank, Stretch

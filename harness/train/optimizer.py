@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.comm.autotune import pass_turn
+from harness.comm.grouped_sums import pass_turn
 from harness.comm.policies import Synchroniser
 from harness.comm.reduction import Descent
 from harness.schema.option import import_own

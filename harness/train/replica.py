@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from harness import models
 from harness.base.errors import SharedError, UserError
-from harness.comm.autotune import WireReduction, select
 from harness.comm.gpus import Gpu
+from harness.comm.grouped_sums import WireReduction, select
 from harness.comm.policies import broadcast_weights, synchroniser
 from harness.comm.reduction import Reduction, differentiable_sum
 from harness.comm.world import World, needs_sync

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from harness.comm.autotune import native_operations
+from harness.comm.grouped_sums import native_operations
 from harness.comm.policies import Synchroniser
 from harness.models.ranks import BatchPart
 from harness.train.optimizer import update

@@ -14,8 +14,8 @@ import tensorflow as tf
 from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import clock, current
-from harness.comm.autotune import core_distance
 from harness.comm.gpus import Gpu
+from harness.comm.grouped_sums import core_distance
 from harness.comm.hang import HangWatch
 from harness.comm.placement import HostClock, Offset, RankPlace, observe, read_offset
 from harness.comm.policies import hash_weights, verify_replicas
@@ -35,7 +35,7 @@ _FEWEST_S = 2.0  # of training in turns: 40 rounds
 class TrainingStart:
     """What one rank sees before the first epoch: its place, all ranks' hosts, its clock, what it had used.
 
-    `core_ns` as in `harness.comm.autotune.core_distance`.
+    `core_ns` as in `harness.comm.grouped_sums.core_distance`.
     """
 
     place: RankPlace

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.autotune import GroupedSums
+from harness.comm.grouped_sums import GroupedSums
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.transparent.gradient_probe import Trial

@@ -20,8 +20,8 @@ from keras.src.trainers import data_adapters
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current
-from harness.comm.autotune import core_distance
 from harness.comm.gpus import Gpu
+from harness.comm.grouped_sums import core_distance
 from harness.comm.placement import HostClock, observe, read_offset
 from harness.comm.reduction import Reduction
 from harness.comm.world import World

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.autotune import CHOICES, select
+from harness.comm.grouped_sums import CHOICES, select
 from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.reduction import Descent, Reduction, Updater
 from harness.comm.world import start
