@@ -61,14 +61,6 @@ PBS_FULL = JobRequest(
     **FULL, partition="workq", project="p1", requeue=True, constraint="rome=True", extra=("-l software=x -V",)
 )
 CONTAINER = replace(PMIX, container="/images/tensorflow 2.sif", walltime="1:00:00,4=0:20:00")
-LSF_FULL = JobRequest(
-    **FULL | {"memory": "", "account": ""},
-    partition="normal",
-    project="p1",
-    constraint="rome",
-    requeue=True,
-    extra=('-R "rusage[mem=4G]"',),
-)
 FLUX_FULL = JobRequest(
     **FULL | {"memory": "", "mail": ""}, partition="batch", constraint="rome", exclusive=False, extra=("--urgency=20",)
 )
@@ -97,9 +89,6 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], JobRequest, Site]] = {
     "pbs-nested": ("pbs", (FOUR, ONE), JobRequest(shape="nested"), SITE),
     "slurm-container": ("slurm", (FOUR,), CONTAINER, SITE),
     "slurm-container-gpus": ("slurm", (GPUS,), CONTAINER, SITE),
-    "lsf-jobs": ("lsf", (UNEVEN,), JobRequest(), SITE),
-    "lsf-nested": ("lsf", (FOUR, ONE), JobRequest(shape="nested"), SITE),
-    "lsf-full": ("lsf", (GPUS,), LSF_FULL, CENTRE),
     "flux-jobs": ("flux", (FOUR,), JobRequest(), SITE),
     "flux-full": ("flux", (GPUS,), FLUX_FULL, CENTRE),
 }

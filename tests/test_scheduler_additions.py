@@ -102,5 +102,5 @@ def test_what_it_does_not_know_and_its_own_directives_are_refused(lab: Lab, adde
 
 
 def test_a_scheduler_that_nobody_added_is_named_with_those_there_are() -> None:
-    with pytest.raises(UserError, match=r"unknown SCHEDULER 'atonce'.*known are auto, flux, local, lsf, pbs, slurm"):
+    with pytest.raises(UserError, match=r"unknown SCHEDULER 'atonce'.*known are auto, flux, local, pbs, slurm"):
         schedulers.choose("atonce", find_site("example"))

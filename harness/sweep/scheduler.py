@@ -21,7 +21,7 @@ from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, s
 # What the user's shell sets for jobs of his own must not change ours; how to reach the scheduler must stay.
 _PREFIXES = (
     *("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_"),
-    *("PBS_", "QSTAT_", "QSUB_", "LSB_"),
+    *("PBS_", "QSTAT_", "QSUB_"),
 )
 # What a launch on this machine must not take for its own job, when the command was given inside one.
 _INHERITED = ("SLURM", "PBS_", "LSB_", "FLUX_", "PMI_", "PMIX_", "PALS_", "OMPI_COMM_", "PRTE_LAUNCHED")
