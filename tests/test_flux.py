@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.schema.sweep import Layout
-from harness.sweep.scheduler import Job, Scheduler
-from harness.sweep.schedulers import open_scheduler
+from harness.sweep.schedulers import Job, Scheduler, open_scheduler
 from harness.sweep.site import Partition, Site
 
 FLUX = """#!/bin/sh

@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.schema.sweep import Layout
 from harness.sweep.job_script import Group, time_limit
-from harness.sweep.scheduler import beyond
+from harness.sweep.schedulers import beyond
 from harness.sweep.site import JobRequest, Partition, find_site
 from tests.factories import make_point
 

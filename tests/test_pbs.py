@@ -17,8 +17,7 @@ from harness.schema.record import read_accounts
 from harness.schema.sweep import JobUsage, Layout
 from harness.sweep.execute import cancel, run_sweep, write_scripts
 from harness.sweep.plan import Axes, build_sweep, combine
-from harness.sweep.scheduler import State
-from harness.sweep.schedulers import choose, open_scheduler, pbs
+from harness.sweep.schedulers import State, choose, open_scheduler, pbs
 from harness.sweep.schedulers.pbs import read_nodes, read_state, read_table, read_usage
 from harness.sweep.site import JobRequest, Site
 from harness.sweep.status import read_status

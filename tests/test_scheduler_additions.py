@@ -17,11 +17,11 @@ MODULE = '''
 import subprocess
 from pathlib import Path
 
-from harness.sweep import launch_command, scheduler
-from harness.sweep.scheduler import State
+from harness.sweep import launch_command, schedulers
+from harness.sweep.schedulers import State
 
 
-class Scheduler(scheduler.Scheduler):
+class Scheduler(schedulers.Scheduler):
     """Runs a job at once, when it is submitted."""
 
     name = "atonce"

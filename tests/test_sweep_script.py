@@ -16,8 +16,7 @@ from harness.base.errors import UserError
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_script import Group, JobLaunch, JobScript, render, write_group
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Job
-from harness.sweep.schedulers import local
+from harness.sweep.schedulers import Job, local
 from tests.factories import make_point
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -22,7 +22,7 @@ from harness.sweep.job_loop import Launches, Pace, display, say
 from harness.sweep.job_script import Group, NodeHours, blocks, estimate, group_points, remarks, write_group
 from harness.sweep.outcome import ask_accounts
 from harness.sweep.plan import current, divide, launch_order
-from harness.sweep.scheduler import Scheduler
+from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest
 from harness.sweep.sweep_folder import (
     Running,

@@ -22,7 +22,7 @@ from harness.schema.sweep import Layout, Point
 from harness.sweep.job_script import Group, queue_name, write_group
 from harness.sweep.outcome import LaunchOutcome, note_ended, settle
 from harness.sweep.plan import format_seconds, time_left
-from harness.sweep.scheduler import Job, Scheduler, State
+from harness.sweep.schedulers import Job, Scheduler, State
 from harness.sweep.sweep_folder import Running, Submission, set_aside, write_running
 
 

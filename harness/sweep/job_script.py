@@ -21,7 +21,7 @@ from harness.schema.workload import IMAGENET, survives
 from harness.sweep.block import Block, RankSet
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.plan import time_left
-from harness.sweep.scheduler import Job, Scheduler
+from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.site import JobRequest, Partition, Site, seconds, walltime
 
 

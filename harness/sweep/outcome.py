@@ -13,7 +13,7 @@ from harness.base.files import write_atomic
 from harness.schema.record import RunRecord, encode, read_accounts
 from harness.schema.sweep import ACCOUNTS_FILE, AGAIN, LOGS, Account, Failure, Point, has_checkpoint
 from harness.sweep.job_script import exit_file
-from harness.sweep.scheduler import Scheduler, State
+from harness.sweep.schedulers import Scheduler, State
 from harness.sweep.sweep_folder import Running, check_record, file_failure, write_failure
 
 _TAIL_LINES = 30

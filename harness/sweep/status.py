@@ -9,7 +9,7 @@ from harness.base.errors import UserError
 from harness.schema.sweep import LOGS, Point, Skipped
 from harness.sweep.job_script import JOBS, exit_file
 from harness.sweep.plan import launch_order, time_left
-from harness.sweep.scheduler import Scheduler, State
+from harness.sweep.schedulers import Scheduler, State
 from harness.sweep.sweep_folder import (
     Running,
     Survey,

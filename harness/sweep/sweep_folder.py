@@ -39,8 +39,7 @@ from harness.schema.sweep import (
     forget_checkpoints,
 )
 from harness.sweep.job_script import JOBS
-from harness.sweep.scheduler import Scheduler
-from harness.sweep.schedulers import open_scheduler
+from harness.sweep.schedulers import Scheduler, open_scheduler
 from harness.sweep.site import JobRequest, Site
 
 LOCK_FILE = ".lock"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness.sweep.scheduler import Scheduler
+from harness.sweep.schedulers import Scheduler
 from harness.sweep.status import LaunchStatus, read_status
 from harness.sweep.sweep_folder import read_running
 from tests.cluster.conftest import Untrained

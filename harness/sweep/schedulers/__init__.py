@@ -1,15 +1,339 @@
-"""Where jobs go: every module here is a scheduler, with a class called `Scheduler` and a template of its own."""
+"""Where jobs go: every module here is a scheduler, with a class called `Scheduler` and a template of its own.
 
+Also what all have in common: calls of their commands, and the environment that these and local launches must not inherit.
+"""
+
+import abc
 import importlib
+import os
 import pkgutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
 
-from harness.base.errors import unknown
+from harness.base.errors import UserError, unknown
+from harness.base.processes import Reply, ask
+from harness.schema.sweep import JobUsage, Layout
+from harness.sweep.launch_command import LaunchCommand, rank_environment
+from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, seconds, size_bytes, walltime
 
-if TYPE_CHECKING:
-    from harness.sweep.scheduler import Scheduler, SiteFinding
-    from harness.sweep.site import JobRequest, Site
+# What the user's shell sets for jobs of his own must not change ours; how to reach the scheduler must stay.
+_PREFIXES = (
+    *("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_"),
+    *("PBS_", "QSTAT_", "QSUB_"),
+)
+# What a launch on this machine must not take for its own job, when the command was given inside one.
+_INHERITED = ("SLURM", "PBS_", "LSB_", "FLUX_", "PMI_", "PMIX_", "PALS_", "OMPI_COMM_", "PRTE_LAUNCHED")
+_KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"} | {
+    *("PBS_CONF_FILE", "PBS_SERVER", "PBS_DEFAULT", "PBS_EXEC", "PBS_HOME"),
+}
+
+
+def environment_of_no_job() -> dict[str, str]:
+    """Return this process's environment without the variables of a batch job that it may run in."""
+    return {name: text for name, text in os.environ.items() if not name.startswith(_INHERITED)}
+
+
+class CommandRunner:
+    """Runs commands and counts them, so that a sweep can say what it cost the scheduler."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+
+    def ask(self, words: Sequence[str]) -> Reply:
+        """Run a command and return what it answered, whatever its exit code.
+
+        Raises:
+            UserError: the command is not there or does not answer.
+        """
+        self.calls[words[0]] = self.calls.get(words[0], 0) + 1
+        own = {name: None for name in os.environ if name.startswith(_PREFIXES) and name not in _KEPT}
+        reply = ask(words, changes=own)
+        if reply.code is None:
+            raise UserError(f"{reply.err}: run this on a login node, try again later, or use SCHEDULER=local")
+        return reply
+
+    def run(self, words: Sequence[str]) -> str:
+        """Run a command and return its standard output.
+
+        Raises:
+            UserError: it is not there, gives no answer or ends with an error; the sentence holds its own.
+        """
+        answer = self.ask(words)
+        if answer.code:
+            raise UserError(f"{words[0]} refused: {message(answer)}")
+        return answer.out
+
+
+def message(answer: Reply) -> str:
+    """Return the error of a command in one line."""
+    lines = [line.strip() for line in (answer.err or answer.out).splitlines() if line.strip()]
+    return "; ".join(lines[:3]) or f"exit code {answer.code}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A script to run and the file that takes the output of its first launch.
+
+    `name` is its name in the queue, at most 15 characters. `tasks` is the number of an array's tasks, 0 for a
+    job that is none.
+    """
+
+    name: str
+    script: Path
+    log: Path
+    tasks: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``ended`` or ``unknown``.
+
+    `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs. `exit_code` is
+    None before the end, and where the scheduler does not say. `forced` says that not the script itself came to
+    an end: a limit, a lost node, somebody's hand.
+    """
+
+    phase: str
+    word: str = ""
+    reason: str = ""
+    nodes: str = ""
+    exit_code: int | None = None
+    forced: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteFinding:
+    """One statement of a site file and whether it holds."""
+
+    text: str
+    good: bool = True
+
+
+class Scheduler(abc.ABC):
+    """A scheduler for the jobs that `request` describes, at `site`. Identifiers outlive the process that submitted.
+
+    Raises:
+        UserError: the request has what this scheduler does not know.
+    """
+
+    name: ClassVar[str]
+    template: ClassVar[str]
+    """File name in ``jobs/templates``."""
+    directive: ClassVar[str] = ""
+    """How a directive's line begins."""
+    submits_by: ClassVar[str] = ""
+    """The program that submits jobs; where it is and `ping` answers, this scheduler is there."""
+    ping: ClassVar[tuple[str, ...]] = ()
+    canceller: ClassVar[tuple[str, ...]] = ()
+    """The words of the command that ends the jobs which follow."""
+    path_characters: ClassVar[str] = r"\w./+@%=-"
+    """What a path in a directive may have: other characters split it or are not ASCII."""
+    unknown: ClassVar[tuple[str, ...]] = ()
+    """The fields of `JobRequest` that it does not know."""
+    shapes: ClassVar[tuple[str, ...]] = SHAPES
+    launchers: ClassVar[tuple[str, ...]] = LAUNCHERS
+    survives_client: ClassVar[bool] = True
+    """Whether jobs go on when the process that submitted them ends."""
+    poll_s: ClassVar[float] = 2.0
+    """Seconds between two polls."""
+
+    def __init__(
+        self, *, site: Site | None = None, request: JobRequest | None = None, oversubscribe: bool = False
+    ) -> None:
+        self.site = site or Site()
+        self.request = request or self.site.request
+        self.oversubscribe = oversubscribe
+        self.max_jobs = self.request.max_jobs
+        self.commands = CommandRunner()
+        """The scheduler's own commands, counted."""
+        for name in self.unknown:
+            value = getattr(self.request, name)
+            if value != getattr(JobRequest(), name):
+                setting = name.removesuffix("_s").upper()
+                raise UserError(f"{setting}={value} is unknown to SCHEDULER={self.name}: leave it out")
+        if self.request.shape not in self.shapes:
+            raise UserError(f"{self.request.shape.upper()}=1 is not for SCHEDULER={self.name}: leave it out")
+        if self.request.launcher not in self.launchers:
+            use = ", ".join(self.launchers)
+            raise UserError(f"LAUNCHER={self.request.launcher} is not for SCHEDULER={self.name}: use {use}")
+        self.check_request()
+
+    def check_request(self) -> None:
+        """Raise a UserError where settings of the request exclude each other here."""
+        return
+
+    @classmethod
+    def suitable(cls, request: JobRequest) -> JobRequest:
+        """Return a site's `request` without what this scheduler does not know."""
+        default = JobRequest()
+        unknown = {name: getattr(default, name) for name in cls.unknown}
+        if request.launcher not in cls.launchers:
+            unknown["launcher"] = default.launcher
+        if request.shape not in cls.shapes:
+            unknown["shape"] = default.shape
+        return replace(request, **unknown)
+
+    @classmethod
+    def detect(cls) -> str | None:
+        """Return by which command this scheduler is there on this machine, None where it is not.
+
+        Raises:
+            UserError: it is there and does not answer: a login node is no place to train instead.
+        """
+        found = shutil.which(cls.submits_by) if cls.submits_by else None
+        return found if found and not CommandRunner().ask(cls.ping).code else None
+
+    def check(self) -> str | None:
+        """Return what the user should know of this system, if anything; raise a UserError if it does not answer."""
+        if self.ping:
+            self.commands.run(self.ping)
+        return None
+
+    def turn(self) -> str | None:
+        """Return None when a job may be submitted now, else for whom it has to wait, in one sentence."""
+        return None
+
+    def wait_for_cores(self, needed: int, say: Callable[[str], None]) -> None:
+        """Return when `needed` cores are nobody else's: a cluster's job gets its own.
+
+        Raises:
+            UserError: others stay busy on them for longer than is waited.
+        """
+        return
+
+    def refusal(self, layout: Layout) -> str | None:
+        """Return why `layout` can never run here, in one clause, or None."""
+        return beyond(layout, self.request, self.limit())
+
+    def limit(self) -> Partition | None:
+        """Return what a job may ask for at most, None where nothing is known."""
+        return self.site.limits(self.request.partition)
+
+    def refuse_line(self, line: str) -> str | None:
+        """Return what is wrong with a directive, which this scheduler would ignore or misread, and the fix."""
+        return None
+
+    def path(self, path: str) -> str:
+        """Return `path` as a directive takes it; raise a UserError if none can."""
+        if self.directive and not re.fullmatch(f"[{self.path_characters}]+", path, flags=re.ASCII):
+            raise UserError(
+                f"RESULTS '{path}' has a space or a character that SCHEDULER={self.name} cannot write to: "
+                "choose another folder"
+            )
+        return path
+
+    def helpers(self, layout: Layout) -> tuple[str, ...]:
+        """Return the programs in ``jobs/templates`` that a job of `layout` needs beside its script."""
+        return ()
+
+    def findings(self) -> Iterator[SiteFinding]:
+        """Compare the statements of the site file with the live system."""
+        if self.site.partition and self.directive:
+            yield SiteFinding(text=f"note: partitions are as the file has them, {self.name} is not asked")
+        elif self.site.partition:
+            yield SiteFinding(good=False, text="partitions are stated, and there is no scheduler here")
+
+    @abc.abstractmethod
+    def launcher(self, layout: Layout) -> LaunchCommand:
+        """Return the command that starts the ranks of `layout`, bound to their cores."""
+
+    def environment(self, layout: Layout) -> Mapping[str, str | None]:
+        """Return what the launcher and the MPI library need exported, None for unset."""
+        return rank_environment(self.site, self.name)
+
+    def output(self, folder: Path, job: str) -> Path:
+        """Return the file below `folder` that holds what `job` wrote outside its launches."""
+        return folder / f"{job}.out"
+
+    @abc.abstractmethod
+    def submit(self, job: Job) -> tuple[str, ...]:
+        """Start or queue `job` and return its identifier, or one for each task of an array.
+
+        Raises:
+            UserError: the scheduler refused it; the sentence holds its own.
+        """
+
+    def task(self, job: str, index: int) -> str:
+        """Return the identifier of task `index` of the array `job`."""
+        return job
+
+    def listed(self, jobs: Sequence[str]) -> Mapping[str, tuple[State, str]]:
+        """Return state and name by identifier, at least of `jobs`, or of what is queued or running for none."""
+        raise NotImplementedError
+
+    def find(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return the identifiers of those jobs among `names` that are queued or running."""
+        return waiting_or_running(self.listed(()), names)
+
+    def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
+        """Return the state of every one of `jobs`, at the price of one or two calls in all.
+
+        ``unknown`` is a job that the scheduler does not list: that alone is no proof of its end.
+        """
+        wanted = list(jobs)
+        found = self.listed(wanted)
+        return {job: found[job][0] if job in found else State(phase="unknown") for job in wanted}
+
+    def cancel(self, jobs: Iterable[str]) -> None:
+        """End `jobs` and all they started; one that has ended already is not an error."""
+        for some in at_once(sorted(set(jobs))):
+            self.commands.ask((*self.canceller, *some))
+
+    def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
+        """Return what those of `jobs` that have ended used, as far as accounting knows; or why there is none."""
+        return f"{self.name} is not asked for it"
+
+    @abc.abstractmethod
+    def explain(self, state: State) -> str:
+        """Return in one clause what is known of a job that ended without a message of its own."""
+
+
+def compare_partition(stated: Partition, live: Partition) -> Iterator[SiteFinding]:
+    """Compare the limits that a site file states with those of the `live` partition."""
+    for field in ("nodes", "cores_per_node", "gpus_per_node", "memory_mb"):
+        value, there = getattr(stated, field), getattr(live, field)
+        if value is not None:
+            words = field.replace("_", " ")
+            text = f"{stated.name}: {words} {value}, there are {there}"
+            yield SiteFinding(good=there is None or value <= there, text=text)
+    if stated.walltime is not None:
+        text = f"{stated.name}: walltime {stated.walltime}, the scheduler says {live.walltime or 'no limit'}"
+        yield SiteFinding(good=stated.walltime == live.walltime, text=text)
+
+
+def at_once(jobs: Sequence[str], most: int = 500) -> Iterator[Sequence[str]]:
+    """Yield `jobs` in parts, each for one call: a command line has an end."""
+    return (jobs[begin : begin + most] for begin in range(0, len(jobs), most))
+
+
+def waiting_or_running(jobs: Mapping[str, tuple[State, str]], names: Iterable[str]) -> dict[str, str]:
+    """Return the identifiers of the `jobs` called one of `names` that have not ended: state and name by identifier."""
+    wanted = set(names)
+    return {name: job for job, (state, name) in jobs.items() if name in wanted and state.phase != "ended"}
+
+
+def beyond(layout: Layout, request: JobRequest, limit: Partition | None) -> str | None:
+    """Return why `layout` exceeds `limit`, in one clause, or None; nothing is known of a `limit` of None."""
+    if limit is None:
+        return None
+    cores, gpus = layout.ranks_per_node * layout.threads, layout.ranks_per_node * layout.gpus_per_rank
+    where = f"partition {limit.name}"
+    for needed, there, what in (
+        (layout.nodes, limit.nodes, "nodes"),
+        (cores, limit.cores_per_node, "cores a node"),
+        (gpus, limit.gpus_per_node, "GPUs a node"),
+        (size_bytes(request.memory) // 2**20, limit.memory_mb, "MB a node"),
+    ):
+        if there is not None and needed > there:
+            return f"needs {needed} {what}, {where} has {there}"
+    asked = request.limit_s(layout.nodes)
+    if limit.walltime is not None and asked > seconds(limit.walltime):
+        return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
+    return None
 
 
 FALLBACK = "local"
@@ -20,7 +344,7 @@ def known_schedulers() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
-def scheduler_class(name: str) -> "type[Scheduler]":
+def scheduler_class(name: str) -> type[Scheduler]:
     """Return the class of the scheduler called `name`.
 
     Raises:
@@ -33,8 +357,8 @@ def scheduler_class(name: str) -> "type[Scheduler]":
 
 
 def open_scheduler(
-    name: str, *, oversubscribe: bool = False, site: "Site | None" = None, request: "JobRequest | None" = None
-) -> "Scheduler":
+    name: str, *, oversubscribe: bool = False, site: Site | None = None, request: JobRequest | None = None
+) -> Scheduler:
     """Return the scheduler called `name`, for the jobs that `request` describes, at `site`.
 
     Raises:
@@ -43,7 +367,7 @@ def open_scheduler(
     return scheduler_class(name)(oversubscribe=oversubscribe, site=site, request=request)
 
 
-def choose(name: str, site: "Site") -> tuple[str, str]:
+def choose(name: str, site: Site) -> tuple[str, str]:
     """Return the scheduler for `name`, which may be ``auto``, and one sentence that says why it was chosen.
 
     The site's own choice comes first, then what answers on this machine; with neither it is this machine.
@@ -63,14 +387,12 @@ def choose(name: str, site: "Site") -> tuple[str, str]:
     return FALLBACK, f"scheduler: {FALLBACK}, no {others} here: a core of this machine stands for a node"
 
 
-def check_site(site: "Site") -> "Iterator[SiteFinding]":
+def check_site(site: Site) -> Iterator[SiteFinding]:
     """Yield what the scheduler here says to the statements of `site`.
 
     Raises:
         UserError: the scheduler does not answer.
     """
-    from harness.sweep.scheduler import SiteFinding
-
     name, why = choose("auto", site)
     yield SiteFinding(text=f"site {site.name}: {why}")
     request = scheduler_class(name).suitable(site.request)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from harness.base.errors import UserError
 from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.sweep import Layout
-from harness.sweep import scheduler
+from harness.sweep import schedulers
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import Job, State
+from harness.sweep.schedulers import Job, State
 from harness.sweep.site import Partition
 
 # Job states of Flux's RFC 21.
@@ -20,7 +20,7 @@ _LIST = ("flux", "jobs", "--no-header", f"--format={_FORMAT}")
 _OWN_END = {"COMPLETED", "FAILED"}
 
 
-class Scheduler(scheduler.Scheduler):
+class Scheduler(schedulers.Scheduler):
     """Submits scripts with flux batch; in their instance flux run starts the ranks; one flux jobs answers for all."""
 
     name = "flux"

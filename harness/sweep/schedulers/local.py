@@ -18,9 +18,9 @@ from harness.base.hostlock import HostLock, Scratch
 from harness.comm.gpus import visible_gpus
 from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.sweep import Layout
-from harness.sweep import scheduler
+from harness.sweep import schedulers
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
-from harness.sweep.scheduler import Job, State, environment_of_no_job
+from harness.sweep.schedulers import Job, State, environment_of_no_job
 from harness.sweep.site import Partition
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
@@ -28,7 +28,7 @@ _GRACE_S = 10.0
 _MARK = "HARNESS_JOB"  # in the environment of all that a job starts: found again whoever its parent is by then
 
 
-class Scheduler(scheduler.Scheduler):
+class Scheduler(schedulers.Scheduler):
     """Runs scripts as child processes in sessions of their own, so that Ctrl-C does not reach them twice."""
 
     name = "local"

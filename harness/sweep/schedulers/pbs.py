@@ -12,9 +12,9 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.schema.sweep import JobUsage, Layout
-from harness.sweep import launch_command, scheduler
+from harness.sweep import launch_command, schedulers
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import CommandRunner, Job, SiteFinding, State, at_once, compare_partition, message
+from harness.sweep.schedulers import CommandRunner, Job, SiteFinding, State, at_once, compare_partition, message
 from harness.sweep.site import Partition, clock_seconds, size_bytes
 
 _UNKNOWN_JOB, _HAS_FINISHED = 153, 35  # what qstat ends with when it does not list one of the jobs it was asked for
@@ -47,7 +47,7 @@ _DELETED = 91  # substate
 _SIGNALLED = 256  # Exit_status of a job that a signal ended is 256 and its number
 
 
-class Scheduler(scheduler.Scheduler):
+class Scheduler(schedulers.Scheduler):
     """Submits scripts with qsub; one qstat answers for all jobs where it can."""
 
     name = "pbs"

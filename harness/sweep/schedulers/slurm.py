@@ -9,9 +9,9 @@ from dataclasses import replace
 from harness.base.errors import UserError
 from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.sweep import JobUsage, Layout
-from harness.sweep import launch_command, scheduler
+from harness.sweep import launch_command, schedulers
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.scheduler import (
+from harness.sweep.schedulers import (
     CommandRunner,
     Job,
     SiteFinding,
@@ -51,7 +51,7 @@ _MEANING = {
 }
 
 
-class Scheduler(scheduler.Scheduler):
+class Scheduler(schedulers.Scheduler):
     """Submits scripts with sbatch; one squeue answers for all jobs."""
 
     name = "slurm"
