@@ -6,6 +6,7 @@ never earlier: what a call says on one rank it need not say on another.
 """
 
 import contextlib
+import ctypes
 import os
 import re
 import threading
@@ -22,7 +23,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.hostlock import of_process, remove_dead
 from harness.comm.grouped_sums import build_native
 from harness.comm.hang import EXIT_CODE, REQUEST, end_late, end_launcher_later
-from harness.comm.native.operation import close_groups, give_up, outlive
+from harness.comm.native.operation import load_library
 from harness.comm.world import FAULT_TOLERANCE, World
 
 if TYPE_CHECKING:
@@ -155,8 +156,11 @@ class Team:
         self.members, self.own = tuple(members), own
         alone = comm == MPI.COMM_NULL
         self.world = None if alone else World(comm=comm, rank=comm.Get_rank(), size=comm.Get_size())
-        if library := build_native()[0]:  # on several hosts the awaited rank may itself wait for another host
-            outlive(library, 0 if self.silence_s else _RUNNING * self.patience_s)
+        if library := build_native()[0]:
+            # Sums in shared memory fail as soon as a rank dies, without leaving its launcher a second to end all ranks;
+            # or lives and does not come for so long: on several hosts it may itself wait for another host.
+            patience_s = 0 if self.silence_s else _RUNNING * self.patience_s
+            load_library(library).harness_outlive(ctypes.c_double(patience_s))
         return change, list(known)
 
     def ended(self, error: BaseException | None) -> bool:
@@ -171,8 +175,8 @@ class Team:
             assert self.world is not None
             self.world.comm.Revoke()  # so that every other rank's calls fail too
             library = None if os.environ.get("HARNESS_REDUCTION") == "bridge" else build_native()[0]
-            if library is not None:
-                give_up(library)
+            if library is not None:  # all sums of all groups that this rank is in fail, on all their ranks
+                load_library(library).harness_give_up()
         return self._agree(well=error is None)
 
     def confirm(self) -> None:
@@ -195,8 +199,8 @@ class Team:
     def shrink(self) -> None:
         """Go on with those that live, without the groups of the attempt that has failed."""
         self.complete = False
-        if library := build_native()[0]:
-            close_groups(library)
+        if library := build_native()[0]:  # with threads and shared memory: all ranks have come out of them
+            load_library(library).harness_close_all()
         with self._limited("shrinking"):
             self.comm = cast("MPI.Intracomm", self.comm.Shrink())
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,6 @@ from harness.comm.native.operation import NativeReduction, direct_sum, in_pieces
 from harness.comm.placement import observe
 from harness.comm.reduction import BridgeReduction, Reduction, Updater, in_sequence
 from harness.comm.world import World, needs_sync
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 _CALLS = 15  # of each way, in a trial
 _SMALLEST = 64 * 1024  # bytes; calls of less share one group
@@ -90,10 +87,9 @@ def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, ove
         raise unknown("HARNESS_REDUCTION", choice, CHOICES)
     if choice == "bridge" or not needs_sync(world.size):
         return BridgeReduction(world.comm)
-    library, failure = build_native()
-    failures = [reason for reason in world.comm.allgather(failure) if reason]
-    if library is None or failures:
-        return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failures[0]}")
+    library, failure = agreed_library(world)
+    if library is None:
+        return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failure}")
     way, note = choice, ""
     if choice == "native":
         again = kept in _BETWEEN_HOSTS
@@ -128,10 +124,9 @@ def open_alone(world: World, reduction: Reduction) -> NativeReduction | None:
     """
     if os.environ.get("HARNESS_REDUCTION") == "bridge":
         return None
-    library, failure = build_native()
-    failures = [reason for reason in world.comm.allgather(failure) if reason]
-    if library is None or failures:
-        reduction.note = reduction.note or f"weights are updated by TensorFlow's slower operations: {failures[0]}"
+    library, failure = agreed_library(world)
+    if library is None:
+        reduction.note = reduction.note or f"weights are updated by TensorFlow's slower operations: {failure}"
         return None
     from mpi4py import MPI
 
@@ -170,6 +165,13 @@ def build_native() -> tuple[Path | None, str]:
         return native_build.build(), ""
     except (RunError, UserError) as error:
         return None, str(error)
+
+
+def agreed_library(world: World) -> tuple[Path | None, str]:
+    """Return what `build_native` does, and None on all ranks, with the first reason, where one of them has none."""
+    library, failure = build_native()
+    failures = [reason for reason in world.comm.allgather(failure) if reason]
+    return (None, failures[0]) if failures else (library, "")
 
 
 def faster_way(world: World, library: Path, tensors: Sequence[int]) -> tuple[str, str]:
@@ -223,6 +225,7 @@ class WireReduction:
         self.way = inner.way
         self.name = f"{inner.name}, {wire} on the wire"
         self.note = inner.note
+        self.reopen, self.take_calls, self.recent = inner.reopen, inner.take_calls, inner.recent
         self._checks, self._worst = 0, 0.0
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
@@ -231,18 +234,6 @@ class WireReduction:
         scaled = [tf.cast(tensor * tf.cast(scale, tensor.dtype), kind) for tensor in tensors]
         sums = self._inner.sum(scaled, label=label)
         return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, tensors, strict=True)]
-
-    def reopen(self, comm: "MPI.Intracomm") -> None:
-        """Sum over the ranks of `comm` from now on."""
-        self._inner.reopen(comm)
-
-    def take_calls(self) -> npt.NDArray[np.float64]:
-        """Return entry and exit (s, perf_counter) of every call since the last take."""
-        return self._inner.take_calls()
-
-    def recent(self) -> npt.NDArray[np.float64]:
-        """Return number, bytes, entry and exit of the last calls, oldest first."""
-        return self._inner.recent()
 
     def check(self, gradients: list[tf.Tensor], whose: str) -> None:
         """Compare the sums of `gradients` with those in their own precision, and note the largest error so far.

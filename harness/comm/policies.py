@@ -9,16 +9,14 @@ import numpy as np
 
 from harness.base.errors import RunError, SharedError
 from harness.comm.grouped_sums import open_alone
-from harness.comm.world import needs_sync
+from harness.comm.native.operation import NativeReduction
+from harness.comm.reduction import Reduction, Updater
+from harness.comm.world import World, needs_sync
 from harness.schema.sync import Gradients, Mean, NoSync, SyncPolicy
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
-
-    from harness.comm.native.operation import NativeReduction
-    from harness.comm.reduction import Reduction, Updater
-    from harness.comm.world import World
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,20 +28,17 @@ class Synchroniser:
     """
 
     policy: SyncPolicy
-    reduction: "Reduction"
+    reduction: Reduction
     weight: float
-    alone: "NativeReduction | None" = None
+    alone: NativeReduction | None = None
     state: "tuple[keras.Variable, ...]" = ()
 
     @property
-    def updater(self) -> "Updater | None":
+    def updater(self) -> Updater | None:
         """What does in one operation what `gradients` and the optimizer do in two, None without it."""
-        from harness.comm.reduction import Updater
-
         if not self.policy.shares_gradients:
             return self.alone
-        plain = isinstance(self.policy, Gradients) and isinstance(self.reduction, Updater)
-        return self.reduction if plain else None  # type: ignore[return-value]
+        return self.reduction if isinstance(self.policy, Gradients) and isinstance(self.reduction, Updater) else None
 
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return what a rank divides its summed loss by: sums of shared gradients are then means over all rows."""
@@ -67,11 +62,11 @@ class Synchroniser:
 
 
 def synchroniser(
-    world: "World",
+    world: World,
     policy: SyncPolicy,
     *,
     weight: float,
-    reduction: "Reduction",
+    reduction: Reduction,
     weights: "Sequence[keras.Variable]" = (),
 ) -> Synchroniser:
     """Return what keeps this rank's `weights` in step; one rank alone needs nothing.
@@ -87,7 +82,7 @@ def synchroniser(
     return Synchroniser(policy=kept, reduction=reduction, weight=weight, alone=alone, state=state)
 
 
-def broadcast_weights(world: "World", variables: "list[keras.Variable]") -> None:
+def broadcast_weights(world: World, variables: "list[keras.Variable]") -> None:
     """Set every variable on every rank to rank 0's value."""
     for variable in variables:
         value = np.array(variable.numpy(), order="C")  # of the same shape, also for a scalar
@@ -104,7 +99,7 @@ def hash_weights(variables: "list[keras.Variable]") -> str:
     return digest.hexdigest()
 
 
-def verify_replicas(world: "World", variables: "list[keras.Variable]") -> str:
+def verify_replicas(world: World, variables: "list[keras.Variable]") -> str:
     """Return the weight hash that all ranks share.
 
     Raises:

@@ -141,30 +141,6 @@ def differentiable_sum(reduction: Reduction, vector: tf.Tensor, label: str) -> t
     return summed(vector)
 
 
-_FIRST = 1024
-
-
-class CallLog:
-    """Entry and exit of synchronisation calls, in seconds on this rank's clock, for one epoch at a time."""
-
-    def __init__(self) -> None:
-        self._times = np.empty((_FIRST, 2))
-        self._count = 0
-
-    def add(self, entry: float, left: float) -> None:
-        """Append one call."""
-        if self._count == len(self._times):
-            self._times = np.concatenate([self._times, np.empty_like(self._times)])
-        self._times[self._count] = entry, left
-        self._count += 1
-
-    def take(self) -> npt.NDArray[np.float64]:
-        """Return float64 [calls, 2] (entry, exit) since the last take, and start anew."""
-        times = self._times[: self._count].copy()
-        self._count = 0
-        return times
-
-
 _RECENT = 32  # calls
 _MESSAGE = 2**30  # elements: MPI counts those of one message in an int
 
@@ -182,7 +158,7 @@ class BridgeReduction:
     def __init__(self, comm: "MPI.Intracomm", note: str = "") -> None:
         self.note = note
         self._comm = comm
-        self._calls = CallLog()
+        self._calls: list[tuple[float, float]] = []
         self._recent: deque[list[float]] = deque(maxlen=_RECENT)
         self._entered = 0
 
@@ -207,7 +183,8 @@ class BridgeReduction:
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""
-        return self._calls.take()
+        calls, self._calls = self._calls, []
+        return np.array(calls, np.float64).reshape(-1, 2)
 
     def recent(self) -> npt.NDArray[np.float64]:
         """Return number, bytes, entry and exit of the last calls, oldest first; the exit is 0 inside a call."""
@@ -223,7 +200,7 @@ class BridgeReduction:
             self._comm.Allreduce(packed[begin : begin + _MESSAGE], total[begin : begin + _MESSAGE])
         left = clock()
         self._recent[-1][3] = left
-        self._calls.add(entry, left)
+        self._calls.append((entry, left))
         return total
 
     def _compare(self, label: str, packed: npt.NDArray[np.generic]) -> None:

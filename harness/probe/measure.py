@@ -257,15 +257,14 @@ def _own_reductions(
     world: "World", names: tuple[str, ...], level: str, buffer: Buffer, stack: ExitStack
 ) -> tuple[list[TimedOperation], list[str]]:
     """Return the harness's own reductions, or the reason why there are none."""
-    from harness.comm.grouped_sums import build_native
+    from harness.comm.grouped_sums import agreed_library
 
     if not names:
         return [], []
     with quiet_stderr():  # TensorFlow is imported
-        library, failure = build_native()
-    failures = [reason for reason in world.comm.allgather(failure) if reason]
-    if library is None or failures:
-        return [], [f"the harness's own reductions were not measured: {failures[0]}"]
+        library, failure = agreed_library(world)
+    if library is None:
+        return [], [f"the harness's own reductions were not measured: {failure}"]
     from harness.comm.native.operation import direct_sum
 
     found: list[TimedOperation] = []

@@ -4,6 +4,7 @@ Rank 0 prints what those that live met each time, and what is left of the group 
 waits begin as if they had looked almost as often as an int can count.
 """
 
+import ctypes
 import faulthandler
 import json
 import os
@@ -21,7 +22,7 @@ from mpi4py import MPI
 from harness.base.errors import RunError
 from harness.comm.elastic_world import failure_text
 from harness.comm.native import build
-from harness.comm.native.operation import NativeReduction, close_groups, direct_sum, give_up, outlive
+from harness.comm.native.operation import NativeReduction, direct_sum, load_library
 from harness.comm.world import start
 
 # One library for openings.py and chunks.py, which is soon compiled.
@@ -70,7 +71,7 @@ def try_a_sum(comm: MPI.Intracomm) -> None:
 world = start()
 library = build.build()
 faulthandler.dump_traceback_later(150, exit=True)  # a rank that waits for ever
-outlive(library, 0)
+load_library(library).harness_outlive(ctypes.c_double(0))
 NativeReduction(MPI.COMM_SELF, library, largest=0).sum([tf.ones([1])])  # TensorFlow's own threads
 comm, found = world.comm.Dup(), []
 for name, survivors, victim in (
@@ -89,9 +90,9 @@ for name, survivors, victim in (
     except (RunError, tf.errors.OpError) as error:
         met = failure_text(error)
         comm.Revoke()
-        give_up(library)
+        load_library(library).harness_give_up()
     comm = comm.Shrink()
-    close_groups(library)
+    load_library(library).harness_close_all()
     maps = Path("/proc/self/maps").read_text()
     found.append(
         {

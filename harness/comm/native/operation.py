@@ -58,6 +58,12 @@ def _open(
     return WAYS[taken % _SHORT], taken >= _SHORT
 
 
+def load_library(library: Path) -> Any:
+    """Return the functions in `library`, which TensorFlow loads first: else it would not know the operations."""
+    tf.load_op_library(str(library))
+    return ctypes.CDLL(str(library))
+
+
 @contextmanager
 def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) -> Iterator[tuple[str, Sum]]:
     """Yield the way that is taken, and a function that sums tensors over all ranks in place.
@@ -65,9 +71,7 @@ def direct_sum(comm: "MPI.Intracomm", library: Path, *, largest: int, way: str) 
     `way` is one of WAYS; where the ranks cannot take it, another is taken. `largest` is the bytes of the largest
     call. Opened and closed on all ranks together. The function raises a RunError when MPI fails.
     """
-    tf.load_op_library(str(library))  # before ctypes: TensorFlow knows only the operations of libraries it loads first
-    native = ctypes.CDLL(str(library))
-    number = ctypes.c_int64(next(_NUMBERS))
+    native, number = load_library(library), ctypes.c_int64(next(_NUMBERS))
     taken, _ = _open(native, number, comm, largest, way)
 
     def total(address: int, counts: Sequence[int]) -> None:
@@ -95,9 +99,7 @@ def ping(comm: "MPI.Intracomm", library: Path) -> float:
     Raises:
         RunError: MPI fails, or a rank does not come.
     """
-    tf.load_op_library(str(library))
-    native = ctypes.CDLL(str(library))
-    number, found = ctypes.c_int64(next(_NUMBERS)), 0.0
+    native, number, found = load_library(library), ctypes.c_int64(next(_NUMBERS)), 0.0
     try:
         if _open(native, number, comm, 0, "native")[0] == "native":
             for rounds in _PINGS:
@@ -118,31 +120,10 @@ def _ping(library: Any, number: ctypes.c_int64, rounds: int) -> float:
     return found
 
 
-def outlive(library: Path, patience_s: float) -> None:
-    """Have sums in shared memory fail as soon as a rank dies, or lives and does not come for so long; 0 for never.
-
-    Without it they leave its launcher a second to end all ranks.
-    """
-    tf.load_op_library(str(library))
-    ctypes.CDLL(str(library)).harness_outlive(ctypes.c_double(patience_s))
-
-
-def give_up(library: Path) -> None:
-    """Have all sums of all groups that this rank is in fail, on all their ranks."""
-    tf.load_op_library(str(library))
-    ctypes.CDLL(str(library)).harness_give_up()
-
-
 def _bits(*values: float) -> list[int]:
     """Return float64 values as an operation's attributes take them, whose own floats are of 32 bits."""
     found: list[int] = np.array(values, np.float64).view(np.int64).tolist()
     return found
-
-
-def close_groups(library: Path) -> None:
-    """Close all groups that this rank is in, with their threads and shared memory: all ranks have come out of them."""
-    tf.load_op_library(str(library))
-    ctypes.CDLL(str(library)).harness_close_all()
 
 
 _RECENT = 32  # Group::kRecent
