@@ -16,8 +16,7 @@ from click.testing import CliRunner
 
 from harness.analysis.normal_form import GROWING, LINEAR, Form, allreduce_forms, forms, grow
 from harness.cli.common import plain
-from harness.prediction.forecast import predict_first, read_prediction
-from harness.prediction.growth import grow_points, grown_frame, hold_out
+from harness.prediction.forecast import grow_points, grown_frame, hold_out, predict_first, read_prediction
 from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds
 from harness.prediction.step_model import Base, measured_factor
 from harness.schema.sweep import Layout, Sweep

@@ -21,7 +21,7 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval, sessions
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.prediction.growth import grow_points, grown_frame, growth_points
+from harness.prediction.forecast import grow_points, grown_frame, growth_points
 from harness.prediction.network_cost import BEST, Uncertain
 from harness.prediction.step_model import Base, measured_base, predict
 from harness.schema.record import SCHEMA, decode, encode

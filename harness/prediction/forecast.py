@@ -1,34 +1,205 @@
-"""Predicted curves, the prediction stored before a sweep's launches and scored by them, and a reference step."""
+"""Predicted curves: by the network's costs, by growth models of a step's parts; stored before launches, and scored.
+
+The growth models are the counterpart of `prediction.step_model`, which knows one base and the links: they assume
+nothing about networks, and predict nothing where too few counts were measured. Also a reference step beside a measured
+one.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
+from harness.analysis.frames import EPOCH_PARTS, launch_frame
+from harness.analysis.normal_form import FEWEST, LINEAR, ROOT, FittedForm, Growth, allreduce_forms, forms, grow
+from harness.analysis.numbers import plural
 from harness.analysis.read_results import Loaded, choose_sweep
-from harness.analysis.scaling import PointScaling, Scaling
-from harness.analysis.stats import Interval
+from harness.analysis.scaling import PointScaling, Scaling, scale
+from harness.analysis.stats import LEVEL, Interval
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.prediction.growth import Grown, StepGrowth, grown
 from harness.prediction.network_cost import BEST, Uncertain, probe_links
 from harness.prediction.step_model import (
     Base,
     assumptions,
+    epoch_batches,
+    epoch_steps,
     measured_base,
     predict,
     predict_ratio,
+    steps_between,
     under,
+    with_speedup,
 )
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT
 from harness.schema.record import SCHEMA, decode, encode
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload, is_script
+
+Array = NDArray[np.float64]
+_DRAWS = 4000
+_TOGETHER = ("skew_seconds", "wire_seconds")  # parts that one rank alone has not
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepGrowth:
+    """How the parts of a step grow with the ranks. `refused` says why that is not known; then there are no parts.
+
+    `parts` has the models of each column of EPOCH_PARTS, in seconds of a batch or of a synchronisation; errors are
+    relative to a step. `counts` were measured; `scatter` is the relative deviation of the sum of the models from them.
+    """
+
+    base: Base
+    counts: tuple[int, ...] = ()
+    parts: Mapping[str, Growth] = field(default_factory=dict)
+    scatter: float = 0.0
+    refused: str = ""
+
+    @property
+    def chosen(self) -> dict[str, FittedForm]:
+        """The model of each part that was chosen."""
+        return {part: growth.best for part, growth in self.parts.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """What models of the fewer counts said of the largest one. `error` is said over measured less 1."""
+
+    ranks: int
+    error: float
+    covered: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grown:
+    """The models of a sweep, the measured points they are of, and what they say, None where they are refused.
+
+    `frame` has the columns of `step_model.predict`, `points` those of `growth_points`. `held` is None where the points
+    cannot spare one.
+    """
+
+    growth: StepGrowth
+    points: pd.DataFrame
+    frame: pd.DataFrame | None
+    held: HeldOut | None
+
+
+def grown(loaded: Loaded, base: Base, ranks: ArrayLike) -> Grown:
+    """Return the growth models of the valid launches of `loaded` with the base `base`, and what they say of `ranks`."""
+    points = growth_points(loaded)
+    growth = grow_points(points, base)
+    frame, held = (None, None) if growth.refused else (grown_frame(growth, ranks), hold_out(points, base))
+    return Grown(growth=growth, points=points, frame=frame, held=held)
+
+
+def hold_out(points: pd.DataFrame, base: Base) -> HeldOut | None:
+    """Return how the models of all `points` but the last do at that one, None where those carry no model."""
+    last = points.iloc[-1]
+    growth = grow_points(points.iloc[:-1], base)
+    if growth.refused:
+        return None
+    row = grown_frame(growth, [last["ranks"]]).iloc[0]
+    covered = bool(row["epoch_low_s"] <= last["seconds"] <= row["epoch_high_s"])
+    return HeldOut(ranks=int(last["ranks"]), error=float(row["epoch_s"] / last["seconds"] - 1), covered=covered)
+
+
+def growth_points(loaded: Loaded) -> pd.DataFrame:
+    """Return one row per layout of the same work, fewest ranks first: ranks, threads, seconds of an epoch, its parts.
+
+    Medians of each part, made to sum to the median epoch: a single launch's split of skew and wire is noise.
+    """
+    launches = launch_frame(loaded.valid, loaded.epochs)
+    scaling = scale(launches)
+    same = [point.layout for point in scaling.points if point.speedup is not None] if scaling else []
+    launches = launches[launches["valid"] & launches["layout"].isin(same)]
+    groups = launches.sort_values("ranks", kind="stable").groupby("layout", sort=False)
+    points = groups[["ranks", "threads", "seconds", *EPOCH_PARTS]].median()
+    parts = points[list(EPOCH_PARTS)].clip(lower=0.0)
+    points[list(EPOCH_PARTS)] = parts.mul(points["seconds"] / parts.sum(axis=1), axis=0)
+    return points
+
+
+def grow_points(points: pd.DataFrame, base: Base) -> StepGrowth:
+    """Return the growth models of `points` (`growth_points`)."""
+    counts = points["ranks"].to_numpy(dtype=float)
+    reason = _refused(counts, set(points["threads"]))
+    if reason:
+        return StepGrowth(base=base, refused=reason)
+    parts, fitted = dict[str, Growth](), np.zeros(len(counts))
+    for part in EPOCH_PARTS:
+        times = _times(base, part, counts)
+        used = times > 0
+        if not used.any():
+            continue
+        values, scales = (points[column][used] / times[used] for column in (part, "seconds"))
+        plain = forms(ROOT if part == "skew_seconds" else LINEAR)
+        allowed = allreduce_forms(counts[used], LINEAR) if part == "wire_seconds" else plain
+        parts[part] = grow(counts[used], values, scales, allowed)
+        fitted[used] += parts[part].best.at(counts[used]) * times[used]
+    off = fitted / points["seconds"].to_numpy() - 1
+    scatter = float(np.sqrt((off**2).sum() / (len(counts) - 2)))
+    return StepGrowth(base=base, counts=tuple(map(int, counts)), parts=parts, scatter=scatter)
+
+
+def _refused(counts: Array, threads: set[float]) -> str:
+    if len(set(counts)) < len(counts):
+        return "several layouts have the same ranks: a model in the ranks cannot tell them apart"
+    if len(threads) > 1:
+        return "the threads of a rank differ between layouts: a model in the ranks cannot tell what they do"
+    several = int((counts > 1).sum())
+    if several >= FEWEST:
+        return ""
+    return (
+        f"{plural(several, 'count')} above 1 rank of the same work cannot carry a growth model: "
+        f"measure at least {FEWEST}, such as NODES=1..32*2 or 1..12"
+    )
+
+
+def grown_frame(growth: StepGrowth, ranks: ArrayLike) -> pd.DataFrame:
+    """Return what the models of `growth` (not refused) predict for each count of `ranks`, as `step_model.predict` does.
+
+    The low and the high end are of the 95 % band of what a sweep would measure: coefficients, the choice of models
+    and the scatter of the measured points. Seeded, so that a page is the same when drawn again.
+    """
+    counts = np.asarray(ranks, dtype=float)
+    frame, drawn = _parts_at(growth, counts)
+    low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)], axis=0)
+    frame["epoch_low_s"], frame["epoch_high_s"] = np.minimum(low, frame["epoch_s"]), np.maximum(high, frame["epoch_s"])
+    own, _ = _parts_at(growth, np.array([float(growth.base.ranks)]))
+    return with_speedup(frame, growth.base, float(own["epoch_s"].iloc[0]))
+
+
+def _parts_at(growth: StepGrowth, counts: Array) -> tuple[pd.DataFrame, Array]:
+    """Return the parts of a step by the chosen models, input within the computation; and drawn epochs."""
+    random = np.random.default_rng(0)
+    values = {part: np.zeros(len(counts)) for part in EPOCH_PARTS}
+    drawn = np.zeros((_DRAWS, len(counts)))
+    for part, models in growth.parts.items():
+        times = _times(growth.base, part, counts)
+        values[part] = np.maximum(0.0, models.best.at(counts)) * times
+        drawn += models.draws(counts, _DRAWS, random) * times
+    drawn *= np.exp(growth.scatter * random.standard_t(len(growth.counts) - 2, (_DRAWS, 1)))
+    steps = epoch_steps(growth.base, counts)
+    epoch = sum(values.values(), np.zeros(len(counts)))
+    frame = pd.DataFrame({"ranks": counts.astype(int), "steps": steps.astype(int)})
+    frame["compute_s"] = (values["compute_seconds"] + values["input_seconds"]) / steps
+    frame["straggler_s"], frame["allreduce_s"] = values["skew_seconds"] / steps, values["wire_seconds"] / steps
+    return frame.assign(step_s=epoch / steps, epoch_s=epoch), drawn
+
+
+def _times(base: Base, part: str, counts: Array) -> Array:
+    """Return how often an epoch has what a model of `part` is of, at each count: a batch, or a synchronisation."""
+    if part not in _TOGETHER:
+        return epoch_batches(base, counts)
+    steps = epoch_steps(base, counts)
+    return np.where(counts > 1, steps / steps_between(base.workload, steps), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
