@@ -190,7 +190,7 @@ def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: P
     tell(server, history=True)
     lab.behave(r1="silent")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="1 of 1 launches failed"):
-        patch.setattr("harness.sweep.outcome._GRACE_S", 0.2)
+        patch.setattr("harness.sweep.status._GRACE_S", 0.2)
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
     (entry,) = read_status(folder).entries
@@ -291,8 +291,8 @@ def test_damaged_answers_are_one_sentence() -> None:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what stays missing be given up in seconds."""
-    monkeypatch.setattr("harness.sweep.outcome._GRACE_S", 0.5)
-    monkeypatch.setattr("harness.sweep.outcome._MISSING_S", 1.0)
+    monkeypatch.setattr("harness.sweep.status._GRACE_S", 0.5)
+    monkeypatch.setattr("harness.sweep.status._MISSING_S", 1.0)
     monkeypatch.setattr("harness.sweep.sweep_folder._SUBMISSION_S", 0.0)
 
 

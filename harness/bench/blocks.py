@@ -36,9 +36,9 @@ from harness.schema.record import encode
 from harness.schema.sweep import Layout, Point
 from harness.sweep.block import Block, RankSet, run_block, warm_python
 from harness.sweep.launch_command import mpirun_words
-from harness.sweep.outcome import first_error, read_output
 from harness.sweep.plan import format_seconds
 from harness.sweep.schedulers import open_scheduler
+from harness.sweep.status import first_error, read_output
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
 _MINUTES, _QUICK_MINUTES = 15.0, 3.0

@@ -33,8 +33,8 @@ from harness.schema.claim import EXPERIMENTS
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Layout
 from harness.sweep.block import Block, RankSet, run_block
-from harness.sweep.outcome import first_error, read_output
 from harness.sweep.schedulers import open_scheduler
+from harness.sweep.status import first_error, read_output
 
 _SMALLEST, _LARGEST = 8, 64 * 2**20
 DEFAULT = message_cost.Setting(name="default", mca={})

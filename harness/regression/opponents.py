@@ -42,8 +42,8 @@ from harness.schema.sweep import LOGS, Point, Sweep
 from harness.schema.workload import is_script
 from harness.sweep.block import Block, RankSet, run_block, warm_python
 from harness.sweep.job_script import JobLaunch, rank_set
-from harness.sweep.outcome import first_error
 from harness.sweep.schedulers import environment_of_no_job
+from harness.sweep.status import first_error
 from harness.sweep.sweep_folder import Submission
 
 HERE = Path(__file__).parent.parent.parent

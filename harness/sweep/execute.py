@@ -20,10 +20,10 @@ from harness.schema.record import RUN_FILE
 from harness.schema.sweep import FAILURES, LOGS, ROUNDS, Point, Skipped, Sweep
 from harness.sweep.job_loop import Launches, Pace, display, say
 from harness.sweep.job_script import Group, NodeHours, blocks, estimate, group_points, remarks, write_group
-from harness.sweep.outcome import ask_accounts
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest
+from harness.sweep.status import ask_accounts
 from harness.sweep.sweep_folder import (
     Running,
     Submission,

@@ -20,9 +20,9 @@ from harness.base.errors import UserError
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Layout, Point
 from harness.sweep.job_script import Group, queue_name, write_group
-from harness.sweep.outcome import LaunchOutcome, note_ended, settle
 from harness.sweep.plan import format_seconds, time_left
 from harness.sweep.schedulers import Job, Scheduler, State
+from harness.sweep.status import LaunchOutcome, note_ended, settle
 from harness.sweep.sweep_folder import Running, Submission, set_aside, write_running
 
 

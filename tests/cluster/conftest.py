@@ -17,7 +17,7 @@ from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 _LIMIT_S = 600
 # The command, which waits 3 s instead of 30 for what jobs wrote: there is no NFS between these nodes.
-_HARNESS = "from harness.__main__ import main; from harness.sweep import outcome; outcome._GRACE_S = 3.0; main()"
+_HARNESS = "from harness.__main__ import main; from harness.sweep import status; status._GRACE_S = 3.0; main()"
 
 
 @pytest.fixture(scope="package")
