@@ -107,7 +107,7 @@ def test_what_a_killed_rank_wrote_is_removed_when_the_next_one_starts(tmp_path: 
 GENERATE = """
 import os
 import tensorflow as tf
-from harness.train.devices import keep_generated_files
+from harness.base.hostlock import keep_generated_files
 keep_generated_files()
 tf.function(lambda x: x if x > 0 else -x)(tf.constant(1.0))
 os._exit(0)  # as when it is killed: nothing is tidied up

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 _log = logging.getLogger(__name__)
@@ -218,6 +219,20 @@ def of_process() -> Scratch:
     own = Scratch()
     atexit.register(own.close)
     return own
+
+
+def keep_generated_files() -> None:
+    """Let TensorFlow write the code that it generates into the launch's own folder, or else this process's.
+
+    It removes such files when a process ends by itself; a rank that is killed would leave them for ever.
+    """
+    if SCRATCH not in os.environ:
+        os.environ.update({name: path for name, path in of_process().variables.items() if name == SCRATCH})
+    folder = os.environ.get(SCRATCH)
+    if folder:
+        from tensorflow.python.autograph.pyct import loader  # who calls this has imported TensorFlow
+
+        loader.tempfile = SimpleNamespace(NamedTemporaryFile=functools.partial(tempfile.NamedTemporaryFile, dir=folder))
 
 
 def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:

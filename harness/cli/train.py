@@ -91,12 +91,11 @@ def _logs(record: Path | None) -> Path:
 def _train(
     world: "World", point: Point, record: Path | None, options: dict[str, Any], begin: float, load_before: float
 ) -> None:
-    from harness.comm.gpus import own_gpu
+    from harness.comm.gpus import own_gpu, start_gpu
     from harness.comm.hang import HangWatch
 
     gpu = own_gpu(world, point.layout.gpus_per_rank, shared=point.oversubscribe)
     with quiet_stderr(), without_optional_packages():
-        from harness.train.devices import start_gpu
         from harness.train.training import configure_tensorflow, train
 
         start_gpu(gpu)

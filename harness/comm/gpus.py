@@ -140,3 +140,33 @@ def own_gpu(world: "World", gpus_per_rank: int, *, shared: bool) -> Gpu | None:
 def hide_others(gpu: Gpu | None) -> None:
     """Let the CUDA library of this process find `gpu` alone, or none; it asks when the first GPU is looked for."""
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid if gpu else "-1"
+
+
+def start_gpu(gpu: Gpu | None) -> None:
+    """Have TensorFlow see `gpu` alone and take its memory as it needs it, not all at once; None for no GPU at all.
+
+    Call before its first operation: from then on CUDA_VISIBLE_DEVICES, which a script may set, is not asked any more.
+
+    Raises:
+        UserError: TensorFlow does not see the GPU (its CPU-only build, or no CUDA libraries).
+    """
+    import tensorflow as tf
+
+    hide_others(gpu)
+    devices = tf.config.list_physical_devices("GPU")
+    if gpu and not devices:
+        raise UserError(
+            f"TensorFlow {tf.__version__} does not see the GPU '{gpu.name}': install its CUDA libraries with "
+            f"{INSTALL_CUDA}, or use no GPUs"
+        )
+    for device in devices:
+        tf.config.experimental.set_memory_growth(device, True)
+
+
+def gpu_peak_bytes() -> int:
+    """Return the most bytes that TensorFlow has had in use on the rank's GPU, 0 without one."""
+    import tensorflow as tf
+
+    if not tf.config.list_logical_devices("GPU"):
+        return 0
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

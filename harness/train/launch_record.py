@@ -25,7 +25,7 @@ from harness.base.cpu_contention import MET, CpuUsage, Delays, delayed, other_lo
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import BLOCK
-from harness.comm.gpus import Gpu
+from harness.comm.gpus import Gpu, gpu_peak_bytes
 from harness.comm.placement import HostClock, RankPlace, misplacements
 from harness.comm.world import needs_sync
 from harness.schema.record import (
@@ -43,7 +43,6 @@ from harness.schema.record import (
     encode,
 )
 from harness.schema.sweep import Layout
-from harness.train.devices import gpu_peak_bytes
 from harness.train.replica import Replica
 
 Columns = dict[str, npt.NDArray[Any]]

@@ -1,17 +1,21 @@
 """One rank's replica: its network, optimizer and compiled epoch, equal on all ranks when training begins; scores."""
 
 import math
+import platform
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 import keras
 import numpy as np
+import psutil
 import tensorflow as tf
 
 from harness import models
+from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
 from harness.comm.gpus import Gpu
 from harness.comm.grouped_sums import WireReduction, select
@@ -22,7 +26,6 @@ from harness.models.ranks import BatchPart, divide_randomness, normalisations, r
 from harness.schema.sweep import Point
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.schema.workload import Workload, survives
-from harness.train.devices import check_memory, predict_bytes
 from harness.train.image_stream import ImageFiles, StreamedEpoch, image_dataset
 from harness.train.optimizer import build_optimizer
 from harness.train.shard_data import RankData
@@ -176,8 +179,8 @@ def prepare_replica(
     optimizer = build_optimizer(workload, steps_per_epoch=steps, ranks=point.layout.ranks)
     optimizer.build(model.trainable_variables)
     rows = len(shards.lanes(world.rank))
-    needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
-    predicted = check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
+    needed = _predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
+    predicted = _check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
     part, statistics = _place_layers(world, workload, model)
     stages = policy.stages(workload.epochs)
@@ -224,6 +227,56 @@ def prepare_replica(
         _warm_up(later)
         replica = replace(replica, later=(stages[0][0], later))
     return replica
+
+
+_GIB = 2**30
+_WEIGHT_COPIES = 4  # gradients, their sums, the optimizer's work, and the copy that warm-up restores
+_BACKWARD = 1.6  # maps live at the same time over maps of the forward pass: measured with ResNet-50 on CPU
+
+
+def _predict_bytes(model: keras.Model, optimizer: keras.optimizers.Optimizer, *, rows: int, precision: str) -> int:
+    """Return the bytes that a step of `rows` rows adds to what a process with model and optimizer already has.
+
+    The maps that the forward pass keeps for the backward pass, and copies of the weights. An estimate: what the
+    kernels' libraries need besides is in the factors.
+    """
+    size = 4 if precision == "float32" else 2
+    maps = sum(math.prod(output.shape[1:]) for layer in model.layers for output in _outputs(layer))
+    weights = sum(math.prod(variable.shape) for variable in model.trainable_variables) * 4
+    slots = sum(math.prod(variable.shape) for variable in optimizer.variables) * 4
+    total: int = int(maps * rows * size * _BACKWARD) + weights * _WEIGHT_COPIES + slots
+    return total
+
+
+def _outputs(layer: keras.Layer) -> Sequence[keras.KerasTensor]:
+    """Return the outputs of `layer` that are memory of their own."""
+    if not layer._inbound_nodes or isinstance(layer, (keras.layers.Flatten, keras.layers.Reshape)):
+        return ()
+    output = layer.output
+    return output if isinstance(output, (list, tuple)) else (output,)
+
+
+def _check_memory(world: World, needed: int, what: str, gpu: Gpu | None) -> int:
+    """Return the peak that this rank will reach, in bytes: what it has now and `needed` more, or on a GPU `needed`.
+
+    Raises:
+        SharedError: on some host or GPU that is more than there is, for all ranks on it together.
+    """
+    if gpu is None:
+        now, place, free = int(psutil.Process().memory_info().rss), platform.node(), memory_limit()
+    else:
+        now, place, free = 0, f"GPU {gpu.uuid}", int(float(gpu.memory_mib) * 2**20)
+    asked = world.comm.allgather((place, needed, free))
+    counts = Counter(name for name, _, _ in asked)
+    for name, more, left in asked:
+        if more * counts[name] > left:
+            raise SharedError(
+                UserError(
+                    f"{what} needs about {more / _GIB:.1f} GiB for each rank's steps, but {name} has "
+                    f"{left / _GIB:.1f} GiB left for {counts[name]}: use a smaller batch per rank"
+                )
+            )
+    return now + needed
 
 
 def _largest_sum(policy: SyncPolicy, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> list[int]:

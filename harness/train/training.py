@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
+from harness.base.hostlock import keep_generated_files
 from harness.base.turns import clock, current
 from harness.comm.gpus import Gpu
 from harness.comm.grouped_sums import core_distance
@@ -23,7 +24,6 @@ from harness.comm.world import World
 from harness.schema.record import EpochRecord
 from harness.schema.sweep import Point
 from harness.train.checkpointing import Checkpointing, PartialEpoch, Progress
-from harness.train.devices import keep_generated_files
 from harness.train.launch_record import Columns, TrainingOutcome, finite, step_columns
 from harness.train.replica import Replica, Scores, average_statistics, check_wire, epoch_order, prepare_replica
 from harness.train.shard_data import load

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.turns import current
-from harness.comm.gpus import Gpu, own_gpu
+from harness.comm.gpus import Gpu, own_gpu, start_gpu
 from harness.comm.hang import END, HangWatch
 from harness.comm.placement import observe
 from harness.comm.world import World, abort, leave
@@ -115,7 +115,8 @@ class Session:
 
     def _install(self) -> None:
         """Called once TensorFlow is there: put everything in place."""
-        from harness.train.devices import start_gpu
+        import keras  # noqa: F401 - a part of the time that the import takes
+
         from harness.transparent.install import install
 
         start_gpu(self.gpu)

@@ -1,6 +1,6 @@
 """Where jobs go: every module here is a scheduler, with a class called `Scheduler` and a template of its own.
 
-Also what all have in common: calls of their commands, and the environment that they and local launches must not inherit.
+Also what all have in common: calls of their commands, and the environment that these and launches must not inherit.
 """
 
 import abc
