@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psutil
@@ -109,13 +108,9 @@ def _end_family(process: "subprocess.Popen[str]") -> None:
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Let SIGTERM and SIGHUP (a closed terminal) raise KeyboardInterrupt during the block."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
     # A signal that is ignored stays ignored: nohup means it.
     wanted = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in wanted}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in wanted}
     try:
         yield
     finally:

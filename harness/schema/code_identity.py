@@ -162,9 +162,4 @@ def script_id(script: Path) -> str:
     Raises:
         UserError: it cannot be read.
     """
-    try:
-        return hashlib.sha256(script.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UserError(
-            f"script '{script}' cannot be read: {error.strerror}; give the path of a Python file"
-        ) from error
+    return hashlib.sha256(_read(script)).hexdigest()

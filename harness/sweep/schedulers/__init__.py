@@ -4,6 +4,7 @@ Also what all have in common: calls of their commands, and the environment that 
 """
 
 import abc
+import functools
 import importlib
 import os
 import pkgutil
@@ -210,8 +211,19 @@ class Scheduler(abc.ABC):
         return beyond(layout, self.request, self.limit())
 
     def limit(self) -> Partition | None:
-        """Return what a job may ask for at most, None where nothing is known."""
-        return self.site.limits(self.request.partition)
+        """Return what a job may ask for at most, by the site file, else what is there; None where nothing is known."""
+        return self.site.limits(self.request.partition) or self._there
+
+    @functools.cached_property
+    def _there(self) -> Partition | None:
+        try:
+            return self.ask_limit()
+        except UserError:
+            return None  # no such scheduler on this machine: the script is only written
+
+    def ask_limit(self) -> Partition | None:
+        """Return what the scheduler says that a job may ask for at most; raise a UserError if it does not answer."""
+        return None
 
     def refuse_line(self, line: str) -> str | None:
         """Return what is wrong with a directive, which this scheduler would ignore or misread, and the fix."""

@@ -1,10 +1,8 @@
 """Flux (flux-core): flux batch, flux jobs, flux cancel. Met on a flux-core of three brokers, on no system of many."""
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 
-from harness.base.errors import UserError
 from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.sweep import Layout
 from harness.sweep import schedulers
@@ -39,16 +37,9 @@ class Scheduler(schedulers.Scheduler):
             return "needs fewer ranks on its last node, and Flux deals them out evenly"
         return super().refusal(layout)
 
-    def limit(self) -> Partition | None:
-        """Return the limits by the site file, else what this instance has: of unequal nodes their mean, rounded up."""
-        return super().limit() or self._instance
-
-    @functools.cached_property
-    def _instance(self) -> Partition | None:
-        try:
-            answer = self.commands.ask(("flux", "resource", "info")).out
-        except UserError:
-            return None  # no Flux on this machine: the script is only written
+    def ask_limit(self) -> Partition | None:
+        """Return what this instance has: of unequal nodes their mean, rounded up."""
+        answer = self.commands.ask(("flux", "resource", "info")).out
         found = re.search(r"(\d+) Nodes, (\d+) Cores, (\d+) GPUs", answer)
         if found is None:
             return None

@@ -1,6 +1,5 @@
 """PBS (OpenPBS, PBS Pro): qsub, qstat, qdel; what they answer, as states, limits and nodes."""
 
-import functools
 import getpass
 import json
 import re
@@ -78,9 +77,9 @@ class Scheduler(schedulers.Scheduler):
         answer = CommandRunner().ask(("qstat", "--version"))
         return found if not answer.code and "pbs_version" in answer.out + answer.err else None
 
-    def limit(self) -> Partition | None:
-        """Return the queue's limits by the site file, else what the server's nodes have: qsub would not refuse more."""
-        return self.site.limits(self.request.partition) or self._live
+    def ask_limit(self) -> Partition | None:
+        """Return what the server's nodes have: qsub would not refuse more."""
+        return self._nodes()[0]
 
     def refuse_line(self, line: str) -> str | None:
         """Return what is wrong with a directive: OpenPBS takes ``nodes=2:ppn=2`` and gives something else."""
@@ -197,13 +196,6 @@ class Scheduler(schedulers.Scheduler):
 
     def _nodes(self) -> tuple[Partition | None, dict[str, str]]:
         return read_nodes(self.commands.ask(("pbsnodes", "-a", "-F", "json")).out)
-
-    @functools.cached_property
-    def _live(self) -> Partition | None:
-        try:
-            return self._nodes()[0]
-        except UserError:
-            return None  # no PBS on this machine: the script is only written
 
 
 def read_state(job: Mapping[str, Any]) -> State:
