@@ -50,8 +50,8 @@ def machine(random: np.random.Generator) -> Machine:
     saturates = random.choice([0.0, 0.5, 1.0])  # of what a doubling costs beyond the first, how much is left out
     levels = Levels(
         network=Link(alpha_s=10 ** random.uniform(-6, -4.7), beta_s_per_byte=10 ** random.uniform(-10, -9)),
-        add_s_per_byte=10 ** random.uniform(-11, -9.5),
     )
+    add_s_per_byte = 10 ** random.uniform(-11, -9.5)
     way = random.choice(["ring", "rabenseifner", "recursive-doubling", "slices"])
     kind, seed = random.choice(["normal", "lognormal", "bursts"]), int(random.integers(2**31))
 
@@ -68,7 +68,7 @@ def machine(random: np.random.Generator) -> Machine:
                 else (1 if ranks == 2 else 2) * (link.alpha_s * doublings + SIZE * link.beta_s_per_byte)
             )
         else:
-            sums = float(allreduce_seconds(way, [ranks], SIZE, levels)[0])
+            sums = float(allreduce_seconds(way, [ranks], SIZE, levels)[0]) + (ranks - 1) / ranks * SIZE * add_s_per_byte
         own = compute * (1 + slows * more)
         return own, own * wait, sums
 

@@ -1,8 +1,8 @@
 """What a network costs: latency and bandwidth of its links, given or probed, and an allreduce over them in closed form.
 
-A message of n bytes between two ranks takes t(n), adding n bytes to others n gamma. t(n) is alpha + n beta, and where a
-probe measured it, what it measured (Kielmann, Bal, Verstoep, "Fast measurement of LogP parameters for message passing
-platforms", IPDPS 2000 Workshops): long ones are asked for first, and the answer waits behind what goes the same way.
+A message of n bytes between two ranks takes t(n): alpha + n beta, and where a probe measured it, what it measured
+(Kielmann, Bal, Verstoep, "Fast measurement of LogP parameters for message passing platforms", IPDPS 2000 Workshops):
+long ones are asked for first, and the answer waits behind what goes the same way.
 The allreduces are those of Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 3; rank counts that are not a power
 of two are handled as MPICH and Open MPI do (section 4.5).
 """
@@ -50,15 +50,11 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Levels:
-    """The links between ranks, inside a node of `ranks_per_node` ranks and between nodes, and the cost of additions.
-
-    `add_s_per_byte`: seconds to add a byte of a message to what a rank has; 0 leaves the additions out.
-    """
+    """The links between ranks, inside a node of `ranks_per_node` ranks and between nodes."""
 
     network: Link
     node: Link | None = None
     ranks_per_node: int = 1
-    add_s_per_byte: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,25 +71,25 @@ class Uncertain:
         return cls(value=levels, low=levels, high=levels)
 
 
-def ring(ranks: Array, size: float, link: Link, add: float) -> Array:
-    """Return 2(p-1) t(n/p) + (p-1)/p n gamma, for any p."""
-    cost: Array = (ranks - 1) * (2 * link.seconds(size / ranks) + size / ranks * add)
+def ring(ranks: Array, size: float, link: Link) -> Array:
+    """Return 2(p-1) t(n/p), for any p."""
+    cost: Array = (ranks - 1) * (2 * link.seconds(size / ranks))
     return cost
 
 
-def rabenseifner(ranks: Array, size: float, link: Link, add: float) -> Array:
-    """Return 2 (t(n/2) + t(n/4) + ... + t(n/q)) + (q-1)/q n gamma, q the power of two up to p, and `_surplus`."""
+def rabenseifner(ranks: Array, size: float, link: Link) -> Array:
+    """Return 2 (t(n/2) + t(n/4) + ... + t(n/q)), q the power of two up to p, and `_surplus`."""
     power = _power(ranks)
     parts = 2.0 ** np.arange(1, 1 + np.log2(power.max(initial=1)))
     sent = np.where(parts <= power[..., None], link.seconds(size / parts), 0.0)
-    cost: Array = 2 * sent.sum(axis=-1) + (power - 1) / power * size * add
-    return cost + _surplus(ranks, size, link, add)
+    cost: Array = 2 * sent.sum(axis=-1)
+    return cost + _surplus(ranks, size, link)
 
 
-def recursive_doubling(ranks: Array, size: float, link: Link, add: float) -> Array:
-    """Return log2(q) (t(n) + n gamma), q the power of two up to p, and `_surplus`."""
-    cost: Array = np.log2(_power(ranks)) * (link.seconds(size) + size * add)
-    return cost + _surplus(ranks, size, link, add)
+def recursive_doubling(ranks: Array, size: float, link: Link) -> Array:
+    """Return log2(q) t(n), q the power of two up to p, and `_surplus`."""
+    cost: Array = np.log2(_power(ranks)) * link.seconds(size)
+    return cost + _surplus(ranks, size, link)
 
 
 def _power(ranks: Array) -> Array:
@@ -101,14 +97,13 @@ def _power(ranks: Array) -> Array:
     return power
 
 
-def _surplus(ranks: Array, size: float, link: Link, add: float) -> Array:
+def _surplus(ranks: Array, size: float, link: Link) -> Array:
     """Return what the ranks beyond a power of two cost: they send all they have before, and get the result after."""
-    extra = 2 * link.seconds(size) + size * add
-    cost: Array = np.where(_power(ranks) < ranks, extra, 0.0)
+    cost: Array = np.where(_power(ranks) < ranks, 2 * link.seconds(size), 0.0)
     return cost
 
 
-ALGORITHMS: Mapping[str, Callable[[Array, float, Link, float], Array]] = {
+ALGORITHMS: Mapping[str, Callable[[Array, float, Link], Array]] = {
     "ring": ring,
     "rabenseifner": rabenseifner,
     "recursive-doubling": recursive_doubling,
@@ -128,10 +123,10 @@ def allreduce_seconds(algorithm: str, ranks: ArrayLike, size: float, levels: Lev
         raise unknown("ALGORITHM", algorithm, (*ALGORITHMS, BEST))
     counts = np.asarray(ranks, dtype=float)
     nodes = np.ceil(counts / levels.ranks_per_node)
-    cost = _flat(algorithm, nodes, size, levels.network, levels.add_s_per_byte)
+    cost = _flat(algorithm, nodes, size, levels.network)
     if levels.ranks_per_node > 1:
         inside = np.minimum(counts, levels.ranks_per_node)
-        cost = cost + _flat(algorithm, inside, size, levels.node or levels.network, levels.add_s_per_byte)
+        cost = cost + _flat(algorithm, inside, size, levels.node or levels.network)
     return cost
 
 
@@ -141,12 +136,12 @@ def calls(tensors: Sequence[float]) -> tuple[float, ...]:
     return (*(size for size in tensors if size >= _SMALL), *([small] if small else []))
 
 
-def _flat(algorithm: str, counts: Array, size: float, link: Link, add: float) -> Array:
+def _flat(algorithm: str, counts: Array, size: float, link: Link) -> Array:
     if algorithm != BEST:
-        return ALGORITHMS[algorithm](counts, size, link, add)
-    halving = np.minimum(rabenseifner(counts, size, link, add), recursive_doubling(counts, size, link, add))
+        return ALGORITHMS[algorithm](counts, size, link)
+    halving = np.minimum(rabenseifner(counts, size, link), recursive_doubling(counts, size, link))
     # At powers of two the ring has as many bytes in more messages: no library takes it there, whatever messages cost.
-    least: Array = np.where(_power(counts) < counts, np.minimum(halving, ring(counts, size, link, add)), halving)
+    least: Array = np.where(_power(counts) < counts, np.minimum(halving, ring(counts, size, link)), halving)
     return least
 
 
@@ -218,7 +213,7 @@ def _bends(one: MessageCost, allreduce: MessageCost | None) -> tuple[tuple[float
         (half, time.seconds.value / least * float(link.seconds(half)) / one.line(half))
         for time in allreduce.sizes
         if (half := time.bytes / 2) >= _LONG
-        for least in [min(float(way(ranks, time.bytes, link, 0.0)[0]) for way in (ring, rabenseifner))]
+        for least in [min(float(way(ranks, time.bytes, link)[0]) for way in (ring, rabenseifner))]
     ]
     return (*(bend for bend in alone if bend[0] < _LONG), *both) if both else alone
 

@@ -201,15 +201,15 @@ def predict_ratio(
 
 
 def _corners(base: Base, network: Uncertain) -> Iterator[tuple[float, Levels]]:
-    """Yield every corner: the computation, latencies, bandwidths and additions at their low or high ends."""
+    """Yield every corner: the computation, latencies and bandwidths at their low or high ends."""
     ends = (network.low, network.high)
-    for compute_s, alpha, beta, add in product((base.low_s, base.high_s), ends, ends, ends):
+    for compute_s, alpha, beta in product((base.low_s, base.high_s), ends, ends):
         links = [
             replace(first, beta_s_per_byte=second.beta_s_per_byte) if first and second else None
             for first, second in ((alpha.network, beta.network), (alpha.node, beta.node))
         ]
         assert links[0] is not None
-        yield compute_s, replace(network.value, network=links[0], node=links[1], add_s_per_byte=add.add_s_per_byte)
+        yield compute_s, replace(network.value, network=links[0], node=links[1])
 
 
 def predict(base: Base, ranks: ArrayLike, network: Uncertain, algorithm: str) -> pd.DataFrame:
