@@ -214,15 +214,15 @@ class CsvTable:
         return self._head.cells[place].strip() if self._head.header else f"column {place + 1}"
 
     def _values(self, column: Any, place: int) -> Array:
-        """Return the cells of one column in one batch, NaN where they are missing."""
-        if place in self._codes:
-            return self._categories(column, place)
-        # pyarrow's own to_numpy() would import pandas, a second of work
-        values: Array = np.from_dlpack(column.fill_null(np.nan) if column.null_count else column)
-        return values
+        """Return the cells of one column in one batch, NaN where they are missing.
 
-    def _categories(self, column: Any, place: int) -> Array:
-        """Return each text's number in order of first appearance, float32, NaN for a missing one."""
+        Of a text it is its number in order of first appearance, float32.
+        """
+        values: Array
+        if place not in self._codes:
+            # pyarrow's own to_numpy() would import pandas, a second of work
+            values = np.from_dlpack(column.fill_null(np.nan) if column.null_count else column)
+            return values
         found, encoded = self._codes[place], column.dictionary_encode()
         words = (word.strip() for word in encoded.dictionary.to_pylist())
         numbers = [np.nan if is_missing(word) else found.setdefault(word, len(found)) for word in words]
@@ -232,7 +232,7 @@ class CsvTable:
                 f"'{self._path}' column '{name}' has more than {_MOST_CATEGORIES:,} different texts, too many for "
                 f"categories: leave it out with DROP={name}"
             )
-        values: Array = np.array(numbers, np.float32)[np.from_dlpack(encoded.indices)]
+        values = np.array(numbers, np.float32)[np.from_dlpack(encoded.indices)]
         return values
 
     def _wide(self, block: Array, means: Vector, width: int) -> Array:

@@ -94,19 +94,12 @@ def _user_model(name: str, features: tuple[int, ...], classes: int) -> "keras.Mo
             if model.built
             else f"MODEL={name} returned a model that is not built: start it with keras.Input({features})"
         )
-    _refuse_softmax(name, model)
-    return model
-
-
-def _refuse_softmax(name: str, model: "keras.Model") -> None:
-    """Refuse a model whose outputs are probabilities: the loss would take a softmax of the softmax."""
-    import keras
-
     last = model.layers[-1]
     while isinstance(last, keras.Model):  # a model as the last layer of a model
         last = last.layers[-1]
     if isinstance(last, keras.layers.Softmax) or getattr(last, "activation", None) is keras.activations.softmax:
         raise UserError(f"MODEL={name} ends in softmax, and the loss takes one itself: leave out that of '{last.name}'")
+    return model
 
 
 _LIMIT_S = 300.0

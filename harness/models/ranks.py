@@ -75,22 +75,14 @@ def row_means(total: Callable[[tf.Tensor], tf.Tensor], part: BatchPart) -> Means
     def means(tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         rows = tf.constant([part.rows], tensors[0].dtype)
         flat = [tf.math.multiply_no_nan(tf.reshape(tensor, [-1]), rows) for tensor in tensors]
-        *sums, all_rows = tf.split(total(tf.concat([*flat, rows], 0)), [*map(_size, tensors), 1])
+        sizes = [math.prod(tensor.shape) for tensor in tensors]
+        *sums, all_rows = tf.split(total(tf.concat([*flat, rows], 0)), [*sizes, 1])
         return [tf.reshape(part / all_rows, tensor.shape) for part, tensor in zip(sums, tensors, strict=True)]
 
     return means
 
 
-def _size(tensor: tf.Tensor) -> int:
-    return math.prod(tensor.shape)
-
-
 _RANK_STRIDE = 1_000_003
-
-
-def rank_seed(seed: tf.Tensor, rank: int) -> tf.Tensor:
-    """Return `seed` [2] of a random layer, made this rank's own, so that ranks draw different numbers."""
-    return seed + tf.cast([rank * _RANK_STRIDE, 0], seed.dtype)
 
 
 def divide_randomness(model: keras.Model, part: BatchPart, rank: int) -> None:
@@ -104,7 +96,8 @@ def divide_randomness(model: keras.Model, part: BatchPart, rank: int) -> None:
             layer.call = partial(_dropout, layer, part)
         else:
             for generator in layer._seed_generators:
-                generator.state.assign(rank_seed(generator.state.value, rank))
+                seed = generator.state.value
+                generator.state.assign(seed + tf.cast([rank * _RANK_STRIDE, 0], seed.dtype))
 
 
 def _dropout(layer: keras.layers.Dropout, part: BatchPart, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,6 @@ from harness.analysis.read_results import Loaded, read_calls
 from harness.analysis.stats import Interval, median_interval
 from harness.base.errors import UserError
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain, allreduce_seconds, calls
-from harness.schema.record import read_run
 from harness.schema.sync import PowerSGD, Shape, find_policy
 from harness.schema.workload import Workload
 
@@ -128,7 +126,10 @@ def _unevenness(loaded: Loaded, every: int) -> tuple[tuple[float, ...], tuple[fl
     steps: list[Array] = []
     lasting: list[float] = []
     for run in runs:
-        own = _compute_times(loaded.folder / run.point.folder, every)
+        folder, times = loaded.folder / run.point.folder, [np.zeros((0, len(run.ranks)))]
+        with suppress(UserError):  # its record has what all else rests on
+            times += [(one.entry[1:] - one.exit[:-1])[np.diff(one.step) == every] for one in read_calls(folder, run)]
+        own = np.concatenate(times)
         if len(own):
             means = own.mean(axis=0)
             steps += list(own_times(own / means).T)
@@ -147,15 +148,6 @@ def own_times(times: Array) -> Array:
     ranks = times.shape[1]
     found: Array = 1 + (times - times.mean(axis=1, keepdims=True)) * np.sqrt(ranks / (ranks - 1))
     return found
-
-
-def _compute_times(folder: Path, every: int) -> Array:
-    """Return the seconds between synchronisation calls that are `every` steps apart, [pairs of calls, ranks]."""
-    run = read_run(folder)
-    times = [np.zeros((0, len(run.ranks)))]
-    with suppress(UserError):  # its record has what all else rests on
-        times += [(one.entry[1:] - one.exit[:-1])[np.diff(one.step) == every] for one in read_calls(folder, run)]
-    return np.concatenate(times)
 
 
 def measured_factor(times: ArrayLike, ranks: ArrayLike) -> Array:

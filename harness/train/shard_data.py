@@ -75,9 +75,9 @@ def load(world: "World", point: Point, data_dir: Path | None, shares: tuple[int,
     )
     distribute_s = time.perf_counter() - opened if scatter else 0.0
     images = train_x.dtype == np.uint8 or prepared.files is not None
-    if not images:
-        _standardise(train_x, prepared.shift, prepared.factor)
-        _standardise(test_x, prepared.shift, prepared.factor)
+    for part in () if images else (train_x, test_x):
+        part -= prepared.shift
+        part *= prepared.factor
     return RankData(
         record=record,
         shards=shards,
@@ -124,11 +124,6 @@ def _shards(point: Point, available: int, shares: tuple[int, ...] | None = None)
 
 def _read(array: Array, rows: range) -> Array:
     return np.array(array[rows.start : rows.stop])  # a copy: pages of the memory map are touched here, not in training
-
-
-def _standardise(rows: Array, shift: Array, factor: Array) -> None:
-    rows -= shift
-    rows *= factor
 
 
 def _hand_out(world: "World", array: Array, parts: Sequence[range]) -> Array:

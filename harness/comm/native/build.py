@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 from harness.base.errors import RunError
-from harness.base.processes import ask
+from harness.base.files import cache_folder, locked
+from harness.base.processes import ask, quiet_stderr
 from harness.comm.mpi_library import find_launcher
 
 _NAMES = (
@@ -52,8 +53,6 @@ def build() -> Path:
             *((folder / name).read_text() for name in (*_SOURCES, *_HEADERS)),
         ]
     )
-    from harness.base.files import cache_folder, locked
-
     library = cache_folder() / "native" / hashlib.sha256(identity.encode()).hexdigest()[:16] / "libharness_comm.so"
     if library.exists():
         return library
@@ -77,8 +76,6 @@ def _compile(compiler: str, flags: list[str], folder: Path, library: Path) -> No
 
 def main() -> None:
     """Build at set-up, so that the first launch need not; without a compiler say what will be used instead."""
-    from harness.base.processes import quiet_stderr
-
     try:
         with quiet_stderr():
             build()
