@@ -167,11 +167,7 @@ def patience_s() -> float:
 
 
 def wait_until_quiet(
-    say: Callable[[str], None],
-    *,
-    force: bool = False,
-    spare: int = 0,
-    instead: str = "add --force to measure anyway",
+    say: Callable[[str], None], *, force: bool = False, spare: int = 0, instead: str = "add --force to measure anyway"
 ) -> float:
     """Return the load of other processes (cores) once it needs no more than `spare` cores; with `force` whatever it is.
 

@@ -62,12 +62,7 @@ class Synchroniser:
 
 
 def synchroniser(
-    world: World,
-    policy: SyncPolicy,
-    *,
-    weight: float,
-    reduction: Reduction,
-    weights: "Sequence[keras.Variable]" = (),
+    world: World, policy: SyncPolicy, *, weight: float, reduction: Reduction, weights: "Sequence[keras.Variable]" = ()
 ) -> Synchroniser:
     """Return what keeps this rank's `weights` in step; one rank alone needs nothing.
 

@@ -226,10 +226,7 @@ class Workload:
         younger=True,
     )
     spares: int | None = option(
-        "Processes that wait to take a failed rank's place, for ON_FAILURE=replace.",
-        None,
-        least=1,
-        younger=True,
+        "Processes that wait to take a failed rank's place, for ON_FAILURE=replace.", None, least=1, younger=True
     )
     note: str | None = option(
         "Why it is run, in words for the record and the report; launches stay the same with another or none.",

@@ -67,13 +67,7 @@ class SweepPlan:
     carried: tuple[Running, ...] = ()
 
 
-def write_scripts(
-    sweep: Sweep,
-    *,
-    data_dir: Path | None,
-    results: Path,
-    submission: Submission = _LOCAL,
-) -> SweepPlan:
+def write_scripts(sweep: Sweep, *, data_dir: Path | None, results: Path, submission: Submission = _LOCAL) -> SweepPlan:
     """Write the study and the scripts of what is missing, launch nothing, and return the plan.
 
     Raises:
@@ -188,11 +182,7 @@ def run_blocks(
 
 
 def run_together(
-    sweeps: Sequence[Sweep],
-    *,
-    data_dir: Path | None,
-    results: Path,
-    submission: Submission = _LOCAL,
+    sweeps: Sequence[Sweep], *, data_dir: Path | None, results: Path, submission: Submission = _LOCAL
 ) -> int:
     """Launch on this machine what is missing of `sweeps`, each repeat of all of them in one block, in turns.
 

@@ -15,7 +15,7 @@ import msgspec
 
 from harness.base.errors import UserError, unknown
 from harness.base.files import resource
-from harness.schema.option import option
+from harness.schema.option import check_options, option
 
 LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")
 SHAPES = ("jobs", "array", "nested", "block")
@@ -49,16 +49,17 @@ class JobRequest:
     exclusive: bool = option("Nodes for ourselves [default: exclusive].", True, opposite="share-nodes")
     mail: str = option("Address to write to when a job ends.", "")
     requeue: bool = option("Let the scheduler start interrupted jobs again.", False)
-    signal_s: int = option("End the ranks so many seconds before the limit (Slurm).", 0, name="signal")
+    signal_s: int = option("End the ranks so many seconds before the limit (Slurm).", 0, name="signal", least=0)
     after: str = option("Job that must have succeeded first.", "")
     launcher: str = option("auto, 'srun --mpi=pmix', 'srun --mpi=pmi2' or mpirun.", "auto")
     extra: tuple[str, ...] = option("Any other options of a directive, as the scheduler reads them.", ())
     container: str = option("Apptainer or Singularity image in which the ranks run.", "")
     shape: str = "jobs"
-    max_jobs: int = option("Jobs submitted at a time [default: 500].", 500)
-    retries: int = option("Try a launch that fails again, so many times [default: 0].", 0)
+    max_jobs: int = option("Jobs submitted at a time [default: 500].", 500, least=1)
+    retries: int = option("Try a launch that fails again, so many times [default: 0].", 0, least=0)
 
     def __post_init__(self) -> None:
+        check_options(self)
         for name in ("partition", "account", "project", "qos", "constraint", "reservation", "mail", "after"):
             value = getattr(self, name)
             # A directive is read by the scheduler, not by the shell: quoting would not help.
@@ -75,12 +76,6 @@ class JobRequest:
         _walltimes(self.walltime)
         if self.memory and not re.fullmatch(r"0|[1-9]\d*[KMGT]", self.memory):
             raise UserError(f"MEMORY={self.memory} is not an amount: write 16G (or K, M, T), or 0 for all of a node")
-        if self.signal_s < 0:
-            raise UserError(f"SIGNAL={self.signal_s} is negative: write the seconds before the time limit")
-        if self.max_jobs < 1:
-            raise UserError(f"MAX_JOBS={self.max_jobs} is too small: use at least 1")
-        if self.retries < 0:
-            raise UserError(f"RETRIES={self.retries} is negative: write how often a launch that fails is tried again")
         if self.launcher not in LAUNCHERS:
             raise unknown("LAUNCHER", self.launcher, LAUNCHERS)
         if self.shape not in SHAPES:

@@ -55,11 +55,7 @@ ACOUSTIC = Dataset(
     test_rows=19_705,
     source="Duarte, Hu: Vehicle classification in distributed sensor networks, 2004; LIBSVM data page",
     shares=(0.25, 0.25, 0.5),  # the data page: the noise class was thinned until the classes stood 1:1:2
-    downloads=_from(
-        f"{_LIBSVM}/multiclass/vehicle",
-        ("acoustic.bz2", None, None),
-        ("acoustic.t.bz2", None, None),
-    ),
+    downloads=_from(f"{_LIBSVM}/multiclass/vehicle", ("acoustic.bz2", None, None), ("acoustic.t.bz2", None, None)),
     forms=tuple(
         FileForm(train=(packed(name, ".bz2", ".gz"),), test=(packed(f"{name}.t", ".bz2", ".gz"),))
         for name in ("acoustic", "acoustic_scale")
@@ -174,8 +170,7 @@ CIFAR100 = Dataset(
     channel_mean=(0.5071, 0.4865, 0.4409),
     channel_std=(0.2673, 0.2564, 0.2762),
     downloads=_from(
-        _KRIZ,
-        ("cifar-100-binary.tar.gz", None, "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
+        _KRIZ, ("cifar-100-binary.tar.gz", None, "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec")
     ),
     forms=(
         FileForm(train=(("cifar-100-binary/train.bin",),), test=(("cifar-100-binary/test.bin",),)),
