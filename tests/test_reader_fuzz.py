@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from harness import datasets
 from harness.base.errors import UserError
 from harness.datasets.dataset import TEST, TRAIN
-from harness.readers.row_sources import Peers
-from harness.readers.script_data import DataSetRequest, load
+from harness.readers.script_data import DataSetRequest, Peers, load
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.integers(0, 256, (12, 4)).astype(np.uint8), np.arange(12) % 3

@@ -1,32 +1,273 @@
-"""`DataSet`: what a user's script reads its part of the rows with, by paper B's interface."""
+"""`DataSet`: what a user's script reads its part of the rows with, by paper B's interface; and what that reads from.
+
+Rows by number, shared among the ranks of the MPI world or of this process alone. Of CSV text, one file or a folder of
+them, each rank counts a part of the bytes and parses its own rows.
+"""
 
 import contextlib
 import dataclasses
+import io
+import itertools
 import logging
-from collections.abc import Iterator, Sequence
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from harness import datasets
+from harness.base.cores import memory_limit, usable_cores
 from harness.base.errors import UserError, unknown
+from harness.datasets.binary_formats import is_rows, named_pair, open_hdf5, open_netcdf, open_npz
 from harness.datasets.dataset import Array
 from harness.datasets.shards import split_evenly
-from harness.readers.row_sources import (
-    TEST,
-    TRAIN,
-    VALIDATION,
-    ArrayPair,
-    CsvRows,
-    ImageRows,
-    Peers,
-    RowSource,
-    find_peers,
-    open_parts,
-)
+from harness.datasets.text_formats import CsvHeader, read_head, stream_csv, to_array
 from harness.schema.workload import IMAGENET, Workload
+
+_COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peers:
+    """This process's number among `size`, and a way to get every rank's value of something, in order of ranks."""
+
+    rank: int = 0
+    size: int = 1
+    gather: Callable[[Any], list[Any]] = lambda value: [value]
+
+
+def find_peers(environment: Mapping[str, str] = os.environ) -> Peers:
+    """Return the ranks that a launcher has started; this process alone under TF_MPI_ENABLE=0 or without one.
+
+    Raises:
+        UserError: the launcher started ranks that are not in one MPI world.
+    """
+    started = any(environment.get(name, "").isdigit() and int(environment[name]) > 1 for name in _COUNTS)
+    if not started or environment.get("TF_MPI_ENABLE") == "0":
+        return Peers()
+    from harness.comm.world import check_start, start
+
+    world = start()
+    check_start(world.size)
+    return Peers(rank=world.rank, size=world.size, gather=lambda value: list(world.comm.allgather(value)))
+
+
+TRAIN, VALIDATION, TEST = "training", "validation", "testing"
+_SEED = 0
+
+
+class RowSource(Protocol):
+    """Rows with labels, in one or more blocks that are each divided over the ranks.
+
+    `classes` is how many there are, None where the labels of all ranks decide; `blocks` the rows of every block.
+    """
+
+    classes: int | None
+    blocks: tuple[int, ...]
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Return features and labels of the rows in `ranges`, one range for every block."""
+
+
+class ArrayPair:
+    """Features and labels that can be sliced: arrays, HDF5 data sets, NetCDF variables, members of an .npz."""
+
+    def __init__(self, x: Any, y: Any, classes: int | None = None) -> None:
+        self._x, self._y, self.classes = x, y, classes
+        self.blocks: tuple[int, ...] = (x.shape[0],)
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Slice both."""
+        (rows,) = ranges
+        return np.asarray(self._x[rows.start : rows.stop]), np.asarray(self._y[rows.start : rows.stop])
+
+
+class PerClass:
+    """One array of rows for every class: the label is the array's number. Rows come in random order."""
+
+    classes: int | None = None
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self._arrays = arrays
+        self.blocks: tuple[int, ...] = tuple(array.shape[0] for array in arrays)  # each rank gets some of all
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Read the rows of every class and shuffle them."""
+        x = np.concatenate(
+            [array[rows.start : rows.stop] for array, rows in zip(self._arrays, ranges, strict=True)], axis=0
+        )
+        y = np.repeat(np.arange(len(ranges)), [len(rows) for rows in ranges])
+        order = np.random.Generator(np.random.PCG64(_SEED)).permutation(len(y))
+        return x[order], y[order]
+
+
+@contextlib.contextmanager
+def open_parts(path: Path, kind: str) -> Iterator[dict[str, RowSource]]:
+    """Yield the parts of a file of `kind` ``npz``, ``hdf5``, ``netcdf`` or ``pnetcdf``.
+
+    They are named arrays, or in HDF5 (MaTEx's form) one data set of rows for every class.
+
+    Raises:
+        UserError: the file is damaged or names no features and labels.
+    """
+    openers = {"npz": open_npz, "hdf5": open_hdf5}
+    with openers.get(kind, open_netcdf)(path) as arrays:
+        rows = list(arrays.values())
+        one_shape = len(rows) > 1 and len({tuple(array.shape[1:]) for array in rows}) == 1
+        per_class = kind == "hdf5" and one_shape and all(map(is_rows, rows))
+        parts: dict[str, RowSource] = {}
+        for part in (TRAIN, VALIDATION, TEST):
+            names = named_pair(path, arrays, part, required=part == TRAIN and not per_class)
+            if names is not None:
+                parts[part] = ArrayPair(arrays[names[0]], arrays[names[1]])
+        if TRAIN not in parts:
+            parts[TRAIN] = PerClass(rows)
+        yield parts
+
+
+_EDGE = 1 / 16  # left out on every side: the middle 224 of 256 pixels
+
+
+class ImageRows:
+    """Images by their places in containers (`datasets.Prepared`): uint8 [rows, size, size, 3], their middle squares."""
+
+    def __init__(
+        self, files: npt.NDArray[np.bytes_], places: Array, labels: npt.NDArray[np.int32], size: int, classes: int
+    ) -> None:
+        self._files, self._places, self._labels, self._size = files, places, labels, size
+        self.classes: int | None = classes
+        self.blocks: tuple[int, ...] = (len(places),)  # one: their order mixes the classes
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Decode the images of the one range, a thread for each of the rank's cores.
+
+        Raises:
+            UserError: they do not fit into memory, where a script has them as float32.
+        """
+        (rows,) = ranges
+        shape = (len(rows), self._size, self._size, 3)
+        needed, free = 4 * int(np.prod(shape, dtype=np.int64)), memory_limit()
+        if needed > free:
+            raise UserError(
+                f"{len(rows):,} images of {self._size} pixels a side take {needed / 2**30:.1f} GiB on this rank, "
+                f"{free / 2**30:.1f} GiB are free: use more nodes or a smaller image_size"
+            )
+        x = np.empty(shape, np.uint8)
+        with ThreadPoolExecutor(usable_cores()) as threads:
+            images = threads.map(self._image, self._places[rows.start : rows.stop])
+            for number, image in enumerate(images):
+                x[number] = image
+        return x, np.asarray(self._labels[rows.start : rows.stop])
+
+    def _image(self, place: npt.NDArray[np.int64]) -> Array:
+        from PIL import Image, ImageOps
+
+        number, offset, size = map(int, place)
+        with Path(bytes(self._files[number]).decode()).open("rb") as file:
+            content = os.pread(file.fileno(), size, offset)
+        with Image.open(io.BytesIO(content)) as picture:
+            square = ImageOps.fit(picture.convert("RGB"), (self._size, self._size), Image.Resampling.BILINEAR, _EDGE)
+        return np.asarray(square)
+
+
+_PIECE = 16 << 20  # bytes
+
+
+class CsvRows:
+    """The rows of CSV files, one after the other. The label's column is as in `CsvHeader`."""
+
+    classes: int | None = None
+
+    def __init__(self, path: Path, label: str | int | None, peers: Peers) -> None:
+        """Find out how many rows there are; all ranks together.
+
+        Raises:
+            UserError: there is no file, it is empty, or it has no column `label`.
+        """
+        files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        if not files:
+            raise UserError(f"train_file '{path}' is a folder without .csv files: give another")
+        self._heads = {file: read_head(file) for file in files}
+        self._width = len(self._heads[files[0]].cells)
+        self._label = _label(files[0], self._heads[files[0]], label)
+        pieces = [
+            (file, begin, end)
+            for file, head in self._heads.items()
+            for begin, end in itertools.pairwise(
+                [head.header, *range(head.header + _PIECE, file.stat().st_size, _PIECE), file.stat().st_size]
+            )
+        ]
+        counts = peers.gather([_lines(*piece) for piece in pieces[peers.rank :: peers.size]])
+        self._pieces: dict[Path, list[tuple[int, int]]] = {file: [] for file in files}
+        for number, (file, begin, _) in enumerate(pieces):
+            self._pieces[file].append((begin, counts[number % peers.size][number // peers.size]))
+        self.blocks: tuple[int, ...] = (sum(map(sum, counts)),)
+
+    def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
+        """Parse the rows of the one range: float32 [rows, columns - 1] and float64 [rows]."""
+        (rows,) = ranges
+        features = [place for place in range(self._width) if place != self._label]
+        x, y = [np.empty((0, len(features)), np.float32)], [np.empty(0)]
+        columns = [f"c{place}" for place in range(self._width)]
+        types = dict.fromkeys(columns, "float32") | {columns[self._label]: "float64"}
+        first = 0
+        for path, pieces in self._pieces.items():
+            count = sum(lines for _, lines in pieces)
+            begin, end = max(rows.start - first, 0), min(rows.stop - first, count)
+            first += count
+            if begin >= end:
+                continue
+            with path.open("rb") as file:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            text = memoryview(content)[_offset(content, pieces, begin) : _offset(content, pieces, end)]
+            line = 1 + begin + (self._heads[path].header > 0)
+            for batch in stream_csv(path, columns, types=types, text=text, first_line=line):
+                x.append(to_array(path, batch, features, line))
+                y.append(to_array(path, batch, [self._label], line, "float64")[:, 0])
+                line += batch.num_rows
+        return np.concatenate(x), np.concatenate(y)
+
+
+def _label(path: Path, head: CsvHeader, label: str | int | None) -> int:
+    """Return the place of the label's column: the one asked for, else as `CsvHeader` has it."""
+    if label is None:
+        return head.label
+    if isinstance(label, str):
+        if label.lower() not in head.names:
+            shown = ", ".join(head.names) or "a header"
+            raise UserError(f"label '{label}' is not a column of '{path}': name one of {shown}")
+        return head.names.index(label.lower())
+    width = len(head.cells)
+    if not -width <= label < width:
+        raise UserError(f"label {label} is not a column of '{path}': use 0 to {width - 1}")
+    return label % width
+
+
+def _lines(path: Path, begin: int, end: int) -> int:
+    """Return how many lines end between two offsets; the last of a file may have no newline."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        content = file.read(end - begin)
+        ended = bool(file.read(1)) or content.endswith(b"\n") or not content
+    return content.count(b"\n") + (not ended)
+
+
+def _offset(content: mmap.mmap, pieces: Sequence[tuple[int, int]], row: int) -> int:
+    """Return where row `row` of a file begins, the end behind the last; `pieces` are offsets and their lines."""
+    for begin, lines in pieces:
+        if row <= lines:  # the newline before the row is in this piece
+            place = begin
+            for _ in range(row):
+                place = content.find(b"\n", place) + 1 or len(content)
+            return place
+        row -= lines
+    raise AssertionError("the file has fewer rows")
+
 
 KNOWN = ("mnist", "cifar10", "cifar100", IMAGENET)
 FORMATS = ("csv", "hdf5", "netcdf", "pnetcdf", "npz")
