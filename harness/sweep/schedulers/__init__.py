@@ -122,6 +122,8 @@ class Scheduler(abc.ABC):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str] = ""
+    """What people call it."""
     template: ClassVar[str]
     """File name in ``jobs/templates``."""
     directive: ClassVar[str] = ""
@@ -299,9 +301,18 @@ class Scheduler(abc.ABC):
         """Return what those of `jobs` that have ended used, as far as accounting knows; or why there is none."""
         return f"{self.name} is not asked for it"
 
-    @abc.abstractmethod
-    def explain(self, state: State) -> str:
+    @classmethod
+    def explain(cls, state: State) -> str:
         """Return in one clause what is known of a job that ended without a message of its own."""
+        if state.phase == "unknown":
+            return f"{cls.title} no longer knows the job: it ended long ago, or it was submitted elsewhere"
+        text = cls.meaning(state.word) + (f" on {state.nodes}" if state.nodes else "")
+        return f"{text}: {state.reason}" if state.reason else text
+
+    @classmethod
+    def meaning(cls, word: str) -> str:
+        """Return what the scheduler's own `word` for the state of an ended job means."""
+        return word
 
 
 def compare_partition(stated: Partition, live: Partition) -> Iterator[SiteFinding]:

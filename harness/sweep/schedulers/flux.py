@@ -21,7 +21,7 @@ _OWN_END = {"COMPLETED", "FAILED"}
 class Scheduler(schedulers.Scheduler):
     """Submits scripts with flux batch; in their instance flux run starts the ranks; one flux jobs answers for all."""
 
-    name = "flux"
+    name, title = "flux", "Flux"
     template = "flux.sh.j2"
     directive = "#flux:"
     submits_by = "flux"
@@ -69,13 +69,10 @@ class Scheduler(schedulers.Scheduler):
         """Return state and name by number of `jobs`, or of all that are queued or running."""
         return read_jobs(self.commands.ask((*_LIST, *jobs)).out if jobs else self.commands.run(_LIST))
 
-    def explain(self, state: State) -> str:
-        """Return what became of an ended job."""
-        if state.phase == "unknown":
-            return "Flux no longer knows the job: it ended long ago, or it was submitted to another instance"
-        if state.word == "COMPLETED":
-            return "Flux calls it completed, but it wrote no whole record"
-        return f"it ended ({state.word})" + (f" on {state.nodes}" if state.nodes else "")
+    @classmethod
+    def meaning(cls, word: str) -> str:
+        """Return it in words."""
+        return "Flux calls it completed, but it wrote no whole record" if word == "COMPLETED" else f"it ended ({word})"
 
 
 def read_jobs(answer: str) -> dict[str, tuple[State, str]]:

@@ -141,7 +141,8 @@ class Scheduler(schedulers.Scheduler):
                 psutil.wait_procs(family, timeout=_GRACE_S)
         self._release()
 
-    def explain(self, state: State) -> str:
+    @classmethod
+    def explain(cls, state: State) -> str:
         """Name the signal that ended a job."""
         number = (state.exit_code or 0) - 128
         if number not in set(signal.Signals):

@@ -49,7 +49,7 @@ _SIGNALLED = 256  # Exit_status of a job that a signal ended is 256 and its numb
 class Scheduler(schedulers.Scheduler):
     """Submits scripts with qsub; one qstat answers for all jobs where it can."""
 
-    name = "pbs"
+    name, title = "pbs", "PBS"
     template = "pbs.sh.j2"
     directive = "#PBS"
     ping = ("qstat", "-B")
@@ -141,14 +141,6 @@ class Scheduler(schedulers.Scheduler):
         if not self._history:
             return "qstat: the server keeps no job history"
         return {name: usage for name, usage in used.items() if usage is not None}
-
-    @staticmethod
-    def explain(state: State) -> str:
-        """Return what became of an ended job."""
-        if state.phase == "unknown":
-            return "PBS no longer knows the job: it ended long ago, or it was submitted to another server"
-        text = state.word + (f" on {state.nodes}" if state.nodes else "")
-        return f"{text}: {state.reason}" if state.reason else text
 
     def findings(self) -> Iterator[SiteFinding]:
         """Compare the statements of the site file with pbsnodes and the queues."""

@@ -54,7 +54,7 @@ _MEANING = {
 class Scheduler(schedulers.Scheduler):
     """Submits scripts with sbatch; one squeue answers for all jobs."""
 
-    name = "slurm"
+    name, title = "slurm", "Slurm"
     template = "slurm.sh.j2"
     directive = "#SBATCH"
     canceller = ("scancel", "--quiet")
@@ -169,15 +169,10 @@ class Scheduler(schedulers.Scheduler):
             found |= read_usage(answer.out)
         return found
 
-    @staticmethod
-    def explain(state: State) -> str:
-        """Return what became of an ended job."""
-        if state.phase == "unknown":
-            return "Slurm no longer knows the job: it ended long ago, or it was submitted to another cluster"
-        text = f"{_MEANING.get(state.word, 'it ended')} ({state.word})"
-        if state.nodes:
-            text += f" on {state.nodes}"
-        return f"{text}: {state.reason}" if state.reason else text
+    @classmethod
+    def meaning(cls, word: str) -> str:
+        """Return it in words, and Slurm's own."""
+        return f"{_MEANING.get(word, 'it ended')} ({word})"
 
     def findings(self) -> Iterator[SiteFinding]:
         """Compare the statements of the site file with sinfo, scontrol and srun."""
