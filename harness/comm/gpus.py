@@ -1,17 +1,14 @@
 """Which GPU each rank trains on, and what the GPUs are."""
 
 import os
+import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError
 from harness.base.processes import ask
-
-if TYPE_CHECKING:
-    from harness.comm.world import World
-
+from harness.comm.world import World
 
 _FIELDS = ("uuid", "name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
 _QUERY = ("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
@@ -116,7 +113,7 @@ def assign(pools: Sequence[tuple[Gpu, ...]], local_rank: int, *, host: str, shar
     return pool[local_rank % len(pool)]
 
 
-def own_gpu(world: "World", gpus_per_rank: int, *, shared: bool) -> Gpu | None:
+def own_gpu(world: World, gpus_per_rank: int, *, shared: bool) -> Gpu | None:
     """Return this rank's GPU, None where ranks have none, and hide all others. Call before TensorFlow is imported.
 
     Raises:
@@ -124,8 +121,6 @@ def own_gpu(world: "World", gpus_per_rank: int, *, shared: bool) -> Gpu | None:
     """
     gpu = None
     if gpus_per_rank:
-        import platform
-
         from mpi4py import MPI
 
         local = world.comm.Split_type(MPI.COMM_TYPE_SHARED)

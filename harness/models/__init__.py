@@ -38,28 +38,22 @@ def build(
     """
     import keras
 
+    from harness.models import networks
+
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(precision)  # networks that bring their own layers take it from nowhere else
     try:
-        return _build(name, dataset, features, classes, init)
+        check_network(name, features)
+        if is_own(name):
+            return _user_model(name, features, classes)
+        if name in IMAGE_NETWORKS:
+            return networks.imagenet_network(name, features, classes)
+        kernel = getattr(keras.initializers, _INITIALISERS[init])()
+        if name == "dnn":
+            return networks.dnn(dataset, features, classes, kernel)
+        return networks.cnn(features, classes, kernel, full="relu" if name == "cnn-relu" else "sigmoid")
     finally:
         keras.config.set_dtype_policy(before)
-
-
-def _build(name: str, dataset: str, features: tuple[int, ...], classes: int, init: str) -> "keras.Model":
-    import keras
-
-    from harness.models import networks
-
-    check_network(name, features)
-    if is_own(name):
-        return _user_model(name, features, classes)
-    if name in IMAGE_NETWORKS:
-        return networks.imagenet_network(name, features, classes)
-    kernel = getattr(keras.initializers, _INITIALISERS[init])()
-    if name == "dnn":
-        return networks.dnn(dataset, features, classes, kernel)
-    return networks.cnn(features, classes, kernel, full="relu" if name == "cnn-relu" else "sigmoid")
 
 
 def check_network(name: str, features: tuple[int, ...]) -> None:

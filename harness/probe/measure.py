@@ -23,6 +23,7 @@ from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.base.processes import quiet_stderr
 from harness.comm.placement import misplacements, observe
+from harness.comm.world import World, abort, start
 from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Layout
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from harness.comm.native.operation import Sum
-    from harness.comm.world import World
 
 
 _BATCH_S = 200e-6  # a sample is a batch of calls at least this long: clock and barrier are then negligible
@@ -101,7 +101,7 @@ class TimedOperation:
     messages: int = 1
 
 
-def measure(world: "World", plan: ProbePlan) -> ProbeResult | None:
+def measure(world: World, plan: ProbePlan) -> ProbeResult | None:
     """Measure `plan` on all ranks; return the answer on rank 0, None elsewhere."""
     from mpi4py import MPI
 
@@ -134,7 +134,7 @@ def measure(world: "World", plan: ProbePlan) -> ProbeResult | None:
 
 
 def _series(
-    world: "World", plan: ProbePlan, found: list[TimedOperation], own: turns.Turns | None
+    world: World, plan: ProbePlan, found: list[TimedOperation], own: turns.Turns | None
 ) -> tuple[MessageSeries, ...]:
     """Time every operation at every size: every round takes one sample of each, in a new order.
 
@@ -172,7 +172,7 @@ def _series(
     )
 
 
-def _sample(world: "World", timed: TimedOperation, size: int, calls: int) -> float:
+def _sample(world: World, timed: TimedOperation, size: int, calls: int) -> float:
     """Return the seconds of one message on the slowest rank, over `calls` calls after an untimed one."""
     from mpi4py import MPI
 
@@ -190,7 +190,7 @@ def _sample(world: "World", timed: TimedOperation, size: int, calls: int) -> flo
 
 
 def _timed_operations(
-    world: "World", *, largest: int, reductions: tuple[str, ...], stack: ExitStack
+    world: World, *, largest: int, reductions: tuple[str, ...], stack: ExitStack
 ) -> tuple[list[TimedOperation], list[str]]:
     """Return what this world can measure, in the same order on every rank, and notes on what it cannot.
 
@@ -220,7 +220,7 @@ def _timed_operations(
     return found + own, notes
 
 
-def _point_to_point(world: "World", level: str, partner: int, buffer: Buffer) -> TimedOperation:
+def _point_to_point(world: World, level: str, partner: int, buffer: Buffer) -> TimedOperation:
     comm, message = world.comm, buffer.view(np.uint8)
 
     def there_and_back(count: int) -> None:
@@ -254,7 +254,7 @@ def _collectives(
 
 
 def _own_reductions(
-    world: "World", names: tuple[str, ...], level: str, buffer: Buffer, stack: ExitStack
+    world: World, names: tuple[str, ...], level: str, buffer: Buffer, stack: ExitStack
 ) -> tuple[list[TimedOperation], list[str]]:
     """Return the harness's own reductions, or the reason why there are none."""
     from harness.comm.grouped_sums import agreed_library
@@ -287,8 +287,6 @@ def _own_reductions(
 
 def main() -> None:
     """Join the world, measure, and let rank 0 write the answer."""
-    from harness.comm.world import abort, start
-
     world = start()
     try:
         plan_file, answer_file = Path(sys.argv[1]), Path(sys.argv[2])

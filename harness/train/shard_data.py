@@ -5,20 +5,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from harness import datasets
 from harness.base.errors import UserError
+from harness.comm.world import World
 from harness.datasets.shards import Shards, split_evenly
 from harness.schema.record import DataRecord
 from harness.schema.sweep import Point
-
-if TYPE_CHECKING:
-    from harness.comm.world import World
-
 
 Array = npt.NDArray[Any]
 
@@ -49,7 +46,7 @@ class RankData:
     files: npt.NDArray[np.bytes_] | None = None
 
 
-def load(world: "World", point: Point, data_dir: Path | None, shares: tuple[int, ...] | None = None) -> RankData:
+def load(world: World, point: Point, data_dir: Path | None, shares: tuple[int, ...] | None = None) -> RankData:
     """Prepare the data once and return this rank's part of it; `shares` are the ranks' where it is not all of them.
 
     Raises:
@@ -126,7 +123,7 @@ def _read(array: Array, rows: range) -> Array:
     return np.array(array[rows.start : rows.stop])  # a copy: pages of the memory map are touched here, not in training
 
 
-def _hand_out(world: "World", array: Array, parts: Sequence[range]) -> Array:
+def _hand_out(world: World, array: Array, parts: Sequence[range]) -> Array:
     """Return this rank's part of `array`, whose rows only rank 0 has: it sends them point to point.
 
     So the paper does it (paper A, section 3.3.1). On the other ranks `array` has no rows, only their shape and type.
