@@ -59,7 +59,7 @@ class StandIn:
     range, in place where it can. `rows` is the default size of the training part, `least_test_rows` the smallest
     test part. `block_rows` rows share one random stream, so it is part of the stand-in's identity. `separation` is the
     distance between class centres in latent standard deviations. `patch` repeats each score over squares of
-    that many pixels; `noise` is the part of a score that carries no information.
+    that many pixels.
     """
 
     render: Callable[[npt.NDArray[np.float32], np.random.Generator], Array]
@@ -68,7 +68,6 @@ class StandIn:
     latent: int = 8
     separation: float = 2.0
     patch: int = 1
-    noise: float = 0.5
     least_test_rows: int = 1_000
 
 

@@ -21,6 +21,7 @@ from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, StandIn
 
 VERSION = 1
 _CLUSTERS = 2
+_NOISE = np.float32(0.5)  # of a score, which carries no information
 _FIXED, _TRAIN_STREAM, _TEST_STREAM = 0, 1, 2
 
 Scores = npt.NDArray[np.float32]
@@ -52,7 +53,7 @@ def blocks(dataset: Dataset, rows: int, part: str) -> Iterator[Block]:
         latent = rng.standard_normal((recipe.block_rows, recipe.latent), dtype=np.float32)
         latent += centres[labels, cluster]
         scores = latent @ matrix
-        scores += np.float32(recipe.noise) * rng.standard_normal(scores.shape, dtype=np.float32)
+        scores += _NOISE * rng.standard_normal(scores.shape, dtype=np.float32)
         features = recipe.render(scores, rng).reshape(-1, *_score_shape(dataset.features, recipe.patch))
         if recipe.patch > 1:
             height, width, _ = dataset.features

@@ -326,11 +326,9 @@ def _in_queue(folder: Path, running: Running, state: State, scheduler: Scheduler
         return "ended", f"in {job}, not collected yet"
     if state.phase == "running":
         # In a shared job those that wait have empty logs or none.
-        point, shared = (
-            running.point.folder,
-            running.task < 0 and not (folder / JOBS / f"{running.point.folder}.sh").exists(),
-        )
-        log = folder / LOGS / f"{point}.log"
+        name = running.point.folder
+        shared = running.task < 0 and not (folder / JOBS / f"{name}.sh").exists()
+        log = folder / LOGS / f"{name}.log"
         if shared and not (log.exists() and log.stat().st_size):
             return "queued", f"waits for its turn in {job}"
         where = f"{job} on {state.nodes}" if state.nodes else job

@@ -175,7 +175,7 @@ def prepare_replica(
     workload, shards, policy = point.workload, data.shards, find_policy(point.workload.sync)
     _check_images(point, data)
     model = _build_network(point, data)
-    steps = shards.full_steps + (bool(shards.remainder) and not workload.drop_remainder)
+    steps = shards.steps(workload.drop_remainder)
     optimizer = build_optimizer(workload, steps_per_epoch=steps, ranks=point.layout.ranks)
     optimizer.build(model.trainable_variables)
     rows = len(shards.lanes(world.rank))

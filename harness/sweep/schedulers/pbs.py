@@ -25,16 +25,12 @@ _OLD = re.compile(r"\b(ppn|nodes)=")
 _QUEUED = {"Q": "queued", "H": "held", "W": "waiting for its start time", "T": "on its way", "S": "suspended"}
 _RUNNING = {"R": "running", "E": "ending", "B": "begun", "U": "suspended: its workstation is busy"}
 _CODES = {
-    -1: "PBS could not start it",
-    -2: "PBS could not start it",
+    **dict.fromkeys((-1, -2), "PBS could not start it"),
     -3: "PBS could not start it and wanted to try again",
-    -4: "it was ended when its node's PBS daemon was started again",
-    -5: "it was ended when its node's PBS daemon was started again",
-    -6: "it was ended when its node's PBS daemon was started again",
+    **dict.fromkeys((-4, -5, -6), "it was ended when its node's PBS daemon was started again"),
     -10: "its user may not run on its node",
     -12: "it was started again after its node was lost",
-    -24: "PBS ended it: it used more cores than it asked for",
-    -25: "PBS ended it: it used more cores than it asked for",
+    **dict.fromkeys((-24, -25), "PBS ended it: it used more cores than it asked for"),
     -26: "it ran out of virtual memory",
     -27: "it ran out of memory",
     -28: "PBS ended it at its limit of processor time",
