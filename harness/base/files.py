@@ -134,11 +134,7 @@ def discard(part: str) -> int:
 
 
 def make_folder(folder: Path, field: str = "cache folder", fix: str = "remove it") -> Path:
-    """Create `folder`, the cache's or another `field`, and return it.
-
-    Raises:
-        UserError: it cannot be created.
-    """
+    """Create `folder`, the cache's or another `field`, and return it; raise a UserError if it cannot be created."""
     try:
         with user_errors(field, folder):
             folder.mkdir(parents=True, exist_ok=True)

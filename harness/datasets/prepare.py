@@ -228,11 +228,7 @@ def _open_images(source: DataSource) -> Prepared:
 
 
 def _open(source: DataSource, folder: Path) -> Prepared:
-    """Open the prepared folder.
-
-    Raises:
-        UserError: a file in it is missing or damaged.
-    """
+    """Open the prepared folder; raise a UserError if a file in it is missing or damaged."""
     path = folder / _RECORD
     try:
         record = decode(path.read_bytes(), DataRecord, path)

@@ -287,11 +287,7 @@ def keep_beyond(loaded: Loaded, series: Sequence[Beyond]) -> None:
 
 
 def read_beyond(loaded: Loaded) -> KeptBeyond | None:
-    """Return the prediction in the sweep's folder, None if there is none.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Return the prediction in the sweep's folder, None if there is none; raise a UserError if the file is damaged."""
     path = loaded.folder / BEYOND_FILE
     return decode(path.read_bytes(), KeptBeyond, path) if path.exists() else None
 

@@ -386,11 +386,7 @@ def _points(frame: pd.DataFrame) -> tuple[PredictedPoint, ...]:
 
 
 def read_prediction(folder: Path) -> Prediction | None:
-    """Return the prediction in a sweep's `folder`, None if there is none.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Return the prediction in a sweep's `folder`, None if there is none; raise a UserError if the file is damaged."""
     path = folder / PREDICTION_FILE
     return decode(path.read_bytes(), Prediction, path) if path.exists() else None
 

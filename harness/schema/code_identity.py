@@ -52,11 +52,7 @@ def source_identity(workload: Workload) -> str:
 
 
 def check_source(workload: Workload, code: str) -> None:
-    """Refuse a launch that was planned as `code` if its source has changed since.
-
-    Raises:
-        UserError: it has.
-    """
+    """Raise a UserError if the source of a launch, planned as `code`, has changed since."""
     if code and source_identity(workload) != code.partition("-")[0]:
         raise UserError(
             "the harness, the script or MODEL was changed after this launch was planned, its record would be of "
@@ -157,9 +153,5 @@ def _digest(parts: list[str]) -> str:
 
 
 def script_id(script: Path) -> str:
-    """Return the SHA-256 of the script's text.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """Return the SHA-256 of the script's text; raise a UserError if it cannot be read."""
     return hashlib.sha256(_read(script)).hexdigest()

@@ -120,11 +120,7 @@ def options(kind: Any) -> Iterator[tuple[Field[Any], Option]]:
 
 
 def check_options(value: Any) -> None:
-    """Check every such field of an instance.
-
-    Raises:
-        UserError: one is out of its range.
-    """
+    """Check every such field of an instance; raise a UserError if one is out of its range."""
     for one, asked in options(value):
         asked.check(one.name, getattr(value, one.name))
 

@@ -306,20 +306,12 @@ def decode(content: bytes, kind: type[T], source: Path) -> T:
 
 
 def read_point(path: Path) -> Point:
-    """Read a point file.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """Read a point file; raise a UserError if the file is missing or damaged."""
     return decode(_content(path), Point, path)
 
 
 def read_accounts(folder: Path) -> tuple[Account, ...]:
-    """Return what is known of the jobs of the sweep in `folder`.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Return what is known of the jobs of the sweep in `folder`; raise a UserError if the file is damaged."""
     path = folder / ACCOUNTS_FILE
     return decode(path.read_bytes(), tuple[Account, ...], path) if path.exists() else ()
 

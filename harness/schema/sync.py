@@ -260,11 +260,7 @@ FORMS = ", ".join(policy.form for policy in POLICIES)
 
 
 def check_sync(text: str) -> None:
-    """Check the form of a policy, without importing a user's own.
-
-    Raises:
-        UserError: it is of none.
-    """
+    """Check the form of a policy, without importing a user's own; raise a UserError if it is of none."""
     if not is_own(text) and not any(policy.parse(text) for policy in POLICIES):
         raise UserError(f"SYNC={text} is not a sync policy: write {FORMS}, or {SyncPolicy.form} for one of your own")
 

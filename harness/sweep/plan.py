@@ -145,11 +145,7 @@ def current(sweep: Sweep) -> Sweep:
 
 
 def parse_shares(text: str) -> tuple[int, ...]:
-    """Parse ``2:1:1``, one part of the rows per rank.
-
-    Raises:
-        UserError: it is not a list of counts of at least 1.
-    """
+    """Parse ``2:1:1``, one part of the rows per rank; raise a UserError if it is not a list of counts of at least 1."""
     parts = text.split(":")
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
         raise UserError(f"SHARES={text} is not a list of parts: write one count of at least 1 per rank, such as 2:1:1")

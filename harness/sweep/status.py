@@ -244,11 +244,7 @@ class Status:
 
 
 def read_status(folder: Path) -> Status:
-    """Read the state of the sweep in `folder`.
-
-    Raises:
-        UserError: the study file is missing or damaged.
-    """
+    """Read the state of the sweep in `folder`; raise a UserError if the study file is missing or damaged."""
     study = read_study(folder)
     active = is_locked(folder)
     skipped = {skipped.layout for skipped in study.skipped}

@@ -205,11 +205,7 @@ def set_aside(folder: Path, point: Point) -> None:
 
 
 def write_study(folder: Path, sweep: Sweep, skipped: tuple[Skipped, ...]) -> None:
-    """Write what this command asks of the sweep.
-
-    Raises:
-        UserError: the results folder cannot be written to.
-    """
+    """Write what this command asks of the sweep; raise a UserError if the results folder cannot be written to."""
     write_atomic(folder / STUDY_FILE, encode(Study(schema=SCHEMA, sweep=sweep, skipped=skipped)))
 
 
@@ -291,20 +287,12 @@ class Submission:
 
 
 def write_submission(folder: Path, submission: Submission) -> None:
-    """Keep how the sweep in `folder` is launched.
-
-    Raises:
-        UserError: the folder cannot be written to.
-    """
+    """Keep how the sweep in `folder` is launched; raise a UserError if the folder cannot be written to."""
     write_atomic(folder / SUBMISSION_FILE, encode(submission))
 
 
 def read_submission(folder: Path) -> Submission:
-    """Return how the sweep in `folder` was launched last.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """Return how the sweep in `folder` was launched last; raise a UserError if the file is missing or damaged."""
     submission = _read(folder / SUBMISSION_FILE, Submission)
     if submission is None:
         raise UserError(f"'{folder}' does not say how it was launched: give the sweep command again")

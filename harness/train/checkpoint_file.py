@@ -68,11 +68,7 @@ def write_checkpoint(folder: Path, header: Header, arrays: Arrays) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[Header, Arrays]:
-    """Return what a checkpoint holds.
-
-    Raises:
-        UserError: it cannot be read, is damaged, or is not a checkpoint.
-    """
+    """Return what a checkpoint holds; raise a UserError if it cannot be read, is damaged, or is not a checkpoint."""
     try:
         content = path.read_bytes()
     except OSError as error:

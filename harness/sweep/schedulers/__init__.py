@@ -368,11 +368,7 @@ def known_schedulers() -> tuple[str, ...]:
 
 
 def scheduler_class(name: str) -> type[Scheduler]:
-    """Return the class of the scheduler called `name`.
-
-    Raises:
-        UserError: there is no such scheduler.
-    """
+    """Return the class of the scheduler called `name`; raise a UserError if there is no such scheduler."""
     if name not in known_schedulers():
         raise unknown("SCHEDULER", name, ("auto", *known_schedulers()))
     found: type[Scheduler] = importlib.import_module(f"{__name__}.{name}").Scheduler
