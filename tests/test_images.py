@@ -147,7 +147,7 @@ def test_a_changed_image_is_another_data_set(cache, folder):
     ("name", "content", "message"),
     [
         ("train-00000-of-00001", b"\x10\0\0\0", "is cut, or not an uncompressed TFRecord"),
-        ("ILSVRC2012_img_train.tar", b"no tar file" * 100, "cannot be read as a tar file"),
+        ("ILSVRC2012_img_train.tar", b"no tar file" * 100, "is not a readable tar file"),
     ],
 )
 def test_a_damaged_container_is_one_sentence(cache, tmp_path, name, content, message):

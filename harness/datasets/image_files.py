@@ -25,6 +25,7 @@ import numpy.typing as npt
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, folder_atomic, publish_once, write_atomic
+from harness.datasets.binary_formats import readable
 from harness.datasets.dataset import FoundFiles
 from harness.schema.record import decode, encode
 
@@ -98,18 +99,15 @@ def _folder(root: Path) -> Iterator[StoredImage]:
 
 def _tar(path: Path) -> Iterator[StoredImage]:
     """Yield the images of a tar file: of one class, named like the file, or of a tar file for each class."""
-    try:
-        with tarfile.open(path, "r:") as outer:
-            for member in outer:
-                name = Path(member.name)
-                if name.suffix == ".tar":
-                    with tarfile.open(fileobj=outer.extractfile(member), mode="r:") as inner:
-                        for image in inner:
-                            yield from _member(path, name.stem, image, member.offset_data)
-                else:
-                    yield from _member(path, name.parent.name or path.stem, member, 0)
-    except (tarfile.TarError, OSError) as error:
-        raise UserError(f"'{path}' cannot be read as a tar file ({error}): fetch it again") from error
+    with readable(path, "tar file", "fetch it again"), tarfile.open(path, "r:") as outer:
+        for member in outer:
+            name = Path(member.name)
+            if name.suffix == ".tar":
+                with tarfile.open(fileobj=outer.extractfile(member), mode="r:") as inner:
+                    for image in inner:
+                        yield from _member(path, name.stem, image, member.offset_data)
+            else:
+                yield from _member(path, name.parent.name or path.stem, member, 0)
 
 
 def _member(path: Path, kind: str, member: tarfile.TarInfo, start: int) -> Iterator[StoredImage]:
