@@ -43,6 +43,15 @@ def user_errors(field: str, path: Path) -> Iterator[None]:
         raise UserError(f"{field} '{path}' cannot be written: {reason}; choose another folder") from error
 
 
+def read_bytes(path: Path, what: str = "", fix: str = "") -> bytes:
+    """Return what the file at `path` holds; raise a UserError that names it, with the `fix`, if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        said = f"{what} '{path}' cannot be read: {error.strerror}".lstrip()
+        raise UserError(f"{said}; {fix}" if fix else said) from error
+
+
 def umask() -> int:
     """Return what the user withholds from others; asking sets it, so that threads ask one after the other."""
     with _ASKED:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.analysis.rounds import BlockRatio, ratio_over_blocks
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic
+from harness.base.files import folder_atomic, read_bytes
 from harness.base.provenance import describe_machine
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import (
@@ -62,10 +62,7 @@ def read_probe(path: Path) -> Probe:
         UserError: it is missing, damaged or of another schema version.
     """
     file = path / PROBE_FILE if path.is_dir() else path
-    try:
-        probe = decode(file.read_bytes(), Probe, file)
-    except OSError as error:
-        raise UserError(f"probe '{file}' cannot be read: {error.strerror}; run `harness probe` first") from error
+    probe = decode(read_bytes(file, "probe", "run `harness probe` first"), Probe, file)
     if probe.schema != PROBE_SCHEMA:
         raise UserError(f"'{file}' has schema {probe.schema}, this harness reads {PROBE_SCHEMA}: probe again")
     return probe

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from harness.base.errors import UserError
+from harness.base.files import read_bytes
 
 CLAIMS_FILE = "results/published.toml"
 
@@ -95,12 +96,11 @@ def read_published(path: Path) -> Published:
     Raises:
         UserError: the file is missing, no TOML, or a claim lacks a field.
     """
+    content = read_bytes(path, "published claims")
     try:
-        tables = msgspec.toml.decode(path.read_bytes())
+        tables = msgspec.toml.decode(content)
         papers = msgspec.convert(tables.get("paper", []), tuple[Paper, ...])
         claims = msgspec.convert(tables.get("claim", []), tuple[Claim, ...])
-    except OSError as error:
-        raise UserError(f"published claims '{path}' cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise UserError(f"published claims '{path}' are damaged ({error}): restore the file") from error
     own = {paper.key: paper.sync for paper in papers}

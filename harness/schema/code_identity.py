@@ -15,7 +15,7 @@ from itertools import chain, starmap
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.files import resource
+from harness.base.files import read_bytes, resource
 from harness.base.provenance import package_version
 from harness.schema.workload import Workload, is_script, script_command
 
@@ -24,6 +24,7 @@ _READERS = frozenset(
 )
 """Rooms that a launch never enters: they read what it wrote, or launch it in another way. A new room counts."""
 _SOURCES = (".py", ".cc", ".h")
+_read = functools.partial(read_bytes, fix="what it holds decides what is trained")
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "mpi4py")
 
 
@@ -139,13 +140,6 @@ def _hashes(folder: Path, files: "Iterator[Path] | list[Path]") -> list[str]:
     """Return name and hash of every file, in an order that does not depend on where the folder is."""
     named = {path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name: path for path in files}
     return [f"{name} {hashlib.sha256(_read(named[name])).hexdigest()}" for name in sorted(named)]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"'{path}' cannot be read: {error.strerror}; what it holds decides what is trained") from error
 
 
 def _digest(parts: list[str]) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from harness.base.cpu_contention import MET
 from harness.base.errors import UserError
+from harness.base.files import read_bytes
 from harness.base.provenance import Machine
 from harness.schema.sweep import ACCOUNTS_FILE, Account, Point
 
@@ -307,7 +308,7 @@ def decode(content: bytes, kind: type[T], source: Path) -> T:
 
 def read_point(path: Path) -> Point:
     """Read a point file; raise a UserError if the file is missing or damaged."""
-    return decode(_content(path), Point, path)
+    return decode(read_bytes(path), Point, path)
 
 
 def read_accounts(folder: Path) -> tuple[Account, ...]:
@@ -325,7 +326,7 @@ def read_run(folder: Path) -> RunRecord:
         UserError: the record or its table is missing, damaged or of another schema version.
     """
     path = folder / RUN_FILE
-    record = decode(_content(path), RunRecord, path)
+    record = decode(read_bytes(path), RunRecord, path)
     if record.schema != SCHEMA:
         raise UserError(f"'{path}' has schema {record.schema}, this harness reads {SCHEMA}: run the point again")
     _check_steps(folder / STEPS_FILE)
@@ -356,10 +357,3 @@ def _check_steps(path: Path) -> None:
         raise UserError(f"'{path}' is cut or damaged: delete its folder and run the point again") from error
     if missing := STEP_COLUMNS - columns:
         raise UserError(f"'{path}' lacks the columns {', '.join(sorted(missing))}: run the point again")
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"'{path}' cannot be read: {error.strerror}") from error

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from harness.base.errors import UserError, unknown
-from harness.base.files import resource
+from harness.base.files import read_bytes, resource
 from harness.schema.option import check_options, option
 
 LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")
@@ -214,15 +214,14 @@ def read_site(path: Path) -> Site:
     Raises:
         UserError: it cannot be read, is not TOML, or has a field that is unknown or of another type.
     """
+    content = read_bytes(path, "site file")
     try:
-        table = msgspec.toml.decode(path.read_bytes())
+        table = msgspec.toml.decode(content)
         _refuse_strangers(table, Site, path)
         _refuse_strangers(table.get("request", {}), JobRequest, path)
         for partition in table.get("partition", []):
             _refuse_strangers(partition, Partition, path)
         return msgspec.convert({"name": path.stem} | table, Site)
-    except OSError as error:
-        raise UserError(f"site file '{path}' cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise UserError(f"site file '{path}' is wrong: {error}") from error
 

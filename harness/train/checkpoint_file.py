@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
-from harness.base.files import write_atomic
+from harness.base.files import read_bytes, write_atomic
 from harness.schema.record import EpochRecord, Segment, decode, encode
 from harness.schema.sweep import CHECKPOINT_SUFFIX, Point, checkpoint_files
 
@@ -69,11 +69,7 @@ def write_checkpoint(folder: Path, header: Header, arrays: Arrays) -> None:
 
 def read_checkpoint(path: Path) -> tuple[Header, Arrays]:
     """Return what a checkpoint holds; raise a UserError if it cannot be read, is damaged, or is not a checkpoint."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"checkpoint '{path}' cannot be read: {error.strerror}") from error
-    digest, _, body = content.partition(b"\n")
+    digest, _, body = read_bytes(path, "checkpoint").partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != digest:
         raise UserError(f"checkpoint '{path}' is cut or damaged: its checksum does not match")
     try:
