@@ -145,6 +145,7 @@ def start_gpu(gpu: Gpu | None) -> None:
     Raises:
         UserError: TensorFlow does not see the GPU (its CPU-only build, or no CUDA libraries).
     """
+    import keras  # noqa: F401 - loaded by need, and a part of what it takes to import TensorFlow
     import tensorflow as tf
 
     hide_others(gpu)

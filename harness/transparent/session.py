@@ -115,8 +115,6 @@ class Session:
 
     def _install(self) -> None:
         """Called once TensorFlow is there: put everything in place."""
-        import keras  # noqa: F401 - a part of the time that the import takes
-
         from harness.transparent.install import install
 
         start_gpu(self.gpu)
