@@ -39,8 +39,6 @@ END = "end of the script"
 """What the last exchange of a run is called."""
 _SHOWN = 6  # calls of a rank's ring on the page
 _FRAMES = 4  # of its Python stack
-
-
 _ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
 _COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})
 

@@ -173,7 +173,6 @@ class Slices(Protocol):
 
 Arrays = Mapping[str, Slices]
 
-
 _NAMES = {
     "training": (("x_train", "y_train"), ("training_data", "training_labels"), ("x", "y"), ("data", "labels"),
                  ("data", "label"), ("images", "labels")),
