@@ -21,7 +21,8 @@ _OWN_END = {"COMPLETED", "FAILED"}
 class Scheduler(schedulers.Scheduler):
     """Submits scripts with flux batch; in their instance flux run starts the ranks; one flux jobs answers for all."""
 
-    name, title = "flux", "Flux"
+    name = "flux"
+    title = "Flux"
     template = "flux.sh.j2"
     directive = "#flux:"
     submits_by = "flux"

@@ -45,7 +45,8 @@ _SIGNALLED = 256  # Exit_status of a job that a signal ended is 256 and its numb
 class Scheduler(schedulers.Scheduler):
     """Submits scripts with qsub; one qstat answers for all jobs where it can."""
 
-    name, title = "pbs", "PBS"
+    name = "pbs"
+    title = "PBS"
     template = "pbs.sh.j2"
     directive = "#PBS"
     ping = ("qstat", "-B")

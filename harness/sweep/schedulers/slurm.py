@@ -54,7 +54,8 @@ _MEANING = {
 class Scheduler(schedulers.Scheduler):
     """Submits scripts with sbatch; one squeue answers for all jobs."""
 
-    name, title = "slurm", "Slurm"
+    name = "slurm"
+    title = "Slurm"
     template = "slurm.sh.j2"
     directive = "#SBATCH"
     canceller = ("scancel", "--quiet")
