@@ -161,9 +161,13 @@ class Survivor:
         self.known = FailureKnowledge(losses=losses, stretches=stretches, failed=tuple(failed.values()), way=way)
         if any(member.slot is not None for member in change.failed):
             self.steps = {}
-        each = ("seconds", "sync_seconds", "input_seconds")  # of every rank
         self.epochs = [
-            replace(epoch, **{name: tuple(getattr(epoch, name)[slot] for slot in change.kept) for name in each})
+            replace(
+                epoch,
+                seconds=tuple(epoch.seconds[slot] for slot in change.kept),
+                sync_seconds=tuple(epoch.sync_seconds[slot] for slot in change.kept),
+                input_seconds=tuple(epoch.input_seconds[slot] for slot in change.kept),
+            )
             for epoch in self.epochs
         ]
 
