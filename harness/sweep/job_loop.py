@@ -78,60 +78,50 @@ def _short(seconds: float) -> str:
 
 
 class Display:
-    """What the launch loop shows of `total` launches, by their names (`Pace.name`): plain lines."""
+    """What the launch loop shows of `total` launches, by their names (`Pace.name`): plain lines, on a terminal a bar.
+
+    It is drawn once a second, for it shares the cores with the ranks that are timed.
+    """
 
     def __init__(self, total: int, console: Console) -> None:
-        self._total, self._console = total, console
-        self._ended = 0
+        self._total, self._console, self._ended = total, console, 0
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.bar = Progress(
+            *columns, TextColumn("{task.fields[left]}"), console=console, refresh_per_second=1,
+            disable=not console.is_terminal,
+        )  # fmt: skip
+        self._task = self.bar.add_task("starting", total=total, left="")
 
     def started(self, name: str) -> None:
         """A launch begins."""
-        self.say(f"[{self._ended + 1}/{self._total}] {name}: started")
+        self.bar.update(self._task, description=name)
+        if self.bar.disable:
+            self.say(f"[{self._ended + 1}/{self._total}] {name}: started")
 
     def ended(self, name: str, outcome: str, left: float | None) -> None:
         """A launch has ended; `left` is the estimate in seconds of all that is left."""
         self._ended += 1
-        self.say(f"[{self._ended}/{self._total}] {name}: {outcome}{_left(left, '; ')}")
+        plain = f"[{self._ended}/{self._total}] {name}: {outcome}{_left(left, '; ')}"
+        self.say(plain if self.bar.disable else f"{name}: {outcome}")
+        self.bar.update(self._task, advance=1, left=_left(left, ""))
 
     def dropped(self, launches: int) -> None:
         """So many launches will not be made."""
         self._total -= launches
+        self.bar.update(self._task, total=self._total)
 
     def say(self, text: str) -> None:
         """Something the user should know of."""
         say(text, self._console)
 
 
-class _Bar(Display):
-    """The same as a bar on a terminal, drawn once a second: it shares the cores with the ranks that are timed."""
-
-    def __init__(self, total: int, console: Console) -> None:
-        super().__init__(total, console)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self.bar = Progress(*columns, TextColumn("{task.fields[left]}"), console=console, refresh_per_second=1)
-        self._task = self.bar.add_task("starting", total=total, left="")
-
-    def started(self, name: str) -> None:
-        self.bar.update(self._task, description=name)
-
-    def ended(self, name: str, outcome: str, left: float | None) -> None:
-        self.say(f"{name}: {outcome}")
-        self.bar.update(self._task, advance=1, left=_left(left, ""))
-
-    def dropped(self, launches: int) -> None:
-        super().dropped(launches)
-        self.bar.update(self._task, total=self._total)
-
-
 @contextlib.contextmanager
 def display(total: int, console: Console | None = None) -> Iterator[Display]:
     """Yield the display that suits `console`, standard output by itself, for `total` launches."""
-    console = console or Console()
-    if not console.is_terminal:
-        yield Display(total, console)
-        return
-    shown = _Bar(total, console)
-    with shown.bar:
+    shown = Display(total, console or Console())
+    with contextlib.ExitStack() as stack:
+        if not shown.bar.disable:
+            stack.enter_context(shown.bar)
         yield shown
 
 
