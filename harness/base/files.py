@@ -127,11 +127,7 @@ def cache_folder() -> Path:
 
 
 def discard(part: str) -> int:
-    """Remove the folder `part` of the cache and return how many bytes it had, 0 where it is not there.
-
-    Raises:
-        UserError: it cannot be removed.
-    """
+    """Remove the cache's folder `part` and return its bytes, 0 without one; raise a UserError if it cannot be removed."""
     folder = cache_folder() / part
     if not folder.is_dir():
         return 0

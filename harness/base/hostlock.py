@@ -166,11 +166,7 @@ class HeldFolder:
     """
 
     def __init__(self, place: Path, prefix: str) -> None:
-        """Make it in `place`; its name begins with `prefix`.
-
-        Raises:
-            OSError: there is no such place, or no room in it.
-        """
+        """Make it in `place`, named from `prefix` on; raise an OSError if there is no such place, or no room in it."""
         remove_dead(place, prefix)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))

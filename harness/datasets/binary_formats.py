@@ -208,11 +208,7 @@ def named_pair(path: Path, arrays: Arrays, part: str, *, required: bool = False)
 
 @contextlib.contextmanager
 def open_npz(path: Path) -> Iterator[Arrays]:
-    """Yield the arrays of an .npz file.
-
-    Raises:
-        UserError: the file is damaged, or has an array of Python objects or in column order.
-    """
+    """Yield the arrays of an .npz file; raise a UserError if it is damaged, or has one of objects or by columns."""
     with readable(path, ".npz file"), zipfile.ZipFile(path) as archive, contextlib.ExitStack() as stack:
         yield {name.removesuffix(".npy"): _Member(name, archive, stack) for name in archive.namelist()}
 

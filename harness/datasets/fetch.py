@@ -39,11 +39,7 @@ class ResumingDownloader:
     pause: float = 1.0
 
     def __call__(self, url: str, output_file: str, pooch: Any) -> None:
-        """Bring `url` to `output_file`.
-
-        Raises:
-            UserError: the server refuses, or several attempts in a row bring nothing.
-        """
+        """Bring `url` to `output_file`; raise a UserError if the server refuses, or attempts in a row bring nothing."""
         from requests import HTTPError, RequestException
         from urllib3.exceptions import HTTPError as TransferError
 

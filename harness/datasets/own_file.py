@@ -110,11 +110,7 @@ class CsvTable:
     """
 
     def __init__(self, path: Path, label: str = "", drop: str = "") -> None:
-        """Read the first rows.
-
-        Raises:
-            UserError: there is no such column, no feature is left, or a text column has no name.
-        """
+        """Read the first rows; raise a UserError if a column is not there or has no name, or no feature is left."""
         self._path, self._head = path, read_head(path)
         self._label = self._place("LABEL", label) if label else self._head.label
         self._dropped = [self._place("DROP", name) for name in next(csv.reader([drop]), [])]

@@ -289,11 +289,7 @@ class AdviceScore:
 
 
 def scores(loaded: Loaded) -> tuple[AdviceScore, ...]:
-    """Return the score of every advice about `loaded` whose layout was launched since.
-
-    Raises:
-        UserError: an advice is damaged.
-    """
+    """Return the score of every advice about `loaded` whose layout ran since; raise a UserError if one is damaged."""
     found = []
     for path in sorted((loaded.folder / ADVICE).glob("*.json")):
         advice = decode(path.read_bytes(), Advice, path)

@@ -56,11 +56,7 @@ def write_probe(found: "ProbeSamples", results: Path) -> Path:
 
 
 def read_probe(path: Path) -> Probe:
-    """Read a probe from its folder or its file.
-
-    Raises:
-        UserError: it is missing, damaged or of another schema version.
-    """
+    """Read a probe from its folder or file; raise a UserError if it is missing, damaged or of another schema."""
     file = path / PROBE_FILE if path.is_dir() else path
     probe = decode(read_bytes(file, "probe", "run `harness probe` first"), Probe, file)
     if probe.schema != PROBE_SCHEMA:

@@ -91,11 +91,7 @@ class Published:
 
 
 def read_published(path: Path) -> Published:
-    """Read the ledger of published claims.
-
-    Raises:
-        UserError: the file is missing, no TOML, or a claim lacks a field.
-    """
+    """Read the ledger of published claims; raise a UserError if it is missing, not TOML, or a claim lacks a field."""
     content = read_bytes(path, "published claims")
     try:
         tables = msgspec.toml.decode(content)

@@ -267,11 +267,7 @@ def check_sync(text: str) -> None:
 
 @functools.cache
 def find_policy(text: str) -> SyncPolicy:
-    """Return the policy that `text` names.
-
-    Raises:
-        UserError: it is of no known form, or a user's own cannot be imported.
-    """
+    """Return the policy that `text` names; raise a UserError if it has no known form, or cannot be imported."""
     check_sync(text)
     known = next(filter(None, (policy.parse(text) for policy in POLICIES)), None)
     if known:

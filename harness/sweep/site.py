@@ -103,11 +103,7 @@ def _walltimes(text: str) -> list[tuple[int, int]]:
 
 
 def seconds(walltime: str) -> int:
-    """Return the seconds of a wall time ``H:MM:SS`` or ``D-HH:MM:SS``.
-
-    Raises:
-        UserError: it is not of that form, or nothing.
-    """
+    """Return the seconds of a time limit ``H:MM:SS`` or ``D-HH:MM:SS``; raise a UserError if it is neither, or 0."""
     right = re.fullmatch(r"(\d{1,3}-)?\d{1,5}:[0-5]\d:[0-5]\d", walltime, flags=re.ASCII)
     total = int(clock_seconds(walltime)) if right else 0
     if not total:
@@ -116,11 +112,7 @@ def seconds(walltime: str) -> int:
 
 
 def clock_seconds(text: str) -> float:
-    """Return the seconds of a time as schedulers write it: ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS.mmm``.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the seconds of ``D-HH:MM:SS``, ``HH:MM:SS`` or ``MM:SS.mmm``; raise a ValueError if it is none."""
     days, _, clock = text.rpartition("-")
     hours, minutes, rest = ["0", "0", *clock.split(":")][-3:]
     return int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
@@ -209,11 +201,7 @@ def known_sites() -> dict[str, Path]:
 
 
 def read_site(path: Path) -> Site:
-    """Read a site file.
-
-    Raises:
-        UserError: it cannot be read, is not TOML, or has a field that is unknown or of another type.
-    """
+    """Read a site file; raise a UserError if it is missing, is not TOML, or has a field that is unknown or wrong."""
     content = read_bytes(path, "site file")
     try:
         table = msgspec.toml.decode(content)

@@ -50,11 +50,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system with
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the sweep in `folder` for this process.
-
-    Raises:
-        UserError: another process holds it, or the folder cannot be written to.
-    """
+    """Hold the sweep in `folder` for this process; raise a UserError if another has it, or it cannot be written to."""
     new = not folder.exists()
     with contextlib.ExitStack() as stack:
         try:
@@ -278,11 +274,7 @@ class Submission:
     site_file: str | None = None
 
     def open(self, *, oversubscribe: bool) -> Scheduler:
-        """Return the scheduler.
-
-        Raises:
-            UserError: it is not usable here, or does not know what the request asks for.
-        """
+        """Return the scheduler; raise a UserError if it is not usable here, or does not know what is asked for."""
         return open_scheduler(self.scheduler, oversubscribe=oversubscribe, site=self.site, request=self.request)
 
 

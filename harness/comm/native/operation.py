@@ -44,11 +44,7 @@ def _open(
     guard: bool = False,
     patient: bool = False,
 ) -> tuple[str, bool]:
-    """Open a group; return the way it takes, and whether shared memory was too short for another.
-
-    Raises:
-        RunError: MPI fails.
-    """
+    """Open a group; return its way, and if shared memory was too short for another; raise a RunError if MPI fails."""
     failure = ctypes.create_string_buffer(_FAILURE_BYTES)
     handle, room = comm.py2f(), ctypes.c_uint64(_FAILURE_BYTES)
     choices = (WAYS.index(way), guard, patient)

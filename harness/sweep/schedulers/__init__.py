@@ -45,11 +45,7 @@ class CommandRunner:
         self.calls: dict[str, int] = {}
 
     def ask(self, words: Sequence[str]) -> Reply:
-        """Run a command and return what it answered, whatever its exit code.
-
-        Raises:
-            UserError: the command is not there or does not answer.
-        """
+        """Run a command and return its answer, whatever the exit code; raise a UserError if it gives none."""
         self.calls[words[0]] = self.calls.get(words[0], 0) + 1
         own = {name: None for name in os.environ if name.startswith(_PREFIXES) and name not in _KEPT}
         reply = ask(words, changes=own)
@@ -407,11 +403,7 @@ def choose(name: str, site: Site) -> tuple[str, str]:
 
 
 def check_site(site: Site) -> Iterator[SiteFinding]:
-    """Yield what the scheduler here says to the statements of `site`.
-
-    Raises:
-        UserError: the scheduler does not answer.
-    """
+    """Yield what the scheduler here says to the statements of `site`; raise a UserError if it does not answer."""
     name, why = choose("auto", site)
     yield SiteFinding(text=f"site {site.name}: {why}")
     request = scheduler_class(name).suitable(site.request)
