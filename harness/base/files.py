@@ -127,7 +127,7 @@ def cache_folder() -> Path:
 
 
 def discard(part: str) -> int:
-    """Remove the cache's folder `part` and return its bytes, 0 without one; raise a UserError if it cannot be removed."""
+    """Remove the cache's folder `part` and return its bytes, 0 without; raise a UserError if it cannot be removed."""
     folder = cache_folder() / part
     if not folder.is_dir():
         return 0
