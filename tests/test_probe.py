@@ -112,8 +112,9 @@ def test_exact_times_give_the_exact_line_and_no_samples_no_interval() -> None:
     assert cost.alpha_s.value == pytest.approx(2e-6) and cost.alpha_s.low is None
     assert cost.beta_s_per_byte.value == pytest.approx(1e-10)
     assert cost.worst_error < 1e-9
-    size = EXPERIMENTS["mnist-dnn"].weights_bytes
-    assert cost.nearest(size).seconds.value == pytest.approx(cost.line(size)) == pytest.approx(2e-6 + 1e-10 * 712_440)
+    assert cost.seconds(EXPERIMENTS["mnist-dnn"].weights_bytes) == pytest.approx(2e-6 + 1e-10 * 712_440)
+    assert cost.seconds(2 * SIZES[-1]) == pytest.approx(cost.line(2 * SIZES[-1]))
+    assert cost.seconds(1) == pytest.approx(cost.line(8))
 
 
 def test_a_bad_fit_is_said() -> None:
@@ -121,7 +122,7 @@ def test_a_bad_fit_is_said() -> None:
     cost = fit_cost(ALLREDUCE, NODE, 2, bent)
     assert not cost.good
     assert "no single latency and bandwidth describe this: off by" in fit_warning(cost)
-    assert cost.nearest(2**15).seconds.value == pytest.approx(1e-6)  # the measured times still stand
+    assert cost.seconds(2**15) == pytest.approx(1e-6)  # the measured times still stand
 
 
 def test_the_faster_setting_is_chosen_where_it_is_faster() -> None:

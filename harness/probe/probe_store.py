@@ -119,9 +119,10 @@ def fastest_way(probe: Probe, count: int) -> TunedSetting:
         raise UserError(
             f"{count:,} bytes are more than the probe's {measured:,}: run `harness probe --largest {count}`"
         )
-    usual_s, gain = usual.nearest(count).seconds.value, None
+    usual_s, gain = usual.seconds(count), None
     for other, way, cost in others:
-        found = ratio_over_blocks(cost.nearest(count).ratios, level=1 - 2 * _FALSE / len(others))
+        nearest = min(cost.sizes, key=lambda size: abs(size.bytes - count))
+        found = ratio_over_blocks(nearest.ratios, level=1 - 2 * _FALSE / len(others))
         if found and found.interval.high < 1 and (gain is None or found.ratio < gain.ratio):
             setting, reduction, gain = other, way, found
     seconds = usual_s * (gain.ratio if gain else 1.0)

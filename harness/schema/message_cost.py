@@ -1,5 +1,7 @@
 """MessageCosts: what a message between ranks costs, as `harness probe` measured it (``probe.json``)."""
 
+import bisect
+import math
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -87,9 +89,20 @@ class MessageCost:
         """Return the seconds that the line gives for `count` bytes."""
         return self.alpha_s.value + self.beta_s_per_byte.value * count
 
-    def nearest(self, count: int) -> MessageTime:
-        """Return what was measured of the size next to `count` bytes: the papers' networks are among the sizes."""
-        return min(self.sizes, key=lambda size: abs(size.bytes - count))
+    def seconds(self, count: float) -> float:
+        """Return the seconds of `count` bytes between the measured medians, the line's slope beyond the last.
+
+        Straight in the logarithms of both, which a change of protocol at some size does not bend.
+        """
+        first, last = self.sizes[0], self.sizes[-1]
+        if count <= first.bytes:
+            return first.seconds.value
+        if count >= last.bytes:
+            return last.seconds.value + self.beta_s_per_byte.value * (count - last.bytes)
+        index = bisect.bisect_right([size.bytes for size in self.sizes], count)
+        low, high = self.sizes[index - 1], self.sizes[index]
+        part = math.log(count / low.bytes) / math.log(high.bytes / low.bytes)
+        return math.exp(math.log(low.seconds.value) * (1 - part) + math.log(high.seconds.value) * part)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
