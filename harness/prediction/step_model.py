@@ -18,6 +18,7 @@ from harness.analysis.read_results import Loaded, read_calls
 from harness.analysis.stats import Interval, median_interval
 from harness.base.errors import UserError
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain, allreduce_seconds, calls
+from harness.schema.record import read_run
 from harness.schema.sync import PowerSGD, Shape, find_policy
 from harness.schema.workload import Workload
 
@@ -128,7 +129,8 @@ def _unevenness(loaded: Loaded, every: int) -> tuple[tuple[float, ...], tuple[fl
     for run in runs:
         folder, times = loaded.folder / run.point.folder, [np.zeros((0, len(run.ranks)))]
         with suppress(UserError):  # its record has what all else rests on
-            times += [(one.entry[1:] - one.exit[:-1])[np.diff(one.step) == every] for one in read_calls(folder, run)]
+            calls_made = read_calls(folder, read_run(folder))
+            times += [(one.entry[1:] - one.exit[:-1])[np.diff(one.step) == every] for one in calls_made]
         own = np.concatenate(times)
         if len(own):
             means = own.mean(axis=0)

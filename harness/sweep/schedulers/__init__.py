@@ -13,13 +13,15 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from harness.base.errors import UserError, unknown
 from harness.base.processes import Reply, ask
 from harness.schema.sweep import JobUsage, Layout
-from harness.sweep.launch_command import LaunchCommand, rank_environment
 from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, seconds, size_bytes, walltime
+
+if TYPE_CHECKING:
+    from harness.sweep.launch_command import LaunchCommand
 
 # What the user's shell sets for jobs of his own must not change ours; how to reach the scheduler must stay.
 _PREFIXES = (
@@ -248,11 +250,13 @@ class Scheduler(abc.ABC):
             yield SiteFinding(good=False, text="partitions are stated, and there is no scheduler here")
 
     @abc.abstractmethod
-    def launcher(self, layout: Layout) -> LaunchCommand:
+    def launcher(self, layout: Layout) -> "LaunchCommand":
         """Return the command that starts the ranks of `layout`, bound to their cores."""
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the launcher and the MPI library need exported, None for unset."""
+        from harness.sweep.launch_command import rank_environment  # a report loads this package, not that
+
         return rank_environment(self.site, self.name)
 
     def output(self, folder: Path, job: str) -> Path:
