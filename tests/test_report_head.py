@@ -15,8 +15,8 @@ from harness.cli.options import build_layouts, build_workload
 from harness.cli.sweeps import sweep as sweep_click
 from harness.regression.baselines import state_names
 from harness.report.compare_page import side_names
-from harness.report.launch_summary import layout_words
 from harness.report.publish import anchor, glossary
+from harness.report.sweep_facts import layout_words
 from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.record import encode
 from harness.schema.sweep import Layout, Sweep

@@ -6,7 +6,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply
-from harness.report.launch_summary import account_facts
+from harness.report.sweep_facts import account_facts
 from harness.schema.sweep import Account, JobUsage, Layout
 from harness.sweep.schedulers import slurm
 from harness.sweep.schedulers.slurm import (

@@ -24,9 +24,8 @@ from harness.report.answer import plain
 from harness.report.compare_page import check_answer, comparison_answer
 from harness.report.explain_page import explain_answer
 from harness.report.history_page import history_answer
-from harness.report.launch_summary import cost, run_facts
 from harness.report.probe_page import best_settings, probe_answer
-from harness.report.sweep_facts import doubts, sweep_warnings
+from harness.report.sweep_facts import cost, doubts, run_facts, sweep_warnings
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
 from harness.sweep.sweep_folder import set_aside

@@ -17,8 +17,7 @@ from harness.claims.claim_rules import CONFIRMED
 from harness.claims.judgement import Judgement
 from harness.report.answer import Fact
 from harness.report.claims_page import published_words
-from harness.report.launch_summary import account_facts, on_one_machine
-from harness.report.sweep_facts import banners, data_facts, machine_facts, workload_facts
+from harness.report.sweep_facts import account_facts, banners, data_facts, machine_facts, on_one_machine, workload_facts
 from harness.report.sweep_page import headline
 from harness.schema.presets import study_name
 from harness.schema.record import RunRecord

@@ -8,7 +8,7 @@ from harness.bench.bench_record import BATCH_PER_RANK, LEARNING_RATE, RECORD, Be
 from harness.bench.contenders import CONTENDERS
 from harness.bench.ratios import GOALS, ContenderRatio, WorkloadRow, compare, distances, tabulate
 from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, document, facts
-from harness.report.launch_summary import commit_words, core_hours, machine_words
+from harness.report.sweep_facts import commit_words, core_hours, machine_words
 from harness.schema.record import encode
 
 TEXT = "index.md"

@@ -20,7 +20,6 @@ from harness.claims.judgement import Judgement
 from harness.report import svg
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.figure_origin import run_mark, sweeps_origin
-from harness.report.launch_summary import machine_words, place_facts
 from harness.report.paper_sections import (
     PaperExperiment,
     experiment_banners,
@@ -28,7 +27,7 @@ from harness.report.paper_sections import (
     experiments_headline,
 )
 from harness.report.publish import PAGE, relative_link
-from harness.report.sweep_facts import machine_facts
+from harness.report.sweep_facts import machine_facts, machine_words, place_facts
 from harness.schema.claim import Claim, Published
 from harness.schema.record import RunRecord
 from harness.schema.workload import IMAGE_NETWORKS

@@ -30,9 +30,8 @@ from harness.regression.quantities import EFFICIENCY, STEP, TIME, quantity_value
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
 from harness.report.figure_origin import measured_origin
-from harness.report.launch_summary import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
-from harness.report.sweep_facts import DISTURBED
+from harness.report.sweep_facts import DISTURBED, DOUBTFUL, days, machine_words
 from harness.schema.presets import distinguishing_names
 
 NOT_MEASURED = "not measured"
@@ -127,7 +126,7 @@ def measurement_warnings(
             texts.append(f"{one.met} of {every} {DISTURBED}")
         if one.workload.sync == "none":
             texts.append(f"{name} ran without synchronisation: a limit of the machine, no training.")
-    if any(row.quantity == EFFICIENCY and max(row.values) > sweep_sentences.DOUBTFUL for row in rows):
+    if any(row.quantity == EFFICIENCY and max(row.values) > DOUBTFUL for row in rows):
         texts.append(
             "Efficiency far above 100 %, more than caches explain: the launches on the fewest ranks were slowed by "
             "something else."

@@ -15,9 +15,8 @@ from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, FigureBlock, Items, Section, Table
 from harness.report.figure_origin import sweeps_origin
 from harness.report.figures.breakdown import EPOCH
-from harness.report.launch_summary import machine_words, run_facts
 from harness.report.svg import INK, MUTED, PAPER, draw, time_unit
-from harness.report.sweep_facts import sweep_warnings
+from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import causes_table
 from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies
 from harness.why.known_causes import Finding

@@ -13,8 +13,8 @@ from harness.analysis.read_results import Loaded
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, FigureBlock, Section, Table
 from harness.report.figure_origin import sweeps_origin
-from harness.report.launch_summary import machine_words, run_facts
 from harness.report.svg import BLUE, VERMILLION, draw
+from harness.report.sweep_facts import machine_words, run_facts
 from harness.schema.record import FailedRank, RunRecord
 
 FOLDER = "failed-ranks"  # reports/failed-ranks/<sweep>/

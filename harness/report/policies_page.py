@@ -18,10 +18,9 @@ from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, FigureBlock, Section
 from harness.report.figure_origin import sweeps_origin
 from harness.report.figures.learning_curves import draw_curves, spoken_ends
-from harness.report.launch_summary import machine_words, run_facts
 from harness.report.publish import PAGE, relative_link
 from harness.report.svg import draw, mark
-from harness.report.sweep_facts import sweep_warnings
+from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import sides_table
 from harness.schema.presets import distinguishing_names
 

@@ -21,8 +21,8 @@ from harness.report.answer import (
     distinct,
     facts,
 )
-from harness.report.launch_summary import commit_words, core_hours, machine_words
 from harness.report.svg import MUTED, Picture, draw, mark
+from harness.report.sweep_facts import commit_words, core_hours, machine_words
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import ALLREDUCE, Estimate, MessageCost, MessageCosts, Probe
 

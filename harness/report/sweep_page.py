@@ -21,7 +21,7 @@ from harness.base.errors import UserError
 from harness.prediction.beyond import Beyond, beyond, keep_beyond, score_beyond, stated_before
 from harness.prediction.forecast import Score, network_reference, read_prediction, score
 from harness.prediction.network_cost import Uncertain
-from harness.report import launch_summary, sweep_sentences
+from harness.report import sweep_facts, sweep_sentences
 from harness.report import sweep_tables as tables
 from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Fact, Items, Section
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
@@ -31,7 +31,6 @@ from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table, score_table
 from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
-from harness.report.sweep_facts import data_facts, machine_facts, main_reason, sweep_warnings, workload_facts
 from harness.report.sweep_sentences import last_point, target_of
 from harness.schema.presets import repeat_command, study_name
 from harness.schema.sweep import Layout
@@ -98,7 +97,7 @@ def _ahead(loaded: Loaded, base: int | None, network: Network | None) -> _Ahead:
     if scaling is None:
         return _Ahead(launches=launches, scaling=scaling)
     last, skipped = last_point(scaling), [one.layout for one in (loaded.study.skipped if loaded.study else ())]
-    if skipped and last and (last.efficiency or 0) > sweep_sentences.DOUBTFUL:
+    if skipped and last and (last.efficiency or 0) > sweep_facts.DOUBTFUL:
         return _Ahead(launches=launches, scaling=scaling, why="Nothing is predicted from it.")
     series, why = beyond(loaded, scaling, skipped, *(network or ()))
     if network is None:
@@ -120,13 +119,13 @@ def _answer(loaded: Loaded, target: Path, drawn_by: str, ahead: _Ahead) -> Answe
             "question": f"How does {_subject(loaded)} scale?",
             "sentence": headline(loaded, None),
             "data": {"sweep": loaded.folder.name, "scaling": None},
-            "facts": launch_summary.run_facts(used, loaded.launched, loaded.failed) if loaded.runs else (),
+            "facts": sweep_facts.run_facts(used, loaded.launched, loaded.failed) if loaded.runs else (),
             "code": NOTHING_VALID if loaded.runs and not oversubscribed else 0,
             "sections": [],
         }
     content["sections"] += _conditions(loaded, ahead, target)
     return Answer(
-        banners=sweep_warnings(loaded, scaling, launches),
+        banners=sweep_facts.sweep_warnings(loaded, scaling, launches),
         command=repeat_command(loaded.folder, study) if study else "",
         remark="It needs the same original files: DATA_DIR=folder says where they are." if study and real else "",
         kind="sweep",
@@ -134,8 +133,8 @@ def _answer(loaded: Loaded, target: Path, drawn_by: str, ahead: _Ahead) -> Answe
         title=study_name(study) if study else target.name,
         when=max(times, default=datetime.fromtimestamp(loaded.folder.stat().st_mtime, UTC)),
         name=target.name,
-        machine=launch_summary.machine_words(used[0].provenance.machine) if used else "",
-        trained_on=launch_summary.data_words(used[0]) if used else "",
+        machine=sweep_facts.machine_words(used[0].provenance.machine) if used else "",
+        trained_on=sweep_facts.data_words(used[0]) if used else "",
         files={}
         if launches is None
         else {LAUNCHES: launches.to_csv(index=False, lineterminator="\n"), EXACB: exacb(loaded, launches)},
@@ -152,7 +151,7 @@ def headline(loaded: Loaded, scaling: Scaling | None) -> str:
         return (
             f"No launch of {_subject(loaded)} is valid, so nothing is said about its scaling: "
             f"{numbers.plural(len(loaded.runs), 'launch')} ended with times that do not count, mostly: "
-            f"{main_reason(loaded.runs)}. The same command runs them again."
+            f"{sweep_facts.main_reason(loaded.runs)}. The same command runs them again."
         )
     failed = len(loaded.failures) + len(loaded.damaged)
     return f"No launch of {_subject(loaded)} can be read: {failed} failed or damaged, listed below."
@@ -168,7 +167,7 @@ def _subject(loaded: Loaded) -> str:
 def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _Ahead) -> dict[str, Any]:
     """Return what the answer of a sweep with valid launches has of its own."""
     workload = loaded.runs[0].point.workload
-    alone, skipped = launch_summary.on_one_machine(loaded.runs), loaded.study.skipped if loaded.study else ()
+    alone, skipped = sweep_facts.on_one_machine(loaded.runs), loaded.study.skipped if loaded.study else ()
     layouts = (*(run.point.layout for run in loaded.runs), *(one.layout for one in skipped))
     goal = None if workload.sync == "none" else learning.default_accuracy(launches, scaling.base.layout)
     targets: tuple[learning.TimeToAccuracy, ...] = ()
@@ -179,7 +178,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
     view = SweepView(
         folder=loaded.folder,
         subject=sweep_sentences.subject(workload),
-        names={str(one): launch_summary.layout_words(one, alone) for one in layouts},
+        names={str(one): sweep_facts.layout_words(one, alone) for one in layouts},
         runs=loaded.runs,
         launches=launches,
         ratios=ratios_frame(scaling, launches),
@@ -204,7 +203,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         "table": tables.terminal_table(scaling, final, ahead.series),
         "data": {"sweep": loaded.folder.name, "scaling": scaling, "test_accuracy": accuracy, "predicted": ahead.series},
         "tiles": tuple(_tiles(view)),
-        "facts": launch_summary.run_facts(loaded.valid, loaded.launched, loaded.failed),
+        "facts": sweep_facts.run_facts(loaded.valid, loaded.launched, loaded.failed),
         "sections": _sections(loaded, view),
     }
 
@@ -274,17 +273,17 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
     """Return what every page has, also of a sweep without a valid launch: causes, conditions, launches, failures."""
     launches, scaling = ahead.launches, ahead.scaling
     used = loaded.valid or loaded.runs
-    alone = launch_summary.on_one_machine(loaded.runs)
+    alone = sweep_facts.on_one_machine(loaded.runs)
     findings = diagnose_sweep(loaded)
     causes = tables.causes_table(findings, "Diagnoses", overheads=False)
     sections = [Section(title="Diagnoses", name="diagnoses", blocks=[causes] if findings else [])]
     if launches is not None:
         cards = [
-            Card(title="Training", facts=workload_facts(used[0].point.workload, used)),
-            Card(title="Data", facts=data_facts(used, launches)),
+            Card(title="Training", facts=sweep_facts.workload_facts(used[0].point.workload, used)),
+            Card(title="Data", facts=sweep_facts.data_facts(used, launches)),
             Card(
                 title="Machine and versions",
-                facts=(*machine_facts(used), *launch_summary.account_facts(loaded.accounts)),
+                facts=(*sweep_facts.machine_facts(used), *sweep_facts.account_facts(loaded.accounts)),
             ),
         ]
         sections.append(Section(title="Conditions", name="conditions", blocks=cards))
@@ -300,7 +299,7 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
         sections.append(Section(title="Launches", name="launches", blocks=[table]))
     predicted = {point.layout for one in ahead.series for point in one.points}
     skipped = [
-        f"{launch_summary.layout_words(one.layout, alone)}: {one.reason}"
+        f"{sweep_facts.layout_words(one.layout, alone)}: {one.reason}"
         + ("; predicted" if str(one.layout) in predicted else "")
         for one in (loaded.study.skipped if loaded.study else ())
     ]
@@ -382,7 +381,7 @@ def exacb(loaded: Loaded, launches: pd.DataFrame) -> str:
 
     The runtime is of all epochs, in seconds; "nan" where times are not valid or the launch failed.
     """
-    here, jobs = launch_summary.on_one_machine(loaded.runs), {one.launch: one.job for one in loaded.accounts}
+    here, jobs = sweep_facts.on_one_machine(loaded.runs), {one.launch: one.job for one in loaded.accounts}
 
     def entry(launch: str, layout: Layout, runtime: float, metrics: dict[str, object]) -> dict[str, object]:
         return {

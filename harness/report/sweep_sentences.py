@@ -10,13 +10,12 @@ from harness.analysis.stats import NEEDED
 from harness.datasets import info, names
 from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.report.answer import distinct
-from harness.report.launch_summary import commit_words, data_words, days, machine_words
 from harness.report.publish import render
+from harness.report.sweep_facts import DOUBTFUL, commit_words, data_words, days, machine_words
 from harness.schema import option
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload, is_script
 
-DOUBTFUL = 1.25  # efficiency beyond which a rank's rows that fit a cache are hardly the reason
 _WIDE = 1.5  # times an interval's lower end: further up it says little more than that there is a speedup
 
 
