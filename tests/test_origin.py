@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from harness.__main__ import run
-from harness.report.figure_origin import FigureSource, Origin, origin_text, read_origin
+from harness.report.answer import FigureSource, Origin
+from harness.report.publish import origin_text, read_origin
 from harness.report.svg import draw
 from tests.factories import write_report
 

@@ -144,7 +144,7 @@ def whence(file: Path, results: Path, reports: Path) -> Answer:
         UserError: it is not a file of a report, or cannot be read.
     """
     from harness.analysis.numbers import plural
-    from harness.report.figure_origin import find_origin, launches_in, launches_of
+    from harness.report.publish import find_origin, launches_in, launches_of
 
     origin = find_origin(file, reports)
     if origin is None:

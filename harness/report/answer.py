@@ -9,10 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from harness.base import __version__
+
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.report.figure_origin import Origin
     from harness.report.svg import Picture
 
 NOTHING_VALID = 3  # exit code where launches ran and have no valid times
@@ -149,6 +150,24 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FigureSource:
+    """A sweep that a figure shows: the `command` that gives its launches, and these, as `launch_mark` calls them."""
+
+    sweep: str
+    command: str
+    launches: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """What a figure shows, and the `command` that draws it from the records. `harness` is the version that drew it."""
+
+    command: str
+    sources: tuple[FigureSource, ...] = ()
+    harness: str = __version__
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """What a command has found.
 
@@ -186,7 +205,7 @@ class Answer:
     trained_on: str = ""
     sides: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    origin: "Origin | None" = None
+    origin: Origin | None = None
     page: Path | None = None
 
     @property

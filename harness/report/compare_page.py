@@ -29,7 +29,7 @@ from harness.regression.checks import (
 from harness.regression.quantities import EFFICIENCY, STEP, TIME, quantity_value
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
-from harness.report.figure_origin import measured_origin
+from harness.report.publish import measured_origin
 from harness.report.svg import BLUE, MUTED, draw
 from harness.report.sweep_facts import DISTURBED, DOUBTFUL, days, machine_words
 from harness.schema.presets import distinguishing_names

@@ -13,8 +13,8 @@ from harness.analysis import numbers
 from harness.analysis.stats import Interval
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, FigureBlock, Items, Section, Table
-from harness.report.figure_origin import sweeps_origin
 from harness.report.figures.breakdown import EPOCH
+from harness.report.publish import sweeps_origin
 from harness.report.svg import INK, MUTED, PAPER, draw, time_unit
 from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import causes_table

@@ -12,7 +12,7 @@ from harness.analysis.frames import steps_repeated, stretch_rate, stretches_arou
 from harness.analysis.read_results import Loaded
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, FigureBlock, Section, Table
-from harness.report.figure_origin import sweeps_origin
+from harness.report.publish import sweeps_origin
 from harness.report.svg import BLUE, VERMILLION, draw
 from harness.report.sweep_facts import machine_words, run_facts
 from harness.schema.record import FailedRank, RunRecord

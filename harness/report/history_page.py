@@ -14,7 +14,7 @@ from harness.regression.quantities import TIME
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.compare_page import change_words, measurement_warnings
-from harness.report.figure_origin import measured_origin
+from harness.report.publish import measured_origin
 from harness.report.svg import BLUE, MUTED, VERMILLION, draw, time_unit
 from harness.report.sweep_facts import days, machine_words
 

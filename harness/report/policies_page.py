@@ -16,9 +16,8 @@ from harness.analysis.scaling import scale
 from harness.base.errors import UserError
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, FigureBlock, Section
-from harness.report.figure_origin import sweeps_origin
 from harness.report.figures.learning_curves import draw_curves, spoken_ends
-from harness.report.publish import PAGE, relative_link
+from harness.report.publish import PAGE, relative_link, sweeps_origin
 from harness.report.svg import draw, mark
 from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import sides_table

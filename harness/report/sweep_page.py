@@ -26,11 +26,10 @@ from harness.report import sweep_tables as tables
 from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Fact, Items, Section
 from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
 from harness.report.failed_ranks_page import failed_ranks_answer
-from harness.report.figure_origin import sweeps_origin
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table, score_table
-from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, write_page
+from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, sweeps_origin, write_page
 from harness.report.sweep_sentences import last_point, target_of
 from harness.schema.presets import repeat_command, study_name
 from harness.schema.sweep import Layout
