@@ -14,17 +14,19 @@ from harness.base.errors import UserError
 from harness.base.provenance import Machine
 from harness.bench import blocks
 from harness.bench.bench_record import (
-    BATCH_PER_RANK,
     RECORD,
     SCHEMA,
     BenchBlock,
     BenchRecord,
-    Task,
+    block_ratios,
+    compare,
+    distances,
+    paired_rates,
     read_bench,
+    tabulate,
 )
 from harness.bench.blocks import BenchSettings, first_loss, split
-from harness.bench.contenders import CONTENDERS, Contender, choose_contenders
-from harness.bench.ratios import block_ratios, compare, distances, paired_rates, tabulate
+from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, Contender, Task, choose_contenders
 from harness.report.bench_page import TEXT, bench_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS

@@ -1,47 +1,22 @@
-"""What all contenders are asked to train (`Task`), and the record of a bench (``bench.json``)."""
+"""The record of a bench (``bench.json``), and its tables: ratios formed within rounds, whose sample is the block."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean, median, quantiles
 
+import pandas as pd
+
+from harness.analysis.rounds import FEWEST_ROUNDS, BlockRounds, ratio_over_blocks, winsorise
+from harness.analysis.stats import Interval
 from harness.base.provenance import Machine
+from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, CONTENDERS, OURS
 from harness.schema.record import decode
-from harness.schema.workload import Workload
 
 RECORD = "bench.json"  # reports/bench/bench.json
-BATCH_PER_RANK = 64
-LEARNING_RATE = 0.1
 SCHEMA = 2
-_WITHOUT_END = 100_000  # epochs: the end of the block ends them
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
-    """A network and its data, for plain SGD on one thread per rank.
-
-    `rows` are synthetic training rows over all ranks; every rank trains on an equal part of them, again and again until
-    its block ends.
-    """
-
-    dataset: str
-    model: str
-    rows: int
-    batch_per_rank: int = BATCH_PER_RANK
-    learning_rate: float = LEARNING_RATE
-    seed: int = 0
-
-    @property
-    def name(self) -> str:
-        """The workload's name, ``mnist-dnn``."""
-        return f"{self.dataset}-{self.model}"
-
-    def workload(self, sync: str = "gradients") -> Workload:
-        """Return the harness's own description of this task, by the policy `sync`: whole batches of synthetic rows."""
-        return Workload(
-            dataset=self.dataset, model=self.model, batch_per_rank=self.batch_per_rank, drop_remainder=True,
-            epochs=_WITHOUT_END, samples=self.rows, seed=self.seed, data="synthetic", optimizer="sgd",
-            learning_rate=self.learning_rate, sync=sync,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,3 +71,154 @@ def read_bench(path: Path) -> BenchRecord:
         UserError: it is damaged, or of launches one after the other, as they were made before there were turns.
     """
     return decode(path.read_bytes(), BenchRecord, path)
+
+
+GOALS = {
+    ("ours-1", "bare-1"): 1 / 1.03,
+    ("none", "bare"): 1 / 1.03,
+    ("weights-epoch", "bare"): 1 / 1.03,
+    ("gradients", "bound"): 1.0,
+}
+"""The least ratio of rows per second, of a contender over another."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContenderRatio:
+    """How many times as many rows a second `top` trains as `bottom`; `interval` (95 %) is None for fewer than 3 blocks.
+
+    `met` tells whether the goal, if there is one, is reached by the whole interval (True), by none of it (False).
+    """
+
+    top: str
+    bottom: str
+    ratio: float
+    interval: Interval | None
+    blocks: int
+    met: bool | None = None
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            return f"{self.ratio:.3f}"
+        return f"{self.ratio:.3f} ({self.interval.low:.3f} to {self.interval.high:.3f})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadRow:
+    """One workload: `rates` are rows a second and `losses` those of the first epoch by contender.
+
+    `ratios` by contender: over the bare loop of as many ranks, over the bound, and over the harness itself
+    (`references`), as far as both were measured.
+    """
+
+    workload: str
+    rates: dict[str, float]
+    losses: dict[str, float]
+    ratios: dict[str, dict[str, ContenderRatio]]
+    failed: dict[str, str]
+
+
+def references(contender: str) -> dict[str, str]:
+    """Return what `contender` is compared with, by the table in which it is: ``bare``, ``bound``, ``harness``."""
+    ranks = CONTENDERS[contender].ranks
+    found = {"bare": BARE[ranks], "harness": OURS[ranks]} | ({"bound": BOUND} if ranks > 1 else {})
+    return {table: other for table, other in found.items() if other != contender}
+
+
+def tabulate(record: BenchRecord) -> tuple[WorkloadRow, ...]:
+    """Return one row for every workload that has a block, in the record's order."""
+    return tuple(
+        _row([block for block in record.blocks if block.workload == workload], record)
+        for workload in record.rows
+        if any(block.workload == workload for block in record.blocks)
+    )
+
+
+def _row(blocks: Sequence[BenchBlock], record: BenchRecord) -> WorkloadRow:
+    judged = not (record.forced or record.quick)
+    rates = {name: rate for name in record.contenders if (rate := _rate(name, blocks))}
+    ratios: dict[str, dict[str, ContenderRatio]] = {}
+    for name in rates:
+        pairs = {table: compare(blocks, name, other, judged=judged) for table, other in references(name).items()}
+        ratios[name] = {table: one for table, one in pairs.items() if one is not None}
+    losses = {name: [block.losses[name] for block in blocks if name in block.losses] for name in record.contenders}
+    return WorkloadRow(
+        workload=blocks[0].workload,
+        rates=rates,
+        losses={name: fmean(values) for name, values in losses.items() if values},
+        ratios=ratios,
+        failed={name: why for block in blocks for name, why in block.failed.items()},
+    )
+
+
+def distances(record: BenchRecord) -> dict[str, tuple[float, float]]:
+    """Return the nanoseconds of a ping-pong that are ``near`` and ``far``: up to twice what the nearest cores take.
+
+    Empty where less than a tenth of the rounds are of either.
+    """
+    found = [ns for block in record.blocks for ns in block.core_ns if ns]
+    border = 2 * quantiles(found, n=20)[0] if len(found) > 1 else 0.0
+    far = fmean(ns >= border for ns in found) if border else 0.0
+    return {"near": (0.0, border), "far": (border, math.inf)} if 0.1 <= far <= 0.9 else {}
+
+
+def compare(
+    blocks: Sequence[BenchBlock],
+    top: str,
+    bottom: str,
+    *,
+    judged: bool = True,
+    core_ns: tuple[float, float] | None = None,
+) -> ContenderRatio | None:
+    """Return the ratio of the rows per second of two contenders, over the blocks in which both have rounds.
+
+    With `core_ns` only over rounds whose ping-pong was within it (see `distances`).
+    """
+    values = block_ratios(blocks, top, bottom, core_ns)
+    if not values:
+        return None
+    over = ratio_over_blocks(values)
+    goal, interval, met = GOALS.get((top, bottom)), over.interval if over else None, None
+    if judged and goal is not None and interval is not None:
+        met = True if interval.low >= goal else False if interval.high < goal else None
+    ratio = math.exp(fmean(values))
+    return ContenderRatio(top=top, bottom=bottom, ratio=ratio, interval=interval, blocks=len(values), met=met)
+
+
+def block_ratios(
+    blocks: Sequence[BenchBlock], top: str, bottom: str, core_ns: tuple[float, float] | None = None
+) -> list[float]:
+    """Return the log ratio of rows per second, Winsor's mean, of every block with rounds of both contenders.
+
+    With `core_ns` only of rounds within it, and blocks with a few of them.
+    """
+    work = math.log(CONTENDERS[top].ranks / CONTENDERS[bottom].ranks)
+    frames = [pd.DataFrame(block.steps, dtype=float) for block in blocks]
+    if core_ns is not None:
+        low, high = core_ns
+        kept = [[ns > 0 and low <= ns < high for ns in block.core_ns] for block in blocks]
+        frames = [frame[keep] for frame, keep in zip(frames, kept, strict=True) if sum(keep) >= FEWEST_ROUNDS]
+    rounds = [BlockRounds(frame).log_ratios(bottom, top) for frame in frames]
+    return [float(winsorise(one).mean()) + work for one in rounds if len(one)]
+
+
+def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str | float]]:
+    """Return a row for every block in which two `contenders` trained: rows per second by the keyword's name.
+
+    None of a quick or forced bench: no verdict is based on them.
+    """
+    if record.quick or record.forced:
+        return []
+    rows: list[dict[str, str | float]] = []
+    (first, top), (second, bottom) = contenders.items()
+    for block in record.blocks:
+        rate = _rate(bottom, [block])
+        for ratio in block_ratios([block], top, bottom) if rate else []:
+            rows.append({"workload": block.workload, first: rate * math.exp(ratio), second: rate})
+    return rows
+
+
+def _rate(name: str, blocks: Sequence[BenchBlock]) -> float:
+    """Return the rows per second over all ranks: the median of the blocks' medians, 0 without any."""
+    known = [[step for step in block.steps.get(name, ()) if step is not None] for block in blocks]
+    steps = [median(one) for one in known if one]
+    return BATCH_PER_RANK * CONTENDERS[name].ranks / median(steps) if steps else 0.0

@@ -27,8 +27,8 @@ from harness.base.errors import RunError, UserError, unknown
 from harness.base.files import write_atomic
 from harness.base.processes import ONE_THREAD, ask
 from harness.base.provenance import describe_machine, git_commit, package_version
-from harness.bench.bench_record import BATCH_PER_RANK, SCHEMA, BenchBlock, BenchRecord, Task
-from harness.bench.contenders import BARE, BOUND, Contender, choose_contenders
+from harness.bench.bench_record import SCHEMA, BenchBlock, BenchRecord
+from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, Contender, Task, choose_contenders
 from harness.comm.mpi_library import AS_ROOT, mpi_version
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.code_identity import code_identity

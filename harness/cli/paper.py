@@ -260,8 +260,7 @@ def judge(results: Path, reports: Path) -> "tuple[Published, tuple[ClaimEvidence
     """Judge every claim by all sweeps in `results` and the bench in `reports`."""
     import pandas as pd
 
-    from harness.bench.bench_record import RECORD, read_bench
-    from harness.bench.ratios import paired_rates
+    from harness.bench.bench_record import RECORD, paired_rates, read_bench
     from harness.claims.claim_evidence import gather
     from harness.claims.judgement import judge_claim
 

@@ -4,9 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from harness.analysis import numbers
-from harness.bench.bench_record import BATCH_PER_RANK, LEARNING_RATE, RECORD, BenchRecord
-from harness.bench.contenders import CONTENDERS
-from harness.bench.ratios import GOALS, ContenderRatio, WorkloadRow, compare, distances, tabulate
+from harness.bench.bench_record import (
+    GOALS,
+    RECORD,
+    BenchRecord,
+    ContenderRatio,
+    WorkloadRow,
+    compare,
+    distances,
+    tabulate,
+)
+from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, LEARNING_RATE
 from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, document, facts
 from harness.report.sweep_facts import commit_words, core_hours, machine_words
 from harness.schema.record import encode

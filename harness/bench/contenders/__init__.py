@@ -1,4 +1,4 @@
-"""Who trains the same network on the same data: `CONTENDERS`, and a script for each that has one of its own.
+"""Who trains what: the `Task`, the `CONTENDERS`, and a script for each that has one of its own.
 
 To add a contender, write its script in this folder and one entry of `CONTENDERS`. A script takes turns by a few lines:
 `harness.base.turns.join` before its first step, `step` in every one.
@@ -10,6 +10,40 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from harness.base.errors import unknown
+from harness.schema.workload import Workload
+
+BATCH_PER_RANK = 64
+LEARNING_RATE = 0.1
+_WITHOUT_END = 100_000  # epochs: the end of the block ends them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """A network and its data, for plain SGD on one thread per rank.
+
+    `rows` are synthetic training rows over all ranks; every rank trains on an equal part of them, again and again until
+    its block ends.
+    """
+
+    dataset: str
+    model: str
+    rows: int
+    batch_per_rank: int = BATCH_PER_RANK
+    learning_rate: float = LEARNING_RATE
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The workload's name, ``mnist-dnn``."""
+        return f"{self.dataset}-{self.model}"
+
+    def workload(self, sync: str = "gradients") -> Workload:
+        """Return the harness's own description of this task, by the policy `sync`: whole batches of synthetic rows."""
+        return Workload(
+            dataset=self.dataset, model=self.model, batch_per_rank=self.batch_per_rank, drop_remainder=True,
+            epochs=_WITHOUT_END, samples=self.rows, seed=self.seed, data="synthetic", optimizer="sgd",
+            learning_rate=self.learning_rate, sync=sync,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

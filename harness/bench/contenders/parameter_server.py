@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.base.turns import join
-from harness.bench.bench_record import Task
+from harness.bench.contenders import Task
 from harness.bench.contenders.script import (
     build_network,
     read_addresses,

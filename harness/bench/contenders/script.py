@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness import datasets, models
-from harness.bench.bench_record import Task
+from harness.bench.contenders import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
