@@ -3,16 +3,18 @@
 import contextlib
 import gzip
 import hashlib
+import json
 import platform
 import shutil
 import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pandas as pd
 
@@ -22,7 +24,6 @@ from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import file_atomic, folder_atomic, resource, user_errors
 from harness.base.provenance import package_version
-from harness.bundle.crate import check_crate
 from harness.claims.claim_evidence import gather
 from harness.claims.judgement import Judgement, judge_claim
 from harness.report.claims_page import FOLDER as CLAIMS_FOLDER
@@ -35,6 +36,7 @@ from harness.schema.record import decode
 
 SUMS = "SHA256SUMS"  # as `sha256sum --check` reads it
 MANIFEST = "bundle.json"
+CRATE, ROOT, RO_CRATE = "ro-crate-metadata.json", "./", "https://w3id.org/ro/crate/1.1"
 SCHEMA = 1
 RECORDS, REPORTS = "results", "reports"
 MARK = ".bundle"  # in a folder that a bundle was drawn into
@@ -210,6 +212,39 @@ def verify_bundle(archive: Path) -> tuple[Verification, ...]:
 
 def _entities(folder: Path) -> str:
     return f"{check_crate(folder):,} entities, and all they refer to exists"
+
+
+def check_crate(folder: Path) -> int:
+    """Return how many entities the crate in `folder` describes, if it is well-formed and all it refers to exists.
+
+    Raises:
+        UserError: it is not.
+    """
+    try:
+        graph = json.loads((folder / CRATE).read_text(encoding="utf-8"))["@graph"]
+        known = {entity["@id"]: entity for entity in graph}
+        parts = [part["@id"] for part in known[ROOT]["hasPart"]]
+        specification = known[CRATE]["conformsTo"][0]["@id"]
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise UserError(f"{CRATE} is missing or not an RO-Crate: {error!r}") from error
+    if len(known) != len(graph) or specification != RO_CRATE:
+        raise UserError(f"{CRATE} names an entity twice or is not of {RO_CRATE}")
+    absent = [part for part in parts if part not in known or not (folder / part).exists()]
+    absent += [at for at in _references(graph) if at not in known and "://" not in at]
+    if absent:
+        raise UserError(f"{CRATE} refers to '{absent[0]}', which does not exist")
+    return len(known)
+
+
+def _references(value: Any) -> Iterable[str]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _references(one)
+    elif isinstance(value, dict):
+        if set(value) == {"@id"}:
+            yield value["@id"]
+        for one in value.values():
+            yield from _references(one)
 
 
 def _records(folder: Path) -> str:
