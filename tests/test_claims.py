@@ -16,7 +16,6 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.rounds import BlockRounds, launch_layout
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.claims.campaign import studies
 from harness.claims.claim_evidence import ClaimEvidence, evidence_of, gather
 from harness.claims.claim_rules import (
     CONFIRMED,
@@ -28,7 +27,7 @@ from harness.claims.claim_rules import (
     SERVERS,
     UNKNOWN,
 )
-from harness.claims.judgement import Judgement, judge_claim
+from harness.claims.judgement import Judgement, judge_claim, studies
 from harness.cli.paper import claims
 from harness.report.answer import Cell
 from harness.report.claims_page import claims_answer, ledger_row, published_words

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from harness.analysis.frames import launch_frame
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
-from harness.claims.campaign import (
+from harness.claims.judgement import (
     POLICIES,
     PRESET,
     ExperimentSize,

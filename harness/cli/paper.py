@@ -27,9 +27,8 @@ from harness.schema.presets import PRESETS
 from harness.schema.sweep import Layout, Sweep, sweep_folders
 
 if TYPE_CHECKING:
-    from harness.claims.campaign import ClaimStudy
     from harness.claims.claim_evidence import ClaimEvidence
-    from harness.claims.judgement import Judgement
+    from harness.claims.judgement import ClaimStudy, Judgement
     from harness.report.paper_sections import PaperStudy
     from harness.sweep.sweep_folder import Submission
 
@@ -59,7 +58,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is missing.
     The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
-    from harness.claims.campaign import PRESET, ExperimentSize, choose, plan
+    from harness.claims.judgement import PRESET, ExperimentSize, choose, plan
     from harness.report.claims_page import FOLDER
     from harness.report.paper_sections import PAPER
     from harness.report.publish import PAGE
@@ -137,7 +136,7 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence
 
     What cannot run is told. Where nothing can, all are returned: running them is refused with the reason.
     """
-    from harness.claims.campaign import rank_counts
+    from harness.claims.judgement import rank_counts
     from harness.sweep.plan import divide
 
     asked = dict(options)
@@ -176,7 +175,7 @@ def _tell_time(plans: Mapping[str, Sequence[Sweep]], cut: Mapping[str, Sequence[
     """
     from harness.analysis.frames import launch_frame
     from harness.analysis.read_results import load_sweep
-    from harness.claims.campaign import quick, seconds_of
+    from harness.claims.judgement import quick, seconds_of
     from harness.sweep.plan import format_seconds
 
     total, launches, tried = 0.0, 0, 0
@@ -211,7 +210,7 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
     within the minutes of --budget, and the same command again goes on; without, none. Paper A's experiments that ran
     here stand above the claims. The last line is the path of the page.
     """
-    from harness.claims.campaign import studies
+    from harness.claims.judgement import studies
     from harness.report.claims_page import studies_table
 
     known = judge(results, reports)
@@ -231,7 +230,7 @@ def _run_studies(
 ) -> None:  # fmt: skip
     """Run what is left of the studies `planned`, as many as fit into the budget by what they are said to take."""
     from harness.bench.blocks import BenchSettings
-    from harness.claims.campaign import BENCHED
+    from harness.claims.judgement import BENCHED
     from harness.cli.machine import write_bench
     from harness.sweep.execute import run_together
     from harness.sweep.site import JobRequest

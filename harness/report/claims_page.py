@@ -13,10 +13,9 @@ from matplotlib.axes import Axes
 from harness.analysis import numbers
 from harness.analysis.read_results import RULE
 from harness.analysis.scaling import Scaling, scale
-from harness.claims.campaign import ClaimStudy
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
-from harness.claims.judgement import Judgement
+from harness.claims.judgement import ClaimStudy, Judgement
 from harness.report import svg
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.paper_sections import (

@@ -14,9 +14,8 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
 from harness.analysis.stats import NEEDED, Interval
-from harness.claims.campaign import POLICIES
 from harness.claims.claim_rules import ERRATUM
-from harness.claims.judgement import Judgement
+from harness.claims.judgement import POLICIES, Judgement
 from harness.report import svg
 from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.publish import PAGE, relative_link
