@@ -291,7 +291,7 @@ def test_weak_headline_speaks_of_rates() -> None:
 
 @pytest.mark.slow
 def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path) -> None:
-    from harness.cli.select import find_sweep
+    from harness.cli.options import find_sweep
     from harness.cli.sweeps import report as command
 
     where = ["--results", str(study.parent), "--reports", str(tmp_path)]

@@ -7,8 +7,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.cli.common import GroupedCommand, answering, data_dir_option, folder_options, results_option
-from harness.cli.options import batch_options, build_submission
-from harness.cli.select import find_recorded, find_sweep
+from harness.cli.options import batch_options, build_submission, find_recorded, find_sweep
 from harness.report.answer import Answer, Table
 from harness.schema.sweep import digest
 

@@ -12,8 +12,14 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.provenance import describe_machine
 from harness.cli import common
-from harness.cli.options import build_layouts, build_workload, layout_options, refuse_elsewhere, workload_options
-from harness.cli.select import find_measurement
+from harness.cli.options import (
+    build_layouts,
+    build_workload,
+    find_measurement,
+    layout_options,
+    refuse_elsewhere,
+    workload_options,
+)
 from harness.report.answer import Answer
 from harness.schema.sweep import Study, Sweep
 

@@ -1,9 +1,17 @@
-"""The options of a workload, of its layouts and of the batch system, the same for every command that launches."""
+"""The options of a workload, of its layouts and of the batch system, the same for every command that launches.
 
+And the one way to name a sweep, a launch or a measurement. A name is a folder, what lies in the results under that
+name, or the beginning of the name of one sweep there; ``FOLDER/NAME`` looks into FOLDER instead. Where measurements are
+asked for, a baseline's name comes first, a launch's folder will do too, and ``SWEEP@COMMIT`` chooses a state of the
+code by its first digits. Without a name the sweep that was launched last is meant, not one that was planned since, and
+which it is is told. Where launches are to answer a question, `harness.analysis.read_results` has the rule.
+"""
+
+import contextlib
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +33,14 @@ from harness.cli.make import split_words
 from harness.schema.option import HOW, WHERE
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
-from harness.schema.sweep import Layout
+from harness.schema.record import RUN_FILE
+from harness.schema.sweep import FAILURES, STUDY_FILE, Layout, sweep_folders
 from harness.schema.workload import Workload
 from harness.sweep.schedulers import known_schedulers
 from harness.sweep.site import JobRequest
 
 if TYPE_CHECKING:
+    from harness.regression.baselines import Measurement
     from harness.sweep.job_script import NodeHours
     from harness.sweep.sweep_folder import Submission
 
@@ -291,3 +301,117 @@ def approval(options: dict[str, Any]) -> "Callable[[NodeHours], None]":
         click.confirm(f"{cost.likely:.1f} node-hours are more than {limit:g}: submit all the same?", abort=True)
 
     return approve
+
+
+def find_sweeps(name: str | None, results: Path) -> tuple[Path, ...]:
+    """Return the folder of the sweep called `name`, else of all whose names begin with it, the newest first.
+
+    Raises:
+        UserError: there is none; the nearest name is given.
+    """
+    if name is None:
+        return _known(results)
+    exact = _exact(name, results, STUDY_FILE)
+    return (exact,) if exact else _beginning(name, results, kept=())
+
+
+def find_sweep(name: str | None, results: Path) -> Path:
+    """Return the folder of the one sweep that `name` means.
+
+    Raises:
+        UserError: there is none, or the name is the beginning of several.
+    """
+    return newest_sweep(results) if name is None else _only(name, find_sweeps(name, results))
+
+
+def newest_sweep(results: Path) -> Path:
+    """Return the sweep that was launched last, else the one that was planned last; say which it is.
+
+    Raises:
+        UserError: there is none.
+    """
+    known = _known(results)
+    newest = max(known, key=_launched_at)  # the first of equals: planned last
+    if len(known) > 1:
+        click.echo(f"harness: no SWEEP is named: of {len(known)}, {newest.name} was launched last", err=True)
+    return newest
+
+
+def find_recorded(name: str | None, results: Path) -> Path:
+    """Return the folder of the launch called `name` (a folder, its record, or its name alone), else of the sweep.
+
+    Raises:
+        UserError: there is neither.
+    """
+    if name is None:
+        return newest_sweep(results)
+    path = Path(name)
+    for folder in (path, path.parent if path.name == RUN_FILE else path, results / name):
+        if (folder / RUN_FILE).exists():
+            return folder
+    if path.is_file():
+        raise UserError(f"'{name}' is not a record: name a launch's folder, its {RUN_FILE}, or a sweep")
+    alone = next((sweep / name for sweep in sweep_folders(results) if (sweep / name / RUN_FILE).exists()), None)
+    return alone or find_sweep(name, results)
+
+
+def find_measurement(name: str | None, *, results: Path, baselines: Path | None) -> "Measurement":
+    """Return the measurement called `name`, that of the newest sweep without one. Without `baselines`, of no baseline.
+
+    Raises:
+        UserError: there is no such thing, it is not unique, or it holds no valid launch.
+    """
+    from harness.regression.baselines import find_baseline, measured_in
+
+    if name is None:
+        folder = newest_sweep(results)
+        return measured_in(folder, str(folder), None)
+    if baselines is not None and (baselines / f"{name}.json").is_file():
+        return find_baseline(name, baselines).measurement
+    place, at, commit = name.partition("@")
+    folder_of = _exact(place, results, RUN_FILE) or _exact(place, results, STUDY_FILE)
+    kept = () if baselines is None else tuple(file.stem for file in baselines.glob("*.json"))
+    return measured_in(folder_of or _only(place, _beginning(place, results, kept)), name, commit if at else None)
+
+
+def _known(results: Path) -> tuple[Path, ...]:
+    known = sweep_folders(results)
+    if not known:
+        raise UserError(f"no sweep in '{results}': run `harness sweep` first, or name the folder with --results")
+    return known
+
+
+def _exact(name: str, results: Path, file: str) -> Path | None:
+    """Return the folder called `name`, here or in the results, that has `file`."""
+    found = next((folder for folder in (Path(name), results / name) if name and (folder / file).exists()), None)
+    return found.resolve() if found and found.name in ("", "..") else found
+
+
+def _beginning(name: str, results: Path, kept: Iterable[str]) -> tuple[Path, ...]:
+    """Return the sweeps whose names begin with `name`; `kept` are the baselines that an error names too."""
+    place, start = Path(name).parent, Path(name).name
+    known = {folder.name: folder for folder in sweep_folders(results if place == Path() else place)}
+    found = tuple(folder for known_name, folder in known.items() if start and known_name.startswith(start))
+    if not found:
+        names = [*known, *kept]
+        raise unknown("SWEEP", name, names) if names else UserError(f"SWEEP={name}: no sweep in '{results}'")
+    return found
+
+
+def _only(name: str, found: tuple[Path, ...]) -> Path:
+    if len(found) > 1:
+        names = ", ".join(sorted(folder.name for folder in found))
+        raise UserError(f"SWEEP={name} is the beginning of {len(found)} sweeps: {names}; write more of the name")
+    return found[0]
+
+
+def _launched_at(folder: Path) -> float:
+    """Return when a launch of the sweep in `folder` last began or ended, in seconds since 1970; 0 for none."""
+    from harness.sweep.sweep_folder import RUNNING_FILE
+
+    times = [0.0]
+    for end in (f"*/{RUN_FILE}", f"{FAILURES}/*.json", RUNNING_FILE):
+        for path in folder.glob(end):
+            with contextlib.suppress(FileNotFoundError):  # a sweep that runs now has just removed it
+                times.append(path.stat().st_mtime)
+    return max(times)

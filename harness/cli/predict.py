@@ -10,8 +10,7 @@ import click
 from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
 from harness.cli.common import answering, defaulted, folder_options, given_command, network_option, print_table
-from harness.cli.options import parse_counts
-from harness.cli.select import find_sweeps
+from harness.cli.options import find_sweeps, parse_counts
 from harness.report.answer import Answer, Banner, Items, Prose, Table
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.presets import distinguishing_names
