@@ -26,7 +26,7 @@ from harness.schema.message_cost import (
 )
 from harness.schema.record import encode
 from harness.schema.sweep import ROUNDS, STUDY_FILE, Layout, Point, Study, Sweep
-from harness.why.explanation import Explanation, explain_sweep
+from harness.why.overheads import Explanation, explain_sweep
 from harness.why.proof import (
     AS_IT_IS,
     BASE,

@@ -29,8 +29,8 @@ from harness.report.sweep_facts import cost, doubts, run_facts, sweep_warnings
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
 from harness.sweep.sweep_folder import set_aside
-from harness.why.explanation import explain_sweep
 from harness.why.known_causes import diagnose_sweep
+from harness.why.overheads import explain_sweep
 from tests.factories import (
     make_data,
     make_launch,

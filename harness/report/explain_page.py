@@ -18,9 +18,8 @@ from harness.report.publish import sweeps_origin
 from harness.report.svg import INK, MUTED, PAPER, draw, time_unit
 from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import causes_table
-from harness.why.explanation import TREE, Efficiency, Explanation, PointEfficiencies
 from harness.why.known_causes import Finding
-from harness.why.overheads import LEAST, PointOverheads
+from harness.why.overheads import LEAST, TREE, Efficiency, Explanation, PointEfficiencies, PointOverheads
 from harness.why.proof import CONFIRMED, REFUTED, Proofs
 
 Rows = list[tuple[str, ...]]

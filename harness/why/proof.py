@@ -24,8 +24,8 @@ from harness.schema.workload import IMAGENET, is_script
 from harness.sweep.execute import run_blocks
 from harness.sweep.job_script import resident
 from harness.sweep.plan import current
-from harness.why.explanation import Explanation, cost_of
 from harness.why.launch_detail import detailed
+from harness.why.overheads import Explanation, cost_of
 
 FOLDER = "counterfactuals"  # results/counterfactuals/<sweep>/<time>/
 PLAN_FILE, PROOF_FILE, LAUNCHES = "expected.json", "proof.json", "launches"
