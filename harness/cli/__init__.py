@@ -27,11 +27,7 @@ COMMANDS = {
     "bundle": ("repeat", "harness.cli.bundle", "Put sweeps into one archive that a stranger can check and repeat."),
     "run": ("yours", "harness.cli.train", "Run a TensorFlow script of your own, unmodified, on many ranks."),
     "train": ("yours", "harness.cli.train", "Train one workload on the ranks of this MPI world."),
-    "data": (
-        "yours",
-        "harness.cli.machine",
-        "List, fetch, verify, prepare, describe data sets; clean their cache.",
-    ),
+    "data": ("yours", "harness.cli.machine", "List, fetch, verify, prepare, describe data sets; clean their cache."),
     "doctor": ("machine", "harness.cli.machine", "Tell which MPI, TensorFlow, cores, compiler and GPUs are there."),
     "probe": ("machine", "harness.cli.machine", "Measure what communication costs, and the best setting for it."),
     "bench": ("machine", "harness.cli.machine", "Measure the harness against its alternatives, side by side."),
